@@ -1,0 +1,85 @@
+/* Layers: operations that own variables. Each opens a scope of its own name, so that variables are called
+ * conv1/weights, conv1/bias, …
+ *
+ *     x = tu_conv2d(x, .filters = 64, .size = 5, .act = TU_RELU, .name = "conv1");
+ *     x = tu_dense(tu_flatten(x), .units = 10, .name = "logits");
+ */
+#ifndef TUTTI_LAYERS_H
+#define TUTTI_LAYERS_H
+
+#include <tutti/ops.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tu_dense_options {
+    size_t struct_size;
+    int64_t units;
+    tu_activation act;
+    bool no_bias;
+    tu_init weights;  /* default: He for ReLU and its kin, Xavier otherwise */
+    tu_init bias;     /* default: zeros */
+    const char *name; /* default: "dense" */
+} tu_dense_options;
+/* [..., n] -> [..., units]; weights [units, n]. */
+TU_API tu_value tu_dense_with(tu_value x, const tu_dense_options *options);
+#define tu_dense(x, ...) tu_dense_with(x, TU_OPTIONS(tu_dense_options, __VA_ARGS__))
+
+typedef struct tu_conv2d_options {
+    size_t struct_size;
+    int64_t filters;
+    int64_t size; /* of a square filter; or .height and .width */
+    int64_t height, width;
+    int64_t stride;   /* 0: 1 */
+    int64_t dilation; /* 0: 1 */
+    tu_padding padding;
+    int64_t pad[4];
+    int64_t groups;
+    tu_activation act;
+    bool no_bias;
+    tu_init weights;
+    tu_init bias;
+    const char *name; /* default: "conv2d" */
+} tu_conv2d_options;
+/* [n,h,w,c] -> [n,h',w',filters]; weights [filters, kh, kw, c/groups]. */
+TU_API tu_value tu_conv2d_with(tu_value x, const tu_conv2d_options *options);
+#define tu_conv2d(x, ...) tu_conv2d_with(x, TU_OPTIONS(tu_conv2d_options, __VA_ARGS__))
+
+typedef struct tu_batch_norm_options {
+    size_t struct_size;
+    double epsilon;  /* 0: 1e-5 */
+    double momentum; /* of the running statistics: 0: 0.9 */
+    tu_batch_scope scope;
+    tu_activation act;
+    const char *name; /* default: "batch_norm" */
+} tu_batch_norm_options;
+/* Training mode: the batch's statistics, and the running ones (moving_mean, moving_variance) are updated by
+ * assignments. Inference mode: the running ones. */
+TU_API tu_value tu_batch_norm_with(tu_value x, const tu_batch_norm_options *options);
+#define tu_batch_norm(x, ...) tu_batch_norm_with(x, TU_OPTIONS(tu_batch_norm_options, __VA_ARGS__))
+
+typedef struct tu_layer_norm_options {
+    size_t struct_size;
+    double epsilon;   /* 0: 1e-5 */
+    int64_t axes;     /* trailing axes; 0: 1 */
+    const char *name; /* default: "layer_norm" */
+} tu_layer_norm_options;
+TU_API tu_value tu_layer_norm_with(tu_value x, const tu_layer_norm_options *options);
+#define tu_layer_norm(x, ...) tu_layer_norm_with(x, TU_OPTIONS(tu_layer_norm_options, __VA_ARGS__))
+
+typedef struct tu_embedding_options {
+    size_t struct_size;
+    int64_t entries, width;
+    tu_dtype dtype;   /* 0 is TU_F32 */
+    tu_init weights;  /* default: normal with deviation 0.02 */
+    const char *name; /* default: "embedding" */
+} tu_embedding_options;
+/* indices [...] -> [..., width] */
+TU_API tu_value tu_embedding_with(tu_value indices, const tu_embedding_options *options);
+#define tu_embedding(indices, ...) tu_embedding_with(indices, TU_OPTIONS(tu_embedding_options, __VA_ARGS__))
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,388 @@
+/* The operations: functions from values to values.
+ *
+ * Layout: activations are NHWC (batch, height, width, channels), filters OHWI (outputs, height, width, inputs).
+ * Pointwise operations broadcast as in NumPy: shapes are aligned at their last axis, and a dimension of 1 repeats.
+ * Both sides must have one element type: convert with tu_cast. Axes may be negative: -1 is the last.
+ *
+ * Every operation says its name, its node's name, the types it got and what it expected when it refuses them.
+ */
+#ifndef TUTTI_OPS_H
+#define TUTTI_OPS_H
+
+#include <tutti/graph.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Pointwise ---------------------------------------------------------------------------------------------- */
+
+TU_API tu_value tu_add(tu_value x, tu_value y);
+TU_API tu_value tu_sub(tu_value x, tu_value y);
+TU_API tu_value tu_mul(tu_value x, tu_value y);
+TU_API tu_value tu_div(tu_value x, tu_value y); /* integers: truncated; by zero: saturated, and 0/0 is 0 */
+TU_API tu_value tu_pow(tu_value x, tu_value y);
+TU_API tu_value tu_maximum(tu_value x, tu_value y);
+TU_API tu_value tu_minimum(tu_value x, tu_value y);
+
+TU_API tu_value tu_equal(tu_value x, tu_value y); /* comparisons give bool */
+TU_API tu_value tu_not_equal(tu_value x, tu_value y);
+TU_API tu_value tu_less(tu_value x, tu_value y);
+TU_API tu_value tu_less_equal(tu_value x, tu_value y);
+TU_API tu_value tu_greater(tu_value x, tu_value y);
+TU_API tu_value tu_greater_equal(tu_value x, tu_value y);
+TU_API tu_value tu_and(tu_value x, tu_value y);
+TU_API tu_value tu_or(tu_value x, tu_value y);
+TU_API tu_value tu_not(tu_value x);
+
+/* y where condition (bool) holds, else z. */
+TU_API tu_value tu_select(tu_value condition, tu_value y, tu_value z);
+/* To integers: truncated, saturated, NaN to 0. To bool: x != 0. */
+TU_API tu_value tu_cast(tu_value x, tu_dtype dtype);
+TU_API tu_value tu_clip(tu_value x, double low, double high);
+
+TU_API tu_value tu_neg(tu_value x);
+TU_API tu_value tu_abs(tu_value x);
+TU_API tu_value tu_sign(tu_value x);
+TU_API tu_value tu_square(tu_value x);
+TU_API tu_value tu_reciprocal(tu_value x);
+TU_API tu_value tu_exp(tu_value x);
+TU_API tu_value tu_expm1(tu_value x);
+TU_API tu_value tu_log(tu_value x);
+TU_API tu_value tu_log1p(tu_value x);
+TU_API tu_value tu_sqrt(tu_value x);
+TU_API tu_value tu_rsqrt(tu_value x);
+TU_API tu_value tu_sin(tu_value x);
+TU_API tu_value tu_cos(tu_value x);
+TU_API tu_value tu_tan(tu_value x);
+TU_API tu_value tu_erf(tu_value x);
+TU_API tu_value tu_floor(tu_value x);
+TU_API tu_value tu_ceil(tu_value x);
+TU_API tu_value tu_round(tu_value x); /* halves to even */
+TU_API tu_value tu_is_finite(tu_value x);
+
+TU_API tu_value tu_tanh(tu_value x);
+TU_API tu_value tu_sigmoid(tu_value x);
+TU_API tu_value tu_relu(tu_value x);
+TU_API tu_value tu_leaky_relu(tu_value x, double slope);
+TU_API tu_value tu_elu(tu_value x, double alpha);
+TU_API tu_value tu_gelu(tu_value x);      /* exact, by erf */
+TU_API tu_value tu_gelu_tanh(tu_value x); /* the approximation GPT-2 uses */
+TU_API tu_value tu_silu(tu_value x);
+TU_API tu_value tu_softplus(tu_value x);
+
+typedef enum tu_activation {
+    TU_LINEAR,
+    TU_RELU,
+    TU_TANH,
+    TU_SIGMOID,
+    TU_GELU,
+    TU_GELU_TANH,
+    TU_SILU,
+    TU_SOFTPLUS,
+} tu_activation;
+TU_API tu_value tu_activate(tu_value x, tu_activation activation);
+
+/* x * factor and x + term with a plain number. */
+TU_API tu_value tu_scale(tu_value x, double factor);
+TU_API tu_value tu_shift(tu_value x, double term);
+
+/* ---- Reductions ---------------------------------------------------------------------------------------------
+ *
+ *     tu_sum(x)                                           // everything, to a scalar
+ *     tu_mean(x, .axes = TU_AXES(1, 2), .keep = true)     // [8,24,24,3] -> [8,1,1,3]
+ */
+typedef struct tu_axes {
+    uint32_t count; /* 0: all axes */
+    int32_t axis[TU_MAX_RANK];
+} tu_axes;
+
+typedef struct tu_reduce_options {
+    size_t struct_size;
+    tu_axes axes;
+    bool keep; /* reduced axes stay, with size 1 */
+} tu_reduce_options;
+
+#ifdef __cplusplus
+}
+static inline tu_axes tu_axes_from(std::initializer_list<int32_t> list) {
+    tu_axes axes = {};
+    for (int32_t axis : list)
+        if (axes.count < TU_MAX_RANK) axes.axis[axes.count++] = axis;
+    return axes;
+}
+extern "C" {
+#define TU_AXES(...) tu_axes_from({__VA_ARGS__})
+#else
+#define TU_AXES(...)                                                                                         \
+    {                                                                                                        \
+        sizeof((int32_t[]){__VA_ARGS__}) / sizeof(int32_t), {                                                \
+            __VA_ARGS__                                                                                      \
+        }                                                                                                    \
+    }
+#endif
+
+TU_API tu_value tu_sum_with(tu_value x, const tu_reduce_options *options);
+TU_API tu_value tu_mean_with(tu_value x, const tu_reduce_options *options);
+TU_API tu_value tu_max_with(tu_value x, const tu_reduce_options *options);
+TU_API tu_value tu_min_with(tu_value x, const tu_reduce_options *options);
+TU_API tu_value tu_prod_with(tu_value x, const tu_reduce_options *options);
+TU_API tu_value tu_logsumexp_with(tu_value x, const tu_reduce_options *options);
+TU_API tu_value tu_variance_with(tu_value x, const tu_reduce_options *options); /* divided by n, not n - 1 */
+#define tu_sum(x, ...) tu_sum_with(x, TU_OPTIONS(tu_reduce_options, __VA_ARGS__))
+#define tu_mean(x, ...) tu_mean_with(x, TU_OPTIONS(tu_reduce_options, __VA_ARGS__))
+#define tu_max(x, ...) tu_max_with(x, TU_OPTIONS(tu_reduce_options, __VA_ARGS__))
+#define tu_min(x, ...) tu_min_with(x, TU_OPTIONS(tu_reduce_options, __VA_ARGS__))
+#define tu_prod(x, ...) tu_prod_with(x, TU_OPTIONS(tu_reduce_options, __VA_ARGS__))
+#define tu_logsumexp(x, ...) tu_logsumexp_with(x, TU_OPTIONS(tu_reduce_options, __VA_ARGS__))
+#define tu_variance(x, ...) tu_variance_with(x, TU_OPTIONS(tu_reduce_options, __VA_ARGS__))
+
+/* The index (i64) of the largest or smallest element along an axis, the first among equals; the axis goes. */
+TU_API tu_value tu_argmax(tu_value x, int axis);
+TU_API tu_value tu_argmin(tu_value x, int axis);
+
+/* ---- Order along an axis ------------------------------------------------------------------------------------ */
+
+typedef struct tu_cumsum_options {
+    size_t struct_size;
+    bool exclusive; /* each sum leaves out its own element */
+    bool reverse;   /* from the end */
+} tu_cumsum_options;
+TU_API tu_value tu_cumsum_with(tu_value x, int axis, const tu_cumsum_options *options);
+#define tu_cumsum(x, axis, ...) tu_cumsum_with(x, axis, TU_OPTIONS(tu_cumsum_options, __VA_ARGS__))
+
+/* The k largest along an axis, falling, the first among equals first. Output 0: values; output 1: indices (i64). */
+TU_API tu_value tu_top_k(tu_value x, int64_t k, int axis);
+
+/* ---- Indexing: an index outside its axis reads zeros and writes nothing -------------------------------------- */
+
+/* table [a, n, b], indices [i, j] (i32 or i64), axis 1 -> [a, i, j, b] */
+TU_API tu_value tu_gather(tu_value table, tu_value indices, int axis);
+/* base + the rows of `updates` at `indices`: the transpose of gather; repeated indices add up in order. */
+TU_API tu_value tu_scatter_add(tu_value base, tu_value indices, tu_value updates, int axis);
+/* y[…, i, …] = x[…, indices[…, i, …], …]; shapes agree but at the axis. */
+TU_API tu_value tu_take_along(tu_value x, tu_value indices, int axis);
+/* The transpose of take_along: zeros with `size` places at the axis, updates added where the indices say. */
+TU_API tu_value tu_put_along(tu_value indices, tu_value updates, int axis, int64_t size);
+/* A new last axis with 1 at the index and 0 elsewhere. */
+TU_API tu_value tu_one_hot(tu_value indices, int64_t classes, tu_dtype dtype);
+
+/* ---- Matrices ----------------------------------------------------------------------------------------------- */
+
+typedef struct tu_matmul_options {
+    size_t struct_size;
+    bool transpose_a, transpose_b;
+} tu_matmul_options;
+/* [..., m, k] x [..., k, n] -> [..., m, n]; the leading axes broadcast. */
+TU_API tu_value tu_matmul_with(tu_value a, tu_value b, const tu_matmul_options *options);
+#define tu_matmul(a, b, ...) tu_matmul_with(a, b, TU_OPTIONS(tu_matmul_options, __VA_ARGS__))
+
+/* The last two axes are matrices; the axes before them are a batch and must be equal. f32 and f64. */
+TU_API tu_value tu_inverse(tu_value a);
+TU_API tu_value tu_solve(tu_value a, tu_value b); /* x with a x = b; b [..., n, k] */
+TU_API tu_value tu_cholesky(tu_value a);          /* lower l with l l^T = a; reads the lower triangle of a */
+
+typedef struct tu_triangular_options {
+    size_t struct_size;
+    bool upper;     /* a is upper triangular; the other triangle is never read */
+    bool transpose; /* solve a^T x = b */
+} tu_triangular_options;
+TU_API tu_value tu_triangular_solve_with(tu_value a, tu_value b, const tu_triangular_options *options);
+#define tu_triangular_solve(a, b, ...)                                                                       \
+    tu_triangular_solve_with(a, b, TU_OPTIONS(tu_triangular_options, __VA_ARGS__))
+
+/* Keeps `below` diagonals under and `above` over the main one, zero elsewhere; negative: all of them.
+ * tu_band(x, -1, 0) is the lower triangle. */
+TU_API tu_value tu_band(tu_value x, int64_t below, int64_t above);
+
+/* ---- Convolution and pooling --------------------------------------------------------------------------------
+ *
+ *     tu_convolve(x, filter)                                       // stride 1, "same" padding
+ *     tu_convolve(x, filter, .stride = {2, 2}, .padding = TU_VALID)
+ *     tu_max_pool(x, .window = {3, 3}, .stride = {2, 2})
+ */
+typedef enum tu_padding {
+    TU_SAME,     /* output = ceil(input / stride); an odd one goes after, as in TensorFlow */
+    TU_VALID,    /* none */
+    TU_EXPLICIT, /* .pad */
+} tu_padding;
+
+typedef struct tu_convolve_options {
+    size_t struct_size;
+    int64_t stride[2], dilation[2]; /* height, width; 0: 1 */
+    tu_padding padding;
+    int64_t pad[4]; /* TU_EXPLICIT: top, bottom, left, right */
+    int64_t groups; /* 0: 1 */
+} tu_convolve_options;
+/* x [n,h,w,c], filter [o,kh,kw,c/groups] -> [n,h',w',o] */
+TU_API tu_value tu_convolve_with(tu_value x, tu_value filter, const tu_convolve_options *options);
+#define tu_convolve(x, filter, ...) tu_convolve_with(x, filter, TU_OPTIONS(tu_convolve_options, __VA_ARGS__))
+
+/* Transposed convolution: y [n,h',w',o], filter [o,kh,kw,c/groups] -> [n,h,w,c], the x whose convolution has y's
+ * shape. `size` {h, w} picks one where several fit; 0: the smallest for TU_VALID and TU_EXPLICIT, stride times
+ * the input for TU_SAME. */
+typedef struct tu_convolve_transpose_options {
+    size_t struct_size;
+    int64_t stride[2], dilation[2];
+    tu_padding padding;
+    int64_t pad[4];
+    int64_t groups;
+    int64_t size[2];
+} tu_convolve_transpose_options;
+TU_API tu_value tu_convolve_transpose_with(tu_value y, tu_value filter,
+                                           const tu_convolve_transpose_options *options);
+#define tu_convolve_transpose(y, filter, ...)                                                                \
+    tu_convolve_transpose_with(y, filter, TU_OPTIONS(tu_convolve_transpose_options, __VA_ARGS__))
+
+typedef struct tu_pool_options {
+    size_t struct_size;
+    int64_t window[2]; /* 0: 2 */
+    int64_t stride[2]; /* 0: the window */
+    tu_padding padding;
+    int64_t pad[4];
+    bool count_padding; /* average: padded places count in the divisor */
+} tu_pool_options;
+TU_API tu_value tu_max_pool_with(tu_value x, const tu_pool_options *options);
+TU_API tu_value tu_avg_pool_with(tu_value x, const tu_pool_options *options);
+#define tu_max_pool(x, ...) tu_max_pool_with(x, TU_OPTIONS(tu_pool_options, __VA_ARGS__))
+#define tu_avg_pool(x, ...) tu_avg_pool_with(x, TU_OPTIONS(tu_pool_options, __VA_ARGS__))
+/* [n,h,w,c] -> [n,c] */
+TU_API tu_value tu_global_avg_pool(tu_value x);
+TU_API tu_value tu_global_max_pool(tu_value x);
+
+/* ---- Normalisation: the operations without variables; the layers in layers.h own theirs ----------------------- */
+
+typedef enum tu_batch_scope {
+    TU_SCOPE_GLOBAL, /* statistics of the whole batch, over all replicas: the same mathematics as one device */
+    TU_SCOPE_REPLICA, /* of the replica's part */
+    TU_SCOPE_SHARD,   /* of each fixed micro-shard */
+} tu_batch_scope;
+
+typedef struct tu_normalize_options {
+    size_t struct_size;
+    double epsilon;       /* 0: 1e-5 */
+    tu_batch_scope scope; /* batch normalisation */
+    int64_t axes;         /* layer normalisation: how many trailing axes; 0: 1 */
+} tu_normalize_options;
+/* Over all axes but the last. Outputs: y, mean [c], variance [c] (divided by n). gamma and beta [c] may be f32
+ * beside a half-precision x; the statistics have their type. */
+TU_API tu_value tu_batch_normalize_with(tu_value x, tu_value gamma, tu_value beta,
+                                        const tu_normalize_options *options);
+#define tu_batch_normalize(x, gamma, beta, ...)                                                              \
+    tu_batch_normalize_with(x, gamma, beta, TU_OPTIONS(tu_normalize_options, __VA_ARGS__))
+/* Over the trailing axes, whose shape gamma and beta have. Outputs: y, mean, reciprocal deviation (leading axes). */
+TU_API tu_value tu_layer_normalize_with(tu_value x, tu_value gamma, tu_value beta,
+                                        const tu_normalize_options *options);
+#define tu_layer_normalize(x, gamma, beta, ...)                                                              \
+    tu_layer_normalize_with(x, gamma, beta, TU_OPTIONS(tu_normalize_options, __VA_ARGS__))
+
+typedef struct tu_lrn_options {
+    size_t struct_size;
+    int64_t radius;           /* 0: 5 */
+    double bias, alpha, beta; /* 0: 1, 1, 0.5 */
+} tu_lrn_options;
+/* Local response normalisation across channels (Krizhevsky 2012), as TensorFlow counts it:
+ * y = x / (bias + alpha * sum over |d| <= radius of x[c+d]^2) ^ beta */
+TU_API tu_value tu_lrn_with(tu_value x, const tu_lrn_options *options);
+#define tu_lrn(x, ...) tu_lrn_with(x, TU_OPTIONS(tu_lrn_options, __VA_ARGS__))
+
+/* ---- Softmax and losses ------------------------------------------------------------------------------------- */
+
+TU_API tu_value tu_softmax(tu_value x, int axis);
+TU_API tu_value tu_log_softmax(tu_value x, int axis);
+
+typedef struct tu_cross_entropy_options {
+    size_t struct_size;
+    double smoothing; /* label smoothing in [0, 1) */
+} tu_cross_entropy_options;
+/* Loss of each row: logits [..., k] with labels [...] (i32, i64: class numbers) or [..., k] (probabilities).
+ * A class number outside [0, k) gives a loss of zero and no gradient: it masks its row. */
+TU_API tu_value tu_cross_entropy_with(tu_value logits, tu_value labels,
+                                      const tu_cross_entropy_options *options);
+#define tu_cross_entropy(logits, labels, ...)                                                                \
+    tu_cross_entropy_with(logits, labels, TU_OPTIONS(tu_cross_entropy_options, __VA_ARGS__))
+
+/* ---- Shape -------------------------------------------------------------------------------------------------- */
+
+/* One dimension may be -1: it is worked out. */
+TU_API tu_value tu_reshape(tu_value x, tu_shape shape);
+/* [n, ...] -> [n, everything else] */
+TU_API tu_value tu_flatten(tu_value x);
+TU_API tu_value tu_broadcast(tu_value x, tu_shape shape);
+/* Axis i of the result is axis permutation[i] of x: tu_transpose(x, TU_AXES_LIST(0, 2, 1)). An empty list swaps
+ * the last two. */
+TU_API tu_value tu_transpose_with(tu_value x, tu_axes permutation);
+#ifdef __cplusplus
+#define tu_transpose(x, ...) tu_transpose_with(x, tu_axes_from({__VA_ARGS__}))
+#else
+#define tu_transpose(x, ...) tu_transpose_with(x, (tu_axes)TU_AXES(__VA_ARGS__))
+#endif
+/* New axes of size 1, or such axes removed. */
+TU_API tu_value tu_expand_axis(tu_value x, int axis);
+TU_API tu_value tu_squeeze_axis(tu_value x, int axis);
+
+/* Elements begin, begin + step, … before end of one axis. Negative begin and end count from the end; an end of
+ * TU_END is the end; step >= 1. */
+#define TU_END INT64_MAX
+TU_API tu_value tu_slice(tu_value x, int axis, int64_t begin, int64_t end, int64_t step);
+/* The parts joined along an axis. */
+TU_API tu_value tu_concat(const tu_value *parts, size_t count, int axis);
+/* `before` and `after` elements with the value `number` added along an axis. */
+TU_API tu_value tu_pad(tu_value x, int axis, int64_t before, int64_t after, double number);
+TU_API tu_value tu_flip_with(tu_value x, tu_axes axes);
+#ifdef __cplusplus
+#define tu_flip(x, ...) tu_flip_with(x, tu_axes_from({__VA_ARGS__}))
+#else
+#define tu_flip(x, ...) tu_flip_with(x, (tu_axes)TU_AXES(__VA_ARGS__))
+#endif
+
+/* ---- Images: [n,h,w,c] --------------------------------------------------------------------------------------- */
+
+typedef enum tu_resize_method {
+    TU_BILINEAR, /* pixel centres at half: as PyTorch's align_corners=False and TensorFlow 2, without antialiasing */
+    TU_NEAREST,
+} tu_resize_method;
+TU_API tu_value tu_resize(tu_value x, int64_t height, int64_t width, tu_resize_method method);
+/* A window of each image, its top-left corner given by offsets [n,2] (i32 or i64; row, column), moved inside. */
+TU_API tu_value tu_crop(tu_value x, tu_value offsets, int64_t height, int64_t width);
+/* (x - mean) / max(deviation, 1/sqrt(count)) of each image. */
+TU_API tu_value tu_standardize(tu_value x);
+
+/* Augmentation: the draws belong to the sample. In inference mode: the centre crop, and x itself. */
+TU_API tu_value tu_random_crop(tu_value x, int64_t height, int64_t width);
+TU_API tu_value tu_random_flip(tu_value x);                              /* left-right, half of the time */
+TU_API tu_value tu_random_brightness(tu_value x, double delta);          /* + uniform in [-delta, delta) */
+TU_API tu_value tu_random_contrast(tu_value x, double low, double high); /* around each channel's mean */
+
+/* ---- Random numbers ------------------------------------------------------------------------------------------
+ *
+ * Philox 4x32-10, keyed by the state's seed and the operation's scoped name. Give .per_sample and the first
+ * dimension counts samples: each sample's draws depend on its ordinal alone, however the batch is divided.
+ * Otherwise draws are keyed by the step.
+ */
+typedef struct tu_random_options {
+    size_t struct_size;
+    bool per_sample;
+    const char *name; /* the key's part; NULL: the operation's own scoped name */
+} tu_random_options;
+TU_API tu_value tu_random_uniform_with(tu_graph *graph, tu_dtype dtype, tu_shape shape, double low,
+                                       double high, const tu_random_options *options);
+TU_API tu_value tu_random_normal_with(tu_graph *graph, tu_dtype dtype, tu_shape shape, double mean,
+                                      double deviation, const tu_random_options *options);
+TU_API tu_value tu_random_bernoulli_with(tu_graph *graph, tu_dtype dtype, tu_shape shape, double probability,
+                                         const tu_random_options *options);
+#define tu_random_uniform(graph, dtype, shape, low, high, ...)                                               \
+    tu_random_uniform_with(graph, dtype, shape, low, high, TU_OPTIONS(tu_random_options, __VA_ARGS__))
+#define tu_random_normal(graph, dtype, shape, mean, deviation, ...)                                          \
+    tu_random_normal_with(graph, dtype, shape, mean, deviation, TU_OPTIONS(tu_random_options, __VA_ARGS__))
+#define tu_random_bernoulli(graph, dtype, shape, probability, ...)                                           \
+    tu_random_bernoulli_with(graph, dtype, shape, probability, TU_OPTIONS(tu_random_options, __VA_ARGS__))
+
+/* Zeroes each element with probability `rate` and scales the rest by 1 / (1 - rate); x itself in inference mode.
+ * Axis 0 counts samples. */
+TU_API tu_value tu_dropout(tu_value x, double rate);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,14 @@
+/* Tutti, a deep-learning engine in C: the one header a program includes. */
+#ifndef TUTTI_TUTTI_H
+#define TUTTI_TUTTI_H
+
+#include <tutti/custom.h>
+#include <tutti/graph.h>
+#include <tutti/layers.h>
+#include <tutti/model.h>
+#include <tutti/ops.h>
+#include <tutti/run.h>
+#include <tutti/status.h>
+#include <tutti/types.h>
+
+#endif

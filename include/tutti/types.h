@@ -1,0 +1,80 @@
+/* Element types and shapes: what a value in a graph is made of.
+ *
+ * Shapes are static: every dimension is a positive number known when the graph is built. Rank 0 is a scalar.
+ *
+ *     tu_shape s = TU_SHAPE(8, 24, 24, 3);        // NHWC
+ *     tu_shape scalar = TU_SCALAR;
+ */
+#ifndef TUTTI_TYPES_H
+#define TUTTI_TYPES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tutti/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TU_MAX_RANK 8
+
+/* name, bytes of one element, class */
+#define TU_DTYPE_LIST(X)                                                                                     \
+    X(F32, "f32", 4)                                                                                         \
+    X(F64, "f64", 8)                                                                                         \
+    X(BF16, "bf16", 2)                                                                                       \
+    X(F16, "f16", 2)                                                                                         \
+    X(I32, "i32", 4)                                                                                         \
+    X(I64, "i64", 8)                                                                                         \
+    X(U8, "u8", 1)                                                                                           \
+    X(BOOL, "bool", 1)
+
+typedef enum tu_dtype {
+#define TU_DTYPE_ENUM(name, text, bytes) TU_##name,
+    TU_DTYPE_LIST(TU_DTYPE_ENUM)
+#undef TU_DTYPE_ENUM
+        TU_DTYPE_COUNT
+} tu_dtype;
+
+typedef struct tu_shape {
+    int64_t rank;
+    int64_t dim[TU_MAX_RANK]; /* entries past `rank` are zero */
+} tu_shape;
+
+typedef struct tu_type {
+    tu_dtype dtype;
+    tu_shape shape;
+} tu_type;
+
+TU_API const char *tu_dtype_name(tu_dtype dtype);
+TU_API size_t tu_dtype_size(tu_dtype dtype);
+TU_API bool tu_dtype_is_float(tu_dtype dtype);
+/* Finds a type by name ("bf16"). */
+TU_API tu_status tu_dtype_parse(const char *name, tu_dtype *dtype);
+
+TU_API int64_t tu_shape_elements(tu_shape shape);
+TU_API bool tu_shape_equal(tu_shape a, tu_shape b);
+/* Bytes of a dense tensor of this type. */
+TU_API size_t tu_type_bytes(tu_type type);
+
+/* A shape from `rank` dimensions, what TU_SHAPE expands to. Too many dimensions give an invalid shape (rank -1),
+ * which the operation that receives it reports. */
+TU_API tu_shape tu_shape_of(size_t rank, const int64_t *dims);
+
+#ifdef __cplusplus
+}
+#include <initializer_list>
+/* C++ has no compound literals: an initializer list does the same work. */
+static inline tu_shape tu_shape_from(std::initializer_list<int64_t> dims) {
+    return tu_shape_of(dims.size(), dims.begin());
+}
+#define TU_SHAPE(...) tu_shape_from({__VA_ARGS__})
+#else
+#define TU_SHAPE(...)                                                                                        \
+    tu_shape_of(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (const int64_t[]){__VA_ARGS__})
+#endif
+#define TU_SCALAR tu_shape_of(0, NULL)
+
+#endif

@@ -1,0 +1,26 @@
+/* The engine's own allocator: every block Tutti takes for itself comes from here.
+ *
+ * One place makes three things possible: tests that fail the Nth allocation for every N, a count of the
+ * allocations a step makes, and a count of the blocks still held when everything was freed. */
+#ifndef TU__BASE_ALLOC_H
+#define TU__BASE_ALLOC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Zeroed memory, or NULL with this thread's message set ("out of memory: … for <purpose>"). */
+void *tu__alloc(size_t bytes, const char *purpose);
+/* count * size with an overflow check. */
+void *tu__alloc_array(size_t count, size_t size, const char *purpose);
+/* Grows a block; the old one stays valid when this fails. New bytes are not zeroed. */
+void *tu__realloc(void *block, size_t bytes, const char *purpose);
+void tu__free(void *block);
+
+/* Blocks handed out since the program started, and blocks not yet freed. */
+uint64_t tu__alloc_count(void);
+int64_t tu__alloc_live(void);
+
+/* From now on the `nth` allocation (1 is the next) and all after it fail; 0 turns this off. For tests. */
+void tu__alloc_fail_at(uint64_t nth);
+
+#endif

@@ -1,0 +1,65 @@
+/* Random draws as functions of seed, operation, sample and element: the definition in draw.h, in f64. */
+#include "base/draw.h"
+
+#include <math.h>
+
+#include "base/philox.h"
+
+/* A bijection of 64-bit words in which every input bit reaches every output bit (Steele et al. 2014). */
+static uint64_t mix(uint64_t x) {
+    x ^= x >> 30;
+    x *= 0xbf58476d1ce4e5b9u;
+    x ^= x >> 27;
+    x *= 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+tu__draw_key tu__draw_key_of(uint64_t seed, uint64_t operation) {
+    uint64_t key = mix(operation + mix(seed + 0x9e3779b97f4a7c15u));
+    return (tu__draw_key){{(uint32_t)key, (uint32_t)(key >> 32)}};
+}
+
+static void block_of(tu__draw_key key, uint64_t ordinal, uint32_t block, uint32_t attempt, uint32_t out[4]) {
+    uint32_t counter[4] = {block, attempt, (uint32_t)ordinal, (uint32_t)(ordinal >> 32)};
+    tu__philox4x32(counter, key.word, out);
+}
+
+static double unit(uint32_t word) {
+    return (double)(word >> 8) * 0x1p-24;
+}
+
+/* Two words give two independent standard normals; `word` 0 and 1 pair up, and 2 and 3. */
+static double standard_normal(const uint32_t words[4], int word) {
+    const uint32_t *pair = words + (word & 2);
+    double radius = sqrt(-2 * log(((double)pair[0] + 1) * 0x1p-32));
+    double angle = 6.28318530717958647692 * ((double)pair[1] * 0x1p-32);
+    return radius * (word & 1 ? sin(angle) : cos(angle));
+}
+
+/* One draw in twenty is refused: 64 refusals in a row do not happen; the bound keeps the loop finite. */
+static double truncated_normal(tu__draw_key key, uint64_t ordinal, int64_t element) {
+    double z = 0;
+    for (uint32_t attempt = 0; attempt < 64; attempt++) {
+        uint32_t words[4];
+        block_of(key, ordinal, (uint32_t)(element / 4), attempt, words);
+        z = standard_normal(words, (int)(element % 4));
+        if (fabs(z) < 2) return z;
+    }
+    return 0;
+}
+
+void tu__draw(tu__draw_key key, uint64_t ordinal, tu__distribution distribution, double a, double b,
+              int64_t count, double *out) {
+    uint32_t words[4] = {0};
+    for (int64_t i = 0; i < count; i++) {
+        int word = (int)(i % 4);
+        if (word == 0) block_of(key, ordinal, (uint32_t)(i / 4), 0, words);
+        switch (distribution) {
+        case TU__UNIFORM: out[i] = a + (b - a) * unit(words[word]); break;
+        case TU__NORMAL: out[i] = a + b * standard_normal(words, word); break;
+        case TU__TRUNCATED_NORMAL: out[i] = a + b * truncated_normal(key, ordinal, i); break;
+        case TU__BERNOULLI: out[i] = unit(words[word]) < a; break;
+        case TU__DISTRIBUTION_COUNT: break;
+        }
+    }
+}

@@ -1,0 +1,210 @@
+/* The streaming JSON writer (RFC 8259). See json.h for how it is used.
+ *
+ * Invariant: between calls the bytes written so far are a prefix of a valid document. A call that would break it (a
+ * key inside an array, none inside an object, a second document, an end without its begin) is a bug of the caller; it
+ * fails the writer as a full disk would, in every build, so that no reader ever meets a broken document marked good.
+ */
+#include "base/json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool write_file(void *sink, const char *bytes, size_t length) {
+    return fwrite(bytes, 1, length, sink) == length;
+}
+
+tu__json tu__json_to_file(FILE *file) {
+    return (tu__json){.write = write_file, .sink = file};
+}
+
+static void put(tu__json *json, const char *bytes, size_t length) {
+    if (json->failed || length == 0) return;
+    if (!json->write(json->sink, bytes, length)) json->failed = true;
+}
+
+static void put_string(tu__json *json, const char *string) {
+    put(json, string, strlen(string));
+}
+
+/* ---- Strings ---- */
+
+/* Length of the UTF-8 sequence at `s`, of which `left` > 0 bytes remain. When it is ill-formed *valid is false and
+ * the length is that of its maximal well-begun part: the unit that Unicode (chapter 3.9) replaces by one U+FFFD. */
+static size_t sequence_length(const unsigned char *s, size_t left, bool *valid) {
+    unsigned char first = s[0], low = 0x80, high = 0xBF; /* bounds of the second byte */
+    size_t length;
+    *valid = true;
+    if (first < 0x80) return 1;
+    if (first >= 0xC2 && first <= 0xDF) {
+        length = 2;
+    } else if (first >= 0xE0 && first <= 0xEF) {
+        length = 3;
+        if (first == 0xE0) low = 0xA0;  /* below: an overlong form */
+        if (first == 0xED) high = 0x9F; /* above: a surrogate */
+    } else if (first >= 0xF0 && first <= 0xF4) {
+        length = 4;
+        if (first == 0xF0) low = 0x90;
+        if (first == 0xF4) high = 0x8F; /* above: beyond U+10FFFF */
+    } else {
+        *valid = false;
+        return 1;
+    }
+    for (size_t i = 1; i < length; i++, low = 0x80, high = 0xBF)
+        if (i >= left || s[i] < low || s[i] > high) {
+            *valid = false;
+            return i;
+        }
+    return length;
+}
+
+static void put_escape(tu__json *json, unsigned char c) {
+    static const char letters[128] = {
+        ['"'] = '"', ['\\'] = '\\', ['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't'};
+    char escape[8];
+    int length;
+    if (letters[c])
+        length = snprintf(escape, sizeof escape, "\\%c", letters[c]);
+    else
+        length = snprintf(escape, sizeof escape, "\\u%04x", (unsigned)c);
+    put(json, escape, (size_t)length);
+}
+
+static void put_quoted(tu__json *json, const char *bytes, size_t length) {
+    const unsigned char *s = (const unsigned char *)bytes;
+    size_t done = 0, i = 0; /* [done, i) is valid and needs no escape: it is written in one piece */
+    put(json, "\"", 1);
+    while (i < length) {
+        bool valid;
+        size_t step = sequence_length(s + i, length - i, &valid);
+        bool plain = valid && s[i] >= 0x20 && s[i] != '"' && s[i] != '\\';
+        if (!plain) {
+            put(json, bytes + done, i - done);
+            if (valid)
+                put_escape(json, s[i]);
+            else
+                put_string(json, "\xEF\xBF\xBD"); /* U+FFFD */
+            done = i + step;
+        }
+        i += step;
+    }
+    put(json, bytes + done, length - done);
+    put(json, "\"", 1);
+}
+
+/* ---- Structure ---- */
+
+static bool in_object(const tu__json *json) {
+    return json->depth > 0 && (json->objects >> (json->depth - 1) & 1);
+}
+
+/* What precedes every value: a comma if there is one to write, and the key. */
+static void begin_value(tu__json *json, const char *key) {
+    bool second_document = json->depth == 0 && json->comma;
+    if ((key != NULL) != in_object(json) || second_document) json->failed = true;
+    if (json->comma) put(json, ",", 1);
+    json->comma = true;
+    if (!key) return;
+    put_quoted(json, key, strlen(key));
+    put(json, ":", 1);
+}
+
+static void begin_container(tu__json *json, const char *key, bool object) {
+    if (json->depth == TU__JSON_MAX_DEPTH) json->failed = true;
+    begin_value(json, key);
+    if (json->failed) return;
+    put(json, object ? "{" : "[", 1);
+    uint64_t bit = UINT64_C(1) << json->depth;
+    json->objects = object ? json->objects | bit : json->objects & ~bit;
+    json->depth++;
+    json->comma = false;
+}
+
+static void end_container(tu__json *json, bool object) {
+    if (json->depth == 0 || in_object(json) != object) json->failed = true;
+    if (json->failed) return;
+    put(json, object ? "}" : "]", 1);
+    json->depth--;
+    json->comma = true;
+}
+
+void tu__json_begin_object(tu__json *json, const char *key) {
+    begin_container(json, key, true);
+}
+
+void tu__json_end_object(tu__json *json) {
+    end_container(json, true);
+}
+
+void tu__json_begin_array(tu__json *json, const char *key) {
+    begin_container(json, key, false);
+}
+
+void tu__json_end_array(tu__json *json) {
+    end_container(json, false);
+}
+
+bool tu__json_finish(const tu__json *json) {
+    return !json->failed && json->depth == 0;
+}
+
+/* ---- Values ---- */
+
+static void put_value(tu__json *json, const char *key, const char *literal) {
+    begin_value(json, key);
+    put_string(json, literal);
+}
+
+void tu__json_bytes(tu__json *json, const char *key, const char *bytes, size_t length) {
+    begin_value(json, key);
+    put_quoted(json, bytes, length);
+}
+
+void tu__json_string(tu__json *json, const char *key, const char *string) {
+    if (string)
+        tu__json_bytes(json, key, string, strlen(string));
+    else
+        tu__json_null(json, key);
+}
+
+void tu__json_i64(tu__json *json, const char *key, int64_t value) {
+    char digits[24];
+    snprintf(digits, sizeof digits, "%" PRId64, value);
+    put_value(json, key, digits);
+}
+
+void tu__json_u64(tu__json *json, const char *key, uint64_t value) {
+    char digits[24];
+    snprintf(digits, sizeof digits, "%" PRIu64, value);
+    put_value(json, key, digits);
+}
+
+void tu__json_f64(tu__json *json, const char *key, double value) {
+    if (!isfinite(value)) {
+        tu__json_null(json, key);
+        return;
+    }
+    char digits[40];
+    for (int precision = 15; precision <= 17; precision++) { /* 17 digits tell any two doubles apart */
+        snprintf(digits, sizeof digits, "%.*g", precision, value);
+        if (strtod(digits, NULL) == value) break;
+    }
+    /* The program that embeds the library may have set a locale whose decimal point is another, even a character
+     * of several bytes: whatever stands where neither digit, sign nor exponent can is the point. */
+    char *point = digits + strspn(digits, "+-0123456789e");
+    if (*point) {
+        size_t width = strcspn(point, "+-0123456789e");
+        *point = '.';
+        memmove(point + 1, point + width, strlen(point + width) + 1);
+    }
+    put_value(json, key, digits);
+}
+
+void tu__json_bool(tu__json *json, const char *key, bool value) {
+    put_value(json, key, value ? "true" : "false");
+}
+
+void tu__json_null(tu__json *json, const char *key) {
+    put_value(json, key, "null");
+}

@@ -1,0 +1,230 @@
+/* Numbers of every element type, as doubles.
+ *
+ * Each type is three small functions: round (a double to a double the type can hold), encode (such a value to
+ * the stored element; integers round here), decode (back). The public functions are loops around them,
+ * expanded from one list, so that each loop knows its type and compilers vectorise it where they can.
+ *
+ * bf16 and f16 are rounded by the oldest trick of floating point: |x| + c - c, where c is the power of two
+ * whose unit in the last place is the distance between neighbours of the narrow type around x. The addition
+ * is rounded by the processor, once, halves to even, and the subtraction is exact. Rounding twice, by way of
+ * f32, would be wrong: f16's 1 + 2^-11 + 2^-30 lies above a halfway point that f32 rounds it onto.
+ */
+#include "base/number.h"
+
+#include <math.h>
+#include <string.h>
+
+static uint64_t bits_of(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+static double double_of(uint64_t bits) {
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* ---- Rounding to a narrow float type ---- */
+
+typedef struct float_format {
+    double precision; /* 2^(fraction bits stored) */
+    double tiny;      /* the smallest normal number */
+    double huge;      /* the first power of two that is too large */
+} float_format;
+
+static const float_format bf16 = {0x1p7, 0x1p-126, 0x1p128};
+static const float_format f16 = {0x1p10, 0x1p-14, 0x1p16};
+
+static inline double round_narrow(float_format format, double x) {
+    const uint64_t exponent_mask = UINT64_C(0x7ff) << 52;
+    double size = fabs(x);
+    size = size < format.huge ? size : format.huge; /* NaN too; it is put back at the end */
+    /* Below `tiny` the numbers are as far apart as just above it. */
+    double power = double_of(bits_of(size > format.tiny ? size : format.tiny) & exponent_mask);
+    double c = power * (0x1p52 / format.precision);
+    double rounded = (size + c) - c;
+    rounded = rounded < format.huge ? rounded : (double)INFINITY;
+    return x != x ? x : copysign(rounded, x);
+}
+
+/* ---- One triple of functions for each type ---- */
+
+static inline double round_f64(double x) {
+    return x;
+}
+static inline double encode_f64(double x) {
+    return x;
+}
+static inline double decode_f64(double x) {
+    return x;
+}
+
+static inline double round_f32(double x) {
+    return (double)(float)x;
+}
+static inline float encode_f32(double x) {
+    return (float)x;
+}
+static inline double decode_f32(float x) {
+    return (double)x;
+}
+
+/* bf16 is the upper half of an f32. */
+static inline double round_bf16(double x) {
+    return round_narrow(bf16, x);
+}
+static inline uint16_t encode_bf16(double x) {
+    float single = (float)round_bf16(x); /* exact */
+    uint32_t bits;
+    memcpy(&bits, &single, sizeof bits);
+    /* A NaN whose payload sat in the lower half must not become infinity. */
+    return (uint16_t)(bits >> 16 | (x != x ? 0x40u : 0u));
+}
+static inline double decode_bf16(uint16_t x) {
+    uint32_t bits = (uint32_t)x << 16;
+    float single;
+    memcpy(&single, &bits, sizeof single);
+    return (double)single;
+}
+
+/* f16: sign, 5 bits of exponent with bias 15, 10 bits of fraction. The exponent and fraction together are
+ * a number that counts the values from zero on, for subnormal numbers (spacing 2^-24) and normal ones
+ * alike. */
+enum { F16_FRACTION = 10, F16_SHIFT = 52 - F16_FRACTION, F16_BIAS_STEP = (1023 - 15) << F16_FRACTION };
+
+static inline double round_f16(double x) {
+    return round_narrow(f16, x);
+}
+static inline uint16_t encode_f16(double x) {
+    double rounded = round_f16(x), size = fabs(rounded);
+    uint32_t sign = signbit(x) ? 0x8000u : 0u;
+    uint32_t fraction = (uint32_t)(bits_of(rounded) >> F16_SHIFT) & 0x3ffu;
+    if (x != x) return (uint16_t)(sign | 0x7e00u | fraction);
+    if (size > f16.huge) return (uint16_t)(sign | 0x7c00u);
+    if (size < f16.tiny) return (uint16_t)(sign | (uint32_t)(size * 0x1p24));
+    return (uint16_t)(sign | ((uint32_t)(bits_of(size) >> F16_SHIFT) - F16_BIAS_STEP));
+}
+static inline double decode_f16(uint16_t x) {
+    uint64_t sign = (uint64_t)(x & 0x8000u) << 48;
+    uint32_t magnitude = x & 0x7fffu;
+    if (magnitude < 0x400u) return double_of(sign | bits_of((double)magnitude * 0x1p-24));
+    uint64_t step = magnitude < 0x7c00u ? F16_BIAS_STEP : (uint64_t)(0x7ff - 0x1f) << F16_FRACTION;
+    return double_of(sign | (magnitude + step) << F16_SHIFT);
+}
+
+/* Truncation is the conversion's own; saturation must come first, since converting what does not fit is
+ * undefined. */
+static inline int32_t encode_i32(double x) {
+    return x != x ? 0 : x <= (double)INT32_MIN ? INT32_MIN : x >= (double)INT32_MAX ? INT32_MAX : (int32_t)x;
+}
+static inline double decode_i32(int32_t x) {
+    return (double)x;
+}
+static inline double round_i32(double x) {
+    return decode_i32(encode_i32(x));
+}
+
+static inline int64_t encode_i64(double x) {
+    return x != x ? 0 : x <= -0x1p63 ? INT64_MIN : x >= 0x1p63 ? INT64_MAX : (int64_t)x;
+}
+static inline double decode_i64(int64_t x) {
+    return (double)x;
+}
+static inline double round_i64(double x) {
+    return decode_i64(encode_i64(x));
+}
+
+static inline uint8_t encode_u8(double x) {
+    return !(x > 0) ? 0 : x >= UINT8_MAX ? UINT8_MAX : (uint8_t)x;
+}
+static inline double decode_u8(uint8_t x) {
+    return x;
+}
+static inline double round_u8(double x) {
+    return decode_u8(encode_u8(x));
+}
+
+static inline uint8_t encode_bool(double x) {
+    return x != 0;
+}
+static inline double decode_bool(uint8_t x) {
+    return x != 0;
+}
+static inline double round_bool(double x) {
+    return x != 0;
+}
+
+#define EACH_TYPE(X)                                                                                         \
+    X(F32, f32, float)                                                                                       \
+    X(F64, f64, double)                                                                                      \
+    X(BF16, bf16, uint16_t)                                                                                  \
+    X(F16, f16, uint16_t)                                                                                    \
+    X(I32, i32, int32_t)                                                                                     \
+    X(I64, i64, int64_t)                                                                                     \
+    X(U8, u8, uint8_t)                                                                                       \
+    X(BOOL, bool, uint8_t)
+
+/* ---- The loops ---- */
+
+void tu__round_array(tu_dtype dtype, double *x, int64_t count) {
+    switch (dtype) {
+#define ROUND(id, name, element)                                                                             \
+    case TU_##id:                                                                                            \
+        for (int64_t i = 0; i < count; i++) x[i] = round_##name(x[i]);                                       \
+        break;
+        EACH_TYPE(ROUND)
+#undef ROUND
+    default: break;
+    }
+}
+
+void tu__load_array(tu_dtype dtype, const void *source, int64_t count, double *target) {
+    const char *bytes = source;
+    switch (dtype) {
+#define LOAD(id, name, element)                                                                              \
+    case TU_##id:                                                                                            \
+        for (int64_t i = 0; i < count; i++) {                                                                \
+            element stored;                                                                                  \
+            memcpy(&stored, bytes + i * (int64_t)sizeof stored, sizeof stored);                              \
+            target[i] = decode_##name(stored);                                                               \
+        }                                                                                                    \
+        break;
+        EACH_TYPE(LOAD)
+#undef LOAD
+    default:
+        for (int64_t i = 0; i < count; i++) target[i] = 0;
+    }
+}
+
+void tu__store_array(tu_dtype dtype, const double *source, int64_t count, void *target) {
+    char *bytes = target;
+    switch (dtype) {
+#define STORE(id, name, element)                                                                             \
+    case TU_##id:                                                                                            \
+        for (int64_t i = 0; i < count; i++) {                                                                \
+            element stored = encode_##name(source[i]);                                                       \
+            memcpy(bytes + i * (int64_t)sizeof stored, &stored, sizeof stored);                              \
+        }                                                                                                    \
+        break;
+        EACH_TYPE(STORE)
+#undef STORE
+    default: break;
+    }
+}
+
+double tu__round_to(tu_dtype dtype, double x) {
+    tu__round_array(dtype, &x, 1);
+    return x;
+}
+
+double tu__load(tu_dtype dtype, const void *base, int64_t index) {
+    double x;
+    tu__load_array(dtype, (const char *)base + index * (int64_t)tu_dtype_size(dtype), 1, &x);
+    return x;
+}
+
+void tu__store(tu_dtype dtype, void *base, int64_t index, double x) {
+    tu__store_array(dtype, &x, 1, (char *)base + index * (int64_t)tu_dtype_size(dtype));
+}

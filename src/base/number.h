@@ -1,0 +1,26 @@
+/* Numbers of every element type, as doubles: what the reference device and the constants are stored with.
+ *
+ * A double holds every value of f32, bf16, f16, i32, u8 and bool exactly, and those of i64 up to 2^53. Going
+ * the other way a number is rounded once, straight from the double, to the nearest value of the type, halves
+ * to even; past the largest value of a float type is infinity, NaN stays NaN. Integers are truncated and
+ * saturated, NaN is 0. bool is x != 0, so NaN is true.
+ *
+ * Arrays need no alignment. An unknown type (there is none in a verified graph) loads zeros and stores
+ * nothing.
+ */
+#ifndef TU__BASE_NUMBER_H
+#define TU__BASE_NUMBER_H
+
+#include <tutti/types.h>
+
+/* The value that storing x and loading it again would give. */
+double tu__round_to(tu_dtype dtype, double x);
+void tu__round_array(tu_dtype dtype, double *x, int64_t count);
+
+double tu__load(tu_dtype dtype, const void *base, int64_t index);
+void tu__store(tu_dtype dtype, void *base, int64_t index, double x);
+
+void tu__load_array(tu_dtype dtype, const void *source, int64_t count, double *target);
+void tu__store_array(tu_dtype dtype, const double *source, int64_t count, void *target);
+
+#endif

@@ -1,0 +1,85 @@
+/* `tutti devices`: what there is to compute on, and why something cannot be used. */
+#include <inttypes.h>
+
+#include <tutti/run.h>
+
+#include "base/json.h"
+#include "cli/command.h"
+
+struct devices_values {
+    bool json;
+};
+
+static const struct cli_option options[] = {
+    CLI_FLAG(struct devices_values, json, "json", 0, "print one JSON object"),
+    {0},
+};
+
+/* "15.6 GiB"; "-" when it is not known */
+struct memory_text {
+    char text[24];
+};
+
+static struct memory_text memory_text(uint64_t bytes) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    struct memory_text memory = {"-"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    for (; value >= 1024 && unit + 1 < sizeof units / sizeof *units; unit++) value /= 1024;
+    if (bytes) snprintf(memory.text, sizeof memory.text, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return memory;
+}
+
+static void print_table(void) {
+    tu_device_info info;
+    printf("%-10s  %-10s  %10s  %s\n", "name", "kind", "memory", "description");
+    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++) {
+        printf("%-10s  %-10s  %10s  %s\n", info.name, info.kind, memory_text(info.memory_bytes).text, info.description);
+        if (info.unusable) printf("%-10s  cannot be used: %s\n", "", info.unusable);
+    }
+}
+
+static void print_json(void) {
+    tu_device_info info;
+    tu__json json = tu__json_to_file(stdout);
+    tu__json_begin_object(&json, NULL);
+    tu__json_begin_array(&json, "devices");
+    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++) {
+        tu__json_begin_object(&json, NULL);
+        tu__json_string(&json, "name", info.name);
+        tu__json_string(&json, "kind", info.kind);
+        tu__json_string(&json, "description", info.description);
+        if (info.memory_bytes)
+            tu__json_u64(&json, "memory_bytes", info.memory_bytes);
+        else
+            tu__json_null(&json, "memory_bytes");
+        tu__json_bool(&json, "usable", !info.unusable);
+        tu__json_string(&json, "unusable", info.unusable);
+        tu__json_end_object(&json);
+    }
+    tu__json_end_array(&json);
+    tu__json_end_object(&json);
+    putchar('\n');
+}
+
+static int run(const void *values, int operand_count, char **operands) {
+    const struct devices_values *devices = values;
+    (void)operand_count;
+    (void)operands;
+    if (devices->json)
+        print_json();
+    else
+        print_table();
+    return CLI_DONE;
+}
+
+const struct cli_command cli_command_devices = {
+    .name = "devices",
+    .summary = "lists the devices there are, and why one cannot be used",
+    .usage = "[OPTIONS]",
+    .description = "Lists the devices that networks can run on: name, kind, memory; and for one that\n"
+                   "cannot be used, why and what to do about it.",
+    .options = options,
+    .values_size = sizeof(struct devices_values),
+    .run = run,
+};

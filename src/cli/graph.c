@@ -1,0 +1,147 @@
+/* `tutti graph MODEL`: a network as text, as a picture, as JSON or as a graph file; its costs; its digest. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <tutti/model.h>
+
+#include "base/save.h"
+#include "cli/command.h"
+
+enum { FORMAT_UNSET = -1, FORMAT_TEXT, FORMAT_DOT, FORMAT_JSON, FORMAT_FILE };
+static const char *const formats[] = {"text", "dot", "json", "file", NULL};
+
+struct graph_values {
+    int format;
+    int64_t batch; /* 0: the model's own */
+    bool train, summary, digest;
+    const char *out;
+};
+
+static const struct cli_option options[] = {
+    CLI_CHOICE(struct graph_values, format, "format", 'f', "FORMAT", formats, "what to print"),
+    CLI_INT(struct graph_values, batch, "batch", 'b', "N", 1, 1048576, "samples in a batch (default 128)"),
+    CLI_FLAG(struct graph_values, train, "train", 't',
+             "the training step: layers as in training, gradients, updates by SGD with momentum"),
+    CLI_FLAG(struct graph_values, summary, "summary", 's', "print a table of layers and what they cost instead"),
+    CLI_FLAG(struct graph_values, digest, "digest", 'd', "print the SHA-256 of what the graph computes instead"),
+    CLI_STRING(struct graph_values, out, "out", 'o', "FILE", "write to FILE instead of standard output"),
+    {0},
+};
+
+/* ---- The graph ---- */
+
+static bool is_model(const char *word) {
+    const char *name, *summary;
+    for (size_t i = 0; tu_model(i, &name, &summary) == TU_OK; i++)
+        if (strcmp(name, word) == 0) return true;
+    return false;
+}
+
+static tu_status build_model(const struct graph_values *values, const char *name, tu_graph **graph) {
+    tu_model_graph model;
+    TU_TRY(tu_graph_new(graph));
+    tu_set_training(*graph, values->train);
+    return tu_model_build(*graph, name, &model, .batch = values->batch);
+}
+
+/* A word that is no model is a path when it looks like one or leads somewhere. */
+static tu_status get_graph(const struct graph_values *values, const char *word, tu_graph **graph) {
+    *graph = NULL;
+    if (!is_model(word) && (strchr(word, '/') || access(word, F_OK) == 0)) {
+        if (values->batch)
+            return tu_fail(TU_INVALID, "graph: --batch with the graph file %s: expected none, its batch is built in",
+                           cli_quote(word).text);
+        TU_TRY(tu_graph_load(word, graph));
+    } else {
+        tu_status status = build_model(values, word, graph);
+        if (status == TU_NOT_FOUND) return tu_fail(status, "graph: %s (or the path of a graph file)", tu_message());
+        TU_TRY(status);
+    }
+    if (!values->train) return TU_OK;
+    return tu_add_sgd(tu_find_output(*graph, "loss"), 0.1, 0.9);
+}
+
+/* ---- What is printed ---- */
+
+static tu_status print_digest(const tu_graph *graph, FILE *file) {
+    char digest[TU_DIGEST_TEXT];
+    TU_TRY(tu_graph_digest(graph, digest));
+    fprintf(file, "%s\n", digest);
+    return TU_OK;
+}
+
+static tu_status print(const struct graph_values *values, const tu_graph *graph, FILE *file) {
+    static const tu_graph_format of[] = {
+        [FORMAT_TEXT] = TU_GRAPH_TEXT, [FORMAT_DOT] = TU_GRAPH_DOT, [FORMAT_JSON] = TU_GRAPH_JSON};
+    if (values->summary) TU_TRY(tu_graph_summary(graph, file));
+    if (values->digest) TU_TRY(print_digest(graph, file));
+    if (values->summary || values->digest) return TU_OK;
+    return tu_graph_print(graph, of[values->format == FORMAT_UNSET ? FORMAT_TEXT : values->format], file);
+}
+
+/* Printed to memory first: a file is replaced as a whole or not at all. */
+static int print_to_file(const struct graph_values *values, const tu_graph *graph) {
+    char *text = NULL;
+    size_t length = 0;
+    FILE *memory = open_memstream(&text, &length);
+    if (!memory) return cli_fail("graph: out of memory");
+    tu_status status = print(values, graph, memory);
+    if (fclose(memory) != 0 && status == TU_OK) status = tu_fail(TU_NO_MEMORY, "graph: out of memory");
+    if (status == TU_OK) status = tu__save_file(values->out, text, length);
+    free(text);
+    return cli_report(status);
+}
+
+static int print_to_stdout(const struct graph_values *values, const tu_graph *graph) {
+    tu_status status = print(values, graph, stdout);
+    return status == TU_IO ? CLI_FAILED : cli_report(status); /* the frame tells of a write that failed */
+}
+
+static int refuse_combination(const struct graph_values *values) {
+    if (values->format != FORMAT_UNSET && (values->summary || values->digest))
+        return cli_refuse("graph: --format with %s: expected one of them", values->summary ? "--summary" : "--digest");
+    if (values->format == FORMAT_FILE && !values->out)
+        return cli_refuse("graph: --format file: expected --out FILE with it, a graph file is not text");
+    return CLI_DONE;
+}
+
+static int run(const void *given, int operand_count, char **operands) {
+    const struct graph_values *values = given;
+    (void)operand_count;
+    int refused = refuse_combination(values);
+    if (refused) return refused;
+    tu_graph *graph;
+    tu_status status = get_graph(values, operands[0], &graph);
+    int result;
+    if (status != TU_OK)
+        result = cli_report(status);
+    else if (values->format == FORMAT_FILE)
+        result = cli_report(tu_graph_save(graph, values->out));
+    else if (values->out)
+        result = print_to_file(values, graph);
+    else
+        result = print_to_stdout(values, graph);
+    tu_graph_free(graph);
+    return result;
+}
+
+static const struct graph_values defaults = {.format = FORMAT_UNSET};
+
+const struct cli_command cli_command_graph = {
+    .name = "graph",
+    .summary = "prints a network: its operations, its layers' costs, its digest",
+    .usage = "MODEL [OPTIONS]",
+    .description = "Prints MODEL, the name of a built-in network or the path of a graph file: one\n"
+                   "operation a line, or in another format. 'dot' is for Graphviz:\n"
+                   "  tutti graph mlp --format dot | dot -Tsvg > mlp.svg\n"
+                   "'file' is a graph file, which programs load and this command prints.\n"
+                   "\n"
+                   "Built-in networks: mlp, tutorial-cnn, resnet20.",
+    .options = options,
+    .values_size = sizeof(struct graph_values),
+    .defaults = &defaults,
+    .least_operands = 1,
+    .most_operands = 1,
+    .run = run,
+};

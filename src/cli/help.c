@@ -1,0 +1,64 @@
+/* `tutti help [COMMAND]`, `tutti --help` and `tutti COMMAND --help`, and the list of commands they speak of. */
+#include "cli/command.h"
+
+#include <string.h>
+
+const struct cli_command *const cli_commands[] = {
+#define CLI_COMMAND(name) &cli_command_##name,
+#include "cli/commands.def"
+#undef CLI_COMMAND
+    NULL,
+};
+
+const struct cli_command *cli_find_command(const char *name) {
+    const char *names[sizeof cli_commands / sizeof *cli_commands];
+    int count = 0;
+    for (; cli_commands[count]; count++) {
+        if (strcmp(cli_commands[count]->name, name) == 0) return cli_commands[count];
+        names[count] = cli_commands[count]->name;
+    }
+    cli_refuse("unknown command %s: expected one that 'tutti --help' lists%s", cli_quote(name).text,
+               cli_did_you_mean(name, names, count).text);
+    return NULL;
+}
+
+void cli_print_overview(FILE *file) {
+    int widest = 0;
+    for (int i = 0; cli_commands[i]; i++)
+        if ((int)strlen(cli_commands[i]->name) > widest) widest = (int)strlen(cli_commands[i]->name);
+    fprintf(file, "Usage: tutti COMMAND [OPTIONS]\n\n"
+                  "Trains and runs neural networks on every processor you have.\n\n"
+                  "Commands:\n");
+    for (int i = 0; cli_commands[i]; i++)
+        fprintf(file, "  %-*s  %s\n", widest, cli_commands[i]->name, cli_commands[i]->summary);
+    fprintf(file, "\nOptions:\n"
+                  "  -V, --version  print the version and exit\n"
+                  "  -h, --help     print this help and exit\n"
+                  "\n'tutti COMMAND --help' explains a command; the manual is 'man tutti'.\n");
+}
+
+void cli_print_command_help(FILE *file, const struct cli_command *command) {
+    fprintf(file, "Usage: tutti %s %s\n\n%s\n\n", command->name, command->usage, command->description);
+    cli_print_options(file, command->options, command->defaults);
+}
+
+static int run(const void *values, int operand_count, char **operands) {
+    (void)values;
+    if (operand_count == 0) {
+        cli_print_overview(stdout);
+        return CLI_DONE;
+    }
+    const struct cli_command *command = cli_find_command(operands[0]);
+    if (!command) return CLI_BAD_INPUT;
+    cli_print_command_help(stdout, command);
+    return CLI_DONE;
+}
+
+const struct cli_command cli_command_help = {
+    .name = "help",
+    .summary = "explains a command, or lists all",
+    .usage = "[COMMAND]",
+    .description = "Explains COMMAND as 'tutti COMMAND --help' does; without one, lists all.",
+    .most_operands = 1,
+    .run = run,
+};

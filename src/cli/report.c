@@ -1,0 +1,88 @@
+/* One line on stderr for everything that goes wrong. See report.h. */
+#include "cli/report.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/suggest.h"
+
+/* Written with one call: lines of several processes under mpirun do not mix. */
+static void print_line(const char *format, va_list arguments) {
+    char message[2048], line[sizeof message + 16];
+    if (vsnprintf(message, sizeof message, format, arguments) < 0) return;
+    for (char *c = message; *c; c++)
+        if ((unsigned char)*c < ' ') *c = ' ';
+    snprintf(line, sizeof line, "tutti: %s\n", message);
+    fputs(line, stderr);
+}
+
+int cli_refuse(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    print_line(format, arguments);
+    va_end(arguments);
+    return CLI_BAD_INPUT;
+}
+
+int cli_fail(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    print_line(format, arguments);
+    va_end(arguments);
+    return CLI_FAILED;
+}
+
+int cli_report(tu_status status) {
+    const char *message = tu_message();
+    if (!*message) message = tu_status_text(status);
+    switch (status) {
+    case TU_OK: return CLI_DONE;
+    case TU_INVALID:
+    case TU_NOT_FOUND:
+    case TU_CORRUPT:
+    case TU_UNSUPPORTED: return cli_refuse("%s", message);
+    default: return cli_fail("%s", message);
+    }
+}
+
+struct cli_quoted cli_quote(const char *word) {
+    enum { LONGEST = 60 };
+    struct cli_quoted quoted;
+    char shown[LONGEST + 1];
+    size_t length = strnlen(word, LONGEST);
+    bool cut = word[length] != '\0';
+    /* Not in the middle of a UTF-8 sequence: its continuation bytes are 10xxxxxx. */
+    while (cut && length > 0 && ((unsigned char)word[length] & 0xC0) == 0x80) length--;
+    for (size_t i = 0; i < length; i++) {
+        unsigned char c = (unsigned char)word[i];
+        shown[i] = c < ' ' || c == 0x7F ? '?' : (char)c;
+    }
+    shown[length] = '\0';
+    snprintf(quoted.text, sizeof quoted.text, "'%s%s'", shown, cut ? "..." : "");
+    return quoted;
+}
+
+struct cli_quoted cli_did_you_mean(const char *word, const char *const *names, int count) {
+    struct cli_quoted hint = {""};
+    const char *nearest = cli_nearest(word, names, count);
+    if (nearest) snprintf(hint.text, sizeof hint.text, "; did you mean '%s'?", nearest);
+    return hint;
+}
+
+bool cli_close_output(void) {
+    errno = 0;
+    bool lost = ferror(stdout) != 0;
+    if (fflush(stdout) != 0) lost = true;
+    int reason = errno;
+    /* Some file systems tell of a full disk only when a file is closed. One that was closed before we started is
+     * no loss when nothing was written. */
+    if (fclose(stdout) != 0 && errno != EBADF && !lost) {
+        lost = true;
+        reason = errno;
+    }
+    if (lost)
+        cli_fail("cannot write standard output: %s", reason ? strerror(reason) : "an earlier write failed");
+    return !lost;
+}

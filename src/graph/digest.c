@@ -1,0 +1,133 @@
+/* The digest of a graph: what it computes, as 64 characters.
+ *
+ * A run folder, a model file and a peer rank carry it, so two graphs that were built by different programs, or in a
+ * different order, must agree on it when they compute the same. Each node gets a digest of its own, made of its
+ * operation, attributes, output types and the digests of its inputs; as nodes are numbered in an order of
+ * dependence, one walk does it. The graph's digest is then taken over all of these, sorted: which number a node has
+ * never enters. Names enter only where they mean something outside the graph: those of inputs, variables, results
+ * and custom operations. (The key of a random operation is an attribute, so it counts as well.)
+ *
+ * Attributes that are zero are left out, as in files: an operation that gains an attribute keeps its digests. */
+#include <stdlib.h>
+#include <string.h>
+
+#include <tutti/custom.h>
+
+#include "base/alloc.h"
+#include "base/sha256.h"
+#include "graph/attrs.h"
+#include "graph/graph.h"
+
+typedef struct digest {
+    unsigned char bytes[TU__SHA256_BYTES];
+} digest;
+
+/* ---- What is hashed: every piece has a known length or is preceded by it, so no two lists run into each other ---- */
+
+static void add_u32(tu__sha256 *hash, uint32_t value) {
+    unsigned char bytes[4] = {(unsigned char)value, (unsigned char)(value >> 8), (unsigned char)(value >> 16),
+                              (unsigned char)(value >> 24)};
+    tu__sha256_update(hash, bytes, sizeof bytes);
+}
+
+static void add_u64(tu__sha256 *hash, uint64_t value) {
+    add_u32(hash, (uint32_t)value);
+    add_u32(hash, (uint32_t)(value >> 32));
+}
+
+static void add_string(tu__sha256 *hash, const char *string) {
+    size_t length = strlen(string);
+    add_u64(hash, length);
+    tu__sha256_update(hash, string, length);
+}
+
+static void add_attributes(tu__sha256 *hash, const tu__node *node) {
+    for (tu__field f = tu__first_field(node->op, node->attrs); f.attr; f = tu__next_field(f)) {
+        if (tu__field_is_zero(f)) continue;
+        add_string(hash, f.attr->name);
+        size_t cells = tu__field_bytes(f) / 8;
+        add_u64(hash, cells);
+        for (size_t i = 0; i < cells; i++) {
+            uint64_t cell;
+            memcpy(&cell, f.cells + 8 * i, sizeof cell);
+            add_u64(hash, cell);
+        }
+    }
+    add_string(hash, ""); /* no attribute is named so: the end */
+}
+
+static void add_type(tu__sha256 *hash, tu_type type) {
+    add_string(hash, tu_dtype_name(type.dtype));
+    add_u32(hash, (uint32_t)type.shape.rank);
+    for (int64_t i = 0; i < type.shape.rank; i++) add_u64(hash, (uint64_t)type.shape.dim[i]);
+}
+
+/* What the world outside knows a node by. */
+static void add_identity(tu__sha256 *hash, const tu__node *node) {
+    switch (node->op->code) {
+    case TU__OP_INPUT:
+    case TU__OP_VARIABLE: add_string(hash, node->name); break;
+    case TU__OP_CUSTOM: add_string(hash, node->custom->name); break;
+    case TU__OP_CONSTANT: tu__sha256_update(hash, node->data, tu_type_bytes(node->outputs[0])); break;
+    default: break;
+    }
+}
+
+/* `digests` holds those of all earlier nodes. */
+static digest digest_node(const tu__node *node, const digest *digests) {
+    tu__sha256 hash;
+    tu__sha256_init(&hash);
+    add_string(&hash, "node");
+    add_string(&hash, node->op->name);
+    add_attributes(&hash, node);
+    add_u32(&hash, node->input_count);
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        tu__sha256_update(&hash, digests[node->inputs[i].node].bytes, TU__SHA256_BYTES);
+        add_u32(&hash, node->inputs[i].output);
+    }
+    add_u32(&hash, node->output_count);
+    for (uint32_t i = 0; i < node->output_count; i++) add_type(&hash, node->outputs[i]);
+    add_identity(&hash, node);
+    digest result;
+    tu__sha256_final(&hash, result.bytes);
+    return result;
+}
+
+static digest digest_result(const tu__named_value *named, const digest *digests) {
+    tu__sha256 hash;
+    tu__sha256_init(&hash);
+    add_string(&hash, "result");
+    add_string(&hash, named->name);
+    tu__sha256_update(&hash, digests[named->value.node].bytes, TU__SHA256_BYTES);
+    add_u32(&hash, named->value.output);
+    digest result;
+    tu__sha256_final(&hash, result.bytes);
+    return result;
+}
+
+static int compare(const void *a, const void *b) {
+    return memcmp(a, b, sizeof(digest));
+}
+
+tu_status tu_graph_digest(const tu_graph *graph, char text[TU_DIGEST_TEXT]) {
+    text[0] = '\0';
+    TU_TRY(tu_graph_status(graph));
+    size_t count = (size_t)graph->node_count + graph->result_count;
+    digest *digests = tu__alloc_array(count + 1, sizeof *digests, "the digest of a graph");
+    if (!digests) return TU_NO_MEMORY;
+    for (uint32_t i = 0; i < graph->node_count; i++) digests[i] = digest_node(graph->nodes[i], digests);
+    for (uint32_t i = 0; i < graph->result_count; i++)
+        digests[graph->node_count + i] = digest_result(&graph->results[i], digests);
+    qsort(digests, count, sizeof *digests, compare);
+
+    tu__sha256 hash;
+    tu__sha256_init(&hash);
+    add_string(&hash, "tutti graph 1");
+    add_u64(&hash, count);
+    tu__sha256_update(&hash, digests, count * sizeof *digests);
+    unsigned char bytes[TU__SHA256_BYTES];
+    tu__sha256_final(&hash, bytes);
+    tu__sha256_hex(bytes, text);
+    tu__free(digests);
+    return TU_OK;
+}

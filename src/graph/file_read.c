@@ -1,0 +1,458 @@
+/* Reads graph files. docs/graph-file.md describes the format.
+ *
+ * The bytes may come from anywhere. Damage is told apart first: a file that is cut short has another size than its
+ * header says, a changed byte another SHA-256 than its trailer holds. What passes is intact but not trusted. Each
+ * length is checked against the bytes that are left before anything is allocated for it, so that memory stays in
+ * proportion to the file; and every node enters the graph by tu__make, as if a program had built it, so the shape
+ * rules see every attribute and every edge. The verifier has the last word. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <tutti/custom.h>
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "graph/attrs.h"
+#include "graph/custom.h"
+#include "graph/file.h"
+#include "graph/graph.h"
+#include "graph/walk.h"
+
+/* ---- A place in the file ---- */
+
+typedef struct reader {
+    const unsigned char *bytes;
+    size_t end, at; /* `end` is where the trailer begins */
+    tu_graph *graph;
+    tu_value *inputs; /* room for one node's, grown when a node has more */
+    size_t input_capacity;
+} reader;
+
+/* "graph file, byte 123: <problem>" */
+static tu_status refuse_at(tu_status status, size_t at, const char *format, ...) TU_PRINTF(3, 4);
+
+static tu_status refuse_at(tu_status status, size_t at, const char *format, ...) {
+    char problem[768];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(problem, sizeof problem, format, arguments);
+    va_end(arguments);
+    return tu_fail(status, "graph file, byte %zu: %s", at, problem);
+}
+
+/* The next `size` bytes; NULL, with a message, when fewer are left. */
+static const unsigned char *take(reader *r, size_t size, const char *what) {
+    if (size > r->end - r->at) {
+        refuse_at(TU_CORRUPT, r->at, "%s takes %zu bytes, but %zu are left", what, size, r->end - r->at);
+        return NULL;
+    }
+    const unsigned char *bytes = r->bytes + r->at;
+    r->at += size;
+    return bytes;
+}
+
+static tu_status take_number(reader *r, void *number, size_t size, const char *what) {
+    const unsigned char *bytes = take(r, size, what);
+    if (!bytes) return TU_CORRUPT;
+    memcpy(number, bytes, size);
+    return TU_OK;
+}
+
+/* A count of things that take at least `each` bytes: more than can follow are refused before room is made for them. */
+static tu_status take_count(reader *r, uint32_t *count, size_t each, const char *what) {
+    size_t at = r->at;
+    TU_TRY(take_number(r, count, sizeof *count, what));
+    if (*count > (r->end - r->at) / each)
+        return refuse_at(TU_CORRUPT, at, "%s is %" PRIu32 ", more than the %zu bytes left can hold", what, *count,
+                         r->end - r->at);
+    return TU_OK;
+}
+
+/* A string where it lies in the file: length, bytes without a zero, a zero. */
+static tu_status take_string(reader *r, const char **string, const char *what) {
+    size_t at = r->at;
+    uint32_t length;
+    TU_TRY(take_count(r, &length, 1, what));
+    const unsigned char *bytes = take(r, (size_t)length + 1, what);
+    if (!bytes) return TU_CORRUPT;
+    if (bytes[length] != 0) return refuse_at(TU_CORRUPT, at, "%s does not end with a zero", what);
+    if (memchr(bytes, 0, length)) return refuse_at(TU_CORRUPT, at, "%s has a zero inside", what);
+    *string = (const char *)bytes;
+    return TU_OK;
+}
+
+/* A string that can be the name of a node or a result. */
+static tu_status take_name(reader *r, const char **name, const char *what) {
+    size_t at = r->at;
+    TU_TRY(take_string(r, name, what));
+    const unsigned char *c = (const unsigned char *)*name;
+    bool usable = *c && *c != '/' && !strstr(*name, "//");
+    for (; *c && usable; c++) usable = *c > ' ' && *c != 0x7f && !(*c == '/' && !c[1]);
+    if (!usable)
+        return refuse_at(TU_CORRUPT, at, "%s is no name: expected visible characters, without '/' at its ends", what);
+    return TU_OK;
+}
+
+static tu_status take_shape(reader *r, tu_shape *shape, const char *what) {
+    size_t at = r->at;
+    uint8_t rank;
+    *shape = (tu_shape){0};
+    TU_TRY(take_number(r, &rank, sizeof rank, what));
+    if (rank > TU_MAX_RANK)
+        return refuse_at(TU_CORRUPT, at, "%s is a shape of rank %u: expected at most %d", what, rank, TU_MAX_RANK);
+    shape->rank = rank;
+    TU_TRY(take_number(r, shape->dim, rank * sizeof shape->dim[0], what));
+    if (!tu__shape_valid(*shape))
+        return refuse_at(TU_CORRUPT, at, "%s is the shape %s: expected dimensions of at least 1, 2^48 elements at most",
+                         what, tu__shape_string(*shape));
+    return TU_OK;
+}
+
+static tu_status take_type(reader *r, tu_type *type, const char *what) {
+    size_t at = r->at;
+    uint8_t dtype;
+    TU_TRY(take_number(r, &dtype, sizeof dtype, what));
+    if (dtype >= TU_DTYPE_COUNT) return refuse_at(TU_CORRUPT, at, "%s has element type %u: there is none", what, dtype);
+    type->dtype = (tu_dtype)dtype;
+    return take_shape(r, &type->shape, what);
+}
+
+/* ---- Attributes ---- */
+
+/* Room for the attributes of any operation, aligned for them. */
+typedef union any_attrs {
+#define OP(id, name, ...) struct tu__##name##_attrs name##_;
+#define POINTWISE(id, name, ...) struct tu__##name##_attrs name##_;
+#include "graph/ops.def"
+    unsigned char bytes[1];
+} any_attrs;
+
+typedef struct partial_node { /* what is known of a node before it is made */
+    size_t at;
+    const tu__op *op;
+    const char *name;
+    any_attrs attrs;
+    uint64_t seen; /* bit i: attribute i was read */
+    tu__node_request request;
+} partial_node;
+
+/* The field a name stands for, and its index; `field.attr` is NULL when the operation has none of that name. */
+static tu__field find_field(const tu__op *op, const any_attrs *attrs, const char *name, uint32_t *index) {
+    tu__field f = tu__first_field(op, attrs->bytes);
+    for (*index = 0; f.attr && strcmp(f.attr->name, name) != 0; ++*index) f = tu__next_field(f);
+    return f;
+}
+
+static tu_status take_element(reader *r, tu__field field, uint32_t index) {
+    unsigned char *cell = (unsigned char *)field.cells; /* of our own `attrs` */
+    if (field.attr->kind == TU__ATTR_SHAPE) {
+        tu_shape shape;
+        TU_TRY(take_shape(r, &shape, field.attr->name));
+        memcpy(cell + index * sizeof shape, &shape, sizeof shape);
+        return TU_OK;
+    }
+    bool narrow = field.attr->kind == TU__ATTR_BOOL || field.attr->kind == TU__ATTR_DTYPE;
+    return take_number(r, cell + 8 * (size_t)index, narrow ? 1 : 8, field.attr->name);
+}
+
+static tu_status take_attribute(reader *r, partial_node *node) {
+    size_t at = r->at;
+    const char *name;
+    uint8_t kind;
+    uint32_t count, index;
+    TU_TRY(take_string(r, &name, "an attribute's name"));
+    tu__field field = find_field(node->op, &node->attrs, name, &index);
+    if (!field.attr)
+        return refuse_at(TU_UNSUPPORTED, at,
+                         "operation '%s' has no attribute '%s' in Tutti %s: the file is of a newer version",
+                         node->op->name, name, tu_version());
+    TU_TRY(take_number(r, &kind, sizeof kind, name));
+    TU_TRY(take_number(r, &count, sizeof count, name));
+    if (kind != field.attr->kind || count != field.attr->count)
+        return refuse_at(TU_CORRUPT, at,
+                         "attribute '%s' of operation '%s' has kind %u with %" PRIu32 " elements: expected kind %d with %" PRIu32,
+                         name, node->op->name, kind, count, (int)field.attr->kind, field.attr->count);
+    if (node->seen >> index & 1) return refuse_at(TU_CORRUPT, at, "attribute '%s' is given twice", name);
+    node->seen |= UINT64_C(1) << index;
+    for (uint32_t i = 0; i < count; i++) TU_TRY(take_element(r, field, i));
+    if (tu__check_field(field) != TU_OK) return refuse_at(TU_CORRUPT, at, "%s", tu_message());
+    return TU_OK;
+}
+
+static tu_status take_attributes(reader *r, partial_node *node) {
+    uint32_t count;
+    TU_TRY(take_count(r, &count, 12, "a number of attributes"));
+    memset(&node->attrs, 0, sizeof node->attrs);
+    for (uint32_t i = 0; i < count; i++) TU_TRY(take_attribute(r, node));
+    node->request.attrs = node->attrs.bytes;
+    return TU_OK;
+}
+
+/* ---- Nodes ---- */
+
+static tu_status take_operation(reader *r, partial_node *node) {
+    const char *op;
+    TU_TRY(take_string(r, &op, "an operation's name"));
+    node->op = tu__op_find(op);
+    if (!node->op)
+        return refuse_at(TU_UNSUPPORTED, node->at, "operation '%s' is unknown to Tutti %s: the file is of a newer version",
+                         op, tu_version());
+    node->request.op = node->op->code;
+    TU_TRY(take_name(r, &node->name, "a node's name"));
+    node->request.name = node->name;
+    node->request.exact_name = true;
+    size_t at = r->at;
+    TU_TRY(take_number(r, &node->request.flags, sizeof node->request.flags, "a node's flags"));
+    uint32_t unknown = node->request.flags & ~(uint32_t)(TU__NODE_RECOMPUTE | TU__NODE_RECOMPUTED);
+    if (unknown) return refuse_at(TU_UNSUPPORTED, at, "node '%s' has unknown flags 0x%" PRIx32, node->name, unknown);
+    return TU_OK;
+}
+
+static tu_status take_custom(reader *r, partial_node *node) {
+    if (node->op->code != TU__OP_CUSTOM) return TU_OK;
+    size_t at = r->at;
+    const char *name;
+    TU_TRY(take_string(r, &name, "a custom operation's name"));
+    node->request.custom = tu__custom_find(name);
+    if (!node->request.custom)
+        return refuse_at(TU_NOT_FOUND, at,
+                         "node '%s' is the custom operation '%s', which is not registered: call tu_custom_register first",
+                         node->name, name);
+    return TU_OK;
+}
+
+static tu_status take_inputs(reader *r, partial_node *node) {
+    uint32_t count;
+    TU_TRY(take_count(r, &count, 8, "a number of inputs"));
+    if (count > r->input_capacity) {
+        tu_value *inputs = tu__realloc(r->inputs, count * sizeof *inputs, "a node's inputs");
+        if (!inputs) return TU_NO_MEMORY;
+        r->inputs = inputs;
+        r->input_capacity = count;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        size_t at = r->at;
+        uint32_t source, output;
+        TU_TRY(take_number(r, &source, sizeof source, "an input"));
+        TU_TRY(take_number(r, &output, sizeof output, "an input"));
+        if (source >= r->graph->node_count)
+            return refuse_at(TU_CORRUPT, at, "input %" PRIu32 " of '%s' is node %" PRIu32 ": expected one before it", i,
+                             node->name, source);
+        r->inputs[i] = tu__value(r->graph, source, output);
+    }
+    node->request.inputs = r->inputs;
+    node->request.input_count = count;
+    return TU_OK;
+}
+
+/* The types that the file promises; they are compared with what the shape rule says once the node is made. */
+static tu_status take_outputs(reader *r, size_t *at) {
+    uint32_t count;
+    TU_TRY(take_count(r, &count, 2, "a number of outputs"));
+    *at = r->at;
+    for (uint32_t i = 0; i < count; i++) {
+        tu_type type;
+        TU_TRY(take_type(r, &type, "an output"));
+    }
+    return TU_OK;
+}
+
+static tu_status take_data(reader *r, partial_node *node) {
+    if (node->op->code != TU__OP_CONSTANT) return TU_OK;
+    const struct tu__constant_attrs *a = &node->attrs.constant_;
+    size_t at = r->at, expected = tu_type_bytes((tu_type){.dtype = (tu_dtype)a->dtype, .shape = a->shape});
+    uint64_t size;
+    TU_TRY(take_number(r, &size, sizeof size, "a constant's size"));
+    if (size != expected)
+        return refuse_at(TU_CORRUPT, at, "constant '%s' has %" PRIu64 " bytes of data: expected %zu", node->name, size,
+                         expected);
+    node->request.data = take(r, expected, "a constant's data");
+    return node->request.data ? TU_OK : TU_CORRUPT;
+}
+
+/* The outputs the file promised at `at` against those of the node just made. */
+static tu_status compare_outputs(reader *r, size_t at, const tu__node *node) {
+    reader again = *r;
+    again.at = at - sizeof(uint32_t);
+    uint32_t count;
+    TU_TRY(take_number(&again, &count, sizeof count, "a number of outputs"));
+    if (count != node->output_count)
+        return refuse_at(TU_CORRUPT, at, "node '%s' has %" PRIu32 " outputs: expected %" PRIu32, node->name, count,
+                         node->output_count);
+    for (uint32_t i = 0; i < count; i++) {
+        tu_type type;
+        TU_TRY(take_type(&again, &type, "an output"));
+        if (type.dtype != node->outputs[i].dtype || !tu_shape_equal(type.shape, node->outputs[i].shape))
+            return refuse_at(TU_CORRUPT, at, "output %" PRIu32 " of '%s' is %s: the operation's rule says %s", i, node->name,
+                             tu__type_string(type), tu__type_string(node->outputs[i]));
+    }
+    return TU_OK;
+}
+
+/* What the graph refused, as the file's fault; memory that ran out is nobody's. */
+static tu_status refused_by_graph(const reader *r, size_t at) {
+    tu_status status = tu_graph_status(r->graph);
+    if (status == TU_NO_MEMORY || status == TU_OK) return status;
+    return refuse_at(status == TU_UNSUPPORTED ? status : TU_CORRUPT, at, "%s", tu_message());
+}
+
+/* Makes the node in its scope, as its builder did: a name within a scope is bounded, a path of scopes is not. */
+static tu_status make_node(reader *r, partial_node *node) {
+    const char *slash = strrchr(node->name, '/');
+    char *scope = NULL;
+    if (slash) {
+        size_t length = (size_t)(slash - node->name);
+        scope = tu__alloc(length + 1, "a scope's name");
+        if (!scope) return TU_NO_MEMORY;
+        memcpy(scope, node->name, length);
+        node->request.name = slash + 1;
+    }
+    tu_status status = tu__scope_replace(r->graph, scope ? scope : "", NULL);
+    tu__free(scope);
+    TU_TRY(status);
+    tu__make(r->graph, &node->request);
+    return refused_by_graph(r, node->at);
+}
+
+static tu_status take_node(reader *r) {
+    partial_node node = {.at = r->at};
+    size_t outputs_at;
+    TU_TRY(take_operation(r, &node));
+    TU_TRY(take_custom(r, &node));
+    TU_TRY(take_attributes(r, &node));
+    TU_TRY(take_inputs(r, &node));
+    TU_TRY(take_outputs(r, &outputs_at));
+    TU_TRY(take_data(r, &node));
+    TU_TRY(make_node(r, &node));
+    return compare_outputs(r, outputs_at, r->graph->nodes[r->graph->node_count - 1]);
+}
+
+/* ---- The whole ---- */
+
+static tu_status take_result(reader *r) {
+    size_t at = r->at;
+    const char *name;
+    uint32_t source, output;
+    TU_TRY(take_name(r, &name, "a result's name"));
+    TU_TRY(take_number(r, &source, sizeof source, "a result"));
+    TU_TRY(take_number(r, &output, sizeof output, "a result"));
+    tu_value value = tu__value(r->graph, source, output);
+    if (!tu_ok(value))
+        return refuse_at(TU_CORRUPT, at, "result '%s' is output %" PRIu32 " of node %" PRIu32 ", which does not exist",
+                         name, output, source);
+    tu_output(value, name);
+    return refused_by_graph(r, at);
+}
+
+static tu_status take_graph(reader *r) {
+    uint32_t nodes, results;
+    /* An empty node: two strings of one character, flags and three counts. */
+    TU_TRY(take_count(r, &nodes, 2 * 6 + 4 * 4, "the number of nodes"));
+    for (uint32_t i = 0; i < nodes; i++) TU_TRY(take_node(r));
+    size_t at = r->at;
+    TU_TRY(take_count(r, &results, 6 + 8, "the number of results"));
+    if (results > TU__FILE_MOST_RESULTS)
+        return refuse_at(TU_CORRUPT, at, "the graph has %" PRIu32 " results: a file holds at most %d", results,
+                         TU__FILE_MOST_RESULTS);
+    for (uint32_t i = 0; i < results; i++) TU_TRY(take_result(r));
+    if (r->at != r->end)
+        return refuse_at(TU_CORRUPT, r->at, "%zu bytes follow the last result: expected the trailer", r->end - r->at);
+    tu_status status = tu_graph_verify(r->graph);
+    return status == TU_OK || status == TU_NO_MEMORY ? status : tu_fail(TU_CORRUPT, "graph file: %s", tu_message());
+}
+
+tu_status tu__file_check_header(const unsigned char *bytes, uint64_t *size) {
+    if (memcmp(bytes, TU__FILE_MAGIC, TU__FILE_AT_VERSION) != 0)
+        return refuse_at(TU_CORRUPT, 0, "this is no graph file of Tutti: it does not begin like one");
+    uint32_t version, flags;
+    memcpy(&version, bytes + TU__FILE_AT_VERSION, sizeof version);
+    memcpy(&flags, bytes + TU__FILE_AT_FLAGS, sizeof flags);
+    memcpy(size, bytes + TU__FILE_AT_SIZE, sizeof *size);
+    if (version > TU__FILE_VERSION)
+        return refuse_at(TU_UNSUPPORTED, TU__FILE_AT_VERSION,
+                         "the file has version %" PRIu32 ", but Tutti %s reads up to version %d: use a newer Tutti", version,
+                         tu_version(), TU__FILE_VERSION);
+    if (version == 0) return refuse_at(TU_CORRUPT, TU__FILE_AT_VERSION, "version 0: there never was one");
+    if (flags & ~(uint32_t)TU__FILE_FLAG_TRAINING)
+        return refuse_at(TU_UNSUPPORTED, TU__FILE_AT_FLAGS, "unknown flags 0x%" PRIx32, flags);
+    if (*size < TU__FILE_SMALLEST)
+        return refuse_at(TU_CORRUPT, TU__FILE_AT_SIZE, "a size of %" PRIu64 " bytes: expected at least %d", *size,
+                         TU__FILE_SMALLEST);
+    return TU_OK;
+}
+
+/* The file is whole and as it was written. */
+static tu_status check_damage(const unsigned char *bytes, size_t size) {
+    uint64_t expected;
+    if (size < TU__FILE_HEADER)
+        return refuse_at(TU_CORRUPT, size, "the file ends within its header of %d bytes", TU__FILE_HEADER);
+    TU_TRY(tu__file_check_header(bytes, &expected));
+    if (size < expected)
+        return refuse_at(TU_CORRUPT, size, "the file is cut short: %zu of its %" PRIu64 " bytes are there", size, expected);
+    if (size > expected)
+        return refuse_at(TU_CORRUPT, (size_t)expected, "%" PRIu64 " bytes follow the end of the file", size - expected);
+    unsigned char digest[TU__FILE_TRAILER];
+    tu__sha256_of(bytes, size - TU__FILE_TRAILER, digest);
+    if (memcmp(digest, bytes + size - TU__FILE_TRAILER, TU__FILE_TRAILER) != 0)
+        return refuse_at(TU_CORRUPT, size - TU__FILE_TRAILER,
+                         "the file is damaged: its SHA-256 is not the one it was written with");
+    return TU_OK;
+}
+
+tu_status tu_graph_read(const void *bytes, size_t size, tu_graph **graph) {
+    *graph = NULL;
+    TU_TRY(check_damage(bytes, size));
+    reader r = {.bytes = bytes, .end = size - TU__FILE_TRAILER, .at = TU__FILE_HEADER};
+    TU_TRY(tu_graph_new(&r.graph));
+    tu_status status = take_graph(&r);
+    if (status == TU_OK) status = tu__scope_replace(r.graph, "", NULL); /* more can be built, outside of any scope */
+    tu__free(r.inputs);
+    if (status != TU_OK) {
+        tu_graph_free(r.graph);
+        return status;
+    }
+    tu_set_training(r.graph, r.bytes[TU__FILE_AT_FLAGS] & TU__FILE_FLAG_TRAINING);
+    *graph = r.graph;
+    return TU_OK;
+}
+
+/* ---- From the disk ---- */
+
+/* Reads on up to `size` bytes in all. Room grows with what has arrived, whatever the header promised. */
+static tu_status read_on(FILE *file, tu__text *text, uint64_t size) {
+    char chunk[65536];
+    while (text->length < size) {
+        uint64_t left = size - text->length;
+        size_t got = fread(chunk, 1, left < sizeof chunk ? (size_t)left : sizeof chunk, file);
+        tu__text_append(text, chunk, got);
+        if (text->failed) return TU_NO_MEMORY;
+        if (got == 0) break;
+    }
+    return ferror(file) ? tu_fail(TU_IO, "%s", strerror(errno)) : TU_OK;
+}
+
+static tu_status read_file(FILE *file, tu__text *text) {
+    uint64_t size;
+    TU_TRY(read_on(file, text, TU__FILE_HEADER));
+    if (text->length < TU__FILE_HEADER) return TU_OK;
+    TU_TRY(tu__file_check_header((const unsigned char *)text->data, &size));
+    return read_on(file, text, size == UINT64_MAX ? size : size + 1); /* one more tells of bytes that follow */
+}
+
+tu_status tu_graph_load(const char *path, tu_graph **graph) {
+    *graph = NULL;
+    FILE *file = fopen(path, "rb");
+    if (!file) {
+        tu_status status = errno == ENOENT || errno == ENOTDIR ? TU_NOT_FOUND : TU_IO;
+        return tu_fail(status, "cannot read '%s': %s", path, strerror(errno));
+    }
+    tu__text text = {0};
+    tu_status status = read_file(file, &text);
+    fclose(file);
+    if (status == TU_OK) status = tu_graph_read(tu__text_string(&text), text.length, graph);
+    tu__text_free(&text);
+    return status == TU_OK ? TU_OK : tu_fail(status, "cannot read '%s': %s", path, tu_message());
+}

@@ -1,0 +1,433 @@
+/* Making graphs: nodes, scopes, values.
+ *
+ * tu__make is the only door by which nodes enter a graph, from builders, from gradients and from files alike, so
+ * the invariants of graph.h are enforced in one place: edges lead backwards, the shape rule has agreed, the name
+ * is unique. A mistake sticks to the graph; callers get an invalid value and carry on harmlessly. */
+#include "graph/graph.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <tutti/custom.h>
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include "base/text.h"
+#include "graph/names.h"
+
+/* ---- Life ---- */
+
+tu_status tu_graph_new(tu_graph **graph) {
+    *graph = NULL;
+    tu_graph *g = tu__alloc(sizeof *g, "a graph");
+    if (!g) return TU_NO_MEMORY;
+    g->arena.purpose = "a graph's nodes";
+    g->training = true;
+    g->names = tu__names_new();
+    g->message = tu__arena_alloc(&g->arena, 1024); /* set aside now: reporting must not need memory */
+    if (!g->names || !g->message) {
+        tu_graph_free(g);
+        return TU_NO_MEMORY;
+    }
+    *graph = g;
+    return TU_OK;
+}
+
+void tu_graph_free(tu_graph *graph) {
+    if (!graph) return;
+    tu__names_free(graph->names);
+    tu__free(graph->nodes);
+    tu__free(graph->results);
+    tu__free(graph->scope);
+    tu__arena_free(&graph->arena);
+    tu__free(graph);
+}
+
+/* ---- Mistakes ---- */
+
+tu_status tu_graph_status(const tu_graph *graph) {
+    if (!graph) return tu_fail(TU_INVALID, "no graph: tu_graph_new gives one");
+    return graph->status == TU_OK ? TU_OK : tu_fail(graph->status, "%s", graph->message);
+}
+
+/* Sticks this thread's message to the graph, if it is the first. */
+static tu_value stick(tu_graph *graph, tu_status status) {
+    if (graph && graph->status == TU_OK) {
+        graph->status = status;
+        snprintf(graph->message, 1024, "%s", tu_message());
+    }
+    return tu__invalid(graph);
+}
+
+tu_value tu__graph_fail(tu_graph *graph, tu_status status, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    tu__fail_list(status, format, arguments);
+    va_end(arguments);
+    return stick(graph, status);
+}
+
+tu_status tu__refuse(const tu__rule *rule, const char *format, ...) {
+    tu__text text = {0};
+    tu__text_printf(&text, "%s '%s'", rule->op->name, rule->name);
+    for (uint32_t i = 0; i < rule->input_count && i < 8; i++) {
+        tu__text_printf(&text, "%s", i == 0 ? " of " : i + 1 == rule->input_count ? " and " : ", ");
+        tu__text_type(&text, rule->in[i]);
+    }
+    tu__text_printf(&text, ": ");
+    char detail[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(detail, sizeof detail, format, arguments);
+    va_end(arguments);
+    tu_fail(TU_INVALID, "%s%s", tu__text_string(&text), detail);
+    tu__text_free(&text);
+    return TU_INVALID;
+}
+
+/* ---- Names and scopes ---- */
+
+static const char *scope_path(const tu_graph *graph) {
+    return graph->scope ? graph->scope : "";
+}
+
+static bool name_is_usable(const char *name) {
+    if (!name || !*name || *name == '/' || strlen(name) > 512) return false;
+    for (const unsigned char *c = (const unsigned char *)name; *c; c++)
+        if (*c < 0x21 || *c == 0x7f) return false;
+    return name[strlen(name) - 1] != '/' && !strstr(name, "//");
+}
+
+/* Makes room for `path` and takes it as the current scope. */
+static tu_status set_scope(tu_graph *graph, const char *prefix, size_t prefix_length, const char *name) {
+    size_t need = prefix_length + strlen(name) + 2;
+    if (need > graph->scope_capacity) {
+        char *scope = tu__realloc(graph->scope, need * 2, "a scope's name");
+        if (!scope) return TU_NO_MEMORY;
+        if (prefix == graph->scope) prefix = scope;
+        graph->scope = scope;
+        graph->scope_capacity = need * 2;
+    }
+    memmove(graph->scope, prefix, prefix_length);
+    snprintf(graph->scope + prefix_length, graph->scope_capacity - prefix_length, "%s%s", name,
+             *name ? "/" : "");
+    return TU_OK;
+}
+
+int tu_scope_begin(tu_graph *graph, const char *name) {
+    if (!graph) return 1;
+    if (!name_is_usable(name) || strchr(name, '/')) {
+        tu__graph_fail(graph, TU_INVALID, "scope '%s': expected a name of visible characters without '/'",
+                       name ? name : "");
+        name = "invalid";
+    }
+    const char *path = scope_path(graph);
+    if (set_scope(graph, path, strlen(path), name) != TU_OK) stick(graph, TU_NO_MEMORY);
+    return 1;
+}
+
+int tu_scope_end(tu_graph *graph) {
+    if (!graph || !graph->scope || !*graph->scope) return 0;
+    graph->scope[strlen(graph->scope) - 1] = '\0';
+    char *slash = strrchr(graph->scope, '/');
+    if (slash)
+        slash[1] = '\0';
+    else
+        graph->scope[0] = '\0';
+    return 0;
+}
+
+tu_status tu__scope_replace(tu_graph *graph, const char *path, char **previous) {
+    if (previous) {
+        size_t length = strlen(scope_path(graph));
+        *previous = tu__alloc(length + 1, "a scope's name"); /* zeroed */
+        if (!*previous) return TU_NO_MEMORY;
+        if (length) memcpy(*previous, scope_path(graph), length - 1); /* set_scope puts the slash back */
+    }
+    return set_scope(graph, "", 0, path);
+}
+
+int tu_recompute_begin(tu_graph *graph) {
+    if (graph) graph->recompute_depth++;
+    return 1;
+}
+
+int tu_recompute_end(tu_graph *graph) {
+    if (graph && graph->recompute_depth) graph->recompute_depth--;
+    return 0;
+}
+
+void tu_set_training(tu_graph *graph, bool training) {
+    if (graph) graph->training = training;
+}
+
+bool tu_training(const tu_graph *graph) {
+    return graph && graph->training;
+}
+
+uint64_t tu__name_hash(const char *name) {
+    return tu__names_hash(name);
+}
+
+/* A name in the graph's arena, unique: a taken one gets the next free suffix. */
+static char *unique_name(tu_graph *graph, const char *base) {
+    size_t room = strlen(scope_path(graph)) + strlen(base) + 16;
+    char *name = tu__arena_alloc(&graph->arena, room);
+    if (!name) return NULL;
+    int stem = snprintf(name, room, "%s%s", scope_path(graph), base);
+    uint32_t taken;
+    if (!tu__names_find(graph->names, name, &taken)) return name;
+    char *trial = tu__arena_alloc(&graph->arena, room);
+    if (!trial) return NULL;
+    do snprintf(trial, room, "%.*s_%u", stem, name, tu__names_suffix(graph->names, name));
+    while (tu__names_find(graph->names, trial, &taken));
+    return trial;
+}
+
+const char *tu__scoped_name(tu_graph *graph, const char *name) {
+    char *full = unique_name(graph, name);
+    if (!full) stick(graph, TU_NO_MEMORY);
+    return full;
+}
+
+const tu__node *tu__find_node(const tu_graph *graph, const char *name) {
+    uint32_t node;
+    return tu__names_find(graph->names, name, &node) ? graph->nodes[node] : NULL;
+}
+
+/* ---- Making a node ---- */
+
+/* The inputs are usable: of this graph, existing. TU_OK with `*broken` set means: an earlier mistake, stay silent. */
+static tu_status check_inputs(tu_graph *graph, const tu__op *op, const tu__node_request *request,
+                              bool *broken) {
+    for (size_t i = 0; i < request->input_count; i++) {
+        tu_value v = request->inputs[i];
+        if (!v.graph)
+            return tu_fail(TU_INVALID, "%s in scope '%s': input %zu is not a value (it was never set)",
+                           op->name, scope_path(graph), i);
+        if (v.graph != graph)
+            return tu_fail(TU_INVALID, "%s in scope '%s': input %zu belongs to another graph", op->name,
+                           scope_path(graph), i);
+        if (v.node == TU_NO_NODE) {
+            *broken = true;
+            return TU_OK;
+        }
+        if (v.node >= graph->node_count || v.output >= graph->nodes[v.node]->output_count)
+            return tu_fail(TU_INVALID, "%s in scope '%s': input %zu (node %u, output %u) does not exist",
+                           op->name, scope_path(graph), i, v.node, v.output);
+    }
+    bool fits = op->inputs == TU__ANY_INPUTS ? request->input_count >= 1 && request->input_count <= 65536
+                                             : request->input_count == op->inputs;
+    if (!fits)
+        return tu_fail(TU_INVALID, "%s in scope '%s': %zu inputs given, %u expected", op->name,
+                       scope_path(graph), request->input_count,
+                       op->inputs == TU__ANY_INPUTS ? 1 : op->inputs);
+    return TU_OK;
+}
+
+static tu_status reserve_node(tu_graph *graph) {
+    if (graph->node_count < graph->node_capacity) return TU_OK;
+    if (graph->node_count >= 1u << 30) return tu_fail(TU_UNSUPPORTED, "a graph holds at most 2^30 nodes");
+    uint32_t capacity = graph->node_capacity ? graph->node_capacity * 2 : 64;
+    tu__node **nodes = tu__realloc(graph->nodes, capacity * sizeof *nodes, "a graph's nodes");
+    if (!nodes) return TU_NO_MEMORY;
+    graph->nodes = nodes;
+    graph->node_capacity = capacity;
+    return TU_OK;
+}
+
+/* Name, edges and attributes, copied into the graph's arena. */
+static tu_status fill_node(tu_graph *graph, tu__node *node, const tu__node_request *request) {
+    const char *base = request->name ? request->name : node->op->name;
+    if (!name_is_usable(base))
+        return tu_fail(TU_INVALID,
+                       "%s '%s%s': expected a name of visible characters, without '/' at its ends",
+                       node->op->name, scope_path(graph), base);
+    node->name = unique_name(graph, base);
+    if (!node->name) return TU_NO_MEMORY;
+    if (request->exact_name && strcmp(node->name + strlen(scope_path(graph)), base) != 0)
+        return tu_fail(TU_INVALID, "%s '%s%s': the name is taken already; give each its own name or scope",
+                       node->op->name, scope_path(graph), base);
+    tu__edge *edges = tu__arena_alloc(&graph->arena, request->input_count * sizeof *edges);
+    if (!edges) return TU_NO_MEMORY;
+    for (size_t i = 0; i < request->input_count; i++)
+        edges[i] = (tu__edge){request->inputs[i].node, request->inputs[i].output};
+    node->inputs = edges;
+    node->attrs = tu__arena_alloc(&graph->arena, node->op->attr_bytes ? node->op->attr_bytes : 8);
+    if (!node->attrs) return TU_NO_MEMORY;
+    if (request->attrs) memcpy((void *)node->attrs, request->attrs, node->op->attr_bytes);
+    return TU_OK;
+}
+
+/* Asks the shape rule for the outputs' types. */
+static tu_status infer_node(tu_graph *graph, tu__node *node) {
+    tu_type *in = tu__alloc_array(node->input_count + 1, sizeof *in, "an operation's input types");
+    tu_type *out = tu__arena_alloc(&graph->arena, node->output_count * sizeof *out);
+    if (!in || !out) {
+        tu__free(in);
+        return TU_NO_MEMORY;
+    }
+    for (uint32_t i = 0; i < node->input_count; i++)
+        in[i] = graph->nodes[node->inputs[i].node]->outputs[node->inputs[i].output];
+    tu__rule rule = {.op = node->op,
+                     .name = node->name,
+                     .attrs = node->attrs,
+                     .input_count = node->input_count,
+                     .output_count = node->output_count,
+                     .in = in,
+                     .out = out,
+                     .custom = node->custom};
+    tu_status status = node->op->shape(&rule);
+    tu__free(in);
+    node->outputs = out;
+    return status;
+}
+
+static tu_status make_node(tu_graph *graph, const tu__node_request *request, bool *broken) {
+    const tu__op *op = tu__op_get(request->op);
+    TU_TRY(check_inputs(graph, op, request, broken));
+    if (*broken) return TU_OK;
+    TU_TRY(reserve_node(graph));
+    tu__node *node = tu__arena_alloc(&graph->arena, sizeof *node);
+    if (!node) return TU_NO_MEMORY;
+    node->op = op;
+    node->id = graph->node_count;
+    node->flags = request->flags;
+    if (graph->recompute_depth && !(op->traits & (TU__LEAF | TU__EFFECT))) node->flags |= TU__NODE_RECOMPUTE;
+    node->input_count = (uint32_t)request->input_count;
+    node->custom = request->custom;
+    node->output_count = node->custom ? node->custom->outputs : op->outputs;
+    TU_TRY(fill_node(graph, node, request));
+    TU_TRY(infer_node(graph, node));
+    if (request->op == TU__OP_CONSTANT) {
+        node->data = tu__arena_copy(&graph->arena, request->data, tu_type_bytes(node->outputs[0]));
+        if (!node->data) return TU_NO_MEMORY;
+    }
+    TU_TRY(tu__names_add(graph->names, node->name, node->id));
+    graph->nodes[graph->node_count++] = node;
+    return TU_OK;
+}
+
+tu_value tu__make(tu_graph *graph, const tu__node_request *request) {
+    if (!graph) {
+        tu_fail(TU_INVALID, "%s: no graph given", tu__op_get(request->op)->name);
+        return tu__invalid(NULL);
+    }
+    bool broken = graph->status != TU_OK;
+    tu_status status = broken ? TU_OK : make_node(graph, request, &broken);
+    if (status != TU_OK) return stick(graph, status);
+    return broken ? tu__invalid(graph) : tu__value(graph, graph->node_count - 1, 0);
+}
+
+tu_value tu__apply_list(tu__opcode op, const void *attrs, size_t count, const tu_value *inputs) {
+    return tu__make(count ? inputs[0].graph : NULL,
+                    &(tu__node_request){.op = op, .attrs = attrs, .inputs = inputs, .input_count = count});
+}
+
+void tu__copy_options(void *local, size_t size, const void *given) {
+    if (!given) return;
+    size_t have;
+    memcpy(&have, given, sizeof have);
+    memcpy(local, given, have < size ? have : size);
+}
+
+/* ---- Values ---- */
+
+bool tu_ok(tu_value value) {
+    return value.graph && value.node < value.graph->node_count &&
+           value.output < value.graph->nodes[value.node]->output_count;
+}
+
+const tu__node *tu__node_of(tu_value value) {
+    return value.graph->nodes[value.node];
+}
+
+tu_type tu_value_type(tu_value value) {
+    if (!tu_ok(value)) return (tu_type){.dtype = TU_F32, .shape = {.rank = -1}};
+    return tu__node_of(value)->outputs[value.output];
+}
+
+tu_shape tu_value_shape(tu_value value) {
+    return tu_value_type(value).shape;
+}
+
+tu_dtype tu_value_dtype(tu_value value) {
+    return tu_value_type(value).dtype;
+}
+
+const char *tu_value_name(tu_value value) {
+    return tu_ok(value) ? tu__node_of(value)->name : "(invalid)";
+}
+
+tu_value tu_output_of(tu_value value, uint32_t index) {
+    if (!tu_ok(value)) return tu__invalid(value.graph);
+    const tu__node *node = tu__node_of(value);
+    if (index < node->output_count) return tu__value(value.graph, value.node, index);
+    return tu__graph_fail(value.graph, TU_INVALID, "%s '%s' has %u outputs: there is no output %u",
+                          node->op->name, node->name, node->output_count, index);
+}
+
+tu_value tu_find(tu_graph *graph, const char *name) {
+    if (!graph || graph->status != TU_OK) return tu__invalid(graph);
+    uint32_t node;
+    if (tu__names_find(graph->names, name, &node)) return tu__value(graph, node, 0);
+    return tu__graph_fail(graph, TU_NOT_FOUND, "no node is named '%s' (names are scoped: \"conv1/weights\")",
+                          name);
+}
+
+tu_value tu_name(tu_value value, const char *name) {
+    if (!tu_ok(value)) return tu__invalid(value.graph);
+    tu_graph *graph = value.graph;
+    tu__node *node = graph->nodes[value.node];
+    if (node->op->traits & TU__LEAF)
+        return tu__graph_fail(graph, TU_INVALID,
+                              "%s '%s' cannot be renamed: its name is what it is fed or stored by",
+                              node->op->name, node->name);
+    if (!name_is_usable(name))
+        return tu__graph_fail(
+            graph, TU_INVALID,
+            "'%s' is no name for %s '%s': expected visible characters, without '/' at its ends",
+            name ? name : "", node->op->name, node->name);
+    char *full = unique_name(graph, name);
+    if (!full) return stick(graph, TU_NO_MEMORY);
+    if (strcmp(full + strlen(scope_path(graph)), name) != 0)
+        return tu__graph_fail(graph, TU_INVALID, "%s '%s' cannot be renamed '%s': the name is taken already",
+                              node->op->name, node->name, name);
+    if (tu__names_add(graph->names, full, node->id) != TU_OK) return stick(graph, TU_NO_MEMORY);
+    tu__names_remove(graph->names, node->name);
+    node->name = full;
+    return value;
+}
+
+/* ---- Results ---- */
+
+tu_value tu_output(tu_value value, const char *name) {
+    if (!tu_ok(value)) return tu__invalid(value.graph);
+    tu_graph *graph = value.graph;
+    if (!name_is_usable(name))
+        return tu__graph_fail(graph, TU_INVALID, "result '%s': expected a name of visible characters",
+                              name ? name : "");
+    for (uint32_t i = 0; i < graph->result_count; i++)
+        if (strcmp(graph->results[i].name, name) == 0)
+            return tu__graph_fail(graph, TU_INVALID, "result '%s' is named twice", name);
+    if (graph->result_count == graph->result_capacity) {
+        uint32_t capacity = graph->result_capacity ? graph->result_capacity * 2 : 8;
+        tu__named_value *results =
+            tu__realloc(graph->results, capacity * sizeof *results, "a graph's results");
+        if (!results) return stick(graph, TU_NO_MEMORY);
+        graph->results = results;
+        graph->result_capacity = capacity;
+    }
+    char *copy = tu__arena_string(&graph->arena, name);
+    if (!copy) return stick(graph, TU_NO_MEMORY);
+    graph->results[graph->result_count++] = (tu__named_value){copy, {value.node, value.output}};
+    return value;
+}
+
+tu_value tu_find_output(tu_graph *graph, const char *name) {
+    if (!graph || graph->status != TU_OK) return tu__invalid(graph);
+    for (uint32_t i = 0; i < graph->result_count; i++)
+        if (strcmp(graph->results[i].name, name) == 0)
+            return tu__value(graph, graph->results[i].value.node, graph->results[i].value.output);
+    return tu__graph_fail(graph, TU_NOT_FOUND, "the graph has no result named '%s'", name);
+}

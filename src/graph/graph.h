@@ -1,0 +1,120 @@
+/* The graph from inside: nodes, edges and the calls that make them.
+ *
+ * Invariants, checked by verify.c:
+ *   - nodes are numbered in the order made, and an edge always leads to a lower number: the order is a schedule;
+ *   - a node's output types are what its operation's shape rule says of its inputs and attributes;
+ *   - node names are unique within the graph;
+ *   - nothing is ever removed or changed once made, but for a node's name.
+ */
+#ifndef TU__GRAPH_GRAPH_H
+#define TU__GRAPH_GRAPH_H
+
+#include <tutti/graph.h>
+
+#include "base/arena.h"
+#include "graph/op.h"
+
+typedef struct tu__edge {
+    uint32_t node, output;
+} tu__edge;
+
+enum {
+    TU__NODE_RECOMPUTE = 1,  /* made inside tu_recompute: the backward pass computes it again */
+    TU__NODE_RECOMPUTED = 2, /* such a second copy; never merged with the first */
+};
+
+struct tu__node {
+    const tu__op *op;
+    const char *name; /* scoped, unique */
+    uint32_t id;
+    uint32_t flags;
+    uint32_t input_count, output_count;
+    const tu__edge *inputs;
+    const tu_type *outputs;
+    const void *attrs;                 /* struct tu__<op>_attrs; see ops.def */
+    const void *data;                  /* CONSTANT: dense elements of outputs[0] */
+    const struct tu_custom_op *custom; /* CUSTOM: the user's functions */
+};
+
+typedef struct tu__named_value {
+    const char *name;
+    tu__edge value;
+} tu__named_value;
+
+struct tu_graph {
+    tu__arena arena;
+    tu__node **nodes;
+    uint32_t node_count, node_capacity;
+    tu__named_value *results;
+    uint32_t result_count, result_capacity;
+    struct tu__name_table *names; /* scoped name -> node, and the next free suffix */
+    char *scope;                  /* current path with a trailing '/', or "" */
+    size_t scope_capacity;
+    uint32_t recompute_depth;
+    bool training;
+    tu_status status; /* the first mistake, and its message */
+    char *message;
+};
+
+/* The node behind a valid value. */
+const tu__node *tu__node_of(tu_value value);
+static inline tu_value tu__value(tu_graph *graph, uint32_t node, uint32_t output) {
+    return (tu_value){.graph = graph, .node = node, .output = output};
+}
+static inline tu_value tu__invalid(tu_graph *graph) {
+    return tu__value(graph, TU_NO_NODE, 0);
+}
+/* Value `index` among a node's inputs. */
+static inline tu_value tu__input_of(tu_graph *graph, const tu__node *node, uint32_t index) {
+    return tu__value(graph, node->inputs[index].node, node->inputs[index].output);
+}
+/* An attribute structure, typed: tu__attrs(node, conv2d)->groups */
+#define tu__attrs(node, op) ((const struct tu__##op##_attrs *)(node)->attrs)
+
+/* Sticks a mistake to the graph (the first one wins) and returns an invalid value. */
+tu_value tu__graph_fail(tu_graph *graph, tu_status status, const char *format, ...) TU_PRINTF(3, 4);
+
+/* Makes a node. `attrs` is copied; `name` may be NULL (the operation's name is used); a suffix makes it unique.
+ * Returns output 0. All inputs must be of this graph; an invalid input gives an invalid value, silently. */
+typedef struct tu__node_request {
+    tu__opcode op;
+    const char *name; /* within the current scope; NULL: the operation's name */
+    bool exact_name;  /* a taken name is an error instead of getting a suffix */
+    const void *attrs;
+    const tu_value *inputs;
+    size_t input_count;
+    const void *data; /* CONSTANT */
+    const struct tu_custom_op *custom;
+    uint32_t flags;
+} tu__node_request;
+tu_value tu__make(tu_graph *graph, const tu__node_request *request);
+
+/* The short form for builders: tu__apply(CONV2D, &attrs, x, w). The graph is the first input's. */
+tu_value tu__apply_list(tu__opcode op, const void *attrs, size_t count, const tu_value *inputs);
+#define tu__apply(op, attrs, ...)                                                                            \
+    tu__apply_list(TU__OP_##op, attrs, sizeof((tu_value[]){__VA_ARGS__}) / sizeof(tu_value),                 \
+                   (const tu_value[]){__VA_ARGS__})
+
+/* Takes `path` as the current scope ("" for none); `*previous` (freed by the caller) takes the one before back. */
+tu_status tu__scope_replace(tu_graph *graph, const char *path, char **previous);
+
+/* The full, unique path that a node named so would get in the current scope; NULL when memory runs out. */
+const char *tu__scoped_name(tu_graph *graph, const char *name);
+/* Finds a node by full name; NULL when there is none. */
+const tu__node *tu__find_node(const tu_graph *graph, const char *name);
+/* A stable 64-bit hash of a name: the part of a random operation's key that says which operation it is. */
+uint64_t tu__name_hash(const char *name);
+
+/* Reads an options structure that may come from an older header: fields past its size are zero. */
+#define TU__OPTIONS(type, local, given)                                                                      \
+    type local = {0};                                                                                        \
+    tu__copy_options(&local, sizeof local, given)
+void tu__copy_options(void *local, size_t size, const void *given);
+
+/* Back-propagates: given gradients of `count` values, the gradients of `wrt`, looking only at nodes numbered from
+ * `first` on. Invalid where nothing depends. What tu_gradients and gradients by expansion share. */
+tu_status tu__backpropagate(tu_graph *graph, uint32_t first, size_t count, const tu_value *values,
+                            const tu_value *value_gradients, size_t wrt_count, const tu_value *wrt,
+                            tu_value *gradients);
+
+#endif

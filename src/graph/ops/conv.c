@@ -1,0 +1,377 @@
+/* Convolution: conv2d and its two transposes.
+ *
+ * All three are faces of one trilinear form. With NHWC activations x and y and an OHWI filter f,
+ *
+ *     T(x, f, y) = sum over n, p, q, i, j, c, o of
+ *                  x[n, p*s + i*d - pad, q*s + j*d - pad, c] * f[o, i, j, c] * y[n, p, q, o]
+ *
+ * where (p, q) is a pixel of y, (i, j) a tap of the filter, s the stride, d the dilation, and places of x
+ * that lie in the padding are left out. With groups, channels come in blocks, and a block of o meets its
+ * block of c only.
+ *
+ *     conv2d(x, f)     = dT/dy    the convolution (strictly, the cross-correlation all networks call so)
+ *     conv2d_dx(y, f)  = dT/dx    the gradient of its input; also the transposed convolution
+ *     conv2d_dw(x, y)  = dT/df    the gradient of its filter
+ *
+ * T is linear in each argument, so the gradient of each of the three is made of the other two, and
+ * derivatives of any order stay inside this triangle. `size` says what the two given shapes do not
+ * determine: height and width of x for conv2d_dx, of the filter for conv2d_dw.
+ *
+ * Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016, draws all of these.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include <tutti/ops.h>
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "graph/graph.h"
+#include "graph/ops/window.h"
+#include "graph/rules.h"
+#include "graph/walk.h"
+
+/* ---- Shape rules ---- */
+
+static tu_status check_operands(const tu__rule *r, const char *first, const char *second) {
+    const char *const what[2] = {first, second};
+    for (int i = 0; i < 2; i++) {
+        if (!tu_dtype_is_float(r->in[i].dtype))
+            return tu__refuse(r, "the %s is of type %s, expected a float type (tu_cast converts)", what[i],
+                              tu_dtype_name(r->in[i].dtype));
+        if (r->in[i].shape.rank != 4)
+            return tu__refuse(r,
+                              "the %s has rank %" PRId64 ", expected 4: [n,h,w,c] images, [o,h,w,c] filters",
+                              what[i], r->in[i].shape.rank);
+    }
+    if (r->in[0].dtype != r->in[1].dtype)
+        return tu__refuse(r, "the %s is %s and the %s %s, expected one type (tu_cast converts)", first,
+                          tu_dtype_name(r->in[0].dtype), second, tu_dtype_name(r->in[1].dtype));
+    return TU_OK;
+}
+
+static tu_status check_groups(const tu__rule *r, int64_t groups, const char *what, int64_t channels) {
+    if (groups < 1) return tu__refuse(r, "groups is %" PRId64 ", expected at least 1", groups);
+    if (channels % groups != 0)
+        return tu__refuse(r, "%" PRId64 " %s cannot be divided into %" PRId64 " groups", channels, what,
+                          groups);
+    return TU_OK;
+}
+
+static tu_status set_result(tu__rule *r, int64_t a, int64_t b, int64_t c, int64_t d) {
+    r->out[0] = (tu_type){r->in[0].dtype, TU_SHAPE(a, b, c, d)};
+    if (!tu__shape_valid(r->out[0].shape))
+        return tu__refuse(r, "the result %s is too large", tu__shape_string(r->out[0].shape));
+    return TU_OK;
+}
+
+tu_status tu__conv2d_shape(tu__rule *r) {
+    const struct tu__conv2d_attrs *a = r->attrs;
+    TU_TRY(check_operands(r, "input", "filter"));
+    const int64_t *x = r->in[0].shape.dim, *f = r->in[1].shape.dim;
+    TU_TRY(check_groups(r, a->groups, "filters", f[0]));
+    TU_TRY(check_groups(r, a->groups, "input channels", x[3]));
+    if (f[3] != x[3] / a->groups)
+        return tu__refuse(r,
+                          "the filter reads %" PRId64 " channels, expected %" PRId64
+                          ": the input has %" PRId64 " in %" PRId64 " group%s",
+                          f[3], x[3] / a->groups, x[3], a->groups, a->groups == 1 ? "" : "s");
+    tu__windows windows = tu__windows_of(f + 1, a->stride, a->dilation, a->pad);
+    int64_t output[2];
+    TU_TRY(tu__window_outputs(r, &windows, x + 1, output));
+    return set_result(r, x[0], output[0], output[1], f[0]);
+}
+
+tu_status tu__conv2d_dx_shape(tu__rule *r) {
+    const struct tu__conv2d_dx_attrs *a = r->attrs;
+    TU_TRY(check_operands(r, "input", "filter"));
+    const int64_t *y = r->in[0].shape.dim, *f = r->in[1].shape.dim;
+    TU_TRY(check_groups(r, a->groups, "filters", f[0]));
+    if (y[3] != f[0])
+        return tu__refuse(
+            r, "the input has %" PRId64 " channels, expected %" PRId64 ", the number of filters", y[3], f[0]);
+    int64_t channels;
+    if (__builtin_mul_overflow(f[3], a->groups, &channels))
+        return tu__refuse(r, "%" PRId64 " groups of %" PRId64 " channels overflow", a->groups, f[3]);
+    tu__windows windows = tu__windows_of(f + 1, a->stride, a->dilation, a->pad);
+    TU_TRY(tu__window_outputs_are(r, &windows, a->size, y + 1));
+    return set_result(r, y[0], a->size[0], a->size[1], channels);
+}
+
+tu_status tu__conv2d_dw_shape(tu__rule *r) {
+    const struct tu__conv2d_dw_attrs *a = r->attrs;
+    TU_TRY(check_operands(r, "input", "output gradient"));
+    const int64_t *x = r->in[0].shape.dim, *y = r->in[1].shape.dim;
+    TU_TRY(check_groups(r, a->groups, "filters", y[3]));
+    TU_TRY(check_groups(r, a->groups, "input channels", x[3]));
+    if (x[0] != y[0])
+        return tu__refuse(r, "the input has %" PRId64 " images, the output gradient %" PRId64, x[0], y[0]);
+    tu__windows windows = tu__windows_of(a->size, a->stride, a->dilation, a->pad);
+    TU_TRY(tu__window_outputs_are(r, &windows, x + 1, y + 1));
+    return set_result(r, y[3], a->size[0], a->size[1], x[3] / a->groups);
+}
+
+/* ---- Gradients: the other two sides of the triangle ---- */
+
+#define SAME_WINDOWS(a)                                                                                      \
+    .stride = {(a)->stride[0], (a)->stride[1]}, .pad = {(a)->pad[0], (a)->pad[1], (a)->pad[2], (a)->pad[3]}, \
+    .dilation = {(a)->dilation[0], (a)->dilation[1]}
+void tu__conv2d_gradient(tu__vjp *v) {
+    const struct tu__conv2d_attrs *a = v->node->attrs;
+    const int64_t *x_size = tu__input_size(v, 0), *f_size = tu__input_size(v, 1);
+    struct tu__conv2d_dx_attrs dx = {SAME_WINDOWS(a), .groups = a->groups, .size = {x_size[0], x_size[1]}};
+    struct tu__conv2d_dw_attrs dw = {SAME_WINDOWS(a), .groups = a->groups, .size = {f_size[0], f_size[1]}};
+    tu_value y = tu__vjp_gradient(v, 0);
+    if (tu__vjp_wanted(v, 0)) tu__vjp_give(v, 0, tu__apply(CONV2D_DX, &dx, y, tu__vjp_input(v, 1)));
+    if (tu__vjp_wanted(v, 1)) tu__vjp_give(v, 1, tu__apply(CONV2D_DW, &dw, tu__vjp_input(v, 0), y));
+}
+
+void tu__conv2d_dx_gradient(tu__vjp *v) {
+    const struct tu__conv2d_dx_attrs *a = v->node->attrs;
+    const int64_t *f_size = tu__input_size(v, 1);
+    struct tu__conv2d_attrs dy = {SAME_WINDOWS(a), .groups = a->groups};
+    struct tu__conv2d_dw_attrs dw = {SAME_WINDOWS(a), .groups = a->groups, .size = {f_size[0], f_size[1]}};
+    tu_value x = tu__vjp_gradient(v, 0);
+    if (tu__vjp_wanted(v, 0)) tu__vjp_give(v, 0, tu__apply(CONV2D, &dy, x, tu__vjp_input(v, 1)));
+    if (tu__vjp_wanted(v, 1)) tu__vjp_give(v, 1, tu__apply(CONV2D_DW, &dw, x, tu__vjp_input(v, 0)));
+}
+
+void tu__conv2d_dw_gradient(tu__vjp *v) {
+    const struct tu__conv2d_dw_attrs *a = v->node->attrs;
+    const int64_t *x_size = tu__input_size(v, 0);
+    struct tu__conv2d_dx_attrs dx = {SAME_WINDOWS(a), .groups = a->groups, .size = {x_size[0], x_size[1]}};
+    struct tu__conv2d_attrs dy = {SAME_WINDOWS(a), .groups = a->groups};
+    tu_value f = tu__vjp_gradient(v, 0);
+    if (tu__vjp_wanted(v, 0)) tu__vjp_give(v, 0, tu__apply(CONV2D_DX, &dx, tu__vjp_input(v, 1), f));
+    if (tu__vjp_wanted(v, 1)) tu__vjp_give(v, 1, tu__apply(CONV2D, &dy, tu__vjp_input(v, 0), f));
+}
+
+/* ---- Meaning ----
+ *
+ * One loop nest serves all three: it meets a pixel of x, a tap of the filter and a pixel of y, and adds
+ * the product of two of them to the third. The filter is held with its taps outermost and a matrix of
+ * channels for each, so that the innermost loop runs over neighbours, and the loop over pixels is inside
+ * the loop over taps, so that the matrix stays in the cache while the pixels of an image pass by. */
+
+typedef struct convolution {
+    tu__windows windows;
+    int64_t images;
+    int64_t x_size[2], y_size[2];
+    int64_t groups, x_channels, y_channels; /* channels of one group */
+} convolution;
+
+static convolution convolution_of(tu_type x, tu_type f, tu_type y, tu__windows windows, int64_t groups) {
+    return (convolution){.windows = windows,
+                         .images = x.shape.dim[0],
+                         .x_size = {x.shape.dim[1], x.shape.dim[2]},
+                         .y_size = {y.shape.dim[1], y.shape.dim[2]},
+                         .groups = groups,
+                         .x_channels = f.shape.dim[3],
+                         .y_channels = f.shape.dim[0] / groups};
+}
+
+static int64_t filter_elements(const convolution *c) {
+    return c->groups * c->windows.size[0] * c->windows.size[1] * c->x_channels * c->y_channels;
+}
+
+/* to[k] += sum over i of from[i] * matrix[i, k] */
+static void through_matrix(int64_t rows, int64_t columns, const double *restrict from,
+                           const double *restrict matrix, double *restrict to) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < columns; k++) to[k] += from[i] * matrix[i * columns + k];
+}
+
+/* What to add where x, a tap's matrix and y meet; the three pointers are to one group's channels. */
+typedef void meeting(const convolution *c, double *x, double *tap, double *y);
+
+static void add_to_y(const convolution *c, double *x, double *tap, double *y) { /* tap [c, o] */
+    through_matrix(c->x_channels, c->y_channels, x, tap, y);
+}
+
+static void add_to_x(const convolution *c, double *x, double *tap, double *y) { /* tap [o, c] */
+    through_matrix(c->y_channels, c->x_channels, y, tap, x);
+}
+
+static void add_to_tap(const convolution *c, double *x, double *tap, double *y) { /* tap [c, o] */
+    for (int64_t i = 0; i < c->x_channels; i++) {
+        double *restrict row = tap + i * c->y_channels;
+        const double *restrict from = y;
+        for (int64_t k = 0; k < c->y_channels; k++) row[k] += x[i] * from[k];
+    }
+}
+
+/* One tap (i, j) of the filter meets one image; taps is [groups, h, w, …]. */
+static void meet_tap(const convolution *c, int64_t i, int64_t j, double *x, double *taps, double *y,
+                     meeting *add) {
+    const tu__windows *w = &c->windows;
+    int64_t matrix = c->x_channels * c->y_channels, group_taps = w->size[0] * w->size[1];
+    for (int64_t p = 0; p < c->y_size[0]; p++) {
+        int64_t row = p * w->stride[0] + i * w->dilation[0] - w->pad[0];
+        if (row < 0 || row >= c->x_size[0]) continue;
+        for (int64_t q = 0; q < c->y_size[1]; q++) {
+            int64_t column = q * w->stride[1] + j * w->dilation[1] - w->pad[2];
+            if (column < 0 || column >= c->x_size[1]) continue;
+            double *x_pixel = x + (row * c->x_size[1] + column) * c->groups * c->x_channels;
+            double *y_pixel = y + (p * c->y_size[1] + q) * c->groups * c->y_channels;
+            for (int64_t g = 0; g < c->groups; g++)
+                add(c, x_pixel + g * c->x_channels, taps + (g * group_taps + i * w->size[1] + j) * matrix,
+                    y_pixel + g * c->y_channels);
+        }
+    }
+}
+
+static void meet_all(const convolution *c, double *x, double *taps, double *y, meeting *add) {
+    int64_t x_image = c->x_size[0] * c->x_size[1] * c->groups * c->x_channels;
+    int64_t y_image = c->y_size[0] * c->y_size[1] * c->groups * c->y_channels;
+    for (int64_t n = 0; n < c->images; n++)
+        for (int64_t i = 0; i < c->windows.size[0]; i++)
+            for (int64_t j = 0; j < c->windows.size[1]; j++)
+                meet_tap(c, i, j, x + n * x_image, taps, y + n * y_image, add);
+}
+
+/* Between the filter [groups * o, taps, c] and its taps-first form: [groups, taps, c, o], or with c and o
+ * swapped. */
+enum { FILTER_TO_TAPS, TAPS_TO_FILTER };
+static void reorder_filter(const convolution *c, int direction, bool outputs_first, double *filter,
+                           double *taps) {
+    int64_t tap_count = c->windows.size[0] * c->windows.size[1];
+    for (int64_t g = 0; g < c->groups; g++)
+        for (int64_t o = 0; o < c->y_channels; o++)
+            for (int64_t t = 0; t < tap_count; t++)
+                for (int64_t i = 0; i < c->x_channels; i++) {
+                    double *f = filter + ((g * c->y_channels + o) * tap_count + t) * c->x_channels + i;
+                    double *matrix = taps + (g * tap_count + t) * c->x_channels * c->y_channels;
+                    double *m = matrix + (outputs_first ? o * c->x_channels + i : i * c->y_channels + o);
+                    if (direction == FILTER_TO_TAPS)
+                        *m = *f;
+                    else
+                        *f = *m;
+                }
+}
+
+static double *new_taps(const convolution *c) {
+    return tu__alloc_array((size_t)filter_elements(c), sizeof(double), "a reordered filter");
+}
+
+tu_status tu__conv2d_meaning(const tu__meaning *m) {
+    const struct tu__conv2d_attrs *a = m->attrs;
+    const tu__tensor *x = &m->in[0], *f = &m->in[1], *y = &m->out[0];
+    tu__windows windows = tu__windows_of(f->type.shape.dim + 1, a->stride, a->dilation, a->pad);
+    convolution c = convolution_of(x->type, f->type, y->type, windows, a->groups);
+    double *taps = new_taps(&c);
+    if (!taps) return TU_NO_MEMORY;
+    reorder_filter(&c, FILTER_TO_TAPS, false, f->data, taps);
+    tu__clear(y);
+    meet_all(&c, x->data, taps, y->data, add_to_y);
+    tu__free(taps);
+    return TU_OK;
+}
+
+tu_status tu__conv2d_dx_meaning(const tu__meaning *m) {
+    const struct tu__conv2d_dx_attrs *a = m->attrs;
+    const tu__tensor *y = &m->in[0], *f = &m->in[1], *x = &m->out[0];
+    tu__windows windows = tu__windows_of(f->type.shape.dim + 1, a->stride, a->dilation, a->pad);
+    convolution c = convolution_of(x->type, f->type, y->type, windows, a->groups);
+    double *taps = new_taps(&c);
+    if (!taps) return TU_NO_MEMORY;
+    reorder_filter(&c, FILTER_TO_TAPS, true, f->data, taps);
+    tu__clear(x);
+    meet_all(&c, x->data, taps, y->data, add_to_x);
+    tu__free(taps);
+    return TU_OK;
+}
+
+tu_status tu__conv2d_dw_meaning(const tu__meaning *m) {
+    const struct tu__conv2d_dw_attrs *a = m->attrs;
+    const tu__tensor *x = &m->in[0], *y = &m->in[1], *f = &m->out[0];
+    tu__windows windows = tu__windows_of(a->size, a->stride, a->dilation, a->pad);
+    convolution c = convolution_of(x->type, f->type, y->type, windows, a->groups);
+    double *taps = new_taps(&c); /* zeros */
+    if (!taps) return TU_NO_MEMORY;
+    meet_all(&c, x->data, taps, y->data, add_to_tap);
+    reorder_filter(&c, TAPS_TO_FILTER, false, f->data, taps);
+    tu__free(taps);
+    return TU_OK;
+}
+
+/* ---- Floating-point operations: a product and a sum where three elements meet; padding counts ---- */
+
+static int64_t flops(tu_type f, tu_type y) {
+    const int64_t *k = f.shape.dim;
+    return tu__saturating_product(5, (int64_t[]){2, tu_shape_elements(y.shape), k[1], k[2], k[3]});
+}
+
+int64_t tu__conv2d_flops(const tu__node *node, const tu_type *in) {
+    return flops(in[1], node->outputs[0]);
+}
+
+int64_t tu__conv2d_dx_flops(const tu__node *node, const tu_type *in) {
+    (void)node;
+    return flops(in[1], in[0]);
+}
+
+int64_t tu__conv2d_dw_flops(const tu__node *node, const tu_type *in) {
+    return flops(node->outputs[0], in[1]);
+}
+
+/* ---- Builders ---- */
+
+static int64_t or_one(int64_t number) {
+    return number ? number : 1;
+}
+
+/* The windows of a convolution but for their padding; sizes are zero for a filter that the shape rule
+ * refuses. */
+static tu__windows filter_windows(tu_value filter, const int64_t stride[2], const int64_t dilation[2]) {
+    tu_shape f = tu_value_shape(filter);
+    tu__windows windows = {.stride = {or_one(stride[0]), or_one(stride[1])},
+                           .dilation = {or_one(dilation[0]), or_one(dilation[1])}};
+    if (f.rank == 4) memcpy(windows.size, f.dim + 1, sizeof windows.size);
+    return windows;
+}
+
+tu_value tu_convolve_with(tu_value x, tu_value filter, const tu_convolve_options *options) {
+    if (!tu_ok(x) || !tu_ok(filter)) return tu__invalid(x.graph);
+    TU__OPTIONS(tu_convolve_options, o, options);
+    tu__windows w = filter_windows(filter, o.stride, o.dilation);
+    tu_shape s = tu_value_shape(x);
+    int64_t size[2] = {s.rank == 4 ? s.dim[1] : 0, s.rank == 4 ? s.dim[2] : 0};
+    if (!tu__resolve_padding(x, "convolve", size, o.padding, o.pad, &w)) return tu__invalid(x.graph);
+    struct tu__conv2d_attrs attrs = {SAME_WINDOWS(&w), .groups = or_one(o.groups)};
+    return tu__apply(CONV2D, &attrs, x, filter);
+}
+
+/* The size of the result along one axis where the options leave it open. */
+static bool transposed_size(const tu__windows *w, tu_padding padding, int axis, int64_t count,
+                            int64_t *size) {
+    if (padding == TU_SAME) return !__builtin_mul_overflow(count, w->stride[axis], size);
+    return tu__window_input(w, axis, count, size);
+}
+
+tu_value tu_convolve_transpose_with(tu_value y, tu_value filter,
+                                    const tu_convolve_transpose_options *options) {
+    if (!tu_ok(y) || !tu_ok(filter)) return tu__invalid(y.graph);
+    TU__OPTIONS(tu_convolve_transpose_options, o, options);
+    tu__windows w = filter_windows(filter, o.stride, o.dilation);
+    tu_shape s = tu_value_shape(y);
+    int64_t size[2] = {o.size[0], o.size[1]};
+    if (o.padding == TU_EXPLICIT) memcpy(w.pad, o.pad, sizeof w.pad);
+    for (int axis = 0; axis < 2; axis++) /* a filter or input of another rank is left to the shape rule */
+        if (size[axis] == 0 && s.rank == 4 && w.size[axis] != 0 &&
+            !transposed_size(&w, o.padding, axis, s.dim[1 + axis], &size[axis]))
+            return tu__graph_fail(
+                y.graph, TU_INVALID,
+                "convolve_transpose of '%s' %s: the size of the result cannot be worked out from "
+                "stride %" PRId64 " and dilation %" PRId64 ", expected numbers of at least 1 whose "
+                "product fits",
+                tu_value_name(y), tu__type_string(tu_value_type(y)), w.stride[axis], w.dilation[axis]);
+    if (!tu__resolve_padding(y, "convolve_transpose", size, o.padding, o.pad, &w))
+        return tu__invalid(y.graph);
+    struct tu__conv2d_dx_attrs attrs = {SAME_WINDOWS(&w), .groups = or_one(o.groups),
+                                        .size = {size[0], size[1]}};
+    return tu__make(y.graph, &(tu__node_request){.op = TU__OP_CONV2D_DX,
+                                                 .name = "convolve_transpose",
+                                                 .attrs = &attrs,
+                                                 .inputs = (const tu_value[]){y, filter},
+                                                 .input_count = 2});
+}

@@ -1,0 +1,226 @@
+/* Leaves and state: inputs, constants, variables, and the assignment that gives a variable its next value.
+ *
+ * A variable's node yields what the variable held when the run began, wherever it is read; assignments take
+ * effect together when the run ends. So the graph stays single-assignment, and no order between reads and writes
+ * has to be kept. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <tutti/ops.h>
+
+#include "base/alloc.h"
+#include "base/number.h"
+#include "base/text.h"
+#include "graph/graph.h"
+#include "graph/rules.h"
+#include "graph/walk.h"
+
+/* ---- Rules ---- */
+
+static tu_status leaf_shape(tu__rule *rule, int64_t dtype, tu_shape shape) {
+    if (dtype < 0 || dtype >= TU_DTYPE_COUNT) return tu__refuse(rule, "unknown element type %d", (int)dtype);
+    if (!tu__shape_valid(shape))
+        return tu__refuse(
+            rule, "shape %s: expected at most %d dimensions, each at least 1, fewer than 2^48 elements",
+            tu__shape_string(shape), TU_MAX_RANK);
+    rule->out[0] = (tu_type){.dtype = (tu_dtype)dtype, .shape = shape};
+    return TU_OK;
+}
+
+tu_status tu__input_shape(tu__rule *rule) {
+    const struct tu__input_attrs *a = rule->attrs;
+    if (a->batched && a->shape.rank < 1)
+        return tu__refuse(rule, "a batched input needs a first axis that counts samples");
+    return leaf_shape(rule, a->dtype, a->shape);
+}
+
+tu_status tu__constant_shape(tu__rule *rule) {
+    const struct tu__constant_attrs *a = rule->attrs;
+    return leaf_shape(rule, a->dtype, a->shape);
+}
+
+tu_status tu__fill_shape(tu__rule *rule) {
+    const struct tu__fill_attrs *a = rule->attrs;
+    return leaf_shape(rule, a->dtype, a->shape);
+}
+
+tu_status tu__variable_shape(tu__rule *rule) {
+    const struct tu__variable_attrs *a = rule->attrs;
+    if (a->init < TU_INIT_DEFAULT || a->init > TU_INIT_HE_NORMAL)
+        return tu__refuse(rule, "unknown initialiser %d", (int)a->init);
+    bool random = a->init >= TU_INIT_UNIFORM;
+    if (random && !tu_dtype_is_float((tu_dtype)a->dtype))
+        return tu__refuse(rule,
+                          "a random initialiser needs a floating-point type; zeros or a constant fit any");
+    if (!isfinite(a->a) || !isfinite(a->b))
+        return tu__refuse(rule, "the initialiser's numbers must be finite");
+    if (a->fan_in < 0 || a->fan_out < 0)
+        return tu__refuse(rule, "fan in %" PRId64 " and fan out %" PRId64 ": expected at least 0", a->fan_in,
+                          a->fan_out);
+    return leaf_shape(rule, a->dtype, a->shape);
+}
+
+tu_status tu__assign_shape(tu__rule *rule) {
+    if (rule->in[0].dtype != rule->in[1].dtype || !tu_shape_equal(rule->in[0].shape, rule->in[1].shape))
+        return tu__refuse(rule, "the new value must have the variable's own type");
+    rule->out[0] = rule->in[0];
+    return TU_OK;
+}
+
+tu_status tu__stop_gradient_shape(tu__rule *rule) {
+    rule->out[0] = rule->in[0];
+    return TU_OK;
+}
+
+/* ---- Meanings. Inputs and variables are set by whoever runs the graph, before any meaning is asked for. ---- */
+
+tu_status tu__input_meaning(const tu__meaning *m) {
+    return tu_fail(TU_INVALID, "input '%s' %s was not fed", m->node->name,
+                   tu__type_string(m->node->outputs[0]));
+}
+
+tu_status tu__variable_meaning(const tu__meaning *m) {
+    return tu_fail(TU_NOT_FOUND, "variable '%s' is not in the state", m->node->name);
+}
+
+tu_status tu__constant_meaning(const tu__meaning *m) {
+    tu_type type = m->out[0].type;
+    tu__load_array(type.dtype, m->node->data, tu_shape_elements(type.shape), m->out[0].data);
+    return TU_OK;
+}
+
+tu_status tu__fill_meaning(const tu__meaning *m) {
+    const struct tu__fill_attrs *a = m->attrs;
+    int64_t count = tu_shape_elements(m->out[0].type.shape);
+    for (int64_t i = 0; i < count; i++) m->out[0].data[i] = a->number;
+    return TU_OK;
+}
+
+static tu_status copy_through(const tu__meaning *m, int input) {
+    size_t count = (size_t)tu_shape_elements(m->out[0].type.shape);
+    memcpy(m->out[0].data, m->in[input].data, count * sizeof(double));
+    return TU_OK;
+}
+
+tu_status tu__assign_meaning(const tu__meaning *m) {
+    return copy_through(m, 1);
+}
+
+tu_status tu__stop_gradient_meaning(const tu__meaning *m) {
+    return copy_through(m, 0);
+}
+
+/* ---- Builders ---- */
+
+static tu_value make_input(tu_graph *graph, const char *name, tu_dtype dtype, tu_shape shape, bool batched) {
+    struct tu__input_attrs a = {.dtype = dtype, .shape = shape, .batched = batched};
+    return tu__make(graph,
+                    &(tu__node_request){.op = TU__OP_INPUT, .name = name, .exact_name = true, .attrs = &a});
+}
+
+tu_value tu_input(tu_graph *graph, const char *name, tu_dtype dtype, tu_shape shape) {
+    return make_input(graph, name, dtype, shape, false);
+}
+
+tu_value tu_batch_input(tu_graph *graph, const char *name, tu_dtype dtype, tu_shape shape) {
+    return make_input(graph, name, dtype, shape, true);
+}
+
+/* A node of one name for the whole graph, made on first use outside of any scope. */
+static tu_value shared_leaf(tu_graph *graph, const char *name, const tu__node_request *request) {
+    const tu__node *node = tu__find_node(graph, name);
+    if (node) return tu__value(graph, node->id, 0);
+    char *scope;
+    if (tu__scope_replace(graph, "", &scope) != TU_OK)
+        return tu__graph_fail(graph, TU_NO_MEMORY, "%s", tu_message());
+    tu_value value = tu__make(graph, request);
+    tu_status status = tu__scope_replace(graph, scope, NULL);
+    tu__free(scope);
+    return status == TU_OK ? value : tu__graph_fail(graph, status, "%s", tu_message());
+}
+
+tu_value tu_sample_ordinals(tu_graph *graph, int64_t samples) {
+    if (!graph || graph->status != TU_OK) return tu__invalid(graph);
+    struct tu__input_attrs a = {.dtype = TU_I64, .shape = TU_SHAPE(samples), .batched = true};
+    tu_value value = shared_leaf(
+        graph, "sample_ordinal",
+        &(tu__node_request){.op = TU__OP_INPUT, .name = "sample_ordinal", .exact_name = true, .attrs = &a});
+    if (tu_ok(value) && tu_value_shape(value).dim[0] != samples)
+        return tu__graph_fail(
+            graph, TU_INVALID,
+            "%" PRId64
+            " samples asked of 'sample_ordinal' %s: all draws that belong to samples in one graph share one batch",
+            samples, tu__type_string(tu_value_type(value)));
+    return value;
+}
+
+tu_value tu_step(tu_graph *graph) {
+    if (!graph || graph->status != TU_OK) return tu__invalid(graph);
+    struct tu__variable_attrs a = {.dtype = TU_I64, .shape = TU_SCALAR, .frozen = true};
+    return shared_leaf(
+        graph, "step",
+        &(tu__node_request){.op = TU__OP_VARIABLE, .name = "step", .exact_name = true, .attrs = &a});
+}
+
+tu_value tu_constant(tu_graph *graph, tu_dtype dtype, tu_shape shape, const void *data) {
+    struct tu__constant_attrs a = {.dtype = dtype, .shape = shape};
+    if (!data && graph) return tu__graph_fail(graph, TU_INVALID, "constant: no data given");
+    return tu__make(graph, &(tu__node_request){.op = TU__OP_CONSTANT, .attrs = &a, .data = data});
+}
+
+tu_value tu_fill(tu_graph *graph, tu_dtype dtype, tu_shape shape, double number) {
+    struct tu__fill_attrs a = {.dtype = dtype, .shape = shape, .number = number};
+    return tu__make(graph, &(tu__node_request){.op = TU__OP_FILL, .attrs = &a});
+}
+
+tu_value tu_number(tu_value like, double number) {
+    if (!tu_ok(like)) return tu__invalid(like.graph);
+    return tu_fill(like.graph, tu_value_dtype(like), TU_SCALAR, number);
+}
+
+tu_value tu_variable_with(tu_graph *graph, const char *name, tu_dtype dtype, tu_shape shape,
+                          const tu_variable_options *options) {
+    TU__OPTIONS(tu_variable_options, o, options);
+    struct tu__variable_attrs a = {.dtype = dtype,
+                                   .shape = shape,
+                                   .init = o.init.kind,
+                                   .a = o.init.a,
+                                   .b = o.init.b,
+                                   .fan_in = o.init.fan_in,
+                                   .fan_out = o.init.fan_out,
+                                   .frozen = o.frozen};
+    return tu__make(
+        graph, &(tu__node_request){.op = TU__OP_VARIABLE, .name = name, .exact_name = true, .attrs = &a});
+}
+
+size_t tu_trainable(tu_graph *graph, size_t capacity, tu_value *values) {
+    size_t count = 0;
+    for (uint32_t i = 0; graph && i < graph->node_count; i++) {
+        const tu__node *node = graph->nodes[i];
+        if (node->op->code != TU__OP_VARIABLE || tu__attrs(node, variable)->frozen) continue;
+        if (!tu_dtype_is_float(node->outputs[0].dtype)) continue;
+        if (count < capacity) values[count] = tu__value(graph, i, 0);
+        count++;
+    }
+    return count;
+}
+
+tu_value tu_assign(tu_value variable, tu_value value) {
+    if (!tu_ok(variable) || !tu_ok(value)) return tu__invalid(variable.graph);
+    tu_graph *graph = variable.graph;
+    const tu__node *target = tu__node_of(variable);
+    if (target->op->code != TU__OP_VARIABLE)
+        return tu__graph_fail(graph, TU_INVALID, "assign to '%s': it is a %s, expected a variable",
+                              target->name, target->op->name);
+    for (uint32_t i = target->id + 1; i < graph->node_count; i++)
+        if (graph->nodes[i]->op->code == TU__OP_ASSIGN && graph->nodes[i]->inputs[0].node == target->id)
+            return tu__graph_fail(graph, TU_INVALID, "assign to '%s': it is assigned already, by '%s'",
+                                  target->name, graph->nodes[i]->name);
+    return tu__apply(ASSIGN, NULL, variable, value);
+}
+
+tu_value tu_stop_gradient(tu_value value) {
+    return tu__apply(STOP_GRADIENT, NULL, value);
+}

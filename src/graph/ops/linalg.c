@@ -1,0 +1,373 @@
+/* Linear algebra on small matrices: inverse, solve, cholesky, triangular_solve, band.
+ *
+ * The last two axes are matrices, the axes before them a batch. f32 and f64; band takes every type.
+ *
+ * Gradients, with G for the gradient of the result (M. Giles, "Collected matrix derivative results for
+ * forward and reverse mode algorithmic differentiation", 2008; I. Murray, "Differentiation of the Cholesky
+ * decomposition", 2016):
+ *
+ *     Y = A^-1       gradient of A = -Y^T G Y^T
+ *     A X = B        gradient of B = A^-T G =: H;  gradient of A = -H X^T
+ *     T X = B        the same with A = T, kept to the triangle of T that is read
+ *     L L^T = A      S = L^-T P(L^T G) L^-1;  gradient of A = P(S + S^T)
+ *
+ * where P keeps the lower triangle and halves its diagonal.
+ *
+ * cholesky reads the lower triangle of A alone, as if the upper one mirrored it. An element below the
+ * diagonal thus stands for two of the symmetric matrix and gets both their gradients; an element above it
+ * gets none. This is what finite differences of the operation show, and it is exact for second derivatives
+ * too: each line above is made of operations of this file and of products.
+ *
+ * A matrix that cannot be inverted or factored is the data's mistake, found while running: TU_NUMERIC, naming
+ * the node, the matrix within the batch and the pivot.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include <tutti/ops.h>
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "graph/rules.h"
+#include "graph/walk.h"
+
+/* ---- Shapes ---- */
+
+static tu_status check_square(const tu__rule *r) {
+    tu_type a = r->in[0];
+    if (a.dtype != TU_F32 && a.dtype != TU_F64)
+        return tu__refuse(r, "the matrices are %s, expected f32 or f64: convert with tu_cast",
+                          tu_dtype_name(a.dtype));
+    if (a.shape.rank < 2 || a.shape.dim[a.shape.rank - 1] != a.shape.dim[a.shape.rank - 2])
+        return tu__refuse(r, "expected square matrices: [..., n, n]");
+    return TU_OK;
+}
+
+static tu_status square_shape(tu__rule *r) {
+    TU_TRY(check_square(r));
+    r->out[0] = r->in[0];
+    return TU_OK;
+}
+
+/* a [..., n, n] and b [..., n, k], with the same axes before. */
+static tu_status system_shape(tu__rule *r) {
+    TU_TRY(check_square(r));
+    tu_type a = r->in[0], b = r->in[1];
+    if (a.dtype != b.dtype) return tu__refuse(r, "expected both of one element type: convert with tu_cast");
+    tu_type expected = a;
+    if (b.shape.rank == a.shape.rank) expected.shape.dim[a.shape.rank - 1] = b.shape.dim[a.shape.rank - 1];
+    if (!tu_shape_equal(b.shape, expected.shape))
+        return tu__refuse(
+            r, "the right sides do not fit the matrices: expected [..., n, n] and [..., n, k] with equal "
+               "axes before them");
+    r->out[0] = b;
+    return TU_OK;
+}
+
+tu_status tu__inverse_shape(tu__rule *r) {
+    return square_shape(r);
+}
+
+tu_status tu__cholesky_shape(tu__rule *r) {
+    return square_shape(r);
+}
+
+tu_status tu__solve_shape(tu__rule *r) {
+    return system_shape(r);
+}
+
+tu_status tu__triangular_solve_shape(tu__rule *r) {
+    return system_shape(r);
+}
+
+tu_status tu__band_shape(tu__rule *r) {
+    if (r->in[0].shape.rank < 2) return tu__refuse(r, "expected matrices: [..., rows, columns]");
+    r->out[0] = r->in[0];
+    return TU_OK;
+}
+
+/* ---- Work ---- */
+
+/* A batch of n x n matrices beside k right sides each. */
+typedef struct systems {
+    int64_t count, n, k;
+} systems;
+
+static systems systems_of(tu_shape a, tu_shape x) {
+    int64_t n = a.dim[a.rank - 1];
+    return (systems){tu_shape_elements(a) / (n * n), n, x.dim[x.rank - 1]};
+}
+
+/* Counts may pass 2^63 for absurd shapes; a double does not mind. */
+static int64_t whole(double flops) {
+    return flops < 0x1p62 ? (int64_t)flops : INT64_MAX;
+}
+
+int64_t tu__inverse_flops(const tu__node *node, const tu_type *in) {
+    systems s = systems_of(in[0].shape, node->outputs[0].shape);
+    return whole((double)s.count * 2 * (double)s.n * (double)s.n * (double)s.n);
+}
+
+int64_t tu__solve_flops(const tu__node *node, const tu_type *in) {
+    systems s = systems_of(in[0].shape, node->outputs[0].shape);
+    return whole((double)s.count * (double)s.n * (double)s.n * (2.0 / 3 * (double)s.n + 2 * (double)s.k));
+}
+
+int64_t tu__cholesky_flops(const tu__node *node, const tu_type *in) {
+    systems s = systems_of(in[0].shape, node->outputs[0].shape);
+    return whole((double)s.count * (double)s.n * (double)s.n * (double)s.n / 3);
+}
+
+int64_t tu__triangular_solve_flops(const tu__node *node, const tu_type *in) {
+    systems s = systems_of(in[0].shape, node->outputs[0].shape);
+    return whole((double)s.count * (double)s.n * (double)s.n * (double)s.k);
+}
+
+/* ---- LU factors: the meaning of inverse and solve ---- */
+
+/* Why a matrix could not be used: the pivot's place and its value. */
+typedef struct bad_pivot {
+    int64_t at;
+    double value;
+} bad_pivot;
+
+static tu_status refuse_pivot(const tu__meaning *m, const char *what, int64_t matrix, bad_pivot pivot) {
+    return tu_fail(TU_NUMERIC, "%s '%s' %s: matrix %" PRId64 " of the batch is %s (pivot %" PRId64 " is %g)",
+                   m->node->op->name, m->node->name, tu__type_string(m->in[0].type), matrix, what, pivot.at,
+                   pivot.value);
+}
+
+static void swap_rows(double *x, int64_t columns, int64_t i, int64_t j) {
+    for (int64_t c = 0; c < columns; c++) {
+        double held = x[i * columns + c];
+        x[i * columns + c] = x[j * columns + c];
+        x[j * columns + c] = held;
+    }
+}
+
+/* row i of x -= factor * row j */
+static void subtract_row(double *x, int64_t columns, int64_t i, int64_t j, double factor) {
+    for (int64_t c = 0; c < columns; c++) x[i * columns + c] -= factor * x[j * columns + c];
+}
+
+/* The row from p on with the largest element in column p. A NaN counts as largest, so that it is met as a
+ * pivot. */
+static int64_t pivot_row(const double *a, int64_t n, int64_t p) {
+    int64_t best = p;
+    for (int64_t i = p + 1; i < n; i++)
+        if (!(fabs(a[i * n + p]) <= fabs(a[best * n + p])) && !isnan(a[best * n + p])) best = i;
+    return best;
+}
+
+/* Solves a x = b for one matrix by elimination with row exchanges: a [n, n] is used up, x [n, k] holds b
+ * and then the solution. False at a pivot of zero or NaN. */
+static bool eliminate(systems s, double *a, double *x, bad_pivot *bad) {
+    for (int64_t p = 0; p < s.n; p++) {
+        int64_t best = pivot_row(a, s.n, p);
+        double pivot = a[best * s.n + p];
+        if (!(fabs(pivot) > 0)) {
+            *bad = (bad_pivot){p, pivot};
+            return false;
+        }
+        if (best != p) {
+            swap_rows(a, s.n, p, best);
+            swap_rows(x, s.k, p, best);
+        }
+        for (int64_t i = p + 1; i < s.n; i++) {
+            double factor = a[i * s.n + p] / pivot;
+            subtract_row(a, s.n, i, p, factor);
+            subtract_row(x, s.k, i, p, factor);
+        }
+    }
+    for (int64_t p = s.n - 1; p >= 0; p--) {
+        for (int64_t j = p + 1; j < s.n; j++) subtract_row(x, s.k, p, j, a[p * s.n + j]);
+        for (int64_t c = 0; c < s.k; c++) x[p * s.k + c] /= a[p * s.n + p];
+    }
+    return true;
+}
+
+/* x holds the right sides of all systems, and then their solutions. */
+static tu_status solve_batch(const tu__meaning *m, systems s, double *x) {
+    size_t matrix = (size_t)(s.n * s.n);
+    double *a = tu__alloc_array(matrix, sizeof *a, "a matrix being factored");
+    if (!a) return TU_NO_MEMORY;
+    tu_status status = TU_OK;
+    for (int64_t b = 0; b < s.count && status == TU_OK; b++) {
+        memcpy(a, m->in[0].data + (size_t)b * matrix, matrix * sizeof *a);
+        bad_pivot bad;
+        if (!eliminate(s, a, x + b * s.n * s.k, &bad)) status = refuse_pivot(m, "singular", b, bad);
+    }
+    tu__free(a);
+    return status;
+}
+
+tu_status tu__inverse_meaning(const tu__meaning *m) {
+    systems s = systems_of(m->in[0].type.shape, m->out[0].type.shape);
+    double *x = m->out[0].data;
+    for (int64_t b = 0; b < s.count; b++)
+        for (int64_t i = 0; i < s.n; i++)
+            for (int64_t j = 0; j < s.n; j++) x[(b * s.n + i) * s.n + j] = i == j;
+    return solve_batch(m, s, x);
+}
+
+tu_status tu__solve_meaning(const tu__meaning *m) {
+    systems s = systems_of(m->in[0].type.shape, m->in[1].type.shape);
+    memcpy(m->out[0].data, m->in[1].data, (size_t)(s.count * s.n * s.k) * sizeof(double));
+    return solve_batch(m, s, m->out[0].data);
+}
+
+void tu__inverse_gradient(tu__vjp *v) {
+    tu_value y = tu__vjp_output(v, 0), g = tu__vjp_gradient(v, 0);
+    tu_value left = tu_matmul(y, g, .transpose_a = true);
+    tu__vjp_give(v, 0, tu_neg(tu_matmul(left, y, .transpose_b = true)));
+}
+
+void tu__solve_gradient(tu__vjp *v) {
+    tu_value transposed = tu_transpose_with(tu__vjp_input(v, 0), (tu_axes){0});
+    tu_value h = tu_solve(transposed, tu__vjp_gradient(v, 0));
+    if (tu__vjp_wanted(v, 0))
+        tu__vjp_give(v, 0, tu_neg(tu_matmul(h, tu__vjp_output(v, 0), .transpose_b = true)));
+    tu__vjp_give(v, 1, h);
+}
+
+/* ---- Cholesky ---- */
+
+/* l [n, n] with l l^T = a, row by row; reads and writes the lower triangle. False at a pivot that is not
+ * positive. */
+static bool factor(int64_t n, const double *a, double *l, bad_pivot *bad) {
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j <= i; j++) {
+            double rest = a[i * n + j];
+            for (int64_t p = 0; p < j; p++) rest -= l[i * n + p] * l[j * n + p];
+            if (j < i) {
+                l[i * n + j] = rest / l[j * n + j];
+            } else if (rest > 0) {
+                l[i * n + i] = sqrt(rest);
+            } else {
+                *bad = (bad_pivot){i, rest};
+                return false;
+            }
+        }
+    return true;
+}
+
+tu_status tu__cholesky_meaning(const tu__meaning *m) {
+    systems s = systems_of(m->in[0].type.shape, m->out[0].type.shape);
+    int64_t matrix = s.n * s.n;
+    memset(m->out[0].data, 0, (size_t)(s.count * matrix) * sizeof(double));
+    for (int64_t b = 0; b < s.count; b++) {
+        bad_pivot bad;
+        if (!factor(s.n, m->in[0].data + b * matrix, m->out[0].data + b * matrix, &bad))
+            return refuse_pivot(m, "not positive definite", b, bad);
+    }
+    return TU_OK;
+}
+
+/* P of the essay: the lower triangle with its diagonal halved. */
+static tu_value lower_half(tu_value x) {
+    return tu_sub(tu_band(x, -1, 0), tu_scale(tu_band(x, 0, 0), 0.5));
+}
+
+void tu__cholesky_gradient(tu__vjp *v) {
+    tu_value l = tu__vjp_output(v, 0), g = tu__vjp_gradient(v, 0);
+    tu_value p = lower_half(tu_matmul(l, g, .transpose_a = true));
+    tu_value left = tu_triangular_solve(l, p, .transpose = true); /* L^-T P */
+    tu_value s = tu_triangular_solve(l, tu_transpose_with(left, (tu_axes){0}), .transpose = true); /* S^T */
+    tu__vjp_give(v, 0, lower_half(tu_add(s, tu_transpose_with(s, (tu_axes){0}))));
+}
+
+/* ---- Triangular systems ---- */
+
+/* Solves for one matrix: x [n, k] holds the right sides, then the solution. a, or a^T when that is asked
+ * for, is lower triangular when `upper` and `transpose` are both set or both not: then rows are solved
+ * downwards. */
+static bool substitute(systems s, const struct tu__triangular_solve_attrs *attrs, const double *a, double *x,
+                       bad_pivot *bad) {
+    bool lower = !attrs->upper == !attrs->transpose;
+    int64_t row_step = attrs->transpose ? 1 : s.n, column_step = attrs->transpose ? s.n : 1;
+    for (int64_t step = 0; step < s.n; step++) {
+        int64_t i = lower ? step : s.n - 1 - step;
+        double pivot = a[i * s.n + i];
+        if (!(fabs(pivot) > 0)) {
+            *bad = (bad_pivot){i, pivot};
+            return false;
+        }
+        for (int64_t solved = 0; solved < step; solved++) {
+            int64_t j = lower ? solved : s.n - 1 - solved;
+            subtract_row(x, s.k, i, j, a[i * row_step + j * column_step]);
+        }
+        for (int64_t c = 0; c < s.k; c++) x[i * s.k + c] /= pivot;
+    }
+    return true;
+}
+
+tu_status tu__triangular_solve_meaning(const tu__meaning *m) {
+    systems s = systems_of(m->in[0].type.shape, m->in[1].type.shape);
+    double *x = m->out[0].data;
+    memcpy(x, m->in[1].data, (size_t)(s.count * s.n * s.k) * sizeof(double));
+    for (int64_t b = 0; b < s.count; b++) {
+        bad_pivot bad;
+        if (!substitute(s, m->attrs, m->in[0].data + b * s.n * s.n, x + b * s.n * s.k, &bad))
+            return refuse_pivot(m, "singular", b, bad);
+    }
+    return TU_OK;
+}
+
+void tu__triangular_solve_gradient(tu__vjp *v) {
+    const struct tu__triangular_solve_attrs *attrs = tu__attrs(v->node, triangular_solve);
+    tu_value h = tu_triangular_solve(tu__vjp_input(v, 0), tu__vjp_gradient(v, 0), .upper = attrs->upper,
+                                     .transpose = !attrs->transpose);
+    tu__vjp_give(v, 1, h);
+    if (!tu__vjp_wanted(v, 0)) return;
+    tu_value x = tu__vjp_output(v, 0);
+    tu_value whole_gradient =
+        attrs->transpose ? tu_matmul(x, h, .transpose_b = true) : tu_matmul(h, x, .transpose_b = true);
+    tu__vjp_give(v, 0, tu_neg(tu_band(whole_gradient, attrs->upper ? 0 : -1, attrs->upper ? -1 : 0)));
+}
+
+/* ---- Band ---- */
+
+tu_status tu__band_meaning(const tu__meaning *m) {
+    const struct tu__band_attrs *attrs = m->attrs;
+    tu_shape shape = m->in[0].type.shape;
+    int64_t columns = shape.dim[shape.rank - 1], rows = shape.dim[shape.rank - 2];
+    int64_t all_rows = tu_shape_elements(shape) / columns;
+    for (int64_t row = 0; row < all_rows; row++)
+        for (int64_t j = 0; j < columns; j++) {
+            int64_t below = row % rows - j; /* diagonals under the main one; negative: over it */
+            bool kept =
+                (attrs->below < 0 || below <= attrs->below) && (attrs->above < 0 || -below <= attrs->above);
+            m->out[0].data[row * columns + j] = kept ? m->in[0].data[row * columns + j] : 0;
+        }
+    return TU_OK;
+}
+
+void tu__band_gradient(tu__vjp *v) {
+    tu__vjp_give(v, 0, tu__apply(BAND, v->node->attrs, tu__vjp_gradient(v, 0)));
+}
+
+/* ---- Builders ---- */
+
+tu_value tu_inverse(tu_value a) {
+    return tu__apply(INVERSE, NULL, a);
+}
+
+tu_value tu_solve(tu_value a, tu_value b) {
+    return tu__apply(SOLVE, NULL, a, b);
+}
+
+tu_value tu_cholesky(tu_value a) {
+    return tu__apply(CHOLESKY, NULL, a);
+}
+
+tu_value tu_triangular_solve_with(tu_value a, tu_value b, const tu_triangular_options *options) {
+    TU__OPTIONS(tu_triangular_options, o, options);
+    struct tu__triangular_solve_attrs attrs = {.upper = o.upper, .transpose = o.transpose};
+    return tu__apply(TRIANGULAR_SOLVE, &attrs, a, b);
+}
+
+tu_value tu_band(tu_value x, int64_t below, int64_t above) {
+    struct tu__band_attrs attrs = {.below = below < 0 ? -1 : below, .above = above < 0 ? -1 : above};
+    return tu__apply(BAND, &attrs, x);
+}

@@ -1,0 +1,199 @@
+/* The matrix product: out[…, i, j] = sum over p of a[…, i, p] b[…, p, j].
+ *
+ * a is [..., m, k], or [..., k, m] when transpose_a is set; b is [..., k, n], or [..., n, k]. The axes before
+ * the last two are a batch and broadcast. With A and B for the operands as they enter the product,
+ *
+ *     gradient of A = G B^T,   gradient of B = A^T G,
+ *
+ * and the gradient of a transposed operand is the transpose of that, which the flags of the product absorb:
+ * no transposed copy is ever made in the graph.
+ *
+ * The meaning adds up each element in the order of p, as the formula reads, so its bits do not depend on the
+ * block sizes. The inner loop runs along rows of b and out, which compilers vectorise; four values of p share
+ * one pass over the row of out, and a block of rows of b stays in the cache for all rows of a. A transposed
+ * operand is copied to that form first: m k + k n moves beside m k n products.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include <tutti/ops.h>
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "graph/rules.h"
+#include "graph/walk.h"
+
+typedef struct product {
+    int64_t m, k, n;
+} product;
+
+/* Sizes of the product; the operands' two k may differ until the shape rule has compared them. */
+static product product_of(const struct tu__matmul_attrs *attrs, tu_shape a, tu_shape b, int64_t *k_of_b) {
+    int64_t a_rows = a.dim[a.rank - 2], a_columns = a.dim[a.rank - 1];
+    int64_t b_rows = b.dim[b.rank - 2], b_columns = b.dim[b.rank - 1];
+    *k_of_b = attrs->transpose_b ? b_columns : b_rows;
+    return (product){.m = attrs->transpose_a ? a_columns : a_rows,
+                     .k = attrs->transpose_a ? a_rows : a_columns,
+                     .n = attrs->transpose_b ? b_rows : b_columns};
+}
+
+static tu_shape batch_of(tu_shape shape) {
+    return tu_shape_of((size_t)(shape.rank - 2), shape.dim);
+}
+
+/* ---- Shape ---- */
+
+tu_status tu__matmul_shape(tu__rule *r) {
+    const struct tu__matmul_attrs *attrs = r->attrs;
+    tu_shape a = r->in[0].shape, b = r->in[1].shape, shape;
+    if (r->in[0].dtype != r->in[1].dtype || r->in[0].dtype == TU_BOOL)
+        return tu__refuse(r, "expected two operands of one numeric element type: convert with tu_cast");
+    if (a.rank < 2 || b.rank < 2)
+        return tu__refuse(r, "expected operands of at least 2 axes: [..., rows, columns]");
+    int64_t k_of_b;
+    product p = product_of(attrs, a, b, &k_of_b);
+    if (p.k != k_of_b)
+        return tu__refuse(
+            r, "%" PRId64 " columns of the first%s meet %" PRId64 " rows of the second%s: expected as many",
+            p.k, attrs->transpose_a ? " (transposed)" : "", k_of_b,
+            attrs->transpose_b ? " (transposed)" : "");
+    if (!tu__broadcast_shapes(batch_of(a), batch_of(b), &shape))
+        return tu__refuse(r, "the batch axes %s and %s do not broadcast: expected equal dimensions or 1",
+                          tu__shape_string(batch_of(a)), tu__shape_string(batch_of(b)));
+    shape.dim[shape.rank++] = p.m;
+    shape.dim[shape.rank++] = p.n;
+    if (!tu__shape_valid(shape))
+        return tu__refuse(r, "the result %s is too large: expected at most 2^48 elements",
+                          tu__shape_string(shape));
+    r->out[0] = (tu_type){r->in[0].dtype, shape};
+    return TU_OK;
+}
+
+int64_t tu__matmul_flops(const tu__node *node, const tu_type *in) {
+    int64_t k_of_b, flops;
+    product p = product_of(tu__attrs(node, matmul), in[0].shape, in[1].shape, &k_of_b);
+    bool fits = !__builtin_mul_overflow(2 * p.k, tu_shape_elements(node->outputs[0].shape), &flops);
+    return fits ? flops : INT64_MAX;
+}
+
+/* ---- Gradient ---- */
+
+/* [..., m, k] -> [everything * m, k] */
+static tu_value fold_rows(tu_value x) {
+    if (!tu_ok(x)) return x;
+    tu_shape shape = tu_value_shape(x);
+    return shape.rank == 2 ? x : tu_reshape(x, TU_SHAPE(-1, shape.dim[shape.rank - 1]));
+}
+
+static tu_value gradient_of_a(tu_value b, tu_value g, bool transpose_a, bool transpose_b) {
+    return transpose_a ? tu_matmul(b, g, .transpose_a = transpose_b, .transpose_b = true)
+                       : tu_matmul(g, b, .transpose_b = !transpose_b);
+}
+
+static tu_value gradient_of_b(tu_value a, tu_value g, bool transpose_a, bool transpose_b) {
+    return transpose_b ? tu_matmul(g, a, .transpose_a = true, .transpose_b = transpose_a)
+                       : tu_matmul(a, g, .transpose_a = !transpose_a);
+}
+
+void tu__matmul_gradient(tu__vjp *v) {
+    const struct tu__matmul_attrs *attrs = tu__attrs(v->node, matmul);
+    tu_value g = tu__vjp_gradient(v, 0);
+    if (tu__vjp_wanted(v, 0))
+        tu__vjp_give(v, 0, gradient_of_a(tu__vjp_input(v, 1), g, attrs->transpose_a, attrs->transpose_b));
+    if (!tu__vjp_wanted(v, 1)) return;
+    tu_value a = tu__vjp_input(v, 0);
+    /* One matrix for a whole batch, a layer's weights: the batch joins the rows, and the sum over it is
+     * part of the product instead of one gradient for each sample, added up afterwards. */
+    if (!attrs->transpose_a && tu_value_shape(tu__input_of(v->graph, v->node, 1)).rank == 2) {
+        a = fold_rows(a);
+        g = fold_rows(g);
+    }
+    tu__vjp_give(v, 1, gradient_of_b(a, g, attrs->transpose_a, attrs->transpose_b));
+}
+
+/* ---- Meaning ---- */
+
+enum { BLOCK = 64 /* rows of b worked on together */, TILE = 16 /* side of a square copied together */ };
+
+static int64_t at_most(int64_t x, int64_t limit) {
+    return x < limit ? x : limit;
+}
+
+/* out [columns, rows] = the transpose of x [rows, columns], square by square so that both sides stay in
+ * the cache. */
+static void transpose(int64_t rows, int64_t columns, const double *x, double *out) {
+    for (int64_t i0 = 0; i0 < rows; i0 += TILE)
+        for (int64_t j0 = 0; j0 < columns; j0 += TILE)
+            for (int64_t i = i0; i < at_most(i0 + TILE, rows); i++)
+                for (int64_t j = j0; j < at_most(j0 + TILE, columns); j++)
+                    out[j * rows + i] = x[i * columns + j];
+}
+
+/* row [n] += a [count] times the `count` rows of b [count, n], one after the other. */
+static void add_rows(int64_t count, int64_t n, const double *a, const double *b, double *restrict row) {
+    int64_t p = 0;
+    for (; p + 4 <= count; p += 4) {
+        const double *b0 = b + p * n, *b1 = b0 + n, *b2 = b1 + n, *b3 = b2 + n;
+        double a0 = a[p], a1 = a[p + 1], a2 = a[p + 2], a3 = a[p + 3];
+        for (int64_t j = 0; j < n; j++) row[j] = row[j] + a0 * b0[j] + a1 * b1[j] + a2 * b2[j] + a3 * b3[j];
+    }
+    for (; p < count; p++)
+        for (int64_t j = 0; j < n; j++) row[j] += a[p] * b[p * n + j];
+}
+
+/* out [m, n] = a [m, k] b [k, n] */
+static void multiply(product s, const double *a, const double *b, double *out) {
+    memset(out, 0, (size_t)(s.m * s.n) * sizeof *out);
+    for (int64_t p = 0; p < s.k; p += BLOCK)
+        for (int64_t i = 0; i < s.m; i++)
+            add_rows(at_most(BLOCK, s.k - p), s.n, a + i * s.k + p, b + p * s.n, out + i * s.n);
+}
+
+/* Multiplies every pair of matrices of the batch; scratch_a and scratch_b hold one matrix each, or are
+ * NULL. */
+static void multiply_batch(const tu__meaning *m, product s, double *scratch_a, double *scratch_b) {
+    tu_shape batch = batch_of(m->out[0].type.shape);
+    int64_t a_strides[TU_MAX_RANK], b_strides[TU_MAX_RANK];
+    tu__broadcast_strides(batch_of(m->in[0].type.shape), batch, a_strides);
+    tu__broadcast_strides(batch_of(m->in[1].type.shape), batch, b_strides);
+    tu__walk walk = tu__walk_begin(batch, 2, (const int64_t *[]){a_strides, b_strides});
+    double *out = m->out[0].data;
+    do {
+        const double *a = m->in[0].data + walk.offset[0] * s.m * s.k;
+        const double *b = m->in[1].data + walk.offset[1] * s.k * s.n;
+        if (scratch_a) transpose(s.k, s.m, a, scratch_a);
+        if (scratch_b) transpose(s.n, s.k, b, scratch_b);
+        multiply(s, scratch_a ? scratch_a : a, scratch_b ? scratch_b : b, out);
+        out += s.m * s.n;
+    } while (tu__walk_next(&walk));
+}
+
+tu_status tu__matmul_meaning(const tu__meaning *m) {
+    const struct tu__matmul_attrs *attrs = m->attrs;
+    int64_t k_of_b;
+    product s = product_of(attrs, m->in[0].type.shape, m->in[1].type.shape, &k_of_b);
+    double *scratch_a = NULL, *scratch_b = NULL;
+    if (attrs->transpose_a) {
+        scratch_a = tu__alloc_array((size_t)(s.m * s.k), sizeof(double), "a transposed matrix");
+        if (!scratch_a) return TU_NO_MEMORY;
+    }
+    if (attrs->transpose_b) {
+        scratch_b = tu__alloc_array((size_t)(s.k * s.n), sizeof(double), "a transposed matrix");
+        if (!scratch_b) {
+            tu__free(scratch_a);
+            return TU_NO_MEMORY;
+        }
+    }
+    multiply_batch(m, s, scratch_a, scratch_b);
+    tu__free(scratch_a);
+    tu__free(scratch_b);
+    return TU_OK;
+}
+
+/* ---- Builder ---- */
+
+tu_value tu_matmul_with(tu_value a, tu_value b, const tu_matmul_options *options) {
+    TU__OPTIONS(tu_matmul_options, o, options);
+    struct tu__matmul_attrs attrs = {.transpose_a = o.transpose_a, .transpose_b = o.transpose_b};
+    return tu__apply(MATMUL, &attrs, a, b);
+}

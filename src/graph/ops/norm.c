@@ -1,0 +1,368 @@
+/* Batch normalisation (Ioffe & Szegedy 2015) and layer normalisation (Ba et al. 2016).
+ *
+ * Both bring a set of numbers to mean 0 and variance 1 and then scale and shift them. With n numbers in a set:
+ *
+ *     x^ = (x - mean) r        r = 1 / sqrt(variance + epsilon), the variance divided by n
+ *     y  = gamma x^ + beta
+ *
+ * Batch-norm sees x as [rows, c] and takes its sets along the rows, one a channel; layer-norm sees it as [rows, n]
+ * and takes each row as a set. With h = gamma dy, and the means taken over the set:
+ *
+ *     dx = r (h - mean(h) - x^ mean(h x^))        dgamma = sum(dy x^)        dbeta = sum(dy)
+ *
+ * The gradient operations are given the saved statistics, which fast devices use. They depend on x through those
+ * too; their expansions therefore work from x alone, so that differentiating them again misses nothing, and the
+ * saved statistics count as constants. */
+#include <inttypes.h>
+#include <math.h>
+
+#include <tutti/ops.h>
+
+#include "base/text.h"
+#include "graph/graph.h"
+#include "graph/rules.h"
+#include "graph/walk.h"
+
+/* ---- Shape rules ---- */
+
+/* Statistics and parameters beside a half-precision x may be f32. */
+static bool parameter_fits(tu_dtype x, tu_dtype parameter) {
+    bool half = x == TU_BF16 || x == TU_F16;
+    return parameter == x || (half && parameter == TU_F32);
+}
+
+static tu_status check_common(tu__rule *rule, double epsilon, tu_shape parameter_shape) {
+    tu_type x = rule->in[0], gamma = rule->in[1];
+    if (!(epsilon > 0) || !isfinite(epsilon))
+        return tu__refuse(rule, "epsilon %g: expected a number above 0", epsilon);
+    if (!parameter_fits(x.dtype, gamma.dtype))
+        return tu__refuse(rule, "gamma is %s: expected the type of x, or f32 beside bf16 and f16",
+                          tu_dtype_name(gamma.dtype));
+    if (!tu_shape_equal(gamma.shape, parameter_shape))
+        return tu__refuse(rule, "gamma must have shape %s", tu__shape_string(parameter_shape));
+    return TU_OK;
+}
+
+static bool same_type(tu_type a, tu_type b) {
+    return a.dtype == b.dtype && tu_shape_equal(a.shape, b.shape);
+}
+
+static tu_status batch_shape(tu__rule *rule, double epsilon, int64_t scope) {
+    tu_type x = rule->in[0];
+    if (!tu_dtype_is_float(x.dtype) || x.shape.rank < 2)
+        return tu__refuse(
+            rule, "expected activations [..., channels] of a floating-point type with at least 2 axes");
+    if (scope < TU_SCOPE_GLOBAL || scope > TU_SCOPE_SHARD)
+        return tu__refuse(rule, "unknown scope %" PRId64, scope);
+    return check_common(rule, epsilon, TU_SHAPE(x.shape.dim[x.shape.rank - 1]));
+}
+
+tu_status tu__batch_norm_shape(tu__rule *rule) {
+    const struct tu__batch_norm_attrs *a = rule->attrs;
+    TU_TRY(batch_shape(rule, a->epsilon, a->scope));
+    if (!same_type(rule->in[1], rule->in[2])) return tu__refuse(rule, "gamma and beta must have one type");
+    rule->out[0] = rule->in[0];
+    rule->out[1] = rule->out[2] = rule->in[1];
+    return TU_OK;
+}
+
+tu_status tu__batch_norm_grad_shape(tu__rule *rule) {
+    const struct tu__batch_norm_grad_attrs *a = rule->attrs;
+    TU_TRY(batch_shape(rule, a->epsilon, a->scope));
+    if (!same_type(rule->in[1], rule->in[2]) || !same_type(rule->in[1], rule->in[3]))
+        return tu__refuse(rule, "gamma, mean and variance must have one type");
+    if (!same_type(rule->in[0], rule->in[4]))
+        return tu__refuse(rule, "x and the gradient must have one type");
+    rule->out[0] = rule->in[0];
+    rule->out[1] = rule->out[2] = rule->in[1];
+    return TU_OK;
+}
+
+/* The axes in front of the normalised ones, and those themselves. */
+static tu_shape leading(tu_shape shape, int64_t axes) {
+    return tu_shape_of((size_t)(shape.rank - axes), shape.dim);
+}
+
+static tu_shape trailing(tu_shape shape, int64_t axes) {
+    return tu_shape_of((size_t)axes, shape.dim + shape.rank - axes);
+}
+
+static tu_status layer_shape(tu__rule *rule, double epsilon, int64_t axes) {
+    tu_type x = rule->in[0];
+    if (!tu_dtype_is_float(x.dtype)) return tu__refuse(rule, "expected a floating-point type");
+    if (axes < 1 || axes > x.shape.rank)
+        return tu__refuse(rule, "%" PRId64 " trailing axes: expected 1 to %" PRId64, axes, x.shape.rank);
+    return check_common(rule, epsilon, trailing(x.shape, axes));
+}
+
+tu_status tu__layer_norm_shape(tu__rule *rule) {
+    const struct tu__layer_norm_attrs *a = rule->attrs;
+    TU_TRY(layer_shape(rule, a->epsilon, a->axes));
+    if (!same_type(rule->in[1], rule->in[2])) return tu__refuse(rule, "gamma and beta must have one type");
+    rule->out[0] = rule->in[0];
+    rule->out[1] = rule->out[2] =
+        (tu_type){.dtype = rule->in[1].dtype, .shape = leading(rule->in[0].shape, a->axes)};
+    return TU_OK;
+}
+
+tu_status tu__layer_norm_grad_shape(tu__rule *rule) {
+    const struct tu__layer_norm_grad_attrs *a = rule->attrs;
+    TU_TRY(layer_shape(rule, a->epsilon, a->axes));
+    tu_type statistics = {.dtype = rule->in[1].dtype, .shape = leading(rule->in[0].shape, a->axes)};
+    if (!same_type(rule->in[2], statistics) || !same_type(rule->in[3], statistics))
+        return tu__refuse(rule, "mean and reciprocal deviation must be %s", tu__type_string(statistics));
+    if (!same_type(rule->in[0], rule->in[4]))
+        return tu__refuse(rule, "x and the gradient must have one type");
+    rule->out[0] = rule->in[0];
+    rule->out[1] = rule->out[2] = rule->in[1];
+    return TU_OK;
+}
+
+/* ---- Meanings. A set is `n` numbers, `stride` apart. ---- */
+
+static void moments(const double *x, int64_t n, int64_t stride, double *mean, double *variance) {
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i * stride];
+    *mean = sum / (double)n;
+    for (int64_t i = 0; i < n; i++) squares += (x[i * stride] - *mean) * (x[i * stride] - *mean);
+    *variance = squares / (double)n;
+}
+
+tu_status tu__batch_norm_meaning(const tu__meaning *m) {
+    const struct tu__batch_norm_attrs *a = m->attrs;
+    int64_t c = tu_shape_elements(m->in[1].type.shape), rows = tu_shape_elements(m->in[0].type.shape) / c;
+    for (int64_t k = 0; k < c; k++) {
+        const double *x = m->in[0].data + k, gamma = m->in[1].data[k], beta = m->in[2].data[k];
+        double *y = m->out[0].data + k, mean, variance;
+        moments(x, rows, c, &mean, &variance);
+        double r = 1 / sqrt(variance + a->epsilon);
+        for (int64_t i = 0; i < rows; i++) y[i * c] = (x[i * c] - mean) * r * gamma + beta;
+        m->out[1].data[k] = mean;
+        m->out[2].data[k] = variance;
+    }
+    return TU_OK;
+}
+
+tu_status tu__batch_norm_grad_meaning(const tu__meaning *m) {
+    const struct tu__batch_norm_grad_attrs *a = m->attrs;
+    int64_t c = tu_shape_elements(m->in[1].type.shape), rows = tu_shape_elements(m->in[0].type.shape) / c;
+    for (int64_t k = 0; k < c; k++) {
+        const double *x = m->in[0].data + k, *dy = m->in[4].data + k;
+        double gamma = m->in[1].data[k], mean = m->in[2].data[k], r = 1 / sqrt(m->in[3].data[k] + a->epsilon);
+        double *dx = m->out[0].data + k, dgamma = 0, dbeta = 0;
+        for (int64_t i = 0; i < rows; i++) {
+            dbeta += dy[i * c];
+            dgamma += dy[i * c] * (x[i * c] - mean) * r;
+        }
+        for (int64_t i = 0; i < rows; i++) {
+            double normal = (x[i * c] - mean) * r;
+            dx[i * c] = gamma * r * (dy[i * c] - (dbeta + normal * dgamma) / (double)rows);
+        }
+        m->out[1].data[k] = dgamma;
+        m->out[2].data[k] = dbeta;
+    }
+    return TU_OK;
+}
+
+tu_status tu__layer_norm_meaning(const tu__meaning *m) {
+    const struct tu__layer_norm_attrs *a = m->attrs;
+    int64_t n = tu_shape_elements(m->in[1].type.shape), rows = tu_shape_elements(m->in[0].type.shape) / n;
+    for (int64_t row = 0; row < rows; row++) {
+        const double *x = m->in[0].data + row * n;
+        double *y = m->out[0].data + row * n, mean, variance;
+        moments(x, n, 1, &mean, &variance);
+        double r = 1 / sqrt(variance + a->epsilon);
+        for (int64_t i = 0; i < n; i++) y[i] = (x[i] - mean) * r * m->in[1].data[i] + m->in[2].data[i];
+        m->out[1].data[row] = mean;
+        m->out[2].data[row] = r;
+    }
+    return TU_OK;
+}
+
+static void layer_row_gradient(const tu__meaning *m, int64_t row, int64_t n) {
+    const double *x = m->in[0].data + row * n, *gamma = m->in[1].data, *dy = m->in[4].data + row * n;
+    double mean = m->in[2].data[row], r = m->in[3].data[row], h_mean = 0, hx_mean = 0,
+           *dx = m->out[0].data + row * n;
+    for (int64_t i = 0; i < n; i++) {
+        double normal = (x[i] - mean) * r, h = gamma[i] * dy[i];
+        h_mean += h / (double)n;
+        hx_mean += h * normal / (double)n;
+        m->out[1].data[i] += dy[i] * normal;
+        m->out[2].data[i] += dy[i];
+    }
+    for (int64_t i = 0; i < n; i++) dx[i] = r * (gamma[i] * dy[i] - h_mean - (x[i] - mean) * r * hx_mean);
+}
+
+tu_status tu__layer_norm_grad_meaning(const tu__meaning *m) {
+    int64_t n = tu_shape_elements(m->in[1].type.shape), rows = tu_shape_elements(m->in[0].type.shape) / n;
+    for (int64_t i = 0; i < n; i++) m->out[1].data[i] = m->out[2].data[i] = 0;
+    for (int64_t row = 0; row < rows; row++) layer_row_gradient(m, row, n);
+    return TU_OK;
+}
+
+/* ---- Expansions: a set as axes of x, in the statistics' type ---- */
+
+typedef struct standard {
+    tu_axes axes;                       /* of x that form a set */
+    tu_value centred;                   /* x - mean */
+    tu_value mean, variance, r, normal; /* mean, variance, r keep the set's axes with size 1 */
+} standard;
+
+static tu_value mean_over(tu_value x, tu_axes axes) {
+    return tu_mean_with(
+        x, &(tu_reduce_options){.struct_size = sizeof(tu_reduce_options), .axes = axes, .keep = true});
+}
+
+static standard standardize(tu_value x, tu_axes axes, double epsilon) {
+    standard s = {.axes = axes};
+    s.mean = mean_over(x, axes);
+    s.centred = tu_sub(x, s.mean);
+    s.variance = mean_over(tu_square(s.centred), axes);
+    s.r = tu_rsqrt(tu_shift(s.variance, epsilon));
+    s.normal = tu_mul(s.centred, s.r);
+    return s;
+}
+
+/* All axes but the last, or the last `count`. */
+static tu_axes axes_range(int64_t first, int64_t count) {
+    tu_axes axes = {.count = (uint32_t)count};
+    for (int64_t i = 0; i < count; i++) axes.axis[i] = (int32_t)(first + i);
+    return axes;
+}
+
+static tu_axes batch_axes(tu_value x) {
+    return axes_range(0, tu_value_shape(x).rank - 1);
+}
+
+static tu_axes layer_axes(tu_value x, int64_t count) {
+    return axes_range(tu_value_shape(x).rank - count, count);
+}
+
+static void expand_forward(const tu_value *in, tu_axes axes, double epsilon, bool keep_r, tu_value *out) {
+    tu_value x = tu_cast(in[0], tu_value_dtype(in[1]));
+    standard s = standardize(x, axes, epsilon);
+    tu_shape statistics = {0};
+    tu_shape shape = tu_value_shape(x);
+    for (int64_t i = 0; i < shape.rank; i++) {
+        bool in_set = i >= axes.axis[0] && i < axes.axis[0] + (int64_t)axes.count;
+        if (!in_set) statistics.dim[statistics.rank++] = shape.dim[i];
+    }
+    out[0] = tu_cast(tu_add(tu_mul(s.normal, in[1]), in[2]), tu_value_dtype(in[0]));
+    out[1] = tu_reshape(s.mean, statistics);
+    out[2] = tu_reshape(keep_r ? s.r : s.variance, statistics);
+}
+
+/* dx, dgamma and dbeta; gamma broadcasts against x in both cases. */
+static void expand_backward(const tu_value *in, tu_axes axes, double epsilon, tu_value *out) {
+    tu_dtype dtype = tu_value_dtype(in[1]);
+    tu_value dy = tu_cast(in[4], dtype);
+    standard s = standardize(tu_cast(in[0], dtype), axes, epsilon);
+    tu_value h = tu_mul(dy, in[1]);
+    tu_value inner = tu_add(mean_over(h, axes), tu_mul(s.normal, mean_over(tu_mul(h, s.normal), axes)));
+    out[0] = tu_cast(tu_mul(s.r, tu_sub(h, inner)), tu_value_dtype(in[0]));
+    out[1] = tu__sum_to_shape(tu_mul(dy, s.normal), tu_value_shape(in[1]));
+    out[2] = tu__sum_to_shape(dy, tu_value_shape(in[1]));
+}
+
+void tu__batch_norm_expand(tu_graph *graph, const tu__node *node, const tu_value *in, tu_value *out) {
+    (void)graph;
+    expand_forward(in, batch_axes(in[0]), tu__attrs(node, batch_norm)->epsilon, false, out);
+}
+
+void tu__batch_norm_grad_expand(tu_graph *graph, const tu__node *node, const tu_value *in, tu_value *out) {
+    (void)graph;
+    expand_backward(in, batch_axes(in[0]), tu__attrs(node, batch_norm_grad)->epsilon, out);
+}
+
+void tu__layer_norm_expand(tu_graph *graph, const tu__node *node, const tu_value *in, tu_value *out) {
+    (void)graph;
+    const struct tu__layer_norm_attrs *a = node->attrs;
+    expand_forward(in, layer_axes(in[0], a->axes), a->epsilon, true, out);
+}
+
+void tu__layer_norm_grad_expand(tu_graph *graph, const tu__node *node, const tu_value *in, tu_value *out) {
+    (void)graph;
+    const struct tu__layer_norm_grad_attrs *a = node->attrs;
+    expand_backward(in, layer_axes(in[0], a->axes), a->epsilon, out);
+}
+
+/* ---- Gradients ---- */
+
+/* What flows back through the statistics themselves, for those who use them as results. Their gradients are
+ * reshaped to `kept` so that they broadcast against x; `by_r`: output 2 is r, not the variance. */
+static void give_statistics(tu__vjp *v, tu_shape kept, bool by_r) {
+    if (!tu__vjp_wanted(v, 0)) return;
+    tu_value x = tu__vjp_input(v, 0), mean = tu_reshape(tu__vjp_output(v, 1), kept);
+    tu_dtype dtype = tu_value_dtype(mean);
+    double n = (double)tu_shape_elements(tu_value_shape(x)) / (double)tu_shape_elements(kept);
+    tu_value wide = tu_cast(x, dtype), zero = tu__zeros_like(wide);
+    if (tu__vjp_has_gradient(v, 1)) {
+        tu_value g = tu_scale(tu_reshape(tu__vjp_gradient(v, 1), kept), 1 / n);
+        tu__vjp_give(v, 0, tu_cast(tu_add(zero, g), tu_value_dtype(x)));
+    }
+    if (tu__vjp_has_gradient(v, 2)) { /* d variance = 2 (x - mean) / n; d r = -r^3 / 2 of that */
+        tu_value g = tu_scale(tu_reshape(tu__vjp_gradient(v, 2), kept), 2 / n);
+        tu_value r = tu_reshape(tu__vjp_output(v, 2), kept);
+        if (by_r) g = tu_mul(tu_scale(g, -0.5), tu_mul(r, tu_square(r)));
+        tu__vjp_give(v, 0, tu_cast(tu_mul(g, tu_sub(wide, mean)), tu_value_dtype(x)));
+    }
+}
+
+static void give_normalized(tu__vjp *v, tu__opcode op) {
+    if (!tu__vjp_has_gradient(v, 0)) return;
+    tu_value in[] = {tu__vjp_input(v, 0), tu__vjp_input(v, 1), tu__vjp_output(v, 1), tu__vjp_output(v, 2),
+                     tu__vjp_gradient(v, 0)};
+    tu_value d = tu__apply_list(op, v->node->attrs, 5, in);
+    for (uint32_t i = 0; i < 3; i++) tu__vjp_give(v, i, tu_output_of(d, i));
+}
+
+void tu__batch_norm_gradient(tu__vjp *v) {
+    give_normalized(v, TU__OP_BATCH_NORM_GRAD);
+    give_statistics(v, tu_value_shape(tu__vjp_output(v, 1)), false);
+}
+
+void tu__layer_norm_gradient(tu__vjp *v) {
+    tu_value x = tu__vjp_input(v, 0);
+    int64_t axes = tu__attrs(v->node, layer_norm)->axes;
+    tu_shape kept = tu_value_shape(x);
+    for (int64_t i = kept.rank - axes; i < kept.rank && i >= 0; i++) kept.dim[i] = 1;
+    give_normalized(v, TU__OP_LAYER_NORM_GRAD);
+    give_statistics(v, kept, true);
+}
+
+/* ---- Costs: passes over x, each a few operations an element ---- */
+
+int64_t tu__batch_norm_flops(const tu__node *node, const tu_type *in) {
+    (void)node;
+    return 8 * tu_shape_elements(in[0].shape);
+}
+
+int64_t tu__batch_norm_grad_flops(const tu__node *node, const tu_type *in) {
+    (void)node;
+    return 11 * tu_shape_elements(in[0].shape);
+}
+
+int64_t tu__layer_norm_flops(const tu__node *node, const tu_type *in) {
+    return tu__batch_norm_flops(node, in);
+}
+
+int64_t tu__layer_norm_grad_flops(const tu__node *node, const tu_type *in) {
+    return tu__batch_norm_grad_flops(node, in);
+}
+
+/* ---- Builders ---- */
+
+tu_value tu_batch_normalize_with(tu_value x, tu_value gamma, tu_value beta,
+                                 const tu_normalize_options *options) {
+    TU__OPTIONS(tu_normalize_options, o, options);
+    struct tu__batch_norm_attrs a = {.epsilon = o.epsilon != 0 ? o.epsilon : 1e-5, .scope = o.scope};
+    return tu__apply(BATCH_NORM, &a, x, gamma, beta);
+}
+
+tu_value tu_layer_normalize_with(tu_value x, tu_value gamma, tu_value beta,
+                                 const tu_normalize_options *options) {
+    TU__OPTIONS(tu_normalize_options, o, options);
+    struct tu__layer_norm_attrs a = {.epsilon = o.epsilon != 0 ? o.epsilon : 1e-5,
+                                     .axes = o.axes ? o.axes : 1};
+    return tu__apply(LAYER_NORM, &a, x, gamma, beta);
+}

@@ -1,0 +1,358 @@
+/* Pointwise operations: each is one scalar expression in ops.def, with broadcasting and a gradient.
+ *
+ * The shape rule, the reference meaning and (in the devices' folders) every fast kernel come from the table's row;
+ * what stands here beside it is the gradient, written with operations, and the public function. Gradients use the
+ * output where that saves keeping the input (relu, tanh, exp: y is kept anyway by whoever consumes it). */
+#include <math.h>
+
+#include <tutti/ops.h>
+
+#include "base/text.h"
+#include "graph/graph.h"
+#include "graph/rules.h"
+#include "graph/walk.h"
+
+/* ---- Shape rules ---- */
+
+typedef enum { ANY, NUMBER, FLOAT, TRUTH, CHOICE } accepted; /* the `types` column of ops.def */
+typedef enum { RESULT_SAME, RESULT_TRUTH, RESULT_CAST } result;
+
+static bool accepts(accepted types, tu_dtype dtype) {
+    switch (types) {
+    case NUMBER: return dtype != TU_BOOL;
+    case FLOAT: return tu_dtype_is_float(dtype);
+    case TRUTH: return dtype == TU_BOOL;
+    default: return true;
+    }
+}
+
+static const char *accepted_text(accepted types) {
+    return types == NUMBER  ? "numbers (tu_cast converts bool)"
+           : types == FLOAT ? "a floating-point type (tu_cast converts)"
+                            : "bool (comparisons give it)";
+}
+
+static tu_status pointwise_shape(tu__rule *rule, accepted types, result kind) {
+    uint32_t first = types == CHOICE ? 1 : 0; /* a choice's condition has a type of its own */
+    if (types == CHOICE && rule->in[0].dtype != TU_BOOL)
+        return tu__refuse(rule, "the condition is %s, expected bool", tu_dtype_name(rule->in[0].dtype));
+    tu_shape shape = rule->in[0].shape;
+    for (uint32_t i = 0; i < rule->input_count; i++) {
+        tu_type in = rule->in[i];
+        if (i >= first && in.dtype != rule->in[first].dtype)
+            return tu__refuse(rule,
+                              "the element types differ: expected one type on all sides (tu_cast converts)");
+        if (i >= first && !accepts(types, in.dtype))
+            return tu__refuse(rule, "the element type is %s, expected %s", tu_dtype_name(in.dtype),
+                              accepted_text(types));
+        if (!tu__broadcast_shapes(shape, in.shape, &shape))
+            return tu__refuse(
+                rule, "the shapes do not broadcast: aligned at the last axis, dimensions must be equal or 1");
+    }
+    if (!tu__shape_valid(shape))
+        return tu__refuse(rule, "the result %s is too large", tu__shape_string(shape));
+    int64_t dtype = kind == RESULT_TRUTH  ? TU_BOOL
+                    : kind == RESULT_CAST ? ((const struct tu__cast_attrs *)rule->attrs)->dtype
+                                          : rule->in[first].dtype;
+    if (dtype < 0 || dtype >= TU_DTYPE_COUNT) return tu__refuse(rule, "unknown element type %d", (int)dtype);
+    rule->out[0] = (tu_type){.dtype = (tu_dtype)dtype, .shape = shape};
+    return TU_OK;
+}
+
+/* ---- Meanings ---- */
+
+typedef double (*scalar)(double x, double y, double z, double a, double b);
+
+/* The first two attributes of an operation whose attributes are numbers. */
+static void parameters(const tu__op *op, const void *attrs, double *a, double *b) {
+    const double *cells = attrs;
+    bool numbers = op->attr_count && op->attrs[0].kind == TU__ATTR_F64;
+    *a = numbers ? cells[0] : 0;
+    *b = numbers && op->attr_count > 1 ? cells[1] : 0;
+}
+
+static tu_status evaluate(const tu__meaning *m, scalar f) {
+    tu_shape shape = m->out[0].type.shape;
+    uint32_t inputs = m->node->input_count;
+    int64_t strides[3][TU_MAX_RANK] = {{0}};
+    for (uint32_t i = 0; i < inputs; i++) tu__broadcast_strides(m->in[i].type.shape, shape, strides[i]);
+    tu__walk w = tu__walk_begin(shape, 3, (const int64_t *[]){strides[0], strides[1], strides[2]});
+    const double *x = m->in[0].data, *y = inputs > 1 ? m->in[1].data : x, *z = inputs > 2 ? m->in[2].data : x;
+    double a, b, *out = m->out[0].data;
+    parameters(m->node->op, m->attrs, &a, &b);
+    do *out++ = f(x[w.offset[0]], y[w.offset[1]], z[w.offset[2]], a, b);
+    while (tu__walk_next(&w));
+    return TU_OK;
+}
+
+#define K(number) ((double)(number))
+#define POINTWISE(id, name, inputs, types, result_, traits, attrs, gradient, ...)                            \
+    static double name##_scalar(double x, double y, double z, double a, double b) {                          \
+        (void)x, (void)y, (void)z, (void)a, (void)b;                                                         \
+        return __VA_ARGS__;                                                                                  \
+    }                                                                                                        \
+    tu_status tu__##name##_shape(tu__rule *rule) {                                                           \
+        return pointwise_shape(rule, types, RESULT_##result_);                                               \
+    }                                                                                                        \
+    tu_status tu__##name##_meaning(const tu__meaning *m) {                                                   \
+        return evaluate(m, name##_scalar);                                                                   \
+    }
+#define OP(...)
+#include "graph/ops.def"
+
+/* ---- Gradients: g is the gradient of the output, x and y the inputs, r the output ---- */
+
+#define G tu__vjp_gradient(v, 0)
+#define X tu__vjp_input(v, 0)
+#define Y tu__vjp_input(v, 1)
+#define R tu__vjp_output(v, 0)
+#define GIVE(input, gradient)                                                                                \
+    do {                                                                                                     \
+        if (tu__vjp_wanted(v, input)) tu__vjp_give(v, input, gradient);                                      \
+    } while (0)
+#define GRADIENT(name) void tu__##name##_gradient(tu__vjp *v)
+
+static tu_value where(tu_value condition, tu_value g) {
+    return tu_select(condition, g, tu_number(g, 0));
+}
+static tu_value where_not(tu_value condition, tu_value g) {
+    return tu_select(condition, tu_number(g, 0), g);
+}
+static tu_value one_minus(tu_value x) {
+    return tu_sub(tu_number(x, 1), x);
+}
+
+GRADIENT(add) {
+    GIVE(0, G);
+    GIVE(1, G);
+}
+GRADIENT(sub) {
+    GIVE(0, G);
+    GIVE(1, tu_neg(G));
+}
+GRADIENT(mul) {
+    GIVE(0, tu_mul(G, Y));
+    GIVE(1, tu_mul(G, X));
+}
+GRADIENT(div) {
+    GIVE(0, tu_div(G, Y));
+    GIVE(1, tu_neg(tu_div(tu_mul(G, R), Y)));
+}
+GRADIENT(pow) {
+    GIVE(0, tu_mul(G, tu_mul(Y, tu_pow(X, tu_shift(Y, -1)))));
+    /* r log x; where x <= 0 the power is constant in y (0^y) or not real around y: no gradient. */
+    if (tu__vjp_wanted(v, 1)) {
+        tu_value x = X, positive = tu_greater(x, tu_number(x, 0));
+        tu_value safe = tu_select(positive, x, tu_number(x, 1));
+        tu__vjp_give(v, 1, where(positive, tu_mul(G, tu_mul(R, tu_log(safe)))));
+    }
+}
+GRADIENT(maximum) { /* among equals the first input gets it all */
+    tu_value first = tu_greater_equal(X, Y);
+    GIVE(0, where(first, G));
+    GIVE(1, where_not(first, G));
+}
+GRADIENT(minimum) {
+    tu_value first = tu_less_equal(X, Y);
+    GIVE(0, where(first, G));
+    GIVE(1, where_not(first, G));
+}
+GRADIENT(select) {
+    GIVE(1, where(X, G));
+    GIVE(2, where_not(X, G));
+}
+GRADIENT(cast) {
+    if (tu_dtype_is_float(v->node->outputs[0].dtype)) GIVE(0, tu_cast(G, tu_value_dtype(X)));
+}
+GRADIENT(clip) {
+    const struct tu__clip_attrs *a = tu__attrs(v->node, clip);
+    tu_value x = X, inside = tu_and(tu_greater_equal(x, tu_number(x, a->low)),
+                                    tu_less_equal(x, tu_number(x, a->high)));
+    GIVE(0, where(inside, G));
+}
+GRADIENT(neg) {
+    GIVE(0, tu_neg(G));
+}
+GRADIENT(abs) {
+    GIVE(0, tu_mul(G, tu_sign(X)));
+}
+GRADIENT(square) {
+    GIVE(0, tu_mul(G, tu_scale(X, 2)));
+}
+GRADIENT(reciprocal) {
+    GIVE(0, tu_neg(tu_mul(G, tu_square(R))));
+}
+GRADIENT(exp) {
+    GIVE(0, tu_mul(G, R));
+}
+GRADIENT(expm1) {
+    GIVE(0, tu_mul(G, tu_shift(R, 1)));
+}
+GRADIENT(log) {
+    GIVE(0, tu_div(G, X));
+}
+GRADIENT(log1p) {
+    GIVE(0, tu_div(G, tu_shift(X, 1)));
+}
+GRADIENT(sqrt) {
+    GIVE(0, tu_div(tu_scale(G, 0.5), R));
+}
+GRADIENT(rsqrt) {
+    GIVE(0, tu_mul(tu_scale(G, -0.5), tu_mul(R, tu_square(R))));
+}
+GRADIENT(sin) {
+    GIVE(0, tu_mul(G, tu_cos(X)));
+}
+GRADIENT(cos) {
+    GIVE(0, tu_neg(tu_mul(G, tu_sin(X))));
+}
+GRADIENT(tan) {
+    GIVE(0, tu_mul(G, tu_shift(tu_square(R), 1)));
+}
+GRADIENT(erf) { /* 2 / sqrt(pi) exp(-x^2) */
+    GIVE(0, tu_mul(G, tu_scale(tu_exp(tu_neg(tu_square(X))), 1.12837916709551257390)));
+}
+GRADIENT(tanh) {
+    GIVE(0, tu_mul(G, one_minus(tu_square(R))));
+}
+GRADIENT(sigmoid) {
+    GIVE(0, tu_mul(G, tu_mul(R, one_minus(R))));
+}
+GRADIENT(relu) {
+    GIVE(0, where(tu_greater(R, tu_number(R, 0)), G));
+}
+GRADIENT(leaky_relu) {
+    tu_value x = X;
+    GIVE(0, tu_select(tu_less(x, tu_number(x, 0)), tu_scale(G, tu__attrs(v->node, leaky_relu)->slope), G));
+}
+GRADIENT(elu) { /* below zero: a exp(x) = r + a */
+    tu_value x = X;
+    tu_value below = tu_mul(G, tu_shift(R, tu__attrs(v->node, elu)->alpha));
+    GIVE(0, tu_select(tu_less(x, tu_number(x, 0)), below, G));
+}
+GRADIENT(gelu) { /* the normal distribution function at x, plus x times its density */
+    tu_value x = X;
+    tu_value cumulative = tu_scale(tu_shift(tu_erf(tu_scale(x, 0.70710678118654752440)), 1), 0.5);
+    tu_value density = tu_scale(tu_exp(tu_scale(tu_square(x), -0.5)), 0.39894228040143267794);
+    GIVE(0, tu_mul(G, tu_add(cumulative, tu_mul(x, density))));
+}
+GRADIENT(gelu_tanh) { /* with u = c (x + k x^3): (1 + tanh u) / 2 + x / 2 (1 - tanh^2 u) c (1 + 3 k x^2) */
+    const double c = 0.79788456080286535588, k = 0.044715;
+    tu_value x = X, x2 = tu_square(x);
+    tu_value t = tu_tanh(tu_scale(tu_mul(x, tu_shift(tu_scale(x2, k), 1)), c));
+    tu_value inner = tu_scale(tu_shift(tu_scale(x2, 3 * k), 1), c);
+    tu_value slope = tu_mul(tu_mul(x, one_minus(tu_square(t))), inner);
+    GIVE(0, tu_mul(G, tu_scale(tu_add(tu_shift(t, 1), slope), 0.5)));
+}
+GRADIENT(silu) { /* s (1 + x (1 - s)) with s = sigmoid(x) */
+    tu_value x = X, s = tu_sigmoid(x);
+    GIVE(0, tu_mul(G, tu_mul(s, tu_shift(tu_mul(x, one_minus(s)), 1))));
+}
+GRADIENT(softplus) {
+    GIVE(0, tu_mul(G, tu_sigmoid(X)));
+}
+
+/* ---- Public functions ---- */
+
+#define UNARY(name, ID)                                                                                      \
+    tu_value tu_##name(tu_value x) {                                                                         \
+        return tu__apply(ID, NULL, x);                                                                       \
+    }
+#define BINARY(name, ID)                                                                                     \
+    tu_value tu_##name(tu_value x, tu_value y) {                                                             \
+        return tu__apply(ID, NULL, x, y);                                                                    \
+    }
+BINARY(add, ADD)
+BINARY(sub, SUB)
+BINARY(mul, MUL)
+BINARY(div, DIV)
+BINARY(pow, POW)
+BINARY(maximum, MAXIMUM)
+BINARY(minimum, MINIMUM)
+BINARY(equal, EQUAL)
+BINARY(not_equal, NOT_EQUAL)
+BINARY(less, LESS)
+BINARY(less_equal, LESS_EQUAL)
+BINARY(greater, GREATER)
+BINARY(greater_equal, GREATER_EQUAL)
+BINARY(and, AND)
+BINARY(or, OR)
+UNARY(not, NOT)
+UNARY(neg, NEG)
+UNARY(abs, ABS)
+UNARY(sign, SIGN)
+UNARY(square, SQUARE)
+UNARY(reciprocal, RECIPROCAL)
+UNARY(exp, EXP)
+UNARY(expm1, EXPM1)
+UNARY(log, LOG)
+UNARY(log1p, LOG1P)
+UNARY(sqrt, SQRT)
+UNARY(rsqrt, RSQRT)
+UNARY(sin, SIN)
+UNARY(cos, COS)
+UNARY(tan, TAN)
+UNARY(erf, ERF)
+UNARY(floor, FLOOR)
+UNARY(ceil, CEIL)
+UNARY(round, ROUND)
+UNARY(is_finite, IS_FINITE)
+UNARY(tanh, TANH)
+UNARY(sigmoid, SIGMOID)
+UNARY(relu, RELU)
+UNARY(gelu, GELU)
+UNARY(gelu_tanh, GELU_TANH)
+UNARY(silu, SILU)
+UNARY(softplus, SOFTPLUS)
+
+tu_value tu_select(tu_value condition, tu_value y, tu_value z) {
+    return tu__apply(SELECT, NULL, condition, y, z);
+}
+
+tu_value tu_cast(tu_value x, tu_dtype dtype) {
+    if (tu_ok(x) && tu_value_dtype(x) == dtype) return x;
+    struct tu__cast_attrs a = {.dtype = dtype};
+    return tu__apply(CAST, &a, x);
+}
+
+tu_value tu_clip(tu_value x, double low, double high) {
+    if (tu_ok(x) && !(low <= high))
+        return tu__graph_fail(x.graph, TU_INVALID, "clip of '%s' %s to [%g, %g]: expected low <= high",
+                              tu_value_name(x), tu__type_string(tu_value_type(x)), low, high);
+    struct tu__clip_attrs a = {.low = low, .high = high};
+    return tu__apply(CLIP, &a, x);
+}
+
+tu_value tu_leaky_relu(tu_value x, double slope) {
+    struct tu__leaky_relu_attrs a = {.slope = slope};
+    return tu__apply(LEAKY_RELU, &a, x);
+}
+
+tu_value tu_elu(tu_value x, double alpha) {
+    struct tu__elu_attrs a = {.alpha = alpha};
+    return tu__apply(ELU, &a, x);
+}
+
+tu_value tu_activate(tu_value x, tu_activation activation) {
+    switch (activation) {
+    case TU_LINEAR: return x;
+    case TU_RELU: return tu_relu(x);
+    case TU_TANH: return tu_tanh(x);
+    case TU_SIGMOID: return tu_sigmoid(x);
+    case TU_GELU: return tu_gelu(x);
+    case TU_GELU_TANH: return tu_gelu_tanh(x);
+    case TU_SILU: return tu_silu(x);
+    case TU_SOFTPLUS: return tu_softplus(x);
+    }
+    return x.graph ? tu__graph_fail(x.graph, TU_INVALID, "activation of '%s' %s: unknown activation %d",
+                                    tu_value_name(x), tu__type_string(tu_value_type(x)), (int)activation)
+                   : x;
+}
+
+tu_value tu_scale(tu_value x, double factor) {
+    return tu_mul(x, tu_number(x, factor));
+}
+
+tu_value tu_shift(tu_value x, double term) {
+    return tu_add(x, tu_number(x, term));
+}

@@ -1,0 +1,120 @@
+/* Random numbers in the graph: one operation, whose draws are defined in base/draw.h.
+ *
+ * Its one input says whose numbers are drawn: i64[n] ordinals of samples, and each sample draws its own row of the
+ * result; or an i64 scalar (the step), and the whole result is one row. The key, a hash of the scoped name, is an
+ * attribute: copies made for recomputation, and the same network built for another batch, draw the same. */
+#include <inttypes.h>
+#include <math.h>
+
+#include <tutti/ops.h>
+
+#include "base/draw.h"
+#include "base/text.h"
+#include "graph/graph.h"
+#include "graph/rules.h"
+#include "graph/walk.h"
+
+tu_status tu__random_shape(tu__rule *rule) {
+    const struct tu__random_attrs *a = rule->attrs;
+    tu_type source = rule->in[0];
+    if (source.dtype != TU_I64 || source.shape.rank > 1)
+        return tu__refuse(rule, "the source of draws must be i64[samples] or an i64 scalar");
+    if (a->dtype < 0 || a->dtype >= TU_DTYPE_COUNT)
+        return tu__refuse(rule, "unknown element type %d", (int)a->dtype);
+    if (!tu__shape_valid(a->shape))
+        return tu__refuse(rule, "shape %s: every dimension must be at least 1", tu__shape_string(a->shape));
+    if (a->distribution < 0 || a->distribution >= TU__DISTRIBUTION_COUNT)
+        return tu__refuse(rule, "unknown distribution %d", (int)a->distribution);
+    if (a->distribution != TU__BERNOULLI && !tu_dtype_is_float((tu_dtype)a->dtype))
+        return tu__refuse(rule, "draws are numbers of a floating-point type, %s given",
+                          tu_dtype_name((tu_dtype)a->dtype));
+    if (!isfinite(a->a) || !isfinite(a->b))
+        return tu__refuse(rule, "the parameters %g and %g must be finite", a->a, a->b);
+    if (source.shape.rank == 1 && (a->shape.rank < 1 || a->shape.dim[0] != source.shape.dim[0]))
+        return tu__refuse(rule, "shape %s: its first axis must count the %" PRId64 " samples",
+                          tu__shape_string(a->shape), source.shape.dim[0]);
+    if (tu_shape_elements(a->shape) / tu_shape_elements(source.shape) > TU__DRAW_LIMIT)
+        return tu__refuse(rule, "shape %s: at most 2^34 draws belong to one sample",
+                          tu__shape_string(a->shape));
+    rule->out[0] = (tu_type){.dtype = (tu_dtype)a->dtype, .shape = a->shape};
+    return TU_OK;
+}
+
+tu_status tu__random_meaning(const tu__meaning *m) {
+    const struct tu__random_attrs *a = m->attrs;
+    int64_t rows = tu_shape_elements(m->in[0].type.shape);
+    int64_t count = tu_shape_elements(a->shape) / rows;
+    tu__draw_key key = tu__draw_key_of(m->seed, (uint64_t)a->key);
+    for (int64_t row = 0; row < rows; row++) {
+        uint64_t ordinal = (uint64_t)(int64_t)m->in[0].data[row];
+        tu__draw(key, ordinal, (tu__distribution)a->distribution, a->a, a->b, count,
+                 m->out[0].data + row * count);
+    }
+    return TU_OK;
+}
+
+static tu_value random_draw(tu_graph *graph, const char *kind, tu_dtype dtype, tu_shape shape,
+                            tu__distribution distribution, double a, double b,
+                            const tu_random_options *options) {
+    TU__OPTIONS(tu_random_options, o, options);
+    if (!graph || graph->status != TU_OK) return tu__invalid(graph);
+    if (o.per_sample && shape.rank < 1)
+        return tu__graph_fail(graph, TU_INVALID,
+                              "%s per sample of shape %s: the first axis must count samples", kind,
+                              tu__shape_string(shape));
+    tu_value source = o.per_sample ? tu_sample_ordinals(graph, shape.dim[0]) : tu_step(graph);
+    const char *name = o.name ? o.name : kind;
+    const char *full = tu__scoped_name(graph, name);
+    if (!full) return tu__invalid(graph);
+    struct tu__random_attrs attrs = {.dtype = dtype,
+                                     .shape = shape,
+                                     .distribution = distribution,
+                                     .a = a,
+                                     .b = b,
+                                     .key = (int64_t)tu__name_hash(full)};
+    return tu__make(graph, &(tu__node_request){.op = TU__OP_RANDOM,
+                                               .name = name,
+                                               .exact_name = o.name != NULL,
+                                               .attrs = &attrs,
+                                               .inputs = &source,
+                                               .input_count = 1});
+}
+
+tu_value tu_random_uniform_with(tu_graph *graph, tu_dtype dtype, tu_shape shape, double low, double high,
+                                const tu_random_options *options) {
+    return random_draw(graph, "random_uniform", dtype, shape, TU__UNIFORM, low, high, options);
+}
+
+tu_value tu_random_normal_with(tu_graph *graph, tu_dtype dtype, tu_shape shape, double mean, double deviation,
+                               const tu_random_options *options) {
+    return random_draw(graph, "random_normal", dtype, shape, TU__NORMAL, mean, deviation, options);
+}
+
+tu_value tu_random_bernoulli_with(tu_graph *graph, tu_dtype dtype, tu_shape shape, double probability,
+                                  const tu_random_options *options) {
+    if (graph && !(probability >= 0 && probability <= 1))
+        return tu__graph_fail(graph, TU_INVALID,
+                              "random_bernoulli: probability %g, expected a number in [0, 1]", probability);
+    return random_draw(graph, "random_bernoulli", dtype, shape, TU__BERNOULLI, probability, 0, options);
+}
+
+tu_value tu_dropout(tu_value x, double rate) {
+    if (!tu_ok(x)) return tu__invalid(x.graph);
+    tu_graph *graph = x.graph;
+    tu_type type = tu_value_type(x);
+    if (!(rate >= 0 && rate < 1))
+        return tu__graph_fail(graph, TU_INVALID, "dropout of '%s' %s: rate %g, expected a number in [0, 1)",
+                              tu_value_name(x), tu__type_string(type), rate);
+    if (!tu_dtype_is_float(type.dtype) || type.shape.rank < 1)
+        return tu__graph_fail(
+            graph, TU_INVALID,
+            "dropout of '%s' %s: expected a floating-point type whose first axis counts samples",
+            tu_value_name(x), tu__type_string(type));
+    if (!tu_training(graph) || rate == 0) return x;
+    tu_value y = x;
+    tu_scope(graph, "dropout") {
+        tu_value keep = tu_random_bernoulli(graph, TU_BOOL, type.shape, 1 - rate, .per_sample = true);
+        y = tu_select(keep, tu_scale(x, 1 / (1 - rate)), tu_number(x, 0));
+    }
+    return y;
+}

@@ -1,0 +1,416 @@
+/* Reductions: many elements become one, along a set of axes.
+ *
+ * Two kinds share this file. sum, mean, reduce_max, reduce_min, prod and logsumexp fold any set of axes, given as a
+ * bit mask; the mask is empty for a scalar only, because the builders turn "no axes" into "all axes". argmax and
+ * argmin look along one axis and give positions (i64), the first among equals.
+ *
+ * A reduced axis goes, or stays with size 1 when `keep` is set. Gradients always work on the kept form, since that
+ * is the one that broadcasts against x.
+ *
+ * NaN wins everywhere: a maximum, a minimum and both positions report the first NaN they meet, so that a bad value
+ * is seen and not skipped.
+ */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include <tutti/ops.h>
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "graph/rules.h"
+#include "graph/walk.h"
+
+/* The six reductions have the same two attributes; their structures differ in name alone. */
+typedef struct tu__sum_attrs reduction;
+_Static_assert(sizeof(struct tu__mean_attrs) == sizeof(reduction), "mean has the attributes of sum");
+_Static_assert(sizeof(struct tu__reduce_max_attrs) == sizeof(reduction), "reduce_max has the attributes of sum");
+_Static_assert(sizeof(struct tu__reduce_min_attrs) == sizeof(reduction), "reduce_min has the attributes of sum");
+_Static_assert(sizeof(struct tu__prod_attrs) == sizeof(reduction), "prod has the attributes of sum");
+_Static_assert(sizeof(struct tu__logsumexp_attrs) == sizeof(reduction), "logsumexp has the attributes of sum");
+_Static_assert(sizeof(struct tu__argmin_attrs) == sizeof(struct tu__argmax_attrs), "argmin is as argmax");
+
+static reduction reduction_of(const void *attrs) {
+    reduction copy;
+    memcpy(&copy, attrs, sizeof copy);
+    return copy;
+}
+
+static struct tu__argmax_attrs position_of(const void *attrs) {
+    struct tu__argmax_attrs copy;
+    memcpy(&copy, attrs, sizeof copy);
+    return copy;
+}
+
+static bool has_axis(int64_t axes, int64_t axis) {
+    return axes >> axis & 1;
+}
+
+static tu_shape reduced_shape(tu_shape shape, int64_t axes, bool keep) {
+    tu_shape result = {0};
+    for (int64_t i = 0; i < shape.rank; i++)
+        if (!has_axis(axes, i))
+            result.dim[result.rank++] = shape.dim[i];
+        else if (keep)
+            result.dim[result.rank++] = 1;
+    return result;
+}
+
+/* How many elements of x make one element of the result. */
+static int64_t elements_folded(tu_shape shape, int64_t axes) {
+    int64_t count = 1;
+    for (int64_t i = 0; i < shape.rank; i++)
+        if (has_axis(axes, i)) count *= shape.dim[i];
+    return count;
+}
+
+/* ---- Shapes ---- */
+
+typedef enum accepted { NUMBERS, FLOATS } accepted;
+
+static tu_status check_element_type(const tu__rule *r, accepted types) {
+    tu_dtype dtype = r->in[0].dtype;
+    if (types == FLOATS && !tu_dtype_is_float(dtype))
+        return tu__refuse(r, "the elements are %s, expected floats (f32, f64, bf16, f16): convert with tu_cast",
+                          tu_dtype_name(dtype));
+    if (dtype == TU_BOOL)
+        return tu__refuse(r, "the elements are bool, expected numbers: convert with tu_cast");
+    return TU_OK;
+}
+
+static tu_status check_keep(const tu__rule *r, int64_t keep) {
+    if (keep == 0 || keep == 1) return TU_OK;
+    return tu__refuse(r, "keep is %" PRId64 ", expected 0 or 1", keep);
+}
+
+static tu_status fold_shape(tu__rule *r, accepted types) {
+    reduction a = reduction_of(r->attrs);
+    tu_shape shape = r->in[0].shape;
+    TU_TRY(check_element_type(r, types));
+    TU_TRY(check_keep(r, a.keep));
+    int64_t all = (INT64_C(1) << shape.rank) - 1;
+    if (a.axes & ~all)
+        return tu__refuse(r, "the axes are the bit mask 0x%" PRIx64 ", expected no bit beyond those of rank %" PRId64,
+                          (uint64_t)a.axes, shape.rank);
+    if (a.axes == 0 && shape.rank > 0) return tu__refuse(r, "no axis is reduced, expected at least one");
+    r->out[0] = (tu_type){r->in[0].dtype, reduced_shape(shape, a.axes, a.keep)};
+    return TU_OK;
+}
+
+tu_status tu__sum_shape(tu__rule *r) {
+    return fold_shape(r, NUMBERS);
+}
+tu_status tu__mean_shape(tu__rule *r) {
+    return fold_shape(r, FLOATS);
+}
+tu_status tu__reduce_max_shape(tu__rule *r) {
+    return fold_shape(r, NUMBERS);
+}
+tu_status tu__reduce_min_shape(tu__rule *r) {
+    return fold_shape(r, NUMBERS);
+}
+tu_status tu__prod_shape(tu__rule *r) {
+    return fold_shape(r, NUMBERS);
+}
+tu_status tu__logsumexp_shape(tu__rule *r) {
+    return fold_shape(r, FLOATS);
+}
+
+static tu_status position_shape(tu__rule *r) {
+    struct tu__argmax_attrs a = position_of(r->attrs);
+    tu_shape shape = r->in[0].shape;
+    TU_TRY(check_element_type(r, NUMBERS));
+    TU_TRY(check_keep(r, a.keep));
+    if (a.axis < 0 || a.axis >= shape.rank)
+        return tu__refuse(r, "axis %" PRId64 " is out of range for rank %" PRId64, a.axis, shape.rank);
+    r->out[0] = (tu_type){TU_I64, reduced_shape(shape, INT64_C(1) << a.axis, a.keep)};
+    return TU_OK;
+}
+
+tu_status tu__argmax_shape(tu__rule *r) {
+    return position_shape(r);
+}
+tu_status tu__argmin_shape(tu__rule *r) {
+    return position_shape(r);
+}
+
+/* ---- Gradients ---- */
+
+static tu_type input_type(const tu__vjp *v) {
+    return tu_value_type(tu__input_of(v->graph, v->node, 0));
+}
+
+/* A value of the result's shape with the reduced axes as ones: it broadcasts against x. */
+static tu_value kept(const tu__vjp *v, tu_value result) {
+    reduction a = reduction_of(v->node->attrs);
+    return a.keep ? result : tu_reshape(result, reduced_shape(input_type(v).shape, a.axes, true));
+}
+
+/* Folds x along the axes of the node being differentiated, keeping them. */
+static tu_value fold_again(const tu__vjp *v, tu__opcode op, tu_value x) {
+    reduction a = {.axes = reduction_of(v->node->attrs).axes, .keep = true};
+    return tu__apply_list(op, &a, 1, &x);
+}
+
+void tu__sum_gradient(tu__vjp *v) {
+    tu__vjp_give(v, 0, tu_broadcast(kept(v, tu__vjp_gradient(v, 0)), input_type(v).shape));
+}
+
+void tu__mean_gradient(tu__vjp *v) {
+    tu_shape shape = input_type(v).shape;
+    double count = (double)elements_folded(shape, reduction_of(v->node->attrs).axes);
+    tu_value share = tu_scale(tu__vjp_gradient(v, 0), 1 / count);
+    tu__vjp_give(v, 0, tu_broadcast(kept(v, share), shape));
+}
+
+/* The elements equal to the extreme share its gradient evenly: a subgradient that does not depend on their order. */
+static void extreme_gradient(tu__vjp *v) {
+    tu_value is_extreme = tu_equal(tu__vjp_input(v, 0), kept(v, tu__vjp_output(v, 0)));
+    tu_value mask = tu_cast(is_extreme, input_type(v).dtype);
+    tu_value share = tu_div(kept(v, tu__vjp_gradient(v, 0)), fold_again(v, TU__OP_SUM, mask));
+    tu__vjp_give(v, 0, tu_mul(mask, share));
+}
+
+void tu__reduce_max_gradient(tu__vjp *v) {
+    extreme_gradient(v);
+}
+void tu__reduce_min_gradient(tu__vjp *v) {
+    extreme_gradient(v);
+}
+
+/* The derivative by an element is the product of the others. It is had without a division by zero as
+ *
+ *     product of the non-zero elements / (the element, or 1 when it is zero)
+ *
+ * and is zero when one of the others is zero. This formula is a constant in an element that is zero, so the second
+ * derivative is right only where no element is zero. */
+void tu__prod_gradient(tu__vjp *v) {
+    tu_value x = tu__vjp_input(v, 0);
+    tu_value is_zero = tu_equal(x, tu_number(x, 0));
+    tu_value zeros = tu_cast(is_zero, input_type(v).dtype);
+    tu_value non_zero = tu_select(is_zero, tu_number(x, 1), x);
+    tu_value other_zeros = tu_sub(fold_again(v, TU__OP_SUM, zeros), zeros);
+    tu_value others = tu_div(fold_again(v, TU__OP_PROD, non_zero), non_zero);
+    tu_value derivative = tu_select(tu_equal(other_zeros, tu_number(x, 0)), others, tu_number(x, 0));
+    tu__vjp_give(v, 0, tu_mul(kept(v, tu__vjp_gradient(v, 0)), derivative));
+}
+
+/* d logsumexp(x) / dx = softmax(x) = exp(x - logsumexp(x)), whose exponent is never positive. */
+void tu__logsumexp_gradient(tu__vjp *v) {
+    tu_value softmax = tu_exp(tu_sub(tu__vjp_input(v, 0), kept(v, tu__vjp_output(v, 0))));
+    tu__vjp_give(v, 0, tu_mul(kept(v, tu__vjp_gradient(v, 0)), softmax));
+}
+
+/* ---- Meanings ---- */
+
+/* A walk over x whose offset 0 is the place in the result that each element folds into. */
+static tu__walk walk_into_result(const tu__meaning *m) {
+    tu_shape shape = m->in[0].type.shape;
+    int64_t axes = reduction_of(m->attrs).axes;
+    int64_t strides[TU_MAX_RANK];
+    tu__strides(reduced_shape(shape, axes, true), strides);
+    for (int64_t i = 0; i < shape.rank; i++)
+        if (has_axis(axes, i)) strides[i] = 0;
+    return tu__walk_begin(shape, 1, (const int64_t *[]){strides});
+}
+
+static void fold(const tu__meaning *m, double start, double (*combine)(double so_far, double x)) {
+    double *result = m->out[0].data;
+    const double *x = m->in[0].data;
+    int64_t count = tu_shape_elements(m->out[0].type.shape);
+    for (int64_t i = 0; i < count; i++) result[i] = start;
+    tu__walk w = walk_into_result(m);
+    do {
+        double *place = result + w.offset[0];
+        *place = combine(*place, *x++);
+    } while (tu__walk_next(&w));
+}
+
+static double plus(double so_far, double x) {
+    return so_far + x;
+}
+static double times(double so_far, double x) {
+    return so_far * x;
+}
+static double larger(double so_far, double x) {
+    return x > so_far || isnan(x) ? x : so_far;
+}
+static double smaller(double so_far, double x) {
+    return x < so_far || isnan(x) ? x : so_far;
+}
+
+tu_status tu__sum_meaning(const tu__meaning *m) {
+    fold(m, 0, plus);
+    return TU_OK;
+}
+
+tu_status tu__mean_meaning(const tu__meaning *m) {
+    fold(m, 0, plus);
+    double folded = (double)elements_folded(m->in[0].type.shape, reduction_of(m->attrs).axes);
+    int64_t count = tu_shape_elements(m->out[0].type.shape);
+    for (int64_t i = 0; i < count; i++) m->out[0].data[i] /= folded;
+    return TU_OK;
+}
+
+tu_status tu__reduce_max_meaning(const tu__meaning *m) {
+    fold(m, -INFINITY, larger);
+    return TU_OK;
+}
+
+tu_status tu__reduce_min_meaning(const tu__meaning *m) {
+    fold(m, INFINITY, smaller);
+    return TU_OK;
+}
+
+tu_status tu__prod_meaning(const tu__meaning *m) {
+    fold(m, 1, times);
+    return TU_OK;
+}
+
+/* max + log(sum of exp(x - max)): no exponential overflows. Where the maximum is infinite or NaN it is the result. */
+tu_status tu__logsumexp_meaning(const tu__meaning *m) {
+    int64_t count = tu_shape_elements(m->out[0].type.shape);
+    double *sum = tu__alloc_array((size_t)count, sizeof *sum, "the sums of a logsumexp");
+    if (!sum) return TU_NO_MEMORY;
+    fold(m, -INFINITY, larger);
+    double *result = m->out[0].data;
+    const double *x = m->in[0].data;
+    tu__walk w = walk_into_result(m);
+    do {
+        sum[w.offset[0]] += exp(*x++ - result[w.offset[0]]);
+    } while (tu__walk_next(&w));
+    for (int64_t i = 0; i < count; i++)
+        if (isfinite(result[i])) result[i] += log(sum[i]);
+    tu__free(sum);
+    return TU_OK;
+}
+
+static tu_status find_position(const tu__meaning *m, double (*better)(double so_far, double x)) {
+    tu__lanes lanes = tu__lanes_of(m->in[0].type.shape, position_of(m->attrs).axis);
+    for (int64_t o = 0; o < lanes.outer; o++)
+        for (int64_t k = 0; k < lanes.inner; k++) {
+            const double *x = m->in[0].data + o * lanes.size * lanes.inner + k;
+            int64_t best = 0;
+            for (int64_t i = 1; i < lanes.size && !isnan(x[best * lanes.inner]); i++)
+                if (better(x[best * lanes.inner], x[i * lanes.inner]) != x[best * lanes.inner]) best = i;
+            m->out[0].data[o * lanes.inner + k] = (double)best;
+        }
+    return TU_OK;
+}
+
+tu_status tu__argmax_meaning(const tu__meaning *m) {
+    return find_position(m, larger);
+}
+tu_status tu__argmin_meaning(const tu__meaning *m) {
+    return find_position(m, smaller);
+}
+
+/* ---- Floating-point operations: one for each element read; logsumexp subtracts and takes an exponential too ---- */
+
+int64_t tu__sum_flops(const tu__node *node, const tu_type *in) {
+    (void)node;
+    return tu_shape_elements(in[0].shape);
+}
+int64_t tu__mean_flops(const tu__node *node, const tu_type *in) {
+    return tu__sum_flops(node, in);
+}
+int64_t tu__reduce_max_flops(const tu__node *node, const tu_type *in) {
+    return tu__sum_flops(node, in);
+}
+int64_t tu__reduce_min_flops(const tu__node *node, const tu_type *in) {
+    return tu__sum_flops(node, in);
+}
+int64_t tu__prod_flops(const tu__node *node, const tu_type *in) {
+    return tu__sum_flops(node, in);
+}
+int64_t tu__logsumexp_flops(const tu__node *node, const tu_type *in) {
+    return 4 * tu__sum_flops(node, in); /* maximum, difference, exponential, sum */
+}
+int64_t tu__argmax_flops(const tu__node *node, const tu_type *in) {
+    return tu__sum_flops(node, in);
+}
+int64_t tu__argmin_flops(const tu__node *node, const tu_type *in) {
+    return tu__sum_flops(node, in);
+}
+
+/* ---- Builders ---- */
+
+/* The options' axes as a bit mask, all of them when none is named. False, with the mistake stuck to the graph, for
+ * an axis that is not there or is listed twice. */
+static bool axes_of(const char *op, tu_value x, const tu_axes *axes, int64_t *mask) {
+    tu_type type = tu_value_type(x);
+    const char *name = tu_value_name(x), *text = tu__type_string(type);
+    if (axes->count > TU_MAX_RANK) {
+        tu__graph_fail(x.graph, TU_INVALID, "%s of '%s' %s: %" PRIu32 " axes are listed, expected at most %d", op, name,
+                       text, axes->count, TU_MAX_RANK);
+        return false;
+    }
+    *mask = axes->count ? 0 : (INT64_C(1) << type.shape.rank) - 1;
+    for (uint32_t i = 0; i < axes->count; i++) {
+        int64_t axis = tu__normal_axis(axes->axis[i], type.shape.rank);
+        if (axis < 0 || has_axis(*mask, axis)) {
+            tu__graph_fail(x.graph, TU_INVALID, "%s of '%s' %s: axis %" PRId32 " %s", op, name, text, axes->axis[i],
+                           axis < 0 ? "is out of range" : "is listed twice, expected each axis once");
+            return false;
+        }
+        *mask |= INT64_C(1) << axis;
+    }
+    return true;
+}
+
+static tu_value reduce(tu__opcode op, tu_value x, const tu_reduce_options *options) {
+    if (!tu_ok(x)) return tu__invalid(x.graph);
+    TU__OPTIONS(tu_reduce_options, o, options);
+    reduction a = {.keep = o.keep};
+    if (!axes_of(tu__op_get(op)->name, x, &o.axes, &a.axes)) return tu__invalid(x.graph);
+    return tu__apply_list(op, &a, 1, &x);
+}
+
+tu_value tu_sum_with(tu_value x, const tu_reduce_options *options) {
+    return reduce(TU__OP_SUM, x, options);
+}
+tu_value tu_mean_with(tu_value x, const tu_reduce_options *options) {
+    return reduce(TU__OP_MEAN, x, options);
+}
+tu_value tu_max_with(tu_value x, const tu_reduce_options *options) {
+    return reduce(TU__OP_REDUCE_MAX, x, options);
+}
+tu_value tu_min_with(tu_value x, const tu_reduce_options *options) {
+    return reduce(TU__OP_REDUCE_MIN, x, options);
+}
+tu_value tu_prod_with(tu_value x, const tu_reduce_options *options) {
+    return reduce(TU__OP_PROD, x, options);
+}
+tu_value tu_logsumexp_with(tu_value x, const tu_reduce_options *options) {
+    return reduce(TU__OP_LOGSUMEXP, x, options);
+}
+
+/* The mean of the squared distance from the mean: two passes, as accurate as the data allow. */
+tu_value tu_variance_with(tu_value x, const tu_reduce_options *options) {
+    if (!tu_ok(x)) return tu__invalid(x.graph);
+    TU__OPTIONS(tu_reduce_options, o, options);
+    reduction a = {.keep = true};
+    if (!axes_of("variance", x, &o.axes, &a.axes)) return tu__invalid(x.graph);
+    if (!tu_dtype_is_float(tu_value_dtype(x)))
+        return tu__graph_fail(x.graph, TU_INVALID,
+                              "variance of '%s' %s: expected floats (f32, f64, bf16, f16): convert with tu_cast",
+                              tu_value_name(x), tu__type_string(tu_value_type(x)));
+    tu_value distance = tu_sub(x, tu__apply(MEAN, &a, x));
+    a.keep = o.keep;
+    return tu__apply(MEAN, &a, tu_square(distance));
+}
+
+/* An axis out of range is passed on as it is: the shape rule refuses it. */
+static tu_value find(tu__opcode op, tu_value x, int axis) {
+    if (!tu_ok(x)) return tu__invalid(x.graph);
+    int64_t normal = tu__normal_axis(axis, tu_value_shape(x).rank);
+    struct tu__argmax_attrs a = {.axis = normal < 0 ? axis : normal};
+    return tu__apply_list(op, &a, 1, &x);
+}
+
+tu_value tu_argmax(tu_value x, int axis) {
+    return find(TU__OP_ARGMAX, x, axis);
+}
+tu_value tu_argmin(tu_value x, int axis) {
+    return find(TU__OP_ARGMIN, x, axis);
+}

@@ -1,0 +1,222 @@
+/* Softmax and cross-entropy.
+ *
+ * All subtract the largest element of the row first, so that no exponential overflows. Cross-entropy takes logits
+ * and works through log-softmax; its gradient is the softmax of the row less the target distribution.
+ *
+ * With label smoothing s over k classes the target is (1 - s) t + s / k (Szegedy et al. 2016). A class number
+ * outside [0, k) masks its row: the target is all zero, and so are loss and gradient. */
+#include <inttypes.h>
+#include <math.h>
+
+#include <tutti/ops.h>
+
+#include "base/text.h"
+#include "graph/graph.h"
+#include "graph/rules.h"
+#include "graph/walk.h"
+
+/* ---- Softmax and log-softmax ---- */
+
+static tu_status softmax_shape(tu__rule *rule, int64_t axis) {
+    tu_type in = rule->in[0];
+    if (!tu_dtype_is_float(in.dtype))
+        return tu__refuse(rule, "expected a floating-point type (tu_cast converts)");
+    if (axis < 0 || axis >= in.shape.rank)
+        return tu__refuse(rule, "axis %" PRId64 " is outside the shape's %" PRId64 " axes", axis,
+                          in.shape.rank);
+    rule->out[0] = in;
+    return TU_OK;
+}
+
+tu_status tu__softmax_shape(tu__rule *rule) {
+    return softmax_shape(rule, ((const struct tu__softmax_attrs *)rule->attrs)->axis);
+}
+
+tu_status tu__log_softmax_shape(tu__rule *rule) {
+    return softmax_shape(rule, ((const struct tu__log_softmax_attrs *)rule->attrs)->axis);
+}
+
+/* max + log(sum(exp(x - max))) of `count` numbers, `stride` apart. */
+static double log_sum_exp(const double *x, int64_t count, int64_t stride) {
+    double most = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < count; i++) most = fmax(most, x[i * stride]);
+    if (!isfinite(most)) return most;
+    for (int64_t i = 0; i < count; i++) sum += exp(x[i * stride] - most);
+    return most + log(sum);
+}
+
+static tu_status softmax_meaning(const tu__meaning *m, int64_t axis, bool logarithm) {
+    tu__lanes lanes = tu__lanes_of(m->in[0].type.shape, axis);
+    for (int64_t o = 0; o < lanes.outer; o++)
+        for (int64_t k = 0; k < lanes.inner; k++) {
+            int64_t start = o * lanes.size * lanes.inner + k;
+            const double *x = m->in[0].data + start;
+            double *y = m->out[0].data + start, total = log_sum_exp(x, lanes.size, lanes.inner);
+            for (int64_t i = 0; i < lanes.size; i++) {
+                double log_y = x[i * lanes.inner] - total;
+                y[i * lanes.inner] = logarithm ? log_y : exp(log_y);
+            }
+        }
+    return TU_OK;
+}
+
+tu_status tu__softmax_meaning(const tu__meaning *m) {
+    return softmax_meaning(m, ((const struct tu__softmax_attrs *)m->attrs)->axis, false);
+}
+
+tu_status tu__log_softmax_meaning(const tu__meaning *m) {
+    return softmax_meaning(m, ((const struct tu__log_softmax_attrs *)m->attrs)->axis, true);
+}
+
+static tu_value sum_along(tu_value x, int64_t axis) {
+    return tu_sum(x, .axes = TU_AXES((int32_t)axis), .keep = true);
+}
+
+void tu__softmax_gradient(tu__vjp *v) { /* y (g - sum(g y)) */
+    tu_value y = tu__vjp_output(v, 0), g = tu__vjp_gradient(v, 0);
+    tu_value inner = sum_along(tu_mul(g, y), tu__attrs(v->node, softmax)->axis);
+    tu__vjp_give(v, 0, tu_mul(y, tu_sub(g, inner)));
+}
+
+void tu__log_softmax_gradient(tu__vjp *v) { /* g - exp(y) sum(g) */
+    tu_value y = tu__vjp_output(v, 0), g = tu__vjp_gradient(v, 0);
+    tu__vjp_give(v, 0, tu_sub(g, tu_mul(tu_exp(y), sum_along(g, tu__attrs(v->node, log_softmax)->axis))));
+}
+
+static tu_value expand_log_softmax(tu_value x, int64_t axis) {
+    return tu_sub(x, tu_logsumexp(x, .axes = TU_AXES((int32_t)axis), .keep = true));
+}
+
+void tu__softmax_expand(tu_graph *graph, const tu__node *node, const tu_value *in, tu_value *out) {
+    (void)graph;
+    out[0] = tu_exp(expand_log_softmax(in[0], tu__attrs(node, softmax)->axis));
+}
+
+void tu__log_softmax_expand(tu_graph *graph, const tu__node *node, const tu_value *in, tu_value *out) {
+    (void)graph;
+    out[0] = expand_log_softmax(in[0], tu__attrs(node, log_softmax)->axis);
+}
+
+/* Maximum, difference, exponential, sum, quotient. */
+int64_t tu__softmax_flops(const tu__node *node, const tu_type *in) {
+    (void)node;
+    return 5 * tu_shape_elements(in[0].shape);
+}
+
+int64_t tu__log_softmax_flops(const tu__node *node, const tu_type *in) {
+    return tu__softmax_flops(node, in);
+}
+
+static tu_value build_softmax(tu_value x, int axis, tu__opcode op, const char *name) {
+    if (!tu_ok(x)) return tu__invalid(x.graph);
+    tu_type type = tu_value_type(x);
+    int64_t normal = tu__normal_axis(axis, type.shape.rank);
+    if (normal < 0)
+        return tu__graph_fail(x.graph, TU_INVALID,
+                              "%s of '%s' %s: axis %d is outside the shape's %" PRId64 " axes", name,
+                              tu_value_name(x), tu__type_string(type), axis, type.shape.rank);
+    struct tu__softmax_attrs a = {.axis = normal}; /* log_softmax has the same attributes */
+    return tu__apply_list(op, &a, 1, &x);
+}
+
+tu_value tu_softmax(tu_value x, int axis) {
+    return build_softmax(x, axis, TU__OP_SOFTMAX, "softmax");
+}
+
+tu_value tu_log_softmax(tu_value x, int axis) {
+    return build_softmax(x, axis, TU__OP_LOG_SOFTMAX, "log_softmax");
+}
+
+/* ---- Cross-entropy: logits [..., k], labels [...] or [..., k] -> losses [...] ---- */
+
+static bool is_sparse(tu_dtype labels) {
+    return labels == TU_I32 || labels == TU_I64;
+}
+
+tu_status tu__cross_entropy_shape(tu__rule *rule) {
+    const struct tu__cross_entropy_attrs *a = rule->attrs;
+    tu_type logits = rule->in[0], labels = rule->in[1];
+    if (!tu_dtype_is_float(logits.dtype) || logits.shape.rank < 1)
+        return tu__refuse(rule, "expected logits [..., classes] of a floating-point type");
+    if (!(a->smoothing >= 0 && a->smoothing < 1))
+        return tu__refuse(rule, "label smoothing %g: expected a number in [0, 1)", a->smoothing);
+    tu_shape rows = logits.shape;
+    rows.dim[--rows.rank] = 0;
+    if (is_sparse(labels.dtype)) {
+        if (!tu_shape_equal(labels.shape, rows))
+            return tu__refuse(rule, "class numbers must have shape %s, one for each row of logits",
+                              tu__shape_string(rows));
+    } else if (labels.dtype != logits.dtype || !tu_shape_equal(labels.shape, logits.shape)) {
+        return tu__refuse(rule, "labels must be class numbers (i32 or i64) %s or probabilities %s",
+                          tu__shape_string(rows), tu__type_string(logits));
+    }
+    rule->out[0] = (tu_type){.dtype = logits.dtype, .shape = rows};
+    return TU_OK;
+}
+
+/* The probability that the labels give class `i` of row `row`, before smoothing; -1: the row is masked. */
+static double target_of(const tu__tensor *labels, int64_t row, int64_t i, int64_t k) {
+    if (!is_sparse(labels->type.dtype)) return labels->data[row * k + i];
+    double label = labels->data[row];
+    return label < 0 || label >= (double)k ? -1 : label == (double)i;
+}
+
+tu_status tu__cross_entropy_meaning(const tu__meaning *m) {
+    double s = ((const struct tu__cross_entropy_attrs *)m->attrs)->smoothing;
+    tu_shape shape = m->in[0].type.shape;
+    int64_t k = shape.dim[shape.rank - 1], rows = tu_shape_elements(shape) / k;
+    for (int64_t row = 0; row < rows; row++) {
+        const double *x = m->in[0].data + row * k;
+        double total = log_sum_exp(x, k, 1), loss = 0;
+        bool masked = is_sparse(m->in[1].type.dtype) && target_of(&m->in[1], row, 0, k) < 0;
+        for (int64_t i = 0; i < k && !masked; i++) {
+            double target = (1 - s) * target_of(&m->in[1], row, i, k) + s / (double)k;
+            if (target != 0) loss -= target * (x[i] - total);
+        }
+        m->out[0].data[row] = loss;
+    }
+    return TU_OK;
+}
+
+/* The smoothed target distribution [..., k] in the type of the logits; zero in masked rows. */
+static tu_value smoothed_target(tu_value logits, tu_value labels, double s) {
+    tu_shape shape = tu_value_shape(logits);
+    int64_t k = shape.dim[shape.rank - 1];
+    tu_dtype dtype = tu_value_dtype(logits);
+    bool sparse = is_sparse(tu_value_dtype(labels));
+    tu_value target = sparse ? tu_one_hot(labels, k, dtype) : labels;
+    if (s == 0) return target;
+    target = tu_shift(tu_scale(target, 1 - s), s / (double)k);
+    if (!sparse) return target;
+    tu_value inside =
+        tu_and(tu_greater_equal(labels, tu_number(labels, 0)), tu_less(labels, tu_number(labels, (double)k)));
+    return tu_mul(target, tu_expand_axis(tu_cast(inside, dtype), -1));
+}
+
+void tu__cross_entropy_gradient(tu__vjp *v) {
+    double s = tu__attrs(v->node, cross_entropy)->smoothing;
+    tu_value logits = tu__vjp_input(v, 0), labels = tu__vjp_input(v, 1);
+    tu_value g = tu_expand_axis(tu__vjp_gradient(v, 0), -1);
+    if (tu__vjp_wanted(v, 0)) { /* softmax sum(target) - target */
+        tu_value target = smoothed_target(logits, labels, s);
+        tu_value mass = tu_sum(target, .axes = TU_AXES(-1), .keep = true);
+        tu__vjp_give(v, 0, tu_mul(g, tu_sub(tu_mul(tu_softmax(logits, -1), mass), target)));
+    }
+    if (tu__vjp_wanted(v, 1)) tu__vjp_give(v, 1, tu_mul(tu_scale(g, s - 1), tu_log_softmax(logits, -1)));
+}
+
+void tu__cross_entropy_expand(tu_graph *graph, const tu__node *node, const tu_value *in, tu_value *out) {
+    (void)graph;
+    tu_value target = smoothed_target(in[0], in[1], tu__attrs(node, cross_entropy)->smoothing);
+    out[0] = tu_neg(tu_sum(tu_mul(target, tu_log_softmax(in[0], -1)), .axes = TU_AXES(-1)));
+}
+
+int64_t tu__cross_entropy_flops(const tu__node *node, const tu_type *in) {
+    return tu__softmax_flops(node, in) + 2 * tu_shape_elements(in[0].shape);
+}
+
+tu_value tu_cross_entropy_with(tu_value logits, tu_value labels, const tu_cross_entropy_options *options) {
+    TU__OPTIONS(tu_cross_entropy_options, o, options);
+    struct tu__cross_entropy_attrs a = {.smoothing = o.smoothing};
+    return tu__apply(CROSS_ENTROPY, &a, logits, labels);
+}

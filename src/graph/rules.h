@@ -1,0 +1,28 @@
+/* Prototypes of every rule function, from the table: a family's file includes this, so that a misspelt or
+ * missing rule is a compiler's message. */
+#ifndef TU__GRAPH_RULES_H
+#define TU__GRAPH_RULES_H
+
+#include "graph/op.h"
+
+#define DECLARE_GRADIENT_RULE(name) void tu__##name##_gradient(tu__vjp *vjp);
+#define DECLARE_GRADIENT_ZERO(name)
+#define DECLARE_GRADIENT_EXPAND(name)
+#define DECLARE_GRADIENT_NONE(name)
+#define DECLARE_EXPAND_OWN(name)                                                                             \
+    void tu__##name##_expand(tu_graph *graph, const tu__node *node, const tu_value *in, tu_value *out);
+#define DECLARE_EXPAND_NONE(name)
+#define DECLARE_FLOPS_OWN(name) int64_t tu__##name##_flops(const tu__node *node, const tu_type *in);
+#define DECLARE_FLOPS_NONE(name)
+
+#define OP(id, name, inputs, outputs, traits, attrs, gradient, expand, flops)                                \
+    tu_status tu__##name##_shape(tu__rule *rule);                                                            \
+    tu_status tu__##name##_meaning(const tu__meaning *m);                                                    \
+    DECLARE_GRADIENT_##gradient(name) DECLARE_EXPAND_##expand(name) DECLARE_FLOPS_##flops(name)
+#define POINTWISE(id, name, inputs, types, result, traits, attrs, gradient, expression)                      \
+    tu_status tu__##name##_shape(tu__rule *rule);                                                            \
+    tu_status tu__##name##_meaning(const tu__meaning *m);                                                    \
+    DECLARE_GRADIENT_##gradient(name)
+#include "graph/ops.def"
+
+#endif

@@ -1,0 +1,211 @@
+/* The verifier: every invariant of graph.h, checked on a finished graph.
+ *
+ * tu__make enforces the same as it goes; this file believes nothing. It is run over graphs that came from a file,
+ * over what passes leave behind, and by the tests over graphs broken by hand. Nodes are checked in order, and each
+ * check relies only on what was found sound before it: on earlier nodes, and on earlier checks of the same node. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <tutti/custom.h>
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "graph/attrs.h"
+#include "graph/graph.h"
+#include "graph/walk.h"
+
+typedef struct check {
+    const tu_graph *graph;
+    const tu__node *node;
+    uint32_t index;
+    unsigned char *assigned; /* of each node: it is a variable that an earlier node assigns */
+} check;
+
+/* "graph: node 12 'conv1/conv2d' (conv2d): <problem>": the one form of a broken invariant. */
+static tu_status broken(const check *c, const char *format, ...) TU_PRINTF(2, 3);
+
+static tu_status broken(const check *c, const char *format, ...) {
+    char problem[640];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(problem, sizeof problem, format, arguments);
+    va_end(arguments);
+    const char *name = c->node && c->node->name ? c->node->name : "";
+    const char *op = c->node && c->node->op ? c->node->op->name : "no operation";
+    return tu_fail(TU_INTERNAL, "graph: node %" PRIu32 " '%.256s' (%s): %s", c->index, name, op, problem);
+}
+
+/* ---- One node ---- */
+
+static tu_status check_identity(const check *c) {
+    const tu__node *node = c->node;
+    if (!node) return broken(c, "there is no node at its place");
+    const tu__op *op = node->op;
+    if (!op || (unsigned)op->code >= TU__OP_COUNT || tu__op_get(op->code) != op) {
+        check unknown = {.index = c->index};
+        return broken(&unknown, "its operation is not in the table");
+    }
+    if (node->id != c->index) return broken(c, "it is numbered %" PRIu32, node->id);
+    if (!node->name || !*node->name) return broken(c, "it has no name");
+    const tu__node *found = tu__find_node(c->graph, node->name);
+    if (!found) return broken(c, "its name is not in the table of names");
+    if (found != node) return broken(c, "its name leads to node %" PRIu32, found->id);
+    uint32_t unknown_flags = node->flags & ~(uint32_t)(TU__NODE_RECOMPUTE | TU__NODE_RECOMPUTED);
+    if (unknown_flags) return broken(c, "it carries unknown flags 0x%" PRIx32, unknown_flags);
+    return TU_OK;
+}
+
+/* The data and functions that only some operations have: there, and nowhere else. */
+static tu_status check_belongings(const check *c) {
+    const tu__node *node = c->node;
+    bool custom = node->op->code == TU__OP_CUSTOM, constant = node->op->code == TU__OP_CONSTANT;
+    if (custom && (!node->custom || !node->custom->shape)) return broken(c, "it has no functions");
+    if (!custom && node->custom) return broken(c, "it has functions, which only a custom operation has");
+    if (constant && !node->data) return broken(c, "it has no data");
+    if (!constant && node->data) return broken(c, "it has data, which only a constant has");
+    return TU_OK;
+}
+
+static tu_status check_inputs(const check *c) {
+    const tu__node *node = c->node;
+    uint32_t expected = node->op->inputs;
+    bool fits = expected == TU__ANY_INPUTS ? node->input_count >= 1 : node->input_count == expected;
+    if (!fits)
+        return broken(c, "it has %" PRIu32 " inputs: expected %" PRIu32 "%s", node->input_count,
+                      expected == TU__ANY_INPUTS ? 1 : expected, expected == TU__ANY_INPUTS ? " or more" : "");
+    if (node->input_count && !node->inputs) return broken(c, "its edges are missing");
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        tu__edge edge = node->inputs[i];
+        if (edge.node >= c->index)
+            return broken(c, "input %" PRIu32 " leads to node %" PRIu32 ", which does not come before it", i, edge.node);
+        const tu__node *source = c->graph->nodes[edge.node];
+        if (edge.output >= source->output_count)
+            return broken(c, "input %" PRIu32 " leads to output %" PRIu32 " of '%s', which has %" PRIu32, i, edge.output,
+                          source->name, source->output_count);
+    }
+    return TU_OK;
+}
+
+static tu_status check_attributes(const check *c) {
+    if (!c->node->op->attr_count) return TU_OK;
+    if (!c->node->attrs) return broken(c, "its attributes are missing");
+    for (tu__field f = tu__first_field(c->node->op, c->node->attrs); f.attr; f = tu__next_field(f))
+        if (tu__check_field(f) != TU_OK) return broken(c, "%s", tu_message());
+    return TU_OK;
+}
+
+/* Asks the shape rule again, into `out`. */
+static tu_status infer(const check *c, tu_type *in, tu_type *out) {
+    const tu__node *node = c->node;
+    for (uint32_t i = 0; i < node->input_count; i++)
+        in[i] = c->graph->nodes[node->inputs[i].node]->outputs[node->inputs[i].output];
+    tu__rule rule = {.op = node->op,
+                     .name = node->name,
+                     .attrs = node->attrs,
+                     .input_count = node->input_count,
+                     .output_count = node->output_count,
+                     .in = in,
+                     .out = out,
+                     .custom = node->custom};
+    return node->op->shape(&rule);
+}
+
+static tu_status compare_types(const check *c, const tu_type *inferred) {
+    for (uint32_t i = 0; i < c->node->output_count; i++) {
+        tu_type stored = c->node->outputs[i];
+        if ((unsigned)stored.dtype >= TU_DTYPE_COUNT || !tu__shape_valid(stored.shape))
+            return broken(c, "output %" PRIu32 " has type %s, which is none", i, tu__type_string(stored));
+        if (stored.dtype != inferred[i].dtype || !tu_shape_equal(stored.shape, inferred[i].shape))
+            return broken(c, "output %" PRIu32 " has type %s, but its shape rule says %s", i, tu__type_string(stored),
+                          tu__type_string(inferred[i]));
+    }
+    return TU_OK;
+}
+
+static tu_status check_outputs(const check *c) {
+    const tu__node *node = c->node;
+    uint32_t expected = node->op->outputs ? node->op->outputs : node->custom->outputs;
+    if (node->output_count != expected || !node->outputs)
+        return broken(c, "it has %" PRIu32 " outputs: expected %" PRIu32, node->outputs ? node->output_count : 0, expected);
+    size_t count = (size_t)node->input_count + node->output_count;
+    tu_type *types = tu__alloc_array(count, sizeof *types, "the types of an operation");
+    if (!types) return TU_NO_MEMORY;
+    tu_type *inferred = types + node->input_count;
+    tu_status status = infer(c, types, inferred);
+    if (status == TU_INVALID || status == TU_UNSUPPORTED)
+        status = broken(c, "its shape rule refuses it: %s", tu_message());
+    else if (status == TU_OK)
+        status = compare_types(c, inferred);
+    tu__free(types);
+    return status;
+}
+
+/* A truth is stored as 0 or 1: fast kernels add them up and use them as masks. */
+static tu_status check_constant(const check *c) {
+    if (c->node->op->code != TU__OP_CONSTANT || c->node->outputs[0].dtype != TU_BOOL) return TU_OK;
+    const unsigned char *data = c->node->data;
+    int64_t count = tu_shape_elements(c->node->outputs[0].shape);
+    for (int64_t i = 0; i < count; i++)
+        if (data[i] > 1) return broken(c, "element %" PRId64 " of its data is %u: a bool is 0 or 1", i, data[i]);
+    return TU_OK;
+}
+
+static tu_status check_assignment(const check *c) {
+    if (c->node->op->code != TU__OP_ASSIGN) return TU_OK;
+    tu__edge target = c->node->inputs[0], source = c->node->inputs[1];
+    const tu__node *variable = c->graph->nodes[target.node];
+    if (variable->op->code != TU__OP_VARIABLE)
+        return broken(c, "it assigns to %s '%s': expected a variable", variable->op->name, variable->name);
+    if (c->assigned[target.node]) return broken(c, "it assigns to '%s' a second time", variable->name);
+    c->assigned[target.node] = 1;
+    tu_type held = variable->outputs[0], given = c->graph->nodes[source.node]->outputs[source.output];
+    if (held.dtype != given.dtype || !tu_shape_equal(held.shape, given.shape))
+        return broken(c, "it assigns %s to '%s', which holds %s", tu__type_string(given), variable->name,
+                      tu__type_string(held));
+    return TU_OK;
+}
+
+static tu_status check_node(const check *c) {
+    TU_TRY(check_identity(c));
+    TU_TRY(check_belongings(c));
+    TU_TRY(check_inputs(c));
+    TU_TRY(check_attributes(c));
+    TU_TRY(check_outputs(c));
+    TU_TRY(check_constant(c));
+    return check_assignment(c);
+}
+
+/* ---- The graph ---- */
+
+static tu_status check_results(const tu_graph *graph) {
+    for (uint32_t i = 0; i < graph->result_count; i++) {
+        const tu__named_value *result = &graph->results[i];
+        if (!result->name || !*result->name) return tu_fail(TU_INTERNAL, "graph: result %" PRIu32 " has no name", i);
+        if (result->value.node >= graph->node_count)
+            return tu_fail(TU_INTERNAL, "graph: result '%s' is of node %" PRIu32 ", which does not exist", result->name,
+                           result->value.node);
+        const tu__node *node = graph->nodes[result->value.node];
+        if (result->value.output >= node->output_count)
+            return tu_fail(TU_INTERNAL, "graph: result '%s' is output %" PRIu32 " of '%s', which has %" PRIu32,
+                           result->name, result->value.output, node->name, node->output_count);
+        for (uint32_t j = 0; j < i; j++)
+            if (strcmp(graph->results[j].name, result->name) == 0)
+                return tu_fail(TU_INTERNAL, "graph: two results are named '%s'", result->name);
+    }
+    return TU_OK;
+}
+
+tu_status tu_graph_verify(const tu_graph *graph) {
+    TU_TRY(tu_graph_status(graph));
+    unsigned char *assigned = tu__alloc((size_t)graph->node_count + 1, "verifying a graph");
+    if (!assigned) return TU_NO_MEMORY;
+    tu_status status = TU_OK;
+    for (uint32_t i = 0; i < graph->node_count && status == TU_OK; i++) {
+        check c = {.graph = graph, .node = graph->nodes[i], .index = i, .assigned = assigned};
+        status = check_node(&c);
+    }
+    tu__free(assigned);
+    return status == TU_OK ? check_results(graph) : status;
+}

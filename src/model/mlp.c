@@ -1,0 +1,16 @@
+/* mlp: two hidden layers of 512 over the pixels of a 28x28 digit, the first network anybody trains (MNIST). */
+#include "model/model.h"
+
+static tu_value build(tu_value x, const tu_model_options *o) {
+    x = tu_flatten(x);                                                       /* [n, 784] */
+    x = tu_dense(x, .units = o->base, .act = TU_RELU, .name = "hidden1");    /* [n, 512] */
+    x = tu_dense(x, .units = o->base, .act = TU_RELU, .name = "hidden2");    /* [n, 512] */
+    return tu_dense(x, .units = o->classes, .name = "logits");               /* [n, 10] */
+}
+
+const tu__model tu__mlp = {
+    .name = "mlp",
+    .summary = "multi-layer perceptron 784-512-512-10 for 28x28 digits",
+    .own = {.height = 28, .width = 28, .channels = 1, .classes = 10, .base = 512},
+    .build = build,
+};

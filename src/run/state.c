@@ -1,0 +1,222 @@
+/* State: the variables of a model, apart from the programs that use them.
+ *
+ * Initialisers are graphs too: a small program of fills and random draws, keyed by the variable's name, sets every
+ * new variable. So the first values do not depend on the order of building, and any device can make them. */
+#include "run/state.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/draw.h"
+#include "base/text.h"
+#include "graph/graph.h"
+
+/* ---- Initialisers as graph operations ---- */
+
+/* Inputs and outputs of one unit: the first axis counts outputs, axes between first and last are receptive field. */
+static void fans(const struct tu__variable_attrs *a, double *in, double *out) {
+    double elements = (double)tu_shape_elements(a->shape);
+    double first = a->shape.rank > 0 ? (double)a->shape.dim[0] : 1;
+    double last = a->shape.rank > 1 ? (double)a->shape.dim[a->shape.rank - 1] : 1;
+    *in = a->fan_in ? (double)a->fan_in : elements / first;
+    *out = a->fan_out ? (double)a->fan_out : elements / last;
+}
+
+/* The distribution and its two parameters for a variable that is not filled with one number. */
+static tu__distribution distribution_of(const struct tu__variable_attrs *v, double *a, double *b) {
+    double in, out;
+    fans(v, &in, &out);
+    double xavier = sqrt(2 / (in + out)), he = sqrt(2 / in);
+    switch ((tu_init_kind)v->init) {
+    case TU_INIT_NORMAL: *a = v->a, *b = v->b; return TU__NORMAL;
+    case TU_INIT_TRUNCATED_NORMAL: *a = v->a, *b = v->b; return TU__TRUNCATED_NORMAL;
+    case TU_INIT_XAVIER_UNIFORM: *a = -sqrt(3) * xavier, *b = -*a; return TU__UNIFORM;
+    case TU_INIT_XAVIER_NORMAL: *a = 0, *b = xavier; return TU__NORMAL;
+    case TU_INIT_HE_UNIFORM: *a = -sqrt(3) * he, *b = -*a; return TU__UNIFORM;
+    case TU_INIT_HE_NORMAL: *a = 0, *b = he; return TU__NORMAL;
+    default: *a = v->a, *b = v->b; return TU__UNIFORM;
+    }
+}
+
+static tu_value initial_value(tu_graph *g, const tu__node *variable) {
+    const struct tu__variable_attrs *v = variable->attrs;
+    tu_dtype dtype = (tu_dtype)v->dtype;
+    if (v->init < TU_INIT_UNIFORM) return tu_fill(g, dtype, v->shape, v->init == TU_INIT_CONSTANT ? v->a : 0);
+    double a, b;
+    tu__distribution distribution = distribution_of(v, &a, &b);
+    tu_value source = tu_fill(g, TU_I64, TU_SCALAR, 0);
+    struct tu__random_attrs attrs = {.dtype = v->dtype,
+                                     .shape = v->shape,
+                                     .distribution = distribution,
+                                     .a = a,
+                                     .b = b,
+                                     .key = (int64_t)tu__name_hash(variable->name)};
+    return tu__apply(RANDOM, &attrs, source);
+}
+
+/* ---- Life ---- */
+
+static tu_status add_variable(tu_state *state, const tu__node *node) {
+    if (state->count == state->capacity) {
+        size_t capacity = state->capacity ? state->capacity * 2 : 16;
+        tu__variable *variables =
+            tu__realloc(state->variables, capacity * sizeof *variables, "a state's variables");
+        if (!variables) return TU_NO_MEMORY;
+        state->variables = variables;
+        state->capacity = capacity;
+    }
+    tu__variable v = {.type = node->outputs[0]};
+    size_t length = strlen(node->name);
+    v.name = tu__alloc(length + 1, "a variable's name");
+    v.data = tu__alloc(tu_type_bytes(v.type), node->name);
+    if (v.name) memcpy(v.name, node->name, length);
+    if (!v.name || !v.data || tu__names_add(state->names, v.name, (uint32_t)state->count) != TU_OK) {
+        tu__free(v.name);
+        tu__free(v.data);
+        return TU_NO_MEMORY;
+    }
+    state->variables[state->count++] = v;
+    return TU_OK;
+}
+
+/* Runs the initialisers of variables `first` and later; the graph holds one assignment for each. */
+static tu_status run_initialisers(tu_state *state, tu_graph *init) {
+    tu_program *program = NULL;
+    TU_TRY(tu_compile(init, &program, .updates = true));
+    int64_t sample = state->sample;
+    tu_status status = tu_run(program, state, 0, NULL, NULL);
+    state->sample = sample;
+    tu_program_free(program);
+    return status;
+}
+
+/* Adds the new variables of `graph` to the state and their initialisers to `init`. */
+static tu_status gather(tu_state *state, const tu_graph *graph, tu_graph *init) {
+    for (uint32_t i = 0; i < graph->node_count; i++) {
+        const tu__node *node = graph->nodes[i];
+        if (node->op->code != TU__OP_VARIABLE) continue;
+        uint32_t known;
+        if (tu__names_find(state->names, node->name, &known)) {
+            if (!tu__state_bind(state, node->name, node->outputs[0])) return TU_INVALID;
+            continue;
+        }
+        TU_TRY(add_variable(state, node));
+        tu_value variable = tu__make(
+            init, &(tu__node_request){
+                      .op = TU__OP_VARIABLE, .name = node->name, .exact_name = true, .attrs = node->attrs});
+        tu_value first = {0};
+        tu_scope(init, "init") first = initial_value(init, node);
+        tu_assign(variable, first);
+    }
+    return tu_graph_status(init);
+}
+
+tu_status tu_state_extend(tu_state *state, const tu_graph *graph) {
+    TU_TRY(tu_graph_status(graph));
+    tu_graph *init;
+    TU_TRY(tu_graph_new(&init));
+    size_t before = state->count;
+    tu_status status = gather(state, graph, init);
+    if (status == TU_OK && state->count > before) status = run_initialisers(state, init);
+    tu_graph_free(init);
+    while (status != TU_OK && state->count > before) { /* a state is extended wholly or not at all */
+        tu__variable *last = &state->variables[--state->count];
+        tu__names_remove(state->names, last->name);
+        tu__free(last->name);
+        tu__free(last->data);
+    }
+    return status;
+}
+
+tu_status tu_state_new_with(const tu_graph *graph, tu_state **state, const tu_state_options *options) {
+    TU__OPTIONS(tu_state_options, o, options);
+    *state = NULL;
+    TU_TRY(tu_graph_status(graph));
+    tu_state *s = tu__alloc(sizeof *s, "a state");
+    if (!s) return TU_NO_MEMORY;
+    s->seed = o.seed;
+    s->names = tu__names_new();
+    tu_status status = s->names ? tu_state_extend(s, graph) : TU_NO_MEMORY;
+    if (status != TU_OK) {
+        tu_state_free(s);
+        return status;
+    }
+    *state = s;
+    return TU_OK;
+}
+
+void tu_state_free(tu_state *state) {
+    if (!state) return;
+    for (size_t i = 0; i < state->count; i++) {
+        tu__free(state->variables[i].name);
+        tu__free(state->variables[i].data);
+    }
+    tu__free(state->variables);
+    tu__names_free(state->names);
+    tu__free(state);
+}
+
+/* ---- Looking inside ---- */
+
+static tu__variable *find(const tu_state *state, const char *name) {
+    uint32_t index;
+    if (tu__names_find(state->names, name, &index)) return &state->variables[index];
+    tu_fail(TU_NOT_FOUND, "the state has no variable '%s' (it has %zu)", name, state->count);
+    return NULL;
+}
+
+tu__variable *tu__state_bind(const tu_state *state, const char *name, tu_type type) {
+    tu__variable *v = find(state, name);
+    if (v && (v->type.dtype != type.dtype || !tu_shape_equal(v->type.shape, type.shape))) {
+        tu_fail(TU_INVALID, "variable '%s' is %s in the state, %s in the graph: they must agree", name,
+                tu__type_string(v->type), tu__type_string(type));
+        return NULL;
+    }
+    return v;
+}
+
+size_t tu_state_count(const tu_state *state) {
+    return state->count;
+}
+
+tu_status tu_state_variable(const tu_state *state, size_t index, const char **name, tu_type *type) {
+    if (index >= state->count)
+        return tu_fail(TU_NOT_FOUND, "there is no variable %zu: the state has %zu", index, state->count);
+    if (name) *name = state->variables[index].name;
+    if (type) *type = state->variables[index].type;
+    return TU_OK;
+}
+
+/* The variable, if `bytes` is its size. */
+static tu__variable *sized(const tu_state *state, const char *name, size_t bytes) {
+    tu__variable *v = find(state, name);
+    if (v && tu_type_bytes(v->type) != bytes) {
+        tu_fail(TU_INVALID, "variable '%s' %s has %zu bytes, %zu given", name, tu__type_string(v->type),
+                tu_type_bytes(v->type), bytes);
+        return NULL;
+    }
+    return v;
+}
+
+tu_status tu_state_get(const tu_state *state, const char *name, void *data, size_t bytes) {
+    const tu__variable *v = sized(state, name, bytes);
+    if (!v) return TU_INVALID;
+    memcpy(data, v->data, bytes);
+    return TU_OK;
+}
+
+tu_status tu_state_set(tu_state *state, const char *name, const void *data, size_t bytes) {
+    tu__variable *v = sized(state, name, bytes);
+    if (!v) return TU_INVALID;
+    memcpy(v->data, data, bytes);
+    return TU_OK;
+}
+
+int64_t tu_state_sample(const tu_state *state) {
+    return state->sample;
+}
+
+void tu_state_set_sample(tu_state *state, int64_t ordinal) {
+    state->sample = ordinal;
+}

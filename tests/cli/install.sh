@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# What `cmake --install` lays down is complete: a C and a C++ program find it by pkg-config, link and run; the command
+# runs from there, and still does after the tree was moved.
+#   install.sh CMAKE BUILD_DIR C_COMPILER VERSION
+set -euo pipefail
+
+cmake=$1 build=$2 compiler=$3 version=$4
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+"$cmake" --install "$build" --prefix "$scratch/first" >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
+mv "$scratch/first" "$scratch/prefix"
+
+[[ $("$scratch/prefix/bin/tutti" --version) == "tutti $version" ]]
+[[ -s $scratch/prefix/share/man/man1/tutti.1 ]]
+
+PKG_CONFIG_PATH=$(dirname "$(find "$scratch/prefix" -name tutti.pc)")
+export PKG_CONFIG_PATH
+[[ $(pkg-config --modversion tutti) == "$version" ]]
+library_dir=$(pkg-config --variable=libdir tutti)
+[[ -e $library_dir/libtutti.so.0 ]]
+
+cat >"$scratch/program.c" <<'PROGRAM'
+#include <stdio.h>
+#include <string.h>
+#include <tutti/tutti.h>
+
+int main(int argc, char **argv) {
+    if (argc != 2 || strcmp(tu_version(), argv[1]) != 0 || tu_abi() != TU_ABI) return 1;
+    printf("tutti %s\n", tu_version());
+    return 0;
+}
+PROGRAM
+
+build_and_run() { # compiler, its options and sources
+    # shellcheck disable=SC2046 # the flags are words
+    "$@" -Wall -Wextra -Werror -o "$scratch/program" $(pkg-config --cflags --libs tutti) -Wl,-rpath,"$library_dir"
+    "$scratch/program" "$version"
+}
+
+build_and_run "$compiler" -std=c17 -pedantic "$scratch/program.c"
+if command -v g++ >/dev/null; then
+    cp "$scratch/program.c" "$scratch/program.cc"
+    build_and_run g++ -std=c++17 "$scratch/program.cc"
+fi

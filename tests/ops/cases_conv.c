@@ -1,0 +1,80 @@
+/* Cases of convolution and its transposes. conv2d_dx and conv2d_dw are first derivatives of conv2d;
+ * second-order checks go around the whole triangle. */
+#include "ops/cases.h"
+
+typedef struct geometry {
+    int64_t kernel[2], stride[2], dilation[2], pad[4], extent[2];
+    int64_t groups, in, out; /* channels of a group */
+    tu_padding padding;
+} geometry;
+
+/* Windows of every kind; small ones, since every element is perturbed. */
+static geometry draw_geometry(case_run *c) {
+    geometry g = {.padding = (tu_padding)case_pick(c, "padding", 3)};
+    int64_t stride = 1 + case_pick(c, "stride", 3), dilation = 1 + case_pick(c, "dilation", 2);
+    int groups = case_pick(c, "groups", 3);
+    g.groups = groups == 0 ? 1 : case_size(c, 2, 3);
+    g.in = groups == 2 ? 1 : case_size(c, 1, 2); /* the last: depthwise */
+    g.out = groups == 2 ? case_size(c, 1, 2) : case_size(c, 1, 3);
+    for (int axis = 0; axis < 2; axis++) {
+        g.kernel[axis] = case_size(c, 1, 3);
+        g.stride[axis] = axis == 0 ? stride : case_size(c, 1, 3);
+        g.dilation[axis] = axis == 0 ? dilation : case_size(c, 1, 2);
+        g.extent[axis] = (g.kernel[axis] - 1) * g.dilation[axis] + 1;
+        for (int side = 0; side < 2 && g.padding == TU_EXPLICIT; side++)
+            g.pad[2 * axis + side] = case_size(c, 0, 2);
+    }
+    return g;
+}
+
+static tu_value draw_filter(case_run *c, const geometry *g) {
+    return case_input(c, TU_SHAPE(g->groups * g->out, g->kernel[0], g->kernel[1], g->in), -1, 1);
+}
+
+OP_CASE(conv2d, 0) {
+    geometry g = draw_geometry(c);
+    int64_t size[2];
+    for (int axis = 0; axis < 2; axis++) {
+        int64_t room = g.pad[2 * axis] + g.pad[2 * axis + 1];
+        int64_t least = g.padding == TU_SAME || g.extent[axis] <= room ? 1 : g.extent[axis] - room;
+        size[axis] = case_size(c, least, least < 4 ? 5 : least + 1);
+    }
+    tu_value x = case_input(c, TU_SHAPE(case_size(c, 1, 2), size[0], size[1], g.groups * g.in), -1, 1);
+    tu_value y = tu_convolve(x, draw_filter(c, &g), .stride = {g.stride[0], g.stride[1]},
+                             .dilation = {g.dilation[0], g.dilation[1]}, .padding = g.padding,
+                             .pad = {g.pad[0], g.pad[1], g.pad[2], g.pad[3]}, .groups = g.groups);
+    case_output(c, y);
+}
+
+OP_CASE(convolve_transpose, 0) {
+    geometry g = draw_geometry(c);
+    bool sized = case_pick(c, "size", 2);
+    int64_t count[2], size[2] = {0, 0};
+    for (int axis = 0; axis < 2; axis++) {
+        count[axis] = case_size(c, 1, 3);
+        int64_t span = (count[axis] - 1) * g.stride[axis];
+        while (g.pad[2 * axis] + g.pad[2 * axis + 1] >= span + g.extent[axis]) /* leave at least one place */
+            g.pad[2 * axis + (g.pad[2 * axis] == 0)]--;
+        int64_t least =
+            g.padding == TU_SAME ? span + 1 : span + g.extent[axis] - g.pad[2 * axis] - g.pad[2 * axis + 1];
+        if (sized) size[axis] = case_size(c, least, least + g.stride[axis] - 1);
+    }
+    tu_value y = case_input(c, TU_SHAPE(case_size(c, 1, 2), count[0], count[1], g.groups * g.out), -1, 1);
+    tu_value x = tu_convolve_transpose(y, draw_filter(c, &g), .stride = {g.stride[0], g.stride[1]},
+                                       .dilation = {g.dilation[0], g.dilation[1]}, .padding = g.padding,
+                                       .pad = {g.pad[0], g.pad[1], g.pad[2], g.pad[3]}, .groups = g.groups,
+                                       .size = {size[0], size[1]});
+    case_output(c, x);
+}
+
+/* Derivatives of a gradient: the first-order check here is of second order in conv2d, the second-order
+ * check of third, so each side of the triangle is differentiated after each other. */
+OP_CASE(conv2d_gradient, 0) {
+    tu_value x = case_input(c, TU_SHAPE(1, case_size(c, 2, 4), case_size(c, 2, 4), 2), -1, 1);
+    tu_value filter = case_input(c, TU_SHAPE(2, 2, 2, 1), -1, 1);
+    tu_value y = tu_convolve(x, filter, .stride = {1 + case_pick(c, "stride", 2), 1}, .groups = 2);
+    tu_value wrt[2] = {x, filter}, gradients[2];
+    tu_gradients(tu_sum(tu_square(y)), 2, wrt, gradients);
+    case_output(c, gradients[0]);
+    case_output(c, gradients[1]);
+}

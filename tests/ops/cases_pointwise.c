@@ -1,0 +1,195 @@
+/* Cases of the pointwise operations: each where it is smooth, with every kind of broadcasting. */
+#include "ops/cases.h"
+
+static tu_shape any_shape(case_run *c) {
+    return case_shape(c, case_size(c, 0, 4), 1, 4);
+}
+
+#define UNARY(name, low, high)                                                                               \
+    OP_CASE(name, 0) {                                                                                       \
+        case_output(c, tu_##name(case_input(c, any_shape(c), low, high)));                                   \
+    }
+/* Operations with a kink at zero. */
+#define UNARY_KINK(name)                                                                                     \
+    OP_CASE(name, 0) {                                                                                       \
+        case_output(c, tu_##name(case_input_around(c, any_shape(c), 0, 2)));                                 \
+    }
+/* Piecewise constant: the gradient is zero, and is checked to be. */
+#define UNARY_STEP(name)                                                                                     \
+    OP_CASE(name, 0) {                                                                                       \
+        tu_value x = case_input(c, any_shape(c), 0.1, 0.4);                                                  \
+        double offset = case_pick(c, "below", 2) ? -2 : 1;                                                   \
+        case_output(c, tu_##name(tu_shift(x, offset)));                                                      \
+    }
+
+UNARY(neg, -2, 2)
+UNARY(square, -2, 2)
+UNARY(reciprocal, 0.5, 2)
+UNARY(exp, -2, 1)
+UNARY(expm1, -2, 1)
+UNARY(log, 0.5, 3)
+UNARY(log1p, -0.5, 3)
+UNARY(sqrt, 0.5, 3)
+UNARY(rsqrt, 0.5, 3)
+UNARY(sin, -3, 3)
+UNARY(cos, -3, 3)
+UNARY(tan, -1, 1)
+UNARY(erf, -2, 2)
+UNARY(tanh, -2, 2)
+UNARY(sigmoid, -4, 4)
+UNARY(gelu, -3, 3)
+UNARY(gelu_tanh, -3, 3)
+UNARY(silu, -4, 4)
+UNARY(softplus, -4, 4)
+UNARY_KINK(abs)
+UNARY_KINK(relu)
+UNARY_STEP(sign)
+UNARY_STEP(floor)
+UNARY_STEP(ceil)
+UNARY_STEP(round)
+
+OP_CASE(leaky_relu, 0) {
+    tu_value x = case_input_around(c, any_shape(c), 0, 2);
+    case_output(c, tu_leaky_relu(x, case_pick(c, "slope", 2) ? 0.2 : 0.01));
+}
+
+OP_CASE(elu, 0) {
+    tu_value x = case_input_around(c, any_shape(c), 0, 2);
+    case_output(c, tu_elu(x, case_pick(c, "alpha", 2) ? 1.0 : 0.7));
+}
+
+OP_CASE(clip, 0) {
+    double low = case_pick(c, "low", 2) ? 0 : -3; /* inputs lie in [-2, 2], away from 0 */
+    tu_value x = case_input_around(c, any_shape(c), 0, 2);
+    case_output(c, tu_clip(x, low, case_pick(c, "high", 2) ? 2.5 : 0));
+}
+
+/* Two inputs that broadcast: `wide` picks which of them has the full shape. */
+static void two_inputs(case_run *c, double low, double high, tu_value *x, tu_value *y) {
+    tu_shape shape = case_shape(c, case_size(c, 0, 4), 1, 4);
+    int wide = case_pick(c, "wide", 3);
+    *x = case_input(c, wide == 1 ? case_broadcastable(c, shape) : shape, low, high);
+    *y = case_input(c, wide == 2 ? case_broadcastable(c, shape) : shape, low, high);
+}
+
+#define BINARY(name, low, high)                                                                              \
+    OP_CASE(name, 0) {                                                                                       \
+        tu_value x, y;                                                                                       \
+        two_inputs(c, low, high, &x, &y);                                                                    \
+        case_output(c, tu_##name(x, y));                                                                     \
+    }
+BINARY(add, -2, 2)
+BINARY(sub, -2, 2)
+BINARY(mul, -2, 2)
+BINARY(div, 0.5, 2)
+BINARY(pow, 0.5, 2)
+
+/* Both sides on grids that never meet: the kink x = y is kept at a distance. */
+#define BINARY_KINK(name)                                                                                    \
+    OP_CASE(name, 0) {                                                                                       \
+        tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 4);                                            \
+        tu_value x = case_input_apart(c, shape), y = case_input_apart(c, case_broadcastable(c, shape));      \
+        case_output(c, tu_##name(x, tu_shift(y, case_pick(c, "side", 2) ? 0.05 : -0.05)));                   \
+    }
+BINARY_KINK(maximum)
+BINARY_KINK(minimum)
+
+/* Both broadcast against each other at once: [a,1,c] with [b,1]. */
+OP_CASE(broadcast_both_ways, 0) {
+    int64_t a = case_size(c, 1, 4), b = case_size(c, 1, 4), d = case_size(c, 1, 4);
+    tu_value x = case_input(c, TU_SHAPE(a, 1, d), -2, 2), y = case_input(c, TU_SHAPE(b, 1), -2, 2);
+    case_output(c, tu_mul(tu_add(x, y), tu_sub(y, x)));
+}
+
+/* The same value on both sides. */
+OP_CASE(repeated_input, 0) {
+    tu_value x = case_input(c, any_shape(c), 0.5, 2);
+    case_output(c, tu_add(tu_mul(x, x), tu_div(x, tu_add(x, x))));
+}
+
+OP_CASE(select, 0) {
+    tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 4);
+    int wide = case_pick(c, "wide", 3);
+    tu_value condition = case_bools(c, wide == 0 ? shape : case_broadcastable(c, shape));
+    tu_value y = case_input(c, wide == 1 ? shape : case_broadcastable(c, shape), -2, 2);
+    tu_value z = case_input(c, wide == 2 ? shape : case_broadcastable(c, shape), -2, 2);
+    case_output(c, tu_select(condition, y, z));
+}
+
+/* Comparisons and truth values: no gradient of their own, and none must leak through them. */
+OP_CASE(comparisons, 0) {
+    static tu_value (*const compare[])(tu_value, tu_value) = {tu_equal,      tu_not_equal, tu_less,
+                                                              tu_less_equal, tu_greater,   tu_greater_equal};
+    tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 4);
+    tu_value x = case_input_apart(c, shape), y = case_input_apart(c, shape);
+    tu_value shifted = tu_shift(y, 0.05);
+    tu_value holds = compare[case_pick(c, "comparison", 6)](x, shifted);
+    case_output(c, holds);
+    case_output(c, tu_select(holds, tu_square(x), y));
+}
+
+OP_CASE(truth, CASE_NO_GRADIENT) {
+    tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 4);
+    tu_value x = case_bools(c, shape), y = case_bools(c, case_broadcastable(c, shape));
+    case_output(c, tu_and(x, y));
+    case_output(c, tu_or(x, y));
+    case_output(c, tu_not(x));
+    case_output(c, tu_equal(x, y));
+}
+
+OP_CASE(is_finite, CASE_NO_GRADIENT) {
+    tu_value x = case_input(c, any_shape(c), -1, 1);
+    case_output(c, tu_is_finite(x));
+    case_output(c, tu_is_finite(tu_div(x, tu_number(x, 0))));
+}
+
+OP_CASE(cast, 0) {
+    static const tu_dtype targets[] = {TU_F32, TU_I32, TU_I64, TU_U8, TU_BOOL, TU_F64};
+    tu_value x = case_input(c, any_shape(c), 0.1, 0.9);
+    tu_dtype target = targets[case_pick(c, "target", 6)];
+    /* Through an integer nothing flows back, and through f32 differences are too coarse: what is cast to those is
+     * compared forward alone, and kept apart from what is differentiated. */
+    tu_value fixed = case_fixed(c, tu_value_shape(x), 3.1, 3.9);
+    tu_value there = tu_cast(target == TU_F64 ? x : fixed, target);
+    case_output(c, there);
+    case_output(c, tu_mul(x, tu_cast(there, case_dtype(c))));
+}
+
+OP_CASE(integers, CASE_NO_GRADIENT) {
+    static const tu_dtype types[] = {TU_I32, TU_I64, TU_U8};
+    tu_dtype dtype = types[case_pick(c, "dtype", 3)];
+    tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 5);
+    int64_t low = dtype == TU_U8 ? 0 : -9;
+    tu_value x = case_integers(c, dtype, shape, low, 12),
+             y = case_integers(c, dtype, case_broadcastable(c, shape), 1, 5);
+    case_output(c, tu_add(x, y));
+    case_output(c, tu_sub(x, y));
+    case_output(c, tu_mul(x, y));
+    case_output(c, tu_div(x, y));
+    case_output(c, tu_maximum(x, y));
+    case_output(c, tu_clip(x, -3, 7));
+    case_output(c, tu_less(x, y));
+}
+
+OP_CASE(stop_gradient, 0) {
+    tu_value x = case_input(c, any_shape(c), -2, 2);
+    /* Differences see x in both factors; a stopped factor must not, so it is made of a fixed input. */
+    tu_value y = case_fixed(c, tu_value_shape(x), -2, 2);
+    case_output(c, tu_mul(x, tu_stop_gradient(y)));
+}
+
+OP_CASE(fill, 0) {
+    tu_value x = case_input(c, any_shape(c), -2, 2);
+    case_output(c, tu_add(x, tu_fill(case_graph(c), case_dtype(c), tu_value_shape(x), 1.5)));
+    case_output(c, tu_fill(case_graph(c), TU_I32, TU_SHAPE(3), -7));
+}
+
+/* A recomputed block gives the same gradients as a kept one. */
+OP_CASE(recompute, 0) {
+    tu_value x = case_input(c, any_shape(c), 0.5, 2), y = {0};
+    tu_recompute(case_graph(c)) {
+        y = tu_exp(tu_sin(x));
+        y = tu_mul(tu_tanh(y), tu_log(tu_shift(y, 1)));
+    }
+    case_output(c, tu_sqrt(tu_shift(tu_square(y), 1)));
+}

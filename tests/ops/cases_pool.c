@@ -1,0 +1,59 @@
+/* Cases of pooling. The linear operations are squared, so that their second derivatives are not all zero. */
+#include "ops/cases.h"
+
+/* Options of every kind, and images on which they fit. */
+static tu_pool_options draw_options(case_run *c, tu_shape *images) {
+    tu_pool_options o = {.struct_size = sizeof o, .padding = (tu_padding)case_pick(c, "padding", 3)};
+    bool strided = case_pick(c, "stride", 2);
+    int64_t size[2];
+    for (int axis = 0; axis < 2; axis++) {
+        o.window[axis] = case_size(c, 1, 3);
+        o.stride[axis] = strided ? case_size(c, 1, 3) : 0; /* 0: the window */
+        for (int side = 0; side < 2 && o.padding == TU_EXPLICIT; side++)
+            o.pad[2 * axis + side] = case_size(c, 0, o.window[axis] - 1);
+        int64_t least = o.padding == TU_VALID ? o.window[axis] : 1;
+        while (o.padding == TU_EXPLICIT && least + o.pad[2 * axis] + o.pad[2 * axis + 1] < o.window[axis])
+            least++;
+        size[axis] = case_size(c, least, 5);
+    }
+    *images = TU_SHAPE(case_size(c, 1, 2), size[0], size[1], case_size(c, 1, 2));
+    return o;
+}
+
+OP_CASE(max_pool, 0) {
+    tu_shape images;
+    tu_pool_options o = draw_options(c, &images);
+    case_output(c, tu_square(tu_max_pool_with(case_input_apart(c, images), &o)));
+}
+
+/* The gradient of max_pool as a function: its own derivatives go through max_pool_pick and back. */
+OP_CASE(max_pool_gradient, 0) {
+    tu_shape images;
+    tu_pool_options o = draw_options(c, &images);
+    tu_value x = case_input_apart(c, images), gradient;
+    tu_value y = tu_max_pool_with(x, &o);
+    tu_gradients(tu_sum(tu_mul(tu_square(y), y)), 1, &x, &gradient);
+    case_output(c, gradient);
+}
+
+OP_CASE(avg_pool, 0) {
+    tu_shape images;
+    tu_pool_options o = draw_options(c, &images);
+    o.count_padding = case_pick(c, "count_padding", 2);
+    case_output(c, tu_square(tu_avg_pool_with(case_input(c, images, -1, 1), &o)));
+}
+
+OP_CASE(max_pool_integers, CASE_NO_GRADIENT) {
+    tu_shape images;
+    tu_pool_options o = draw_options(c, &images);
+    tu_dtype dtype = case_pick(c, "dtype", 2) ? TU_U8 : TU_I32;
+    case_output(c, tu_max_pool_with(case_integers(c, dtype, images, 0, 200), &o));
+}
+
+OP_CASE(global_avg_pool, 0) {
+    case_output(c, tu_square(tu_global_avg_pool(case_input(c, case_shape(c, 4, 1, 3), -1, 1))));
+}
+
+OP_CASE(global_max_pool, 0) {
+    case_output(c, tu_square(tu_global_max_pool(case_input_apart(c, case_shape(c, 4, 1, 3)))));
+}

@@ -1,0 +1,53 @@
+/* Drawing cases: what the programs that run the case list share.
+ *
+ *     case_run *c = case_begin(entry, TU_F64, 1);
+ *     while (case_draw(c)) { …use c->graph, c->inputs, c->outputs… }
+ *     case_end(c);
+ */
+#ifndef TESTS_OPS_DRIVER_H
+#define TESTS_OPS_DRIVER_H
+
+#include "ops/cases.h"
+
+enum {
+    CASE_MAX_INPUTS = 16,
+    CASE_MAX_OUTPUTS = 8,
+    CASE_MAX_OPTIONS = 16,
+    CASE_MAX_VALUES = 16,
+    CASE_DRAWS = 20
+};
+
+typedef struct case_tensor {
+    tu_value value;
+    double *data; /* the numbers fed, as doubles */
+    bool differentiable;
+} case_tensor;
+
+typedef struct case_option {
+    const char *name;
+    int count;
+    int value; /* in this draw; -1: not picked yet */
+} case_option;
+
+struct case_run {
+    const op_case *entry;
+    tu_graph *graph;
+    tu_dtype dtype;
+    uint64_t random;
+    int draws;
+    int input_count, output_count, option_count;
+    case_tensor inputs[CASE_MAX_INPUTS];
+    tu_value outputs[CASE_MAX_OUTPUTS];
+    case_option options[CASE_MAX_OPTIONS];
+    /* seen[i][a][j][b]: option i had value a while option j had value b */
+    bool seen[CASE_MAX_OPTIONS][CASE_MAX_VALUES][CASE_MAX_OPTIONS][CASE_MAX_VALUES];
+};
+
+case_run *case_begin(const op_case *entry, tu_dtype dtype, uint64_t seed);
+/* Builds the next graph; false when there were enough: at least CASE_DRAWS, and every pair of option values. */
+bool case_draw(case_run *c);
+/* The first pair of option values never drawn together, as text; NULL when there is none. */
+const char *case_missing_pair(const case_run *c);
+void case_end(case_run *c);
+
+#endif

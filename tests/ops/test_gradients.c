@@ -1,0 +1,72 @@
+/* Every operation's gradient, and the gradient's gradient, against central differences, over the whole case list.
+ *
+ * test_gradients [SHARD SHARDS]: the cases are dealt out so that several processes can share them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops/check_gradients.h"
+#include "ops/driver.h"
+
+static bool check_draw(case_run *c, double *worst) {
+    tu_value inputs[CASE_MAX_INPUTS];
+    double *data[CASE_MAX_INPUTS];
+    bool differentiable[CASE_MAX_INPUTS];
+    for (int i = 0; i < c->input_count; i++) {
+        inputs[i] = c->inputs[i].value;
+        data[i] = c->inputs[i].data;
+        differentiable[i] = c->inputs[i].differentiable;
+    }
+    gradient_check check = {.graph = c->graph,
+                            .input_count = (size_t)c->input_count,
+                            .inputs = inputs,
+                            .data = data,
+                            .differentiable = differentiable,
+                            .output_count = (size_t)c->output_count,
+                            .outputs = c->outputs,
+                            .order = c->entry->flags & CASE_NO_SECOND ? 1 : 2,
+                            .seed = (uint64_t)c->draws};
+    bool good = gradients_agree(&check);
+    if (check.worst > *worst) *worst = check.worst;
+    if (!good) printf("FAIL %s, draw %d: %s\n", c->entry->name, c->draws, check.message);
+    return good;
+}
+
+static bool check_case(const op_case *entry) {
+    case_run *c = case_begin(entry, TU_F64, 1);
+    bool good = true;
+    double worst = 0;
+    while (good && case_draw(c)) {
+        if (tu_graph_status(c->graph) != TU_OK) {
+            printf("FAIL %s, draw %d: %s\n", entry->name, c->draws, tu_message());
+            good = false;
+        } else {
+            good = check_draw(c, &worst);
+        }
+    }
+    if (good && case_missing_pair(c)) {
+        printf("FAIL %s: after %d draws the pair %s was never seen\n", entry->name, c->draws,
+               case_missing_pair(c));
+        good = false;
+    }
+    if (good)
+        printf("ok   %-28s %3d draws, order %d, worst relative error %.1e\n", entry->name, c->draws,
+               entry->flags & CASE_NO_SECOND ? 1 : 2, worst);
+    fflush(stdout);
+    case_end(c);
+    return good;
+}
+
+int main(int argc, char **argv) {
+    const char *only = argc == 2 ? argv[1] : NULL;
+    int shard = argc > 2 ? atoi(argv[1]) : 0, shards = argc > 2 ? atoi(argv[2]) : 1;
+    int index = 0, checked = 0, bad = 0;
+    for (const op_case *e = case_first(); e; e = e->next) {
+        if (e->flags & CASE_NO_GRADIENT || (only && strcmp(only, e->name) != 0)) continue;
+        if (!only && index++ % shards != shard) continue;
+        checked++;
+        bad += !check_case(e);
+    }
+    printf("%d passed, %d failed\n", checked - bad, bad);
+    return bad || !checked;
+}

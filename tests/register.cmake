@@ -1,0 +1,46 @@
+# How a test is registered: a program or a script, always under a time limit, so that nothing ever hangs.
+#
+# Labels:  long    run by `./check --long` alone
+#          noasan  not registered in builds with a sanitizer
+#          notsan  not registered in builds with the thread sanitizer
+
+set(TUTTI_TEST_TIMEOUT 120) # seconds, where a test does not name its own
+
+set(TUTTI_TEST_ENVIRONMENT
+  "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1:allocator_may_return_null=1"
+  "UBSAN_OPTIONS=print_stacktrace=1"
+  "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
+
+# tutti_add_test(name COMMAND word... [LABELS label...] [TIMEOUT seconds] [PROCESSORS count])
+function(tutti_add_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 TEST "" "TIMEOUT;PROCESSORS" "COMMAND;LABELS")
+  if(TUTTI_SANITIZE AND "noasan" IN_LIST TEST_LABELS)
+    return()
+  endif()
+  if(TUTTI_SANITIZE MATCHES thread AND "notsan" IN_LIST TEST_LABELS)
+    return()
+  endif()
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT ${TUTTI_TEST_TIMEOUT})
+  endif()
+  if(TUTTI_SANITIZE)
+    math(EXPR TEST_TIMEOUT "${TEST_TIMEOUT} * 4")
+  endif()
+  add_test(NAME ${name} COMMAND ${TEST_COMMAND})
+  set_tests_properties(${name} PROPERTIES
+    TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}" ENVIRONMENT "${TUTTI_TEST_ENVIRONMENT}")
+  if(TEST_PROCESSORS)
+    set_tests_properties(${name} PROPERTIES PROCESSORS ${TEST_PROCESSORS})
+  endif()
+endfunction()
+
+# tutti_test(name SOURCES file... [LABELS label...] [TIMEOUT seconds])
+# A program that may use the library's and the command's internal functions, run as a test.
+function(tutti_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 TEST "" "TIMEOUT" "SOURCES;LABELS")
+  add_executable(${name} ${TEST_SOURCES})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE tutti_cli_internal tutti_internal PkgConfig::CMOCKA)
+  tutti_add_test(${name} COMMAND ${name} LABELS ${TEST_LABELS} TIMEOUT ${TEST_TIMEOUT})
+endfunction()

@@ -1,0 +1,92 @@
+/* For tests of what operations compute: a graph of constants, run on the reference device.
+ *
+ *     tu_value x = counting(new_graph(), TU_F32, TU_SHAPE(2, 3));              // 0 1 2 / 3 4 5
+ *     assert_computes(tu_transpose(x, 1, 0), TU_SHAPE(3, 2), 0, 3, 1, 4, 2, 5);
+ */
+#ifndef TESTS_UNIT_EVALUATE_H
+#define TESTS_UNIT_EVALUATE_H
+
+#include "test.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include <tutti/tutti.h>
+
+#include "base/number.h"
+
+static tu_graph *evaluate_graph;
+
+/* A new graph, in place of the one before. */
+static inline tu_graph *new_graph(void) {
+    tu_graph_free(evaluate_graph);
+    assert_int_equal(tu_graph_new(&evaluate_graph), TU_OK);
+    return evaluate_graph;
+}
+
+static inline void free_graph(void) {
+    tu_graph_free(evaluate_graph);
+    evaluate_graph = NULL;
+}
+
+/* A constant of any type from doubles. */
+static inline tu_value numbers(tu_graph *graph, tu_dtype dtype, tu_shape shape, const double *list) {
+    void *data = malloc(tu_type_bytes((tu_type){dtype, shape}));
+    assert_non_null(data);
+    tu__store_array(dtype, list, tu_shape_elements(shape), data);
+    tu_value value = tu_constant(graph, dtype, shape, data);
+    free(data);
+    return value;
+}
+
+/* 0, 1, 2, … */
+static inline tu_value counting(tu_graph *graph, tu_dtype dtype, tu_shape shape) {
+    int64_t count = tu_shape_elements(shape);
+    double *list = malloc((size_t)count * sizeof *list);
+    assert_non_null(list);
+    for (int64_t i = 0; i < count; i++) list[i] = (double)i;
+    tu_value value = numbers(graph, dtype, shape, list);
+    free(list);
+    return value;
+}
+
+/* Runs the graph for one value; the numbers must be freed. */
+static inline double *computed(tu_value value) {
+    tu_program *program = NULL;
+    tu_state *state = NULL;
+    tu_type type = tu_value_type(value);
+    if (tu_compile(value.graph, &program, .fetch = &value, .fetch_count = 1) != TU_OK)
+        fail_msg("%s", tu_message());
+    void *data = malloc(tu_type_bytes(type));
+    double *list = malloc((size_t)tu_shape_elements(type.shape) * sizeof *list);
+    assert_true(data && list && tu_state_new(value.graph, &state) == TU_OK);
+    if (tu_run(program, state, 0, NULL, &data) != TU_OK) fail_msg("%s", tu_message());
+    tu__load_array(type.dtype, data, tu_shape_elements(type.shape), list);
+    free(data);
+    tu_program_free(program);
+    tu_state_free(state);
+    return list;
+}
+
+/* The value has this shape and these numbers, up to `tolerance`. */
+static inline void check_computes(tu_value value, tu_shape shape, size_t count, const double *expected,
+                                  double tolerance) {
+    if (!tu_ok(value)) {
+        tu_graph_status(value.graph);
+        fail_msg("%s", tu_message());
+    }
+    assert_true(tu_shape_equal(tu_value_shape(value), shape));
+    assert_int_equal(tu_shape_elements(shape), count);
+    double *got = computed(value);
+    for (size_t i = 0; i < count; i++)
+        if (!(fabs(got[i] - expected[i]) <= tolerance))
+            fail_msg("'%s': element %zu is %.17g, expected %.17g", tu_value_name(value), i, got[i],
+                     expected[i]);
+    free(got);
+}
+#define assert_computes(value, shape, ...) assert_computes_within(0, value, shape, __VA_ARGS__)
+#define assert_computes_within(tolerance, value, shape, ...)                                                 \
+    check_computes(value, shape, sizeof((double[]){__VA_ARGS__}) / sizeof(double),                           \
+                   (const double[]){__VA_ARGS__}, tolerance)
+
+#endif

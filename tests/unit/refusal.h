@@ -1,0 +1,46 @@
+/* For tests of mistakes: each is made in a graph of its own, since the first one sticks.
+ *
+ *     tu_value x = first_input(TU_F32, TU_SHAPE(2, 3)), y = next_input(TU_F32, TU_SHAPE(4));
+ *     assert_refused(tu_matmul(x, y), "matmul", "f32[2,3]", "f32[4]", "at least 2 axes");
+ */
+#ifndef TESTS_UNIT_REFUSAL_H
+#define TESTS_UNIT_REFUSAL_H
+
+#include "test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+static tu_graph *refusal_graph;
+static int refusal_inputs;
+
+static inline tu_value next_input(tu_dtype dtype, tu_shape shape) {
+    char name[16];
+    snprintf(name, sizeof name, "in%d", refusal_inputs++);
+    return tu_input(refusal_graph, name, dtype, shape);
+}
+
+/* The input "in0" of a new graph. */
+static inline tu_value first_input(tu_dtype dtype, tu_shape shape) {
+    tu_graph_free(refusal_graph);
+    assert_int_equal(tu_graph_new(&refusal_graph), TU_OK);
+    refusal_inputs = 0;
+    return next_input(dtype, shape);
+}
+
+/* The value is invalid, the graph has failed, and its message holds every part; later use of the value is
+ * harmless. */
+static inline void check_refused(tu_value value, const char *const *parts) {
+    assert_false(tu_ok(value));
+    assert_int_equal(tu_graph_status(refusal_graph), TU_INVALID);
+    for (; *parts; parts++)
+        if (!strstr(tu_message(), *parts)) fail_msg("\"%s\" does not say \"%s\"", tu_message(), *parts);
+    assert_false(tu_ok(tu_neg(value)));
+    tu_graph_free(refusal_graph);
+    refusal_graph = NULL;
+}
+#define assert_refused(value, ...) check_refused(value, (const char *const[]){__VA_ARGS__, NULL})
+
+#endif

@@ -1,0 +1,484 @@
+/* Tutti against PyTorch: every case of tests/data/known_values.txt, forward and backward, on the reference
+ * device.
+ *
+ * A case is built by the function that its kind names, from the file's inputs and attributes; the function
+ * says which value each of the file's outputs is. Then the loss sum(y * weights) is differentiated by
+ * every input for which the file has a gradient, all of it is run, and all of it must agree: to a relative
+ * error of 1e-10, where rounding errors of 1e-13 of the largest element are allowed (and of 1e-13, for
+ * tensors of small numbers).
+ *
+ * The file is half of this test: that it is missing, empty, holds a kind that is not known here, or an
+ * attribute or tensor that nothing looked at, are failures too. */
+#include "test.h"
+
+#include <errno.h>
+#include <math.h>
+
+#include <tutti/tutti.h>
+
+#include "unit/known_file.h"
+
+typedef struct known {
+    known_case *file;
+    tu_graph *graph;
+    tu_value value[KNOWN_TENSORS]; /* what each tensor of the file is in the graph */
+    char problem[400];             /* the first; "" while all is well */
+} known;
+
+static void problem(known *k, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void problem(known *k, const char *format, ...) {
+    if (k->problem[0]) return;
+    int used = snprintf(k->problem, sizeof k->problem, "%s %s: ", k->file->kind, k->file->variant);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(k->problem + used, sizeof k->problem - (size_t)used, format, arguments);
+    va_end(arguments);
+}
+
+/* ---- What the file says ---- */
+
+static const char *word_at(known *k, const char *name, int index) {
+    for (int i = 0; i < k->file->attr_count; i++) {
+        known_attr *attr = &k->file->attrs[i];
+        if (strcmp(attr->name, name) != 0) continue;
+        attr->used = true;
+        if (index < attr->count) return attr->values[index];
+    }
+    problem(k, "no attribute '%s' with %d values", name, index + 1);
+    return "0";
+}
+
+static const char *word(known *k, const char *name) {
+    return word_at(k, name, 0);
+}
+
+static int64_t whole_at(known *k, const char *name, int index) {
+    return strtoll(word_at(k, name, index), NULL, 10);
+}
+
+static int64_t whole(known *k, const char *name) {
+    return whole_at(k, name, 0);
+}
+
+static double number(known *k, const char *name) {
+    return strtod(word(k, name), NULL);
+}
+
+#define PAIR(k, name)                                                                                        \
+    { whole_at(k, name, 0), whole_at(k, name, 1) }
+#define FOUR(k, name)                                                                                        \
+    { whole_at(k, name, 0), whole_at(k, name, 1), whole_at(k, name, 2), whole_at(k, name, 3) }
+
+static int find_tensor(known *k, const char *role, const char *name) {
+    for (int i = 0; i < k->file->tensor_count; i++)
+        if (strcmp(k->file->tensors[i].role, role) == 0 && strcmp(k->file->tensors[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+static tu_value input(known *k, const char *name) {
+    int i = find_tensor(k, "input", name);
+    if (i < 0) {
+        problem(k, "no input '%s'", name);
+        return (tu_value){k->graph, TU_NO_NODE, 0};
+    }
+    known_tensor *t = &k->file->tensors[i];
+    if (!t->used) k->value[i] = tu_input(k->graph, name, t->type.dtype, t->type.shape);
+    t->used = true;
+    return k->value[i];
+}
+
+/* The tensor (role, name) of the file must equal this value. */
+static void expect(known *k, const char *role, const char *name, tu_value value) {
+    int i = find_tensor(k, role, name);
+    if (i < 0) {
+        problem(k, "no %s '%s'", role, name);
+        return;
+    }
+    known_tensor *t = &k->file->tensors[i];
+    t->used = true;
+    k->value[i] = value;
+    tu_type type = tu_value_type(value);
+    if (!tu_ok(value))
+        problem(k, "%s", tu_graph_status(k->graph) == TU_OK ? "invalid value" : tu_message());
+    else if (type.dtype != t->type.dtype || !tu_shape_equal(type.shape, t->type.shape))
+        problem(k, "%s '%s' has another type or shape", role, name);
+}
+
+/* ---- The kinds of cases ---- */
+
+static tu_padding padding_named(known *k) {
+    const char *name = word(k, "padding");
+    if (strcmp(name, "same") == 0) return TU_SAME;
+    if (strcmp(name, "valid") == 0) return TU_VALID;
+    if (strcmp(name, "explicit") != 0) problem(k, "padding '%s'", name);
+    return TU_EXPLICIT;
+}
+
+static void build_conv2d(known *k) {
+    tu_value y = tu_convolve(input(k, "x"), input(k, "filter"), .stride = PAIR(k, "stride"),
+                             .dilation = PAIR(k, "dilation"), .padding = padding_named(k),
+                             .pad = FOUR(k, "pad"), .groups = whole(k, "groups"));
+    expect(k, "output", "y", y);
+}
+
+static void build_convolve_transpose(known *k) {
+    tu_value y =
+        tu_convolve_transpose(input(k, "x"), input(k, "filter"), .stride = PAIR(k, "stride"),
+                              .dilation = PAIR(k, "dilation"), .padding = padding_named(k),
+                              .pad = FOUR(k, "pad"), .groups = whole(k, "groups"), .size = PAIR(k, "size"));
+    expect(k, "output", "y", y);
+}
+
+static void build_max_pool(known *k) {
+    expect(k, "output", "y",
+           tu_max_pool(input(k, "x"), .window = PAIR(k, "window"), .stride = PAIR(k, "stride"),
+                       .padding = padding_named(k), .pad = FOUR(k, "pad")));
+}
+
+static void build_avg_pool(known *k) {
+    expect(k, "output", "y",
+           tu_avg_pool(input(k, "x"), .window = PAIR(k, "window"), .stride = PAIR(k, "stride"),
+                       .padding = padding_named(k), .pad = FOUR(k, "pad"),
+                       .count_padding = whole(k, "count_padding")));
+}
+
+static void build_resize(known *k) {
+    tu_resize_method method = strcmp(word(k, "method"), "nearest") == 0 ? TU_NEAREST : TU_BILINEAR;
+    expect(k, "output", "y",
+           tu_resize(input(k, "x"), whole_at(k, "size", 0), whole_at(k, "size", 1), method));
+}
+
+static void build_batch_norm(known *k) {
+    tu_value x = input(k, "x"), gamma = input(k, "gamma"), beta = input(k, "beta");
+    tu_value y = tu_batch_normalize(x, gamma, beta, .epsilon = number(k, "epsilon"));
+    expect(k, "output", "y", y);
+    expect(k, "output", "mean", tu_output_of(y, 1));
+    expect(k, "output", "variance", tu_output_of(y, 2));
+}
+
+static void build_layer_norm(known *k) {
+    tu_value x = input(k, "x"), gamma = input(k, "gamma"), beta = input(k, "beta");
+    tu_value y =
+        tu_layer_normalize(x, gamma, beta, .epsilon = number(k, "epsilon"), .axes = whole(k, "axes"));
+    expect(k, "output", "y", y);
+    expect(k, "output", "mean", tu_output_of(y, 1));
+    expect(k, "output", "reciprocal_deviation", tu_output_of(y, 2));
+}
+
+static void build_lrn(known *k) {
+    expect(k, "output", "y",
+           tu_lrn(input(k, "x"), .radius = whole(k, "radius"), .bias = number(k, "bias"),
+                  .alpha = number(k, "alpha"), .beta = number(k, "beta")));
+}
+
+static void build_softmax(known *k) {
+    expect(k, "output", "y", tu_softmax(input(k, "x"), (int)whole(k, "axis")));
+}
+
+static void build_log_softmax(known *k) {
+    expect(k, "output", "y", tu_log_softmax(input(k, "x"), (int)whole(k, "axis")));
+}
+
+static void build_logsumexp(known *k) {
+    tu_reduce_options o = {.struct_size = sizeof o, .keep = whole(k, "keep")};
+    for (int i = 0; i < k->file->attr_count; i++)
+        if (strcmp(k->file->attrs[i].name, "axes") == 0) o.axes.count = (uint32_t)k->file->attrs[i].count;
+    for (uint32_t i = 0; i < o.axes.count; i++) o.axes.axis[i] = (int32_t)whole_at(k, "axes", (int)i);
+    expect(k, "output", "y", tu_logsumexp_with(input(k, "x"), &o));
+}
+
+static void build_cross_entropy(known *k) {
+    expect(k, "output", "y",
+           tu_cross_entropy(input(k, "logits"), input(k, "labels"), .smoothing = number(k, "smoothing")));
+}
+
+static void build_inverse(known *k) {
+    expect(k, "output", "y", tu_inverse(input(k, "a")));
+}
+
+static void build_solve(known *k) {
+    expect(k, "output", "y", tu_solve(input(k, "a"), input(k, "b")));
+}
+
+static void build_cholesky(known *k) {
+    tu_value m = input(k, "m");
+    expect(k, "output", "y", tu_cholesky(tu_add(tu_matmul(m, m, .transpose_b = true), input(k, "shift"))));
+}
+
+static void build_triangular_solve(known *k) {
+    expect(k, "output", "y", tu_triangular_solve(input(k, "a"), input(k, "b"), .upper = whole(k, "upper")));
+}
+
+static void build_activation(known *k) {
+    static const struct {
+        const char *name;
+        tu_value (*function)(tu_value x);
+    } plain[] = {{"relu", tu_relu}, {"tanh", tu_tanh},         {"sigmoid", tu_sigmoid},    {"gelu", tu_gelu},
+                 {"silu", tu_silu}, {"softplus", tu_softplus}, {"gelu_tanh", tu_gelu_tanh}};
+    const char *name = word(k, "function");
+    tu_value x = input(k, "x"), y = {k->graph, TU_NO_NODE, 0};
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+        if (strcmp(name, plain[i].name) == 0) y = plain[i].function(x);
+    if (strcmp(name, "leaky_relu") == 0) y = tu_leaky_relu(x, 0.2);
+    if (strcmp(name, "elu") == 0) y = tu_elu(x, 1.5);
+    expect(k, "output", "y", y);
+}
+
+static void build_cumsum(known *k) {
+    expect(k, "output", "y",
+           tu_cumsum(input(k, "x"), (int)whole(k, "axis"), .exclusive = whole(k, "exclusive"),
+                     .reverse = whole(k, "reverse")));
+}
+
+static void build_top_k(known *k) {
+    tu_value y = tu_top_k(input(k, "x"), whole(k, "k"), (int)whole(k, "axis"));
+    expect(k, "output", "y", y);
+    expect(k, "output", "indices", tu_output_of(y, 1));
+}
+
+static tu_value dense(tu_value x, tu_value weights, tu_value bias) {
+    return tu_add(tu_matmul(x, weights, .transpose_b = true), bias);
+}
+
+static void build_network_dense(known *k) {
+    tu_value hidden = tu_relu(dense(input(k, "x"), input(k, "w1"), input(k, "b1")));
+    tu_value logits = dense(hidden, input(k, "w2"), input(k, "b2"));
+    expect(k, "output", "y", tu_mean(tu_cross_entropy(logits, input(k, "labels"))));
+}
+
+static void build_network_conv(known *k) {
+    tu_value h = tu_relu(tu_add(tu_convolve(input(k, "x"), input(k, "f1")), input(k, "b1")));
+    h = tu_convolve(tu_max_pool(h), input(k, "f2"), .stride = {2, 2});
+    h = tu_gelu(tu_batch_normalize(h, input(k, "gamma"), input(k, "beta")));
+    tu_value logits = dense(tu_global_avg_pool(h), input(k, "w"), input(k, "b"));
+    expect(k, "output", "y", tu_mean(tu_cross_entropy(logits, input(k, "labels"))));
+}
+
+#define KINDS(X)                                                                                             \
+    X(conv2d)                                                                                                \
+    X(convolve_transpose) X(max_pool) X(avg_pool) X(resize) X(batch_norm) X(layer_norm) X(lrn) X(softmax)    \
+        X(log_softmax) X(logsumexp) X(cross_entropy) X(inverse) X(solve) X(cholesky) X(triangular_solve)     \
+            X(activation) X(cumsum) X(top_k) X(network_dense) X(network_conv)
+static const struct kind {
+    const char *name;
+    void (*build)(known *k);
+} kinds[] = {
+#define ROW(name) {#name, build_##name},
+    KINDS(ROW)
+#undef ROW
+};
+enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
+
+/* ---- Building, running, comparing ---- */
+
+/* Gradients of sum(y * weights) by all inputs that the file has one for. */
+static void differentiate(known *k) {
+    int y = find_tensor(k, "output", "y");
+    if (y < 0 || k->problem[0]) return;
+    int weights = find_tensor(k, "weights", "y");
+    if (weights < 0) {
+        problem(k, "no weights");
+        return;
+    }
+    known_tensor *r = &k->file->tensors[weights];
+    r->used = true;
+    tu_value loss = tu_sum(tu_mul(k->value[y], tu_constant(k->graph, r->type.dtype, r->type.shape, r->data)));
+    tu_value wrt[KNOWN_TENSORS], gradients[KNOWN_TENSORS];
+    const char *names[KNOWN_TENSORS];
+    size_t count = 0;
+    for (int i = 0; i < k->file->tensor_count; i++) {
+        if (strcmp(k->file->tensors[i].role, "gradient") != 0) continue;
+        names[count] = k->file->tensors[i].name;
+        wrt[count++] = input(k, k->file->tensors[i].name);
+    }
+    if (count == 0) problem(k, "no gradient");
+    if (tu_gradients(loss, count, wrt, gradients) != TU_OK) problem(k, "%s", tu_message());
+    for (size_t i = 0; i < count; i++) expect(k, "gradient", names[i], gradients[i]);
+}
+
+static void check_all_used(known *k) {
+    for (int i = 0; i < k->file->attr_count; i++)
+        if (!k->file->attrs[i].used) problem(k, "attribute '%s' was not looked at", k->file->attrs[i].name);
+    for (int i = 0; i < k->file->tensor_count; i++)
+        if (!k->file->tensors[i].used)
+            problem(k, "%s '%s' was not looked at", k->file->tensors[i].role, k->file->tensors[i].name);
+}
+
+static void compare(known *k, const known_tensor *expected, const void *data) {
+    int64_t count = tu_shape_elements(expected->type.shape);
+    double largest = 1;
+    for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(expected->data[i]));
+    for (int64_t i = 0; i < count; i++) {
+        bool exact = expected->type.dtype == TU_I64;
+        double want = expected->data[i];
+        double got = exact ? (double)((const int64_t *)data)[i] : ((const double *)data)[i];
+        double tolerance = exact ? 0 : 1e-10 * fabs(want) + 1e-13 * largest;
+        if (fabs(got - want) <= tolerance) continue;
+        problem(k, "%s '%s' element %lld is %.17g, PyTorch has %.17g", expected->role, expected->name,
+                (long long)i, got, want);
+        return;
+    }
+}
+
+/* Numbers of an input in its element type; the caller frees them. */
+static void *typed(const known_tensor *t) {
+    int64_t count = tu_shape_elements(t->type.shape);
+    void *data = malloc((size_t)count * sizeof(double));
+    if (!data || t->type.dtype == TU_F64)
+        return data ? memcpy(data, t->data, (size_t)count * sizeof(double)) : NULL;
+    for (int64_t i = 0; i < count; i++) ((int64_t *)data)[i] = (int64_t)t->data[i];
+    return data;
+}
+
+static void run(known *k) {
+    tu_feed feeds[KNOWN_TENSORS];
+    tu_value fetch[KNOWN_TENSORS];
+    void *fetched[KNOWN_TENSORS], *fed[KNOWN_TENSORS];
+    const known_tensor *expected[KNOWN_TENSORS];
+    size_t feed_count = 0, fetch_count = 0;
+    for (int i = 0; i < k->file->tensor_count; i++) {
+        const known_tensor *t = &k->file->tensors[i];
+        if (strcmp(t->role, "input") == 0) {
+            fed[feed_count] = typed(t);
+            feeds[feed_count] = (tu_feed){k->value[i], fed[feed_count]};
+            feed_count++;
+        } else if (strcmp(t->role, "weights") != 0) {
+            fetch[fetch_count] = k->value[i];
+            expected[fetch_count] = t;
+            fetched[fetch_count++] = calloc(1, tu_type_bytes(t->type));
+        }
+    }
+    tu_program *program = NULL;
+    tu_state *state = NULL;
+    if (tu_compile(k->graph, &program, .device = "ref", .fetch = fetch, .fetch_count = fetch_count) !=
+            TU_OK ||
+        tu_state_new(k->graph, &state) != TU_OK ||
+        tu_run(program, state, feed_count, feeds, fetched) != TU_OK)
+        problem(k, "%s", tu_message());
+    else
+        for (size_t i = 0; i < fetch_count; i++) compare(k, expected[i], fetched[i]);
+    tu_program_free(program);
+    tu_state_free(state);
+    for (size_t i = 0; i < feed_count; i++) free(fed[i]);
+    for (size_t i = 0; i < fetch_count; i++) free(fetched[i]);
+}
+
+static void check_case(known *k, int *seen) {
+    for (int i = 0; i < KIND_COUNT; i++) {
+        if (strcmp(k->file->kind, kinds[i].name) != 0) continue;
+        seen[i]++;
+        kinds[i].build(k);
+        differentiate(k);
+        check_all_used(k);
+        if (!k->problem[0]) run(k);
+        return;
+    }
+    problem(k, "no such kind of case is known to test_known_values.c");
+}
+
+/* Checks all cases of a text; the number of problems, the first of them in `first`. */
+static int check_text(const char *text, bool print, int seen[KIND_COUNT], char first[400]) {
+    known_reader reader = {.at = text};
+    static known_case file;
+    int problems = 0, cases = 0;
+    first[0] = '\0';
+    memset(seen, 0, KIND_COUNT * sizeof *seen);
+    for (; known_next(&reader, &file); cases++) {
+        known k = {.file = &file};
+        assert_int_equal(tu_graph_new(&k.graph), TU_OK);
+        check_case(&k, seen);
+        tu_graph_free(k.graph);
+        known_free(&file);
+        if (!k.problem[0]) continue;
+        if (print) print_error("%s\n", k.problem);
+        if (problems++ == 0) snprintf(first, 400, "%s", k.problem);
+    }
+    if (!reader.problem[0] && cases == 0) snprintf(reader.problem, sizeof reader.problem, "no cases");
+    if (!reader.problem[0]) return problems;
+    if (print) print_error("%s\n", reader.problem);
+    if (problems == 0) snprintf(first, 400, "%s", reader.problem);
+    return problems + 1;
+}
+
+/* ---- The tests ---- */
+
+/* TUTTI_TEST_DATA, or the folder data beside this file's. The text must be freed. */
+static char *read_data(const char *name) {
+    const char *folder = getenv("TUTTI_TEST_DATA"), *here = strrchr(__FILE__, '/');
+    char path[1024];
+    if (folder)
+        snprintf(path, sizeof path, "%s/%s", folder, name);
+    else
+        snprintf(path, sizeof path, "%.*s/../data/%s", here ? (int)(here - __FILE__) : 1,
+                 here ? __FILE__ : ".", name);
+    FILE *file = fopen(path, "rb");
+    if (!file) fail_msg("%s: %s", path, strerror(errno));
+    size_t room = 1 << 20;
+    char *text = malloc(room + 1);
+    assert_non_null(text);
+    size_t length = fread(text, 1, room, file);
+    fclose(file);
+    assert_true(length < room);
+    text[length] = '\0';
+    return text;
+}
+
+static void every_case_agrees_with_pytorch(void **state) {
+    (void)state;
+    char *text = read_data("known_values.txt"), first[400];
+    int seen[KIND_COUNT], problems = check_text(text, true, seen, first);
+    free(text);
+    if (problems) fail_msg("%d problems; the first: %s", problems, first);
+    for (int i = 0; i < KIND_COUNT; i++)
+        if (!seen[i]) fail_msg("the file has no case of kind %s", kinds[i].name);
+}
+
+/* The same text with one thing wrong with it is not accepted. */
+#define HEAD "case activation relu\nattr function relu\n"
+#define X "input x f64 3\n-1 2 3\n"
+#define Y "output y f64 3\n0 2 3\n"
+#define R "weights y f64 3\n1 10 100\n"
+#define DX "gradient x f64 3\n0 10 100\n"
+
+static void refuses(const char *text, const char *part) {
+    char first[400];
+    int seen[KIND_COUNT];
+    if (check_text(text, false, seen, first) == 0) fail_msg("accepted:\n%s", text);
+    if (!strstr(first, part)) fail_msg("\"%s\" lacks \"%s\"", first, part);
+}
+
+static void a_file_with_something_wrong_fails(void **state) {
+    (void)state;
+    char first[400];
+    int seen[KIND_COUNT];
+    assert_int_equal(check_text(HEAD X Y R DX, false, seen, first), 0);
+    refuses("", "no cases");
+    refuses("# nothing\n\n", "no cases");
+    refuses("case unknown x\n", "no such kind");
+    refuses(HEAD X Y R DX "case unknown x\n", "no such kind");
+    refuses("hello\n", "a case was expected");
+    refuses(HEAD Y R DX, "no input 'x'");
+    refuses(HEAD X R DX, "no output 'y'");
+    refuses(HEAD X Y DX, "no weights");
+    refuses(HEAD X Y R, "no gradient");
+    refuses("case activation relu\n" X Y R DX, "no attribute 'function'");
+    refuses(HEAD "attr more 1\n" X Y R DX, "attribute 'more' was not looked at");
+    refuses(HEAD X Y R DX "output z f64 1\n0\n", "output 'z' was not looked at");
+    refuses(HEAD X "output y f64 3\n0 2 3.000000001\n" R DX, "element 2 is 3, PyTorch has 3.000000001");
+    refuses(HEAD X Y R "gradient x f64 3\n0 10 nan\n", "element 2 is 100");
+    refuses(HEAD X "output y f64 3x1\n0 2 3\n" R DX, "another type or shape");
+    refuses(HEAD X Y R "gradient x f64 3\n0 10\n", "cannot read");
+    refuses(HEAD X Y R "gradient x f64 3\n0 10 1x\n", "cannot read");
+    refuses(HEAD X Y R "gradient x f32 3\n0 10 100\n", "cannot read");
+    refuses(HEAD X Y R "gradient x f64 3x0\n0 10 100\n", "cannot read");
+    refuses(HEAD X Y R "gradient x f64 3 0 10 100\n0", "cannot read");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_case_agrees_with_pytorch),
+        cmocka_unit_test(a_file_with_something_wrong_fails),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,183 @@
+/* The matrix product and linear algebra (ops/matmul.c, ops/linalg.c) compute what they say. */
+#include "unit/evaluate.h"
+
+#include "base/alloc.h"
+#include "graph/graph.h"
+
+static tu_value pseudo_random(tu_graph *g, tu_shape shape, uint32_t seed) {
+    int64_t count = tu_shape_elements(shape);
+    double *list = malloc((size_t)count * sizeof *list);
+    assert_non_null(list);
+    for (int64_t i = 0; i < count; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        list[i] = (double)(seed >> 8) * 0x1p-23 - 1;
+    }
+    tu_value value = numbers(g, TU_F64, shape, list);
+    free(list);
+    return value;
+}
+
+static void products_of_small_matrices(void **state) {
+    (void)state;
+    tu_value a = counting(new_graph(), TU_F32, TU_SHAPE(2, 3)); /* 0 1 2 / 3 4 5 */
+    tu_value b = counting(a.graph, TU_F32, TU_SHAPE(3, 2));     /* 0 1 / 2 3 / 4 5 */
+    assert_computes(tu_matmul(a, b), TU_SHAPE(2, 2), 10, 13, 28, 40);
+    assert_computes(tu_matmul(a, a, .transpose_b = true), TU_SHAPE(2, 2), 5, 14, 14, 50);
+    assert_computes(tu_matmul(b, b, .transpose_a = true), TU_SHAPE(2, 2), 20, 26, 26, 35);
+    assert_computes(tu_matmul(a, b, .transpose_a = true, .transpose_b = true), TU_SHAPE(3, 3), 3, 9, 15, 4,
+                    14, 24, 5, 19, 33);
+}
+
+static void batches_of_products_broadcast(void **state) {
+    (void)state;
+    tu_value a = counting(new_graph(), TU_F32, TU_SHAPE(2, 1, 1, 2)); /* (0 1), (2 3) */
+    tu_value b = counting(a.graph, TU_F32, TU_SHAPE(3, 2, 1));        /* (0 1), (2 3), (4 5) */
+    assert_computes(tu_matmul(a, b), TU_SHAPE(2, 3, 1, 1), 1, 3, 5, 3, 13, 23);
+}
+
+static void whole_numbers_saturate(void **state) {
+    (void)state;
+    tu_value a = tu_fill(new_graph(), TU_U8, TU_SHAPE(1, 2), 20);
+    assert_computes(tu_matmul(a, a, .transpose_b = true), TU_SHAPE(1, 1), 255);
+}
+
+/* Each element is the sum in the order of p, to the bit, however the loops are blocked. */
+static void sums_have_one_order(void **state) {
+    (void)state;
+    enum { M = 5, K = 131, N = 37 };
+    for (int form = 0; form < 4; form++) {
+        bool transpose_a = form & 1, transpose_b = form & 2;
+        tu_value a = pseudo_random(new_graph(), transpose_a ? TU_SHAPE(K, M) : TU_SHAPE(M, K), 1);
+        tu_value b = pseudo_random(a.graph, transpose_b ? TU_SHAPE(N, K) : TU_SHAPE(K, N), 2);
+        tu_value y = tu_matmul(a, b, .transpose_a = transpose_a, .transpose_b = transpose_b);
+        double *x = computed(a), *z = computed(b), expected[M * N];
+        for (int i = 0; i < M; i++)
+            for (int j = 0; j < N; j++) {
+                double sum = 0;
+                for (int p = 0; p < K; p++)
+                    sum += x[transpose_a ? p * M + i : i * K + p] * z[transpose_b ? j * K + p : p * N + j];
+                expected[i * N + j] = sum;
+            }
+        check_computes(y, TU_SHAPE(M, N), M * N, expected, 0);
+        free(x);
+        free(z);
+    }
+}
+
+static void work_is_counted(void **state) {
+    (void)state;
+    tu_value a = counting(new_graph(), TU_F32, TU_SHAPE(4, 2, 3)),
+             b = counting(a.graph, TU_F32, TU_SHAPE(5, 3));
+    const tu__node *node = tu__node_of(tu_matmul(a, b, .transpose_b = true));
+    assert_int_equal(node->op->flops(node, (tu_type[]){tu_value_type(a), tu_value_type(b)}),
+                     4 * 2 * 2 * 3 * 5);
+    tu_value wide = tu_fill(a.graph, TU_U8, TU_SHAPE(INT64_C(1) << 24, INT64_C(1) << 24), 0);
+    node = tu__node_of(tu_matmul(wide, wide));
+    assert_true(node->op->flops(node, (tu_type[]){tu_value_type(wide), tu_value_type(wide)}) == INT64_MAX);
+    tu_value square = tu_fill(a.graph, TU_F32, TU_SHAPE(2, 3, 3), 0);
+    node = tu__node_of(tu_inverse(square));
+    assert_int_equal(node->op->flops(node, (tu_type[]){tu_value_type(square)}), 2 * 2 * 27);
+    node = tu__node_of(tu_cholesky(square));
+    assert_int_equal(node->op->flops(node, (tu_type[]){tu_value_type(square)}), 2 * 9);
+    node = tu__node_of(tu_solve(square, square));
+    assert_int_equal(node->op->flops(node, (tu_type[]){tu_value_type(square), tu_value_type(square)}),
+                     2 * (18 + 54));
+    node = tu__node_of(tu_triangular_solve(square, square));
+    assert_int_equal(node->op->flops(node, (tu_type[]){tu_value_type(square), tu_value_type(square)}),
+                     2 * 27);
+}
+
+static const double tolerance = 1e-14;
+
+static void inverses(void **state) {
+    (void)state;
+    tu_value a = numbers(new_graph(), TU_F64, TU_SHAPE(2, 2, 2), (double[]){0, 2, 4, 0, 1, 2, 3, 4});
+    assert_computes_within(tolerance, tu_inverse(a), TU_SHAPE(2, 2, 2), 0, 0.25, 0.5, 0, -2, 1, 1.5, -0.5);
+    tu_value one = tu_fill(a.graph, TU_F32, TU_SHAPE(1, 1), 4);
+    assert_computes(tu_inverse(one), TU_SHAPE(1, 1), 0.25);
+}
+
+static void solutions(void **state) {
+    (void)state;
+    tu_value a = numbers(new_graph(), TU_F64, TU_SHAPE(3, 3), (double[]){0, 2, 1, 1, 1, 1, 2, 0, 3});
+    tu_value b = numbers(a.graph, TU_F64, TU_SHAPE(3, 2), (double[]){7, 1, 6, 0, 11, 5});
+    tu_value x = tu_solve(a, b);
+    assert_computes_within(tolerance, tu_matmul(a, x), TU_SHAPE(3, 2), 7, 1, 6, 0, 11, 5);
+    assert_computes_within(tolerance, x, TU_SHAPE(3, 2), 1, -2, 2, -1, 3, 3);
+}
+
+static void cholesky_factors_of_the_lower_triangle(void **state) {
+    (void)state;
+    tu_value a = numbers(new_graph(), TU_F64, TU_SHAPE(3, 3), (double[]){4, 99, 99, 2, 5, 99, -6, 5, 26});
+    assert_computes_within(tolerance, tu_cholesky(a), TU_SHAPE(3, 3), 2, 0, 0, 1, 2, 0, -3, 4, 1);
+}
+
+static void triangles_read_their_own_half(void **state) {
+    (void)state;
+    tu_value a = numbers(new_graph(), TU_F64, TU_SHAPE(2, 2), (double[]){2, 3, 5, 4});
+    tu_value b = numbers(a.graph, TU_F64, TU_SHAPE(2, 1), (double[]){2, 8});
+    assert_computes(tu_triangular_solve(a, b), TU_SHAPE(2, 1), 1, 0.75);                  /* 2 0 / 5 4 */
+    assert_computes(tu_triangular_solve(a, b, .upper = true), TU_SHAPE(2, 1), -2, 2);     /* 2 3 / 0 4 */
+    assert_computes(tu_triangular_solve(a, b, .transpose = true), TU_SHAPE(2, 1), -4, 2); /* 2 5 / 0 4 */
+    assert_computes(tu_triangular_solve(a, b, .upper = true, .transpose = true), TU_SHAPE(2, 1), 1, 1.25);
+}
+
+static void band_keeps_diagonals(void **state) {
+    (void)state;
+    tu_value x = tu_fill(new_graph(), TU_I32, TU_SHAPE(3, 4), 1);
+    assert_computes(tu_band(x, -1, 0), TU_SHAPE(3, 4), 1, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0);
+    assert_computes(tu_band(x, 0, -7), TU_SHAPE(3, 4), 1, 1, 1, 1, 0, 1, 1, 1, 0, 0, 1, 1);
+    assert_computes(tu_band(x, 1, 1), TU_SHAPE(3, 4), 1, 1, 0, 0, 1, 1, 1, 0, 0, 1, 1, 1);
+    assert_computes(tu_band(x, 0, 0), TU_SHAPE(3, 4), 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0);
+    assert_computes(tu_band(x, INT64_MAX, INT64_MAX), TU_SHAPE(3, 4), 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1);
+}
+
+/* Fails the 1st, 2nd, … allocation of a run until one goes through: each failure is reported and leaves
+ * nothing. */
+static void scratch_memory_may_run_out(void **state) {
+    (void)state;
+    tu_value a = pseudo_random(new_graph(), TU_SHAPE(3, 3), 5);
+    tu_value y = tu_solve(a, tu_inverse(tu_matmul(a, a, .transpose_a = true, .transpose_b = true)));
+    tu_program *program = NULL;
+    tu_state *held = NULL;
+    assert_int_equal(tu_compile(a.graph, &program, .fetch = &y, .fetch_count = 1), TU_OK);
+    assert_int_equal(tu_state_new(a.graph, &held), TU_OK);
+    double out[9];
+    assert_int_equal(tu_run(program, held, 0, NULL, (void *[]){out}), TU_OK);
+    int64_t live = tu__alloc_live();
+    tu_status status = TU_NO_MEMORY;
+    uint64_t nth = 0;
+    while (status != TU_OK) {
+        tu__alloc_fail_at(++nth);
+        status = tu_run(program, held, 0, NULL, (void *[]){out});
+        tu__alloc_fail_at(0);
+        assert_true(status == TU_OK || status == TU_NO_MEMORY);
+        assert_int_equal(tu__alloc_live(), live);
+    }
+    assert_true(nth > 4); /* two transposed matrices, two being factored */
+    tu_program_free(program);
+    tu_state_free(held);
+}
+
+static int free_last_graph(void **state) {
+    (void)state;
+    free_graph();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_of_small_matrices),
+        cmocka_unit_test(batches_of_products_broadcast),
+        cmocka_unit_test(whole_numbers_saturate),
+        cmocka_unit_test(sums_have_one_order),
+        cmocka_unit_test(work_is_counted),
+        cmocka_unit_test(inverses),
+        cmocka_unit_test(solutions),
+        cmocka_unit_test(cholesky_factors_of_the_lower_triangle),
+        cmocka_unit_test(triangles_read_their_own_half),
+        cmocka_unit_test(band_keeps_diagonals),
+        cmocka_unit_test(scratch_memory_may_run_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, free_last_graph);
+}

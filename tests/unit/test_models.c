@@ -1,0 +1,298 @@
+/* The built-in networks have the shapes and the numbers of parameters that their papers and tutorials give them, and
+ * train: a few steps of gradient descent on one batch lower its loss. */
+#include "test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+#include "graph/graph.h"
+
+typedef struct built {
+    tu_graph *graph;
+    tu_model_graph model;
+} built;
+
+static built build(const char *name, const tu_model_options *options) {
+    built b;
+    assert_int_equal(tu_graph_new(&b.graph), TU_OK);
+    if (tu_model_build_with(b.graph, name, &b.model, options) != TU_OK) fail_msg("%s", tu_message());
+    assert_int_equal(tu_graph_verify(b.graph), TU_OK);
+    return b;
+}
+
+static void assert_shape(tu_value value, tu_shape expected) {
+    assert_true(tu_ok(value));
+    tu_shape shape = tu_value_shape(value);
+    assert_int_equal(shape.rank, expected.rank);
+    for (int64_t i = 0; i < shape.rank; i++) assert_int_equal(shape.dim[i], expected.dim[i]);
+}
+
+static int64_t parameters(const tu_graph *graph) {
+    tu_graph_totals totals;
+    assert_int_equal(tu_graph_total(graph, &totals), TU_OK);
+    return totals.parameters;
+}
+
+static void mlp_is_784_512_512_10(void **state) {
+    (void)state;
+    built b = build("mlp", NULL);
+    assert_shape(b.model.images, TU_SHAPE(128, 28, 28, 1));
+    assert_shape(b.model.labels, TU_SHAPE(128));
+    assert_shape(b.model.logits, TU_SHAPE(128, 10));
+    assert_shape(b.model.loss, TU_SCALAR);
+    assert_shape(tu_find(b.graph, "hidden1/weights"), TU_SHAPE(512, 784));
+    assert_shape(tu_find(b.graph, "hidden2/weights"), TU_SHAPE(512, 512));
+    assert_shape(tu_find(b.graph, "logits/weights"), TU_SHAPE(10, 512));
+    /* 784*512 + 512 + 512*512 + 512 + 512*10 + 10 */
+    assert_int_equal(parameters(b.graph), 669706);
+    tu_graph_free(b.graph);
+}
+
+static void tutorial_cnn_is_tensorflows(void **state) {
+    (void)state;
+    built b = build("tutorial-cnn", NULL);
+    assert_shape(b.model.images, TU_SHAPE(128, 24, 24, 3));
+    assert_shape(tu_find(b.graph, "conv1/weights"), TU_SHAPE(64, 5, 5, 3));
+    assert_shape(tu_find(b.graph, "pool1"), TU_SHAPE(128, 12, 12, 64));
+    assert_shape(tu_find(b.graph, "norm1"), TU_SHAPE(128, 12, 12, 64));
+    assert_shape(tu_find(b.graph, "conv2/weights"), TU_SHAPE(64, 5, 5, 64));
+    assert_shape(tu_find(b.graph, "norm2"), TU_SHAPE(128, 12, 12, 64));
+    assert_shape(tu_find(b.graph, "pool2"), TU_SHAPE(128, 6, 6, 64));
+    assert_shape(tu_find(b.graph, "local3/weights"), TU_SHAPE(384, 2304));
+    assert_shape(tu_find(b.graph, "local4/weights"), TU_SHAPE(192, 384));
+    assert_shape(tu_find(b.graph, "softmax_linear/weights"), TU_SHAPE(10, 192));
+    /* conv1 5*5*3*64 + 64 = 4,864; conv2 5*5*64*64 + 64 = 102,464; local3 6*6*64*384 + 384 = 885,120;
+     * local4 384*192 + 192 = 73,920; softmax_linear 192*10 + 10 = 1,930 */
+    assert_int_equal(parameters(b.graph), 1068298);
+    tu_graph_free(b.graph);
+}
+
+static void tutorial_cnn_starts_as_tensorflows(void **state) {
+    (void)state;
+    static const struct {
+        const char *variable;
+        tu_init_kind kind;
+        double a, b;
+    } expected[] = {
+        {"conv1/weights", TU_INIT_TRUNCATED_NORMAL, 0, 0.05},  {"conv1/bias", TU_INIT_CONSTANT, 0, 0},
+        {"conv2/weights", TU_INIT_TRUNCATED_NORMAL, 0, 0.05},  {"conv2/bias", TU_INIT_CONSTANT, 0.1, 0},
+        {"local3/weights", TU_INIT_TRUNCATED_NORMAL, 0, 0.04}, {"local3/bias", TU_INIT_CONSTANT, 0.1, 0},
+        {"local4/weights", TU_INIT_TRUNCATED_NORMAL, 0, 0.04}, {"local4/bias", TU_INIT_CONSTANT, 0.1, 0},
+        {"softmax_linear/weights", TU_INIT_TRUNCATED_NORMAL, 0, 1.0 / 192},
+        {"softmax_linear/bias", TU_INIT_DEFAULT, 0, 0},
+    };
+    built b = build("tutorial-cnn", NULL);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const tu__node *node = tu__find_node(b.graph, expected[i].variable);
+        assert_non_null(node);
+        const struct tu__variable_attrs *a = tu__attrs(node, variable);
+        assert_int_equal(a->init, expected[i].kind);
+        assert_true(a->a == expected[i].a && a->b == expected[i].b);
+    }
+    const struct tu__lrn_attrs *lrn = tu__attrs(tu__find_node(b.graph, "norm1"), lrn);
+    assert_int_equal(lrn->radius, 4);
+    assert_true(lrn->bias == 1 && lrn->alpha == 0.001 / 9 && lrn->beta == 0.75);
+    tu_graph_free(b.graph);
+}
+
+static void resnet20_is_hes(void **state) {
+    (void)state;
+    built b = build("resnet20", NULL);
+    assert_shape(b.model.images, TU_SHAPE(128, 32, 32, 3));
+    assert_shape(tu_find(b.graph, "stage1/block3/relu"), TU_SHAPE(128, 32, 32, 16));
+    assert_shape(tu_find(b.graph, "stage2/block3/relu"), TU_SHAPE(128, 16, 16, 32));
+    assert_shape(tu_find(b.graph, "stage3/block3/relu"), TU_SHAPE(128, 8, 8, 64));
+    assert_shape(tu_find(b.graph, "stage2/block1/shortcut/weights"), TU_SHAPE(32, 1, 1, 16));
+    assert_null(tu__find_node(b.graph, "stage1/block1/shortcut/weights"));
+    /* Convolutions without bias, each followed by a normalisation with 2 numbers a channel:
+     *   conv1                     3*3*3*16 + 32                                        =     464
+     *   stage1  3 blocks of       2 * (3*3*16*16 + 32)                        = 4,672  =  14,016
+     *   stage2  block 1           3*3*16*32 + 3*3*32*32 + 128, shortcut 16*32 + 64     =  14,528
+     *           2 blocks of       2 * (3*3*32*32 + 64)                        = 18,560 =  37,120
+     *   stage3  block 1           3*3*32*64 + 3*3*64*64 + 256, shortcut 32*64 + 128    =  57,728
+     *           2 blocks of       2 * (3*3*64*64 + 128)                       = 73,984 = 147,968
+     *   logits                    64*10 + 10                                           =     650 */
+    assert_int_equal(parameters(b.graph), 272474);
+    tu_graph_free(b.graph);
+}
+
+/* ---- All of them ---- */
+
+static void every_model_can_be_listed_and_built(void **state) {
+    (void)state;
+    const char *name, *summary;
+    size_t count = 0;
+    for (; tu_model(count, &name, &summary) == TU_OK; count++) {
+        built b = build(name, &(tu_model_options){.struct_size = sizeof(tu_model_options), .batch = 2});
+        assert_true(strlen(summary) > 10);
+        assert_true(tu_ok(tu_find_output(b.graph, "logits")));
+        assert_int_equal(tu_find_output(b.graph, "loss").node, b.model.loss.node);
+        tu_graph_free(b.graph);
+    }
+    assert_int_equal(count, 3);
+    assert_non_null(strstr(tu_message(), "there is no model number 3"));
+}
+
+static void settings_change_what_they_say(void **state) {
+    (void)state;
+    static const char *const names[] = {"mlp", "tutorial-cnn", "resnet20"};
+    for (int i = 0; i < 3; i++) {
+        built b = build(names[i], &(tu_model_options){.struct_size = sizeof(tu_model_options),
+                                                      .batch = 3,
+                                                      .height = 12,
+                                                      .width = 16,
+                                                      .channels = 2,
+                                                      .classes = 7,
+                                                      .base = 4,
+                                                      .dtype = TU_F64});
+        assert_shape(b.model.images, TU_SHAPE(3, 12, 16, 2));
+        assert_shape(b.model.logits, TU_SHAPE(3, 7));
+        assert_int_equal(tu_value_dtype(b.model.logits), TU_F64);
+        assert_int_equal(tu_value_dtype(b.model.loss), TU_F64);
+        tu_graph_free(b.graph);
+    }
+}
+
+static void assert_build_fails(const char *name, tu_model_options options, tu_status status, const char *part) {
+    tu_graph *g;
+    tu_model_graph model;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    options.struct_size = sizeof options;
+    assert_int_equal(tu_model_build_with(g, name, &model, &options), status);
+    if (!strstr(tu_message(), part)) fail_msg("\"%s\" does not say \"%s\"", tu_message(), part);
+    assert_false(tu_ok(model.images) || tu_ok(model.labels) || tu_ok(model.logits) || tu_ok(model.loss));
+    assert_int_equal(g->node_count, 0);
+    tu_graph_free(g);
+}
+
+static void bad_names_and_settings_are_refused(void **state) {
+    (void)state;
+    assert_build_fails("tutorial_cnn", (tu_model_options){0}, TU_NOT_FOUND,
+                       "unknown model 'tutorial_cnn': expected mlp, tutorial-cnn or resnet20; did you mean 'tutorial-cnn'?");
+    assert_build_fails("xyzzy", (tu_model_options){0}, TU_NOT_FOUND,
+                       "unknown model 'xyzzy': expected mlp, tutorial-cnn or resnet20");
+    assert_build_fails("mlp", (tu_model_options){.batch = -1}, TU_INVALID, "batch = -1: expected at least 1");
+    assert_build_fails("mlp", (tu_model_options){.base = -5}, TU_INVALID, "base = -5");
+    assert_build_fails("mlp", (tu_model_options){.dtype = TU_I32}, TU_INVALID, "dtype = i32: expected f32");
+}
+
+/* ---- Training ---- */
+
+/* Loss of the same batch before each of `steps` steps. */
+static void train(const char *name, int64_t size, int64_t base, double rate, int steps, float *losses) {
+    built b = build(name, &(tu_model_options){.struct_size = sizeof(tu_model_options),
+                                              .batch = 6,
+                                              .height = size,
+                                              .width = size,
+                                              .channels = 1,
+                                              .classes = 3,
+                                              .base = base});
+    if (tu_add_sgd(b.model.loss, rate, 0.9) != TU_OK) fail_msg("%s", tu_message());
+    assert_int_equal(tu_graph_verify(b.graph), TU_OK);
+    tu_program *program;
+    tu_state *weights;
+    if (tu_compile(b.graph, &program, .fetch = &b.model.loss, .fetch_count = 1, .updates = true) != TU_OK)
+        fail_msg("%s", tu_message());
+    assert_int_equal(tu_state_new(b.graph, &weights, .seed = 3), TU_OK);
+    float *images = calloc((size_t)(6 * size * size), sizeof *images);
+    const int32_t labels[6] = {0, 1, 2, 0, 1, 2};
+    for (int64_t i = 0; i < 6 * size * size; i++) images[i] = (float)(i * 2654435761u % 1000) / 100 - 5;
+    for (int i = 0; i < steps; i++)
+        if (tu_run(program, weights, 2, (tu_feed[]){{b.model.images, images}, {b.model.labels, labels}},
+                   (void *[]){&losses[i]}) != TU_OK)
+            fail_msg("%s", tu_message());
+    int64_t step;
+    assert_int_equal(tu_state_get(weights, "step", &step, sizeof step), TU_OK);
+    assert_int_equal(step, steps);
+    free(images);
+    tu_state_free(weights);
+    tu_program_free(program);
+    tu_graph_free(b.graph);
+}
+
+static void every_model_learns_a_batch(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t base;
+        double rate;
+    } models[] = {{"mlp", 16, 0.05}, {"tutorial-cnn", 32, 0.1}, {"resnet20", 4, 0.05}};
+    for (int i = 0; i < 3; i++) {
+        float losses[40];
+        train(models[i].name, 8, models[i].base, models[i].rate, 40, losses);
+        print_message("%s: %g -> %g\n", models[i].name, losses[0], losses[39]);
+        assert_true(losses[0] > 0.5 && losses[0] < 10);
+        assert_true(losses[39] < 0.8 * losses[0]);
+    }
+}
+
+/* w' = w - rate * g, then with momentum v = 0.5 v + g: by hand on loss = w^2 / 2, whose gradient is w. */
+static void sgd_follows_its_formula(void **state) {
+    (void)state;
+    static const double momenta[] = {0, 0.5};
+    for (int m = 0; m < 2; m++) {
+        tu_graph *g;
+        assert_int_equal(tu_graph_new(&g), TU_OK);
+        tu_value w = tu_variable(g, "w", TU_F64, TU_SCALAR, .init = {TU_INIT_CONSTANT, .a = 8});
+        tu_value loss = tu_scale(tu_square(w), 0.5);
+        assert_int_equal(tu_add_sgd(loss, 0.25, momenta[m]), TU_OK);
+        tu_program *program;
+        tu_state *weights;
+        assert_int_equal(tu_compile(g, &program, .updates = true), TU_OK);
+        assert_int_equal(tu_state_new(g, &weights), TU_OK);
+        double expected = 8, velocity = 0;
+        for (int i = 0; i < 5; i++) {
+            assert_int_equal(tu_run(program, weights, 0, NULL, NULL), TU_OK);
+            velocity = momenta[m] * velocity + expected;
+            expected -= 0.25 * velocity;
+            double now;
+            assert_int_equal(tu_state_get(weights, "w", &now, sizeof now), TU_OK);
+            assert_true(now == expected);
+        }
+        assert_int_equal(tu__find_node(g, "sgd/w") != NULL, momenta[m] != 0);
+        tu_state_free(weights);
+        tu_program_free(program);
+        tu_graph_free(g);
+    }
+}
+
+static void assert_sgd_fails(tu_value loss, double rate, double momentum, const char *part) {
+    assert_int_equal(tu_add_sgd(loss, rate, momentum), TU_INVALID);
+    if (!strstr(tu_message(), part)) fail_msg("\"%s\" does not say \"%s\"", tu_message(), part);
+}
+
+static void sgd_refuses_what_cannot_be(void **state) {
+    (void)state;
+    tu_graph *g;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2));
+    assert_sgd_fails((tu_value){0}, 0.1, 0, "the loss was never set");
+    assert_sgd_fails(tu_sum(x), 0.1, 0, "no trainable variable");
+    tu_value w = tu_variable(g, "w", TU_F32, TU_SHAPE(2));
+    assert_sgd_fails(tu_sum(w), -1, 0, "rate -1: expected a number of at least 0");
+    assert_sgd_fails(tu_sum(w), 1.0 / 0.0, 0, "rate inf");
+    assert_sgd_fails(tu_sum(w), 0.1, 1, "momentum 1: expected a number in [0, 1)");
+    assert_sgd_fails(tu_sum(w), 0.1, 0.0 / 0.0, "momentum");
+    assert_int_equal(tu_graph_status(g), TU_OK);
+    assert_sgd_fails(w, 0.1, 0, "expected a scalar");
+    tu_graph_free(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mlp_is_784_512_512_10),
+        cmocka_unit_test(tutorial_cnn_is_tensorflows),
+        cmocka_unit_test(tutorial_cnn_starts_as_tensorflows),
+        cmocka_unit_test(resnet20_is_hes),
+        cmocka_unit_test(every_model_can_be_listed_and_built),
+        cmocka_unit_test(settings_change_what_they_say),
+        cmocka_unit_test(bad_names_and_settings_are_refused),
+        cmocka_unit_test(every_model_learns_a_batch),
+        cmocka_unit_test(sgd_follows_its_formula),
+        cmocka_unit_test(sgd_refuses_what_cannot_be),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,109 @@
+/* Mistakes in pooling are refused by name, type and expectation. */
+#include "unit/refused_call.h"
+
+#include "graph/graph.h"
+
+#define IMAGES TENSOR(TU_F32, 2, 7, 6, 4)
+
+static void operands_of_the_wrong_rank_are_refused(void **state) {
+    (void)state;
+    REFUSED(tu_max_pool(TENSOR(TU_F32, 7, 6, 4)), "max_pool", "f32[7,6,4]", "rank 3, expected 4",
+            "[n,h,w,c]");
+    REFUSED(tu_avg_pool(TENSOR(TU_F32, 7)), "avg_pool", "f32[7]", "rank 1, expected 4", "[n,h,w,c]");
+    REFUSED(tu_global_avg_pool(TENSOR(TU_F32, 7)), "global_avg_pool of 'x' f32[7]", "rank is 1, expected 4");
+    REFUSED(tu_global_max_pool(TENSOR(TU_F32, 7, 6)), "global_max_pool of 'x' f32[7,6]",
+            "rank is 2, expected 4");
+}
+
+static void operands_of_the_wrong_type_are_refused(void **state) {
+    (void)state;
+    REFUSED(tu_avg_pool(TENSOR(TU_U8, 2, 7, 6, 4)), "avg_pool", "u8[2,7,6,4]", "expected a float type",
+            "tu_cast");
+    REFUSED(tu_max_pool(TENSOR(TU_BOOL, 2, 7, 6, 4)), "max_pool", "bool", "expected numbers");
+}
+
+static void windows_and_strides_must_be_positive(void **state) {
+    (void)state;
+    REFUSED(tu_max_pool(IMAGES, .window = {-2, 2}), "window size[0] is -2, expected at least 1");
+    REFUSED(tu_max_pool(IMAGES, .window = {2, 2}, .stride = {1, -1}), "stride[1] is -1, expected at least 1");
+    REFUSED(tu_avg_pool(IMAGES, .window = {INT64_MIN, 2}), "window size[0] is -9223372036854775808");
+}
+
+static void windows_must_fit_and_hold_a_real_place(void **state) {
+    (void)state;
+    REFUSED(tu_max_pool(IMAGES, .window = {8, 2}, .padding = TU_VALID), "8 places in height does not fit");
+    REFUSED(tu_max_pool(IMAGES, .window = {2, 2}, .padding = TU_EXPLICIT, .pad = {0, 0, 2, 0}),
+            "pad[2] is 2, expected less than the window, 2", "wholly in padding");
+    REFUSED(tu_avg_pool(IMAGES, .window = {2, 2}, .padding = TU_EXPLICIT, .pad = {0, 3, 0, 0}),
+            "pad[1] is 3");
+    REFUSED(tu_avg_pool(IMAGES, .padding = TU_EXPLICIT, .pad = {-1, 0, 0, 0}), "pad[0] is -1");
+}
+
+static void padding_must_be_one_of_three_kinds(void **state) {
+    (void)state;
+    REFUSED(tu_max_pool(IMAGES, .padding = (tu_padding)3), "max_pool of 'x' f32[2,7,6,4]", "padding is 3");
+    REFUSED(tu_avg_pool(IMAGES, .pad = {1, 1, 1, 1}), "avg_pool of 'x'", "pad[0] is 1", "TU_EXPLICIT");
+}
+
+/* What no builder makes but a file may hold. */
+#define TWOS .window = {2, 2}, .stride = {2, 2}
+#define BIG INT64_MAX
+
+static tu_value raw_avg_grad(tu_graph *g, struct tu__avg_pool_grad_attrs attrs) {
+    return tu__apply(AVG_POOL_GRAD, &attrs, TENSOR(TU_F32, 2, 3, 3, 4));
+}
+
+static tu_value raw_max_grad(tu_graph *g, tu_type dy) {
+    struct tu__max_pool_grad_attrs attrs = {TWOS};
+    return tu__apply(MAX_POOL_GRAD, &attrs, TENSOR(TU_F32, 2, 6, 6, 4),
+                     tu_input(g, "dy", dy.dtype, dy.shape));
+}
+
+static tu_value raw_max_pick(tu_graph *g, tu_type u) {
+    struct tu__max_pool_pick_attrs attrs = {TWOS};
+    return tu__apply(MAX_POOL_PICK, &attrs, TENSOR(TU_F32, 2, 6, 6, 4), tu_input(g, "u", u.dtype, u.shape));
+}
+
+static void attributes_of_gradient_operations_are_checked(void **state) {
+    (void)state;
+    REFUSED(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){0}), "avg_pool_grad", "window size[0] is 0");
+    REFUSED(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){TWOS}), "height is 0");
+    REFUSED(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){TWOS, .size = {8, 6}}), "gives 4 x 3 windows",
+            "3 x 3");
+    REFUSED(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){TWOS, .size = {BIG, 6}, .pad = {1, 1, 1, 1}}),
+            "overflows");
+    REFUSED(raw_avg_grad(g, (struct tu__avg_pool_grad_attrs){TWOS, .size = {2, 6}, .pad = {2, 2, 0, 0}}),
+            "pad[0] is 2");
+    REFUSED(raw_max_grad(g, (tu_type){TU_F32, TU_SHAPE(2, 3, 4, 4)}), "max_pool_grad", "second operand",
+            "expected f32[2,3,3,4]");
+    REFUSED(raw_max_grad(g, (tu_type){TU_F64, TU_SHAPE(2, 3, 3, 4)}), "f64", "expected f32[2,3,3,4]");
+    REFUSED(raw_max_pick(g, (tu_type){TU_F32, TU_SHAPE(2, 6)}), "max_pool_pick", "expected f32[2,6,6,4]");
+}
+
+static void an_invalid_operand_stays_silent(void **state) {
+    (void)state;
+    tu_graph *g;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value bad = tu_max_pool(TENSOR(TU_F32, 3));
+    assert_false(tu_ok(tu_max_pool(bad)));
+    assert_false(tu_ok(tu_avg_pool(bad)));
+    assert_false(tu_ok(tu_global_avg_pool(bad)));
+    assert_false(tu_ok(tu_global_max_pool(bad)));
+    assert_false(tu_ok(tu_global_max_pool((tu_value){0})));
+    assert_int_equal(tu_graph_status(g), TU_INVALID);
+    assert_non_null(strstr(tu_message(), "rank 1"));
+    tu_graph_free(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(operands_of_the_wrong_rank_are_refused),
+        cmocka_unit_test(operands_of_the_wrong_type_are_refused),
+        cmocka_unit_test(windows_and_strides_must_be_positive),
+        cmocka_unit_test(windows_must_fit_and_hold_a_real_place),
+        cmocka_unit_test(padding_must_be_one_of_three_kinds),
+        cmocka_unit_test(attributes_of_gradient_operations_are_checked),
+        cmocka_unit_test(an_invalid_operand_stays_silent),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

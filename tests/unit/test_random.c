@@ -1,0 +1,174 @@
+/* Statements about random numbers: they belong to the sample, not to the batch, the order or the device. */
+#include "test.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+enum { SAMPLES = 8, WIDTH = 37 };
+
+/* An augmentation and a dropout over `count` samples starting at ordinal `first`; rows of the result. */
+static void draw_part(int64_t first, int64_t count, double *rows) {
+    tu_graph *g;
+    tu_program *program;
+    tu_state *state;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value x = tu_fill(g, TU_F64, TU_SHAPE(count, WIDTH), 1), y = {0};
+    tu_scope(g, "net") {
+        tu_value noise = tu_random_normal(g, TU_F64, TU_SHAPE(count, WIDTH), 0, 1, .per_sample = true);
+        tu_value jitter = tu_random_uniform(g, TU_F64, TU_SHAPE(count, 1), -1, 1, .per_sample = true);
+        y = tu_dropout(tu_add(tu_add(x, noise), jitter), 0.3);
+    }
+    assert_int_equal(tu_compile(g, &program, .fetch = &y, .fetch_count = 1), TU_OK);
+    assert_int_equal(tu_state_new(g, &state, .seed = 42), TU_OK);
+    int64_t ordinals[SAMPLES];
+    for (int64_t i = 0; i < count; i++) ordinals[i] = first + i;
+    tu_value fed = tu_find(g, "sample_ordinal");
+    assert_int_equal(tu_run(program, state, 1, (tu_feed[]){{fed, ordinals}}, (void *[]){rows}), TU_OK);
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(g);
+}
+
+static void a_batch_in_parts_draws_the_same_numbers(void **unused) {
+    (void)unused;
+    double whole[SAMPLES * WIDTH], parts[SAMPLES * WIDTH];
+    draw_part(100, SAMPLES, whole);
+    for (int64_t pieces = 2; pieces <= SAMPLES; pieces *= 2) {
+        int64_t each = SAMPLES / pieces;
+        for (int64_t k = 0; k < pieces; k++) draw_part(100 + k * each, each, parts + k * each * WIDTH);
+        assert_memory_equal(whole, parts, sizeof whole);
+    }
+    draw_part(101, SAMPLES, parts);
+    assert_memory_equal(whole + WIDTH, parts, sizeof whole - WIDTH * sizeof(double));
+    assert_memory_not_equal(whole, parts, WIDTH * sizeof(double));
+}
+
+static void the_state_counts_samples_on_by_itself(void **unused) {
+    (void)unused;
+    tu_graph *g;
+    tu_program *program;
+    tu_state *state;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value u = tu_random_uniform(g, TU_F32, TU_SHAPE(2), 0, 1, .per_sample = true);
+    tu_value w = tu_variable(g, "w", TU_F32, TU_SCALAR);
+    tu_assign(w, tu_sum(u));
+    assert_int_equal(tu_compile(g, &program, .fetch = &u, .fetch_count = 1, .updates = true), TU_OK);
+    assert_int_equal(tu_state_new(g, &state, .seed = 1), TU_OK);
+    float a[2], b[2], c[2];
+    assert_int_equal(tu_run(program, state, 0, NULL, (void *[]){a}), TU_OK);
+    assert_int_equal(tu_state_sample(state), 2);
+    assert_int_equal(tu_run(program, state, 0, NULL, (void *[]){b}), TU_OK);
+    assert_memory_not_equal(a, b, sizeof a);
+    tu_state_set_sample(state, 0);
+    assert_int_equal(tu_run(program, state, 0, NULL, (void *[]){c}), TU_OK);
+    assert_memory_equal(a, c, sizeof a);
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(g);
+}
+
+/* Draws `count` numbers of one kind into `out`. kind: 0 uniform, 1 normal, 2 bernoulli */
+static void draw_many(int kind, const char *scope, uint64_t seed, int64_t count, double *out) {
+    tu_graph *g;
+    tu_program *program;
+    tu_state *state;
+    tu_value v = {0};
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_scope(g, scope) {
+        if (kind == 0) v = tu_random_uniform(g, TU_F64, TU_SHAPE(count), -1, 3);
+        if (kind == 1) v = tu_random_normal(g, TU_F64, TU_SHAPE(count), 2, 0.5);
+        if (kind == 2) v = tu_random_bernoulli(g, TU_F64, TU_SHAPE(count), 0.3);
+    }
+    assert_int_equal(tu_compile(g, &program, .fetch = &v, .fetch_count = 1), TU_OK);
+    assert_int_equal(tu_state_new(g, &state, .seed = seed), TU_OK);
+    assert_int_equal(tu_run(program, state, 0, NULL, (void *[]){out}), TU_OK);
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(g);
+}
+
+static void distributions_have_their_moments(void **unused) {
+    (void)unused;
+    enum { COUNT = 40000 };
+    static double x[COUNT];
+    static const double mean[] = {1, 2, 0.3}, deviation[] = {1.1547, 0.5, 0.45826}, low[] = {-1, -1, 0},
+                        high[] = {3, 5, 1};
+    for (int kind = 0; kind < 3; kind++) {
+        draw_many(kind, "a", 11, COUNT, x);
+        double sum = 0, squares = 0;
+        for (int i = 0; i < COUNT; i++) {
+            assert_true(x[i] >= low[kind] && x[i] <= high[kind]);
+            sum += x[i];
+            squares += x[i] * x[i];
+        }
+        double m = sum / COUNT, d = sqrt(squares / COUNT - m * m);
+        assert_true(fabs(m - mean[kind]) < 0.02 && fabs(d - deviation[kind]) < 0.02);
+    }
+}
+
+static void seed_and_scoped_name_make_the_key(void **unused) {
+    (void)unused;
+    double a[16], b[16];
+    draw_many(1, "a", 11, 16, a);
+    draw_many(1, "a", 11, 16, b);
+    assert_memory_equal(a, b, sizeof a);
+    draw_many(1, "a", 12, 16, b);
+    assert_memory_not_equal(a, b, sizeof a);
+    draw_many(1, "b", 11, 16, b);
+    assert_memory_not_equal(a, b, sizeof a);
+}
+
+/* What was drawn once is drawn for ever: were the definition to drift, no run could be resumed. */
+static void the_definition_of_a_draw_is_fixed(void **unused) {
+    (void)unused;
+    double u[8], n[4];
+    draw_many(0, "fixed", 1, 8, u);
+    draw_many(1, "fixed", 1, 4, n);
+    static const double uniform[8] = {0.2161099910736084,  0.67930841445922852, 2.5776348114013672,
+                                      1.2125709056854248,  2.3932898044586182,  2.8837549686431885,
+                                      0.77947664260864258, 2.5907483100891113},
+                        normal[4] = {1.8404170831100339, 2.472354083013879, 2.1507177846853409,
+                                     1.7327067319510894};
+    for (int i = 0; i < 8; i++) assert_true(u[i] == uniform[i]);
+    for (int i = 0; i < 4; i++) assert_true(fabs(n[i] - normal[i]) < 1e-14);
+}
+
+static void wrong_requests_are_refused(void **unused) {
+    (void)unused;
+    tu_graph *g;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    assert_false(tu_ok(tu_random_bernoulli(g, TU_BOOL, TU_SHAPE(2), 1.5)));
+    assert_int_equal(tu_graph_status(g), TU_INVALID);
+    assert_non_null(strstr(tu_message(), "1.5"));
+    tu_graph_free(g);
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    assert_false(tu_ok(tu_random_normal(g, TU_I32, TU_SHAPE(2), 0, 1)));
+    assert_int_equal(tu_graph_status(g), TU_INVALID);
+    assert_non_null(strstr(tu_message(), "random_normal"));
+    tu_graph_free(g);
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_sample_ordinals(g, 4);
+    assert_false(tu_ok(tu_random_normal(g, TU_F32, TU_SHAPE(5, 2), 0, 1, .per_sample = true)));
+    assert_int_equal(tu_graph_status(g), TU_INVALID);
+    assert_non_null(strstr(tu_message(), "sample_ordinal"));
+    tu_graph_free(g);
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    assert_false(tu_ok(tu_dropout(tu_fill(g, TU_F32, TU_SHAPE(2, 2), 1), 1)));
+    assert_int_equal(tu_graph_status(g), TU_INVALID);
+    assert_non_null(strstr(tu_message(), "dropout"));
+    tu_graph_free(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_batch_in_parts_draws_the_same_numbers),
+        cmocka_unit_test(the_state_counts_samples_on_by_itself),
+        cmocka_unit_test(distributions_have_their_moments),
+        cmocka_unit_test(seed_and_scoped_name_make_the_key),
+        cmocka_unit_test(the_definition_of_a_draw_is_fixed),
+        cmocka_unit_test(wrong_requests_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,55 @@
+/* The command's messages: which exit status a failure of the library becomes, and how a user's words are quoted. */
+#include "test.h"
+
+#include <string.h>
+
+#include "cli/report.h"
+
+static void bad_input_and_failed_work_have_different_statuses(void **state) {
+    (void)state;
+    assert_int_equal(cli_report(TU_OK), CLI_DONE);
+    static const tu_status bad_input[] = {TU_INVALID, TU_NOT_FOUND, TU_CORRUPT, TU_UNSUPPORTED};
+    static const tu_status failed_work[] = {TU_NO_MEMORY, TU_IO, TU_NUMERIC, TU_INTERNAL};
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(cli_report(tu_fail(bad_input[i], "a message of bad input")), CLI_BAD_INPUT);
+        assert_int_equal(cli_report(tu_fail(failed_work[i], "a message of failed work")), CLI_FAILED);
+    }
+    assert_int_equal(cli_refuse("refused"), CLI_BAD_INPUT);
+    assert_int_equal(cli_fail("failed"), CLI_FAILED);
+}
+
+static void words_are_quoted_without_what_could_harm_a_terminal(void **state) {
+    (void)state;
+    assert_string_equal(cli_quote("graph").text, "'graph'");
+    assert_string_equal(cli_quote("").text, "''");
+    assert_string_equal(cli_quote("a\tb\x1b[2J\x7f").text, "'a?b?[2J?'");
+    assert_string_equal(cli_quote("Gef\xC3\xA4\xC3\x9F").text, "'Gef\xC3\xA4\xC3\x9F'");
+}
+
+static void long_words_are_cut_between_characters(void **state) {
+    (void)state;
+    char word[1000];
+    memset(word, 'a', sizeof word - 1);
+    word[sizeof word - 1] = '\0';
+    assert_int_equal(strlen(cli_quote(word).text), 60 + strlen("'...'"));
+    memcpy(word + 59, "\xC3\xA4", 2); /* bytes 59 and 60: the cut at 60 would part them */
+    assert_int_equal(strlen(cli_quote(word).text), 59 + strlen("'...'"));
+}
+
+static void the_nearest_name_ends_a_refusal(void **state) {
+    (void)state;
+    static const char *const names[] = {"lenet", "tutorial-cnn"};
+    assert_string_equal(cli_did_you_mean("lennet", names, 2).text, "; did you mean 'lenet'?");
+    assert_string_equal(cli_did_you_mean("zebra", names, 2).text, "");
+    assert_string_equal(cli_did_you_mean("lenet", names, 0).text, "");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bad_input_and_failed_work_have_different_statuses),
+        cmocka_unit_test(words_are_quoted_without_what_could_harm_a_terminal),
+        cmocka_unit_test(long_words_are_cut_between_characters),
+        cmocka_unit_test(the_nearest_name_ends_a_refusal),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
