@@ -195,7 +195,10 @@ static void random_crops_are_uniform_over_the_corners(void **state) {
         const double *w = y + (ptrdiff_t)n * 6;
         int top = (int)w[0] / 4, left = (int)w[0] % 4;
         assert_true(top < 2 && left < 2);
-        for (int i = 0; i < 6; i++) assert_true(w[i] == (top + i / 3) * 4 + left + i % 3);
+        for (int i = 0; i < 6; i++) {
+            int place = (top + i / 3) * 4 + left + i % 3;
+            assert_true(w[i] == place);
+        }
         seen[top * 2 + left]++;
     }
     for (int i = 0; i < 4; i++) assert_in_range(seen[i], SAMPLES / 4 - 40, SAMPLES / 4 + 40);

@@ -255,18 +255,17 @@ static void build_network_conv(known *k) {
     expect(k, "output", "y", tu_mean(tu_cross_entropy(logits, input(k, "labels"))));
 }
 
-#define KINDS(X)                                                                                             \
-    X(conv2d)                                                                                                \
-    X(convolve_transpose) X(max_pool) X(avg_pool) X(resize) X(batch_norm) X(layer_norm) X(lrn) X(softmax)    \
-        X(log_softmax) X(logsumexp) X(cross_entropy) X(inverse) X(solve) X(cholesky) X(triangular_solve)     \
-            X(activation) X(cumsum) X(top_k) X(network_dense) X(network_conv)
+#define KIND(name)                                                                                           \
+    { #name, build_##name }
 static const struct kind {
     const char *name;
     void (*build)(known *k);
 } kinds[] = {
-#define ROW(name) {#name, build_##name},
-    KINDS(ROW)
-#undef ROW
+    KIND(conv2d),           KIND(convolve_transpose), KIND(max_pool), KIND(avg_pool), KIND(resize),
+    KIND(batch_norm),       KIND(layer_norm),         KIND(lrn),      KIND(softmax),  KIND(log_softmax),
+    KIND(logsumexp),        KIND(cross_entropy),      KIND(inverse),  KIND(solve),    KIND(cholesky),
+    KIND(triangular_solve), KIND(activation),         KIND(cumsum),   KIND(top_k),    KIND(network_dense),
+    KIND(network_conv),
 };
 enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
 

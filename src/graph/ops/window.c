@@ -98,7 +98,7 @@ tu_status tu__window_outputs(const tu__rule *r, const tu__windows *w, const int6
 
 tu_status tu__window_outputs_are(const tu__rule *r, const tu__windows *w, const int64_t input[2],
                                  const int64_t expected[2]) {
-    int64_t output[2];
+    int64_t output[2] = {0, 0};
     TU_TRY(tu__window_outputs(r, w, input, output));
     if (output[0] != expected[0] || output[1] != expected[1])
         return tu__refuse(r,
