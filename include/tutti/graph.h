@@ -103,6 +103,18 @@ TU_API int tu_recompute_begin(tu_graph *graph);
 TU_API int tu_recompute_end(tu_graph *graph);
 #define tu_recompute(graph) TU_ONCE_(__COUNTER__, tu_recompute_begin(graph), tu_recompute_end(graph))
 
+/* Nodes made inside are computed on the device named ("cpu:0", "cpu:0.1"), and so are their gradients; NULL leaves it
+ * to the engine again. The name counts when the graph is compiled: it must be one of the program's devices.
+ *
+ *     tu_with_device(g, "cpu:0.1") { h = block(h); }
+ */
+TU_API int tu_device_begin(tu_graph *graph, const char *device);
+TU_API int tu_device_end(tu_graph *graph);
+#define tu_with_device(graph, device)                                                                        \
+    TU_ONCE_(__COUNTER__, tu_device_begin(graph, device), tu_device_end(graph))
+/* The device a value's node was told to be computed on; NULL: none yet. */
+TU_API const char *tu_value_device(tu_value value);
+
 /* ---- Leaves ------------------------------------------------------------------------------------------------- */
 
 /* A value fed at each run. Axis 0 of a batched input counts samples: it is what replication divides. */
@@ -164,6 +176,10 @@ TU_API tu_value tu_assign(tu_value variable, tu_value value);
 TU_API tu_value tu_output(tu_value value, const char *name);
 /* Finds a named result; an unknown name sticks to the graph as an error. */
 TU_API tu_value tu_find_output(tu_graph *graph, const char *name);
+
+/* The value again, on the device of the tu_with_device around. Copies that are needed are made when a graph is
+ * compiled; this one says where a value is wanted early. */
+TU_API tu_value tu_copy(tu_value value);
 
 /* ---- Differentiation ---------------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* The built-in networks: short functions that build a graph from a few settings.
  *
  *     tu_model_graph net;
- *     tu_model_build(g, "tutorial-cnn", &net, .batch = 128, .loss = true);
+ *     tu_model_build(g, "tutorial-cnn", &net, .batch = 128);
  */
 #ifndef TUTTI_MODEL_H
 #define TUTTI_MODEL_H

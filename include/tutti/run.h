@@ -14,6 +14,7 @@
 #ifndef TUTTI_RUN_H
 #define TUTTI_RUN_H
 
+#include <tutti/device.h>
 #include <tutti/graph.h>
 
 #ifdef __cplusplus
@@ -54,10 +55,14 @@ TU_API void tu_state_set_sample(tu_state *state, int64_t ordinal);
 
 typedef struct tu_compile_options {
     size_t struct_size;
-    const char *device;    /* NULL: "ref" */
+    const char *devices;   /* "cpu:0", "cpu:0/2", "ref", a list with commas; NULL: "ref" */
+    int threads;           /* of each CPU device; 0: all its cores */
+    uint64_t memory_limit; /* bytes on each device; 0: what it has. What does not fit is refused here */
+    double deadline;       /* seconds a run may take before it fails and names what is late; 0: 600 */
     const tu_value *fetch; /* the results of a run, in this order */
     size_t fetch_count;
-    bool updates; /* also run every assignment of the graph */
+    bool updates;          /* also run every assignment of the graph */
+    const char *precision; /* "bf16" or "f16" for products and activations; NULL, "f32": as built */
 } tu_compile_options;
 /* Fails with the graph's first mistake, if one was made. The graph must outlive the program and grow no more. */
 TU_API tu_status tu_compile_with(tu_graph *graph, tu_program **program, const tu_compile_options *options);
@@ -75,17 +80,45 @@ typedef struct tu_feed {
 TU_API tu_status tu_run(tu_program *program, tu_state *state, size_t feed_count, const tu_feed *feeds,
                         void *const *fetches);
 
-/* ---- Devices ------------------------------------------------------------------------------------------------ */
+/* ---- What a program needs and does ------------------------------------------------------------------------- */
 
-typedef struct tu_device_info {
-    const char *name; /* "ref" */
-    const char *kind; /* "reference" */
-    const char *description;
-    uint64_t memory_bytes; /* 0: unknown */
-    const char *unusable;  /* NULL, or why it cannot be used and what to do */
-} tu_device_info;
-/* Describes device `index`; TU_NOT_FOUND past the last. */
-TU_API tu_status tu_device(size_t index, tu_device_info *info);
+typedef struct tu_memory_report {
+    const char *device;
+    uint64_t
+        scratch_bytes; /* activations, gradients, workspaces: the planned peak, shared between programs */
+    uint64_t constant_bytes;
+    uint64_t variable_bytes; /* of the variables that live there */
+    uint64_t taken_bytes; /* what was really allocated for scratch and constants, once the program has run */
+} tu_memory_report;
+/* Memory of the program on its device number `index`; TU_NOT_FOUND past the last. */
+TU_API tu_status tu_program_memory(const tu_program *program, size_t index, tu_memory_report *report);
+
+/* Kernels in the order they run, one line each: device, name, operations covered, bytes. */
+TU_API tu_status tu_program_print(const tu_program *program, FILE *out);
+
+typedef struct tu_kernel_report {
+    const char *device, *kernel;
+    const char *node; /* the name of the first operation it covers */
+    uint32_t node_count;
+    int64_t flops; /* of those operations */
+    int64_t bytes; /* read and written, each buffer once */
+    uint64_t workspace_bytes;
+    double seconds; /* in the latest run; 0: not run yet, or the device does not say */
+} tu_kernel_report;
+/* Kernel number `index` of the program, device after device, in the order they run; TU_NOT_FOUND past the last. */
+TU_API tu_status tu_program_kernel(const tu_program *program, size_t index, tu_kernel_report *report);
+
+typedef struct tu_graph_after_options {
+    size_t struct_size;
+    const char *pass;      /* the last one: "simplify", "precision", "place" or "partition"; NULL: all */
+    const char *devices;   /* as for tu_compile */
+    const char *precision; /* "f32" (as built), "bf16" or "f16"; NULL: as built */
+} tu_graph_after_options;
+/* What the passes make of a graph whose named results and assignments are wanted: a graph of its own, to look at. */
+TU_API tu_status tu_graph_after_with(tu_graph *graph, tu_graph **result,
+                                     const tu_graph_after_options *options);
+#define tu_graph_after(graph, result, ...)                                                                   \
+    tu_graph_after_with(graph, result, TU_OPTIONS(tu_graph_after_options, __VA_ARGS__))
 
 #ifdef __cplusplus
 }

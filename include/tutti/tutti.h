@@ -3,6 +3,7 @@
 #define TUTTI_TUTTI_H
 
 #include <tutti/custom.h>
+#include <tutti/device.h>
 #include <tutti/graph.h>
 #include <tutti/layers.h>
 #include <tutti/model.h>

@@ -55,6 +55,22 @@ void tu__free(void *block) {
     free(block);
 }
 
+void *tu__alloc_aligned(size_t bytes, const char *purpose) {
+    size_t rounded = (bytes + 63) & ~(size_t)63;
+    void *block = must_fail() || rounded < bytes ? NULL : aligned_alloc(64, rounded ? rounded : 64);
+    if (!block) {
+        tu__fail_memory(purpose, bytes);
+        return NULL;
+    }
+    atomic_fetch_add_explicit(&handed_out, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
+    return block;
+}
+
+void tu__free_aligned(void *block) {
+    tu__free(block);
+}
+
 uint64_t tu__alloc_count(void) {
     return atomic_load_explicit(&handed_out, memory_order_relaxed);
 }

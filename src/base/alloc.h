@@ -15,6 +15,9 @@ void *tu__alloc_array(size_t count, size_t size, const char *purpose);
 /* Grows a block; the old one stays valid when this fails. New bytes are not zeroed. */
 void *tu__realloc(void *block, size_t bytes, const char *purpose);
 void tu__free(void *block);
+/* Tensors: 64-byte aligned, not zeroed. A pair of their own. */
+void *tu__alloc_aligned(size_t bytes, const char *purpose);
+void tu__free_aligned(void *block);
 
 /* Blocks handed out since the program started, and blocks not yet freed. */
 uint64_t tu__alloc_count(void);

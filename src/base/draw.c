@@ -48,18 +48,23 @@ static double truncated_normal(tu__draw_key key, uint64_t ordinal, int64_t eleme
     return 0;
 }
 
-void tu__draw(tu__draw_key key, uint64_t ordinal, tu__distribution distribution, double a, double b,
-              int64_t count, double *out) {
+void tu__draw_range(tu__draw_key key, uint64_t ordinal, tu__distribution distribution, double a, double b,
+                    int64_t first, int64_t count, double *out) {
     uint32_t words[4] = {0};
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = first; i < first + count; i++, out++) {
         int word = (int)(i % 4);
-        if (word == 0) block_of(key, ordinal, (uint32_t)(i / 4), 0, words);
+        if (word == 0 || i == first) block_of(key, ordinal, (uint32_t)(i / 4), 0, words);
         switch (distribution) {
-        case TU__UNIFORM: out[i] = a + (b - a) * unit(words[word]); break;
-        case TU__NORMAL: out[i] = a + b * standard_normal(words, word); break;
-        case TU__TRUNCATED_NORMAL: out[i] = a + b * truncated_normal(key, ordinal, i); break;
-        case TU__BERNOULLI: out[i] = unit(words[word]) < a; break;
+        case TU__UNIFORM: *out = a + (b - a) * unit(words[word]); break;
+        case TU__NORMAL: *out = a + b * standard_normal(words, word); break;
+        case TU__TRUNCATED_NORMAL: *out = a + b * truncated_normal(key, ordinal, i); break;
+        case TU__BERNOULLI: *out = unit(words[word]) < a; break;
         case TU__DISTRIBUTION_COUNT: break;
         }
     }
+}
+
+void tu__draw(tu__draw_key key, uint64_t ordinal, tu__distribution distribution, double a, double b,
+              int64_t count, double *out) {
+    tu__draw_range(key, ordinal, distribution, a, b, 0, count, out);
 }

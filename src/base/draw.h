@@ -30,5 +30,8 @@ tu__draw_key tu__draw_key_of(uint64_t seed, uint64_t operation);
 /* The draws of elements [0, count) of one sample. */
 void tu__draw(tu__draw_key key, uint64_t ordinal, tu__distribution distribution, double a, double b,
               int64_t count, double *out);
+/* Elements [first, first + count): what devices that share out one sample's draws call. */
+void tu__draw_range(tu__draw_key key, uint64_t ordinal, tu__distribution distribution, double a, double b,
+                    int64_t first, int64_t count, double *out);
 
 #endif

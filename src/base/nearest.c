@@ -1,5 +1,8 @@
 /* Nearness of words: how many letters must be put in, taken out, replaced or swapped with their neighbour, upper and
- * lower case alike (the "optimal string alignment" distance). A slip of the hand is one such change in three letters. */
+ * lower case alike (the "optimal string alignment" distance). What is near grows with the word: one slip in up to
+ * three letters, two in up to six, and so on. A word that a name begins with is near it too.
+ *
+ * It uses nothing of the library, so that the command can compile it in for its own words. */
 #include "base/nearest.h"
 
 #include <ctype.h>
@@ -37,15 +40,17 @@ static size_t distance(const char *a, size_t a_length, const char *b, size_t b_l
 
 const char *tu__nearest(const char *word, const char *const *names, size_t count) {
     size_t length = strlen(word), best = (length + 2) / 3 + 1;
-    const char *nearest = NULL;
+    const char *nearest = NULL, *begins = NULL;
     if (length == 0 || length > LONGEST) return NULL;
     for (size_t i = 0; i < count; i++) {
         size_t name_length = strlen(names[i]);
         if (name_length > LONGEST) continue;
         size_t d = distance(word, length, names[i], name_length);
-        if (d >= best || d >= name_length) continue; /* replacing every letter is no likeness */
-        best = d;
-        nearest = names[i];
+        if (d < best && d < name_length) { /* replacing every letter is no likeness */
+            best = d;
+            nearest = names[i];
+        }
+        if (!begins && length >= 2 && strncmp(word, names[i], length) == 0) begins = names[i];
     }
-    return nearest;
+    return nearest ? nearest : begins;
 }

@@ -74,7 +74,8 @@ static int create_beside(const char *path, mode_t mode, char beside[PATH_MAX]) {
     static atomic_uint serial;
     for (int tries = 0; tries < 1000; tries++) {
         unsigned number = atomic_fetch_add(&serial, 1);
-        int length = snprintf(beside, PATH_MAX, "%.*s.tutti-%ld-%u", (int)folder_length(path), path, (long)getpid(), number);
+        int length = snprintf(beside, PATH_MAX, "%.*s.tutti-%ld-%u", (int)folder_length(path), path,
+                              (long)getpid(), number);
         if (length >= PATH_MAX) {
             errno = ENAMETOOLONG;
             return -1;
@@ -120,7 +121,8 @@ static bool save(const char *path, const void *bytes, size_t size) {
         return false;
     }
     if (!S_ISREG(info.st_mode)) return write_in_place(path, bytes, size);
-    if (access(path, W_OK) != 0) return false; /* a file marked read-only is not replaced behind its owner's back */
+    if (access(path, W_OK) != 0)
+        return false; /* a file marked read-only is not replaced behind its owner's back */
     char resolved[PATH_MAX];
     return realpath(path, resolved) && replace(resolved, &info, bytes, size);
 }
@@ -128,7 +130,8 @@ static bool save(const char *path, const void *bytes, size_t size) {
 tu_status tu__save_file(const char *path, const void *bytes, size_t size) {
     if (!path || !*path) return tu_fail(TU_INVALID, "cannot save a file without a name: expected a path");
     if (strlen(path) >= PATH_MAX)
-        return tu_fail(TU_INVALID, "cannot save '%.60s...': the path is longer than %d characters", path, PATH_MAX - 1);
+        return tu_fail(TU_INVALID, "cannot save '%.60s...': the path is longer than %d characters", path,
+                       PATH_MAX - 1);
     if (save(path, bytes, size)) return TU_OK;
     return tu_fail(TU_IO, "cannot save '%s': %s", path, strerror(errno));
 }

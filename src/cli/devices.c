@@ -1,7 +1,7 @@
 /* `tutti devices`: what there is to compute on, and why something cannot be used. */
 #include <inttypes.h>
 
-#include <tutti/run.h>
+#include <tutti/device.h>
 
 #include "base/json.h"
 #include "cli/command.h"
@@ -30,13 +30,28 @@ static struct memory_text memory_text(uint64_t bytes) {
     return memory;
 }
 
+static void print_row(const char *name, const char *kind, const char *cores, const char *memory,
+                      const char *description) {
+    printf("%-10s  %-6s  %5s  %10s  %s\n", name, kind, cores, memory, description);
+}
+
 static void print_table(void) {
     tu_device_info info;
-    printf("%-10s  %-10s  %10s  %s\n", "name", "kind", "memory", "description");
+    print_row("name", "kind", "cores", "memory", "description");
     for (size_t i = 0; tu_device(i, &info) == TU_OK; i++) {
-        printf("%-10s  %-10s  %10s  %s\n", info.name, info.kind, memory_text(info.memory_bytes).text, info.description);
+        char cores[16] = "-";
+        if (info.cores) snprintf(cores, sizeof cores, "%d", info.cores);
+        print_row(info.name, info.kind, cores, memory_text(info.memory_bytes).text, info.description);
         if (info.unusable) printf("%-10s  cannot be used: %s\n", "", info.unusable);
     }
+}
+
+/* Zero stands for what is not known or does not apply. */
+static void put_number(tu__json *json, const char *key, uint64_t number) {
+    if (number)
+        tu__json_u64(json, key, number);
+    else
+        tu__json_null(json, key);
 }
 
 static void print_json(void) {
@@ -49,10 +64,8 @@ static void print_json(void) {
         tu__json_string(&json, "name", info.name);
         tu__json_string(&json, "kind", info.kind);
         tu__json_string(&json, "description", info.description);
-        if (info.memory_bytes)
-            tu__json_u64(&json, "memory_bytes", info.memory_bytes);
-        else
-            tu__json_null(&json, "memory_bytes");
+        put_number(&json, "cores", (uint64_t)info.cores);
+        put_number(&json, "memory_bytes", info.memory_bytes);
         tu__json_bool(&json, "usable", !info.unusable);
         tu__json_string(&json, "unusable", info.unusable);
         tu__json_end_object(&json);
@@ -77,8 +90,8 @@ const struct cli_command cli_command_devices = {
     .name = "devices",
     .summary = "lists the devices there are, and why one cannot be used",
     .usage = "[OPTIONS]",
-    .description = "Lists the devices that networks can run on: name, kind, memory; and for one that\n"
-                   "cannot be used, why and what to do about it.",
+    .description = "Lists the devices that networks can run on: name, kind, cores, memory; and for\n"
+                   "one that cannot be used, why and what to do about it.",
     .options = options,
     .values_size = sizeof(struct devices_values),
     .run = run,

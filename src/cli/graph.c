@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <tutti/model.h>
+#include <tutti/run.h>
 
 #include "base/save.h"
 #include "cli/command.h"
@@ -16,6 +17,7 @@ struct graph_values {
     int64_t batch; /* 0: the model's own */
     bool train, summary, digest;
     const char *out;
+    const char *after, *devices, *precision;
 };
 
 static const struct cli_option options[] = {
@@ -23,8 +25,16 @@ static const struct cli_option options[] = {
     CLI_INT(struct graph_values, batch, "batch", 'b', "N", 1, 1048576, "samples in a batch (default 128)"),
     CLI_FLAG(struct graph_values, train, "train", 't',
              "the training step: layers as in training, gradients, updates by SGD with momentum"),
-    CLI_FLAG(struct graph_values, summary, "summary", 's', "print a table of layers and what they cost instead"),
-    CLI_FLAG(struct graph_values, digest, "digest", 'd', "print the SHA-256 of what the graph computes instead"),
+    CLI_FLAG(struct graph_values, summary, "summary", 's',
+             "print a table of layers and what they cost instead"),
+    CLI_FLAG(struct graph_values, digest, "digest", 'd',
+             "print the SHA-256 of what the graph computes instead"),
+    CLI_STRING(struct graph_values, after, "after", 'a', "PASS",
+               "the graph as a program has it after simplify, precision, place or partition"),
+    CLI_STRING(struct graph_values, devices, "devices", 0, "LIST",
+               "with --after: the program's devices, as in \"cpu:0/2\" (default ref)"),
+    CLI_STRING(struct graph_values, precision, "precision", 0, "TYPE",
+               "with --after: f32 as built (default), bf16 or f16"),
     CLI_STRING(struct graph_values, out, "out", 'o', "FILE", "write to FILE instead of standard output"),
     {0},
 };
@@ -50,16 +60,29 @@ static tu_status get_graph(const struct graph_values *values, const char *word, 
     *graph = NULL;
     if (!is_model(word) && (strchr(word, '/') || access(word, F_OK) == 0)) {
         if (values->batch)
-            return tu_fail(TU_INVALID, "graph: --batch with the graph file %s: expected none, its batch is built in",
+            return tu_fail(TU_INVALID,
+                           "graph: --batch with the graph file %s: expected none, its batch is built in",
                            cli_quote(word).text);
         TU_TRY(tu_graph_load(word, graph));
     } else {
         tu_status status = build_model(values, word, graph);
-        if (status == TU_NOT_FOUND) return tu_fail(status, "graph: %s (or the path of a graph file)", tu_message());
+        if (status == TU_NOT_FOUND)
+            return tu_fail(status, "graph: %s (or the path of a graph file)", tu_message());
         TU_TRY(status);
     }
     if (!values->train) return TU_OK;
     return tu_add_sgd(tu_find_output(*graph, "loss"), 0.1, 0.9);
+}
+
+/* Replaces the graph by what the passes make of it, where that was asked for. */
+static tu_status apply_passes(const struct graph_values *values, tu_graph **graph) {
+    if (!values->after) return TU_OK;
+    tu_graph *result;
+    TU_TRY(tu_graph_after(*graph, &result, .pass = values->after, .devices = values->devices,
+                          .precision = values->precision));
+    tu_graph_free(*graph);
+    *graph = result;
+    return TU_OK;
 }
 
 /* ---- What is printed ---- */
@@ -100,9 +123,13 @@ static int print_to_stdout(const struct graph_values *values, const tu_graph *gr
 
 static int refuse_combination(const struct graph_values *values) {
     if (values->format != FORMAT_UNSET && (values->summary || values->digest))
-        return cli_refuse("graph: --format with %s: expected one of them", values->summary ? "--summary" : "--digest");
+        return cli_refuse("graph: --format with %s: expected one of them",
+                          values->summary ? "--summary" : "--digest");
     if (values->format == FORMAT_FILE && !values->out)
         return cli_refuse("graph: --format file: expected --out FILE with it, a graph file is not text");
+    if (!values->after && (values->devices || values->precision))
+        return cli_refuse("graph: --%s without --after: expected --after PASS with it",
+                          values->devices ? "devices" : "precision");
     return CLI_DONE;
 }
 
@@ -113,6 +140,7 @@ static int run(const void *given, int operand_count, char **operands) {
     if (refused) return refused;
     tu_graph *graph;
     tu_status status = get_graph(values, operands[0], &graph);
+    if (status == TU_OK) status = apply_passes(values, &graph);
     int result;
     if (status != TU_OK)
         result = cli_report(status);

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "cli/report.h"
-#include "cli/suggest.h"
 
 enum {
     MOST_OPTIONS = 64,  /* more than any table has: bounds what a misspelt option is compared with */
@@ -115,7 +115,7 @@ static void refuse_unknown(const struct parser *parser, const char *shown) {
     for (const struct cli_option *option = parser->table; option && option->name && count < MOST_OPTIONS;
          option++)
         names[count++] = option->name;
-    const char *nearest = shown[1] == '-' ? cli_nearest(shown + 2, names, count) : NULL;
+    const char *nearest = shown[1] == '-' ? tu__nearest(shown + 2, names, (size_t)count) : NULL;
     cli_refuse("%s: unknown option %s: expected one that 'tutti %s --help' lists%s%s%s", parser->command,
                cli_quote(shown).text, parser->command, nearest ? "; did you mean '--" : "",
                nearest ? nearest : "", nearest ? "'?" : "");

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/suggest.h"
+#include "base/nearest.h"
 
 /* Written with one call: lines of several processes under mpirun do not mix. */
 static void print_line(const char *format, va_list arguments) {
@@ -66,7 +66,7 @@ struct cli_quoted cli_quote(const char *word) {
 
 struct cli_quoted cli_did_you_mean(const char *word, const char *const *names, int count) {
     struct cli_quoted hint = {""};
-    const char *nearest = cli_nearest(word, names, count);
+    const char *nearest = tu__nearest(word, names, (size_t)count);
     if (nearest) snprintf(hint.text, sizeof hint.text, "; did you mean '%s'?", nearest);
     return hint;
 }

@@ -1,34 +1,47 @@
-/* What a device does for a program: evaluate a schedule of nodes.
+/* Opened devices: what the engine holds on to while programs use them.
  *
- * The caller resolves everything that is not computation: which nodes, in which order, from which leaves, into
- * which buffers. A device reads and writes dense tensors in their element types and touches no state. */
+ * Devices are opened once and shared by all programs of the process: programs over one state must agree on memory,
+ * and a device's scratch is one block as large as the hungriest program needs. Each device has one host thread that
+ * launches its kernels, and one that brings in what other devices computed. */
 #ifndef TU__DEVICE_DEVICE_H
 #define TU__DEVICE_DEVICE_H
 
-#include <tutti/run.h>
+#include <pthread.h>
+
+#include <tutti/device.h>
 
 #include "graph/graph.h"
 
-typedef struct tu__execution {
-    const tu_graph *graph;
-    uint32_t count;
-    const uint32_t *schedule; /* node numbers, rising */
-    const void *const
-        *leaves; /* per place in the schedule: data of an input or a variable, NULL for others */
-    size_t fetch_count;
-    const tu__edge *fetch;
-    void *const *out; /* per fetch; NULL: not wanted */
-    uint64_t seed;
-} tu__execution;
-
 typedef struct tu__device {
-    tu_device_info info;
-    tu_status (*execute)(const tu__execution *execution);
+    char name[48]; /* "cpu:0.1" */
+    const tu_device_api *api;
+    tu_device_instance *instance;
+    tu_open_options options;
+    int users;
+    struct tu__device *next;
+
+    pthread_mutex_t turn; /* one program at a time */
+    void *scratch;
+    size_t scratch_bytes;
+    uint64_t scratch_generation; /* rises when the block moves: programs bind anew */
+    struct tu__worker *compute, *copier; /* started when first needed: base/worker.h */
 } tu__device;
 
-/* NULL, with a message that lists the devices there are, when `name` is none of them. */
-const tu__device *tu__device_find(const char *name);
+/* Opens the devices of a list ("cpu:0/2,ref"), at most `capacity`; their count in `*count`. On failure none stays
+ * open. A name nobody knows is refused with those there are. */
+tu_status tu__devices_open(const char *list, int threads, uint64_t memory_limit, size_t capacity, tu__device **devices,
+                           size_t *count);
+void tu__devices_close(size_t count, tu__device **devices);
+/* One more user of an opened device; ended by tu__devices_close. */
+void tu__device_keep(tu__device *device);
 
-extern const tu__device tu__ref_device;
+/* Scratch of at least `bytes`; the block may move. Call with the device's turn held. */
+tu_status tu__device_scratch(tu__device *device, size_t bytes);
+
+/* Moves bytes between two devices, through the host where they know no shorter way. */
+tu_status tu__device_copy(tu__device *to, void *to_address, tu__device *from, const void *from_address, size_t bytes);
+
+/* The kinds built in. */
+extern const tu_device_api tu__ref_api, tu__null_api, tu__cpu_api;
 
 #endif

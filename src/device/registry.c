@@ -1,26 +1,286 @@
-/* The devices there are. */
+/* The devices there are: kinds built in and plugged in, and those that programs have opened.
+ *
+ * A list of devices is written as on the command line: names with commas; a range "null:0-3"; "cpu:0/2" for a
+ * device split into logical ones, "cpu:0.1/2" for one of these; a kind alone means its number 0. */
+#include <ctype.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/text.h"
 #include "device/device.h"
+#include "base/worker.h"
 
-static const tu__device *const devices[] = {&tu__ref_device};
-enum { DEVICE_COUNT = sizeof devices / sizeof *devices };
+/* ---- Kinds ---- */
 
-tu_status tu_device(size_t index, tu_device_info *info) {
-    if (index >= DEVICE_COUNT)
-        return tu_fail(TU_NOT_FOUND, "there is no device number %zu: there are %d", index, DEVICE_COUNT);
-    *info = devices[index]->info;
+enum { MOST_KINDS = 32, MOST_PARTS = 1024 };
+
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static const tu_device_api *kinds[MOST_KINDS];
+static int kind_count;
+static tu__device *opened;
+
+static tu_status add_kind(const tu_device_api *api) {
+    for (int i = 0; i < kind_count; i++)
+        if (strcmp(kinds[i]->kind, api->kind) == 0)
+            return kinds[i] == api ? TU_OK : tu_fail(TU_INVALID, "device kind '%s' is there already", api->kind);
+    if (kind_count == MOST_KINDS) return tu_fail(TU_UNSUPPORTED, "at most %d kinds of devices", MOST_KINDS);
+    kinds[kind_count++] = api;
     return TU_OK;
 }
 
-const tu__device *tu__device_find(const char *name) {
-    for (size_t i = 0; i < DEVICE_COUNT; i++)
-        if (strcmp(devices[i]->info.name, name) == 0) return devices[i];
+static tu_status check_plugin(const char *path, const tu_device_api *api) {
+    if (!api || !api->kind) return tu_fail(TU_INVALID, "device plug-in '%s' describes no device", path);
+    if (api->abi != TU_DEVICE_ABI)
+        return tu_fail(TU_UNSUPPORTED, "device plug-in '%s' is made for device interface %u, this library has %d: "
+                       "build the plug-in against this library's headers", path, api->abi, TU_DEVICE_ABI);
+    if (api->struct_size < sizeof *api || !api->describe || !api->open || !api->close || !api->allocate ||
+        !api->release || !api->upload || !api->download || !api->select || !api->build || !api->plan_free || !api->launch)
+        return tu_fail(TU_INVALID, "device plug-in '%s' (%s) leaves out functions that are not optional", path, api->kind);
+    return TU_OK;
+}
+
+static tu_status load_plugin(const char *path) {
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) return tu_fail(TU_NOT_FOUND, "device plug-in '%s' cannot be loaded: %s", path, dlerror());
+    const tu_device_api *(*entry)(void);
+    *(void **)&entry = dlsym(library, "tu_device_plugin");
+    tu_status status = entry ? check_plugin(path, entry())
+                             : tu_fail(TU_INVALID, "'%s' is no device plug-in: it exports no tu_device_plugin", path);
+    if (status == TU_OK) status = add_kind(entry()); /* a kind in use is never unloaded */
+    if (status != TU_OK) dlclose(library);
+    return status;
+}
+
+/* The built-in kinds, and the plug-ins that TUTTI_DEVICES names: one that fails is reported, the others serve. */
+static void load_kinds(void) {
+    if (kind_count) return;
+    add_kind(&tu__cpu_api);
+    add_kind(&tu__ref_api);
+    add_kind(&tu__null_api);
+    const char *list = getenv("TUTTI_DEVICES");
+    char path[1024];
+    while (list && *list) {
+        size_t length = strcspn(list, ":");
+        if (length && length < sizeof path) {
+            snprintf(path, sizeof path, "%.*s", (int)length, list);
+            if (load_plugin(path) != TU_OK) fprintf(stderr, "tutti: TUTTI_DEVICES: %s\n", tu_message());
+        }
+        list += length + (list[length] == ':');
+    }
+}
+
+tu_status tu_device_load(const char *path) {
+    pthread_mutex_lock(&registry_lock);
+    load_kinds();
+    tu_status status = load_plugin(path);
+    pthread_mutex_unlock(&registry_lock);
+    return status;
+}
+
+tu_status tu_device(size_t index, tu_device_info *info) {
+    pthread_mutex_lock(&registry_lock);
+    load_kinds();
+    tu_status status = TU_NOT_FOUND;
+    size_t left = index;
+    for (int k = 0; k < kind_count && status != TU_OK; k++)
+        for (int i = 0; kinds[k]->describe(i, info) == TU_OK; i++)
+            if (left-- == 0) {
+                status = TU_OK;
+                break;
+            }
+    pthread_mutex_unlock(&registry_lock);
+    return status == TU_OK ? TU_OK : tu_fail(TU_NOT_FOUND, "there is no device number %zu", index);
+}
+
+/* ---- Names ---- */
+
+typedef struct wanted {
+    const tu_device_api *api;
+    int first, last;  /* indices */
+    int part, parts;  /* part -1: all of them */
+} wanted;
+
+static tu_status unknown(const char *name) {
     tu__text known = {0};
-    for (size_t i = 0; i < DEVICE_COUNT; i++)
-        tu__text_printf(&known, "%s%s", i ? ", " : "", devices[i]->info.name);
-    tu_fail(TU_NOT_FOUND, "there is no device '%s': the devices are %s", name, tu__text_string(&known));
+    tu_device_info info;
+    for (int k = 0; k < kind_count; k++)
+        for (int i = 0; kinds[k]->describe(i, &info) == TU_OK; i++)
+            if (strcmp(kinds[k]->kind, "null") != 0) tu__text_printf(&known, "%s%s", known.length ? ", " : "", info.name);
+    tu_fail(TU_NOT_FOUND, "there is no device '%s': the devices are %s (\"cpu:0/2\" splits one in two)", name,
+            tu__text_string(&known));
     tu__text_free(&known);
+    return TU_NOT_FOUND;
+}
+
+/* A number at *text, moved over; -1 when there is none. */
+static int number(const char **text) {
+    if (!isdigit((unsigned char)**text)) return -1;
+    long value = strtol(*text, (char **)text, 10);
+    return value > 1 << 20 ? -1 : (int)value;
+}
+
+static tu_status parse_name(const char *name, wanted *w) {
+    size_t length = strcspn(name, ":");
+    const char *rest = name + length;
+    *w = (wanted){.parts = 1};
+    for (int k = 0; k < kind_count && !w->api; k++)
+        if (strlen(kinds[k]->kind) == length && strncmp(kinds[k]->kind, name, length) == 0) w->api = kinds[k];
+    if (!w->api) return unknown(name);
+    bool good = true;
+    if (*rest == ':') {
+        rest++;
+        w->first = w->last = number(&rest);
+        if (*rest == '-') rest++, w->last = number(&rest);
+        bool one = *rest == '.';
+        if (one) rest++, w->part = number(&rest);
+        if (*rest == '/') {
+            rest++;
+            w->parts = number(&rest);
+            if (!one) w->part = -1;
+        }
+        good = !*rest && w->first >= 0 && w->last >= w->first && w->parts >= 1 && w->parts <= MOST_PARTS &&
+               w->part < w->parts;
+    } else if (*rest) {
+        good = false;
+    }
+    if (!good)
+        return tu_fail(TU_INVALID, "device '%s': expected KIND, KIND:N, KIND:N-M, KIND:N/PARTS or KIND:N.PART/PARTS", name);
+    tu_device_info info;
+    for (int i = w->first; i <= w->last; i++)
+        if (w->api->describe(i, &info) != TU_OK) return unknown(name);
+        else if (info.unusable) return tu_fail(TU_UNSUPPORTED, "device '%s' cannot be used: %s", name, info.unusable);
+    return TU_OK;
+}
+
+/* ---- Opening ---- */
+
+static tu__device *find_opened(const tu_device_api *api, const tu_open_options *o) {
+    for (tu__device *d = opened; d; d = d->next)
+        if (d->api == api && d->options.index == o->index && d->options.part == o->part && d->options.parts == o->parts &&
+            d->options.threads == o->threads)
+            return d;
     return NULL;
+}
+
+static tu_status open_one(const tu_device_api *api, const tu_open_options *o, tu__device **device) {
+    tu__device *d = find_opened(api, o);
+    if (!d) {
+        d = tu__alloc(sizeof *d, "a device");
+        if (!d) return TU_NO_MEMORY;
+        d->api = api;
+        d->options = *o;
+        int used = snprintf(d->name, sizeof d->name, "%s:%d", api->kind, o->index);
+        if (o->parts > 1) snprintf(d->name + used, sizeof d->name - (size_t)used, ".%d", o->part);
+        tu_status status = api->open(o, &d->instance);
+        if (status != TU_OK) {
+            tu__free(d);
+            return status;
+        }
+        pthread_mutex_init(&d->turn, NULL);
+        d->next = opened;
+        opened = d;
+    }
+    d->users++;
+    *device = d;
+    return TU_OK;
+}
+
+static void close_one(tu__device *device) {
+    if (--device->users) return;
+    tu__device **at = &opened;
+    while (*at != device) at = &(*at)->next;
+    *at = device->next;
+    tu__worker_stop(device->compute);
+    tu__worker_stop(device->copier);
+    if (device->scratch) device->api->release(device->instance, device->scratch);
+    device->api->close(device->instance);
+    pthread_mutex_destroy(&device->turn);
+    tu__free(device);
+}
+
+static tu_status open_wanted(const wanted *w, tu_open_options *o, size_t capacity, tu__device **devices, size_t *count) {
+    for (o->index = w->first; o->index <= w->last; o->index++)
+        for (int part = 0; part < w->parts; part++) {
+            if (w->part >= 0 && part != w->part) continue;
+            o->part = part;
+            o->parts = w->parts;
+            if (*count == capacity) return tu_fail(TU_UNSUPPORTED, "at most %zu devices in one program", capacity);
+            TU_TRY(open_one(w->api, o, &devices[*count]));
+            for (size_t i = 0; i < *count; i++)
+                if (devices[i] == devices[*count]) {
+                    close_one(devices[*count]);
+                    return tu_fail(TU_INVALID, "device '%s' is in the list twice", devices[i]->name);
+                }
+            ++*count;
+        }
+    return TU_OK;
+}
+
+static tu_status open_list(const char *list, tu_open_options *o, size_t capacity, tu__device **devices, size_t *count) {
+    char name[64];
+    while (*list) {
+        size_t length = strcspn(list, ",");
+        if (length == 0 || length >= sizeof name) return tu_fail(TU_INVALID, "devices '%s': expected names with commas between", list);
+        snprintf(name, sizeof name, "%.*s", (int)length, list);
+        wanted w;
+        TU_TRY(parse_name(strcmp(name, "all") == 0 ? "cpu:0" : name, &w));
+        TU_TRY(open_wanted(&w, o, capacity, devices, count));
+        list += length + (list[length] == ',');
+    }
+    return *count ? TU_OK : tu_fail(TU_INVALID, "no device is named: expected for example \"cpu:0\"");
+}
+
+tu_status tu__devices_open(const char *list, int threads, uint64_t memory_limit, size_t capacity, tu__device **devices,
+                           size_t *count) {
+    *count = 0;
+    tu_open_options o = {.struct_size = sizeof o, .threads = threads, .memory_limit = memory_limit};
+    pthread_mutex_lock(&registry_lock);
+    load_kinds();
+    tu_status status = open_list(list, &o, capacity, devices, count);
+    for (; status != TU_OK && *count; --*count) close_one(devices[*count - 1]);
+    pthread_mutex_unlock(&registry_lock);
+    return status;
+}
+
+void tu__devices_close(size_t count, tu__device **devices) {
+    pthread_mutex_lock(&registry_lock);
+    for (size_t i = 0; i < count; i++) close_one(devices[i]);
+    pthread_mutex_unlock(&registry_lock);
+}
+
+void tu__device_keep(tu__device *device) {
+    pthread_mutex_lock(&registry_lock);
+    device->users++;
+    pthread_mutex_unlock(&registry_lock);
+}
+
+/* ---- Memory ---- */
+
+tu_status tu__device_scratch(tu__device *device, size_t bytes) {
+    if (bytes <= device->scratch_bytes) return TU_OK;
+    if (device->scratch) device->api->release(device->instance, device->scratch);
+    device->scratch = NULL;
+    device->scratch_bytes = 0;
+    device->scratch_generation++;
+    TU_TRY(device->api->allocate(device->instance, bytes, &device->scratch));
+    device->scratch_bytes = bytes;
+    return TU_OK;
+}
+
+tu_status tu__device_copy(tu__device *to, void *to_address, tu__device *from, const void *from_address, size_t bytes) {
+    if (to->api->copy) {
+        tu_status status = to->api->copy(to->instance, to_address, from->instance, from->api, from_address, bytes);
+        if (status != TU_UNSUPPORTED) return status;
+    }
+    if (from->api->host_memory) return to->api->upload(to->instance, to_address, from_address, bytes);
+    if (to->api->host_memory) return from->api->download(from->instance, to_address, from_address, bytes);
+    void *host = tu__alloc_aligned(bytes, "a copy between devices");
+    if (!host) return TU_NO_MEMORY;
+    tu_status status = from->api->download(from->instance, host, from_address, bytes);
+    if (status == TU_OK) status = to->api->upload(to->instance, to_address, host, bytes);
+    tu__free_aligned(host);
+    return status;
 }

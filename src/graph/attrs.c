@@ -61,11 +61,12 @@ static const char *const inits[] = {
     [TU_INIT_HE_UNIFORM] = "he_uniform",
     [TU_INIT_HE_NORMAL] = "he_normal",
 };
-static const char *const scopes[] = {"global", "replica", "shard"};   /* tu_batch_scope */
-static const char *const methods[] = {"bilinear", "nearest"};         /* tu_resize_method */
+static const char *const scopes[] = {"global", "replica", "shard"}; /* tu_batch_scope */
+static const char *const methods[] = {"bilinear", "nearest"};       /* tu_resize_method */
 static const char *const distributions[] = {"uniform", "normal", "bernoulli"};
 
-#define CHOICE(code, name, list) {TU__OP_##code, name, sizeof list / sizeof *list, list}
+#define CHOICE(code, name, list)                                                                             \
+    { TU__OP_##code, name, sizeof list / sizeof *list, list }
 static const struct {
     tu__opcode code;
     const char *attr;
@@ -90,14 +91,16 @@ const char *tu__field_choice(tu__field field, uint32_t index) {
 
 static tu_status check_shape(const char *name, tu_shape shape) {
     if (shape.rank < 0 || shape.rank > TU_MAX_RANK)
-        return tu_fail(TU_INVALID, "attribute '%s' is a shape of rank %" PRId64 ": expected 0 to %d", name, shape.rank,
-                       TU_MAX_RANK);
+        return tu_fail(TU_INVALID, "attribute '%s' is a shape of rank %" PRId64 ": expected 0 to %d", name,
+                       shape.rank, TU_MAX_RANK);
     for (int64_t i = shape.rank; i < TU_MAX_RANK; i++)
         if (shape.dim[i] != 0)
-            return tu_fail(TU_INVALID, "attribute '%s' holds a dimension past its rank of %" PRId64, name, shape.rank);
+            return tu_fail(TU_INVALID, "attribute '%s' holds a dimension past its rank of %" PRId64, name,
+                           shape.rank);
     if (!tu__shape_valid(shape))
-        return tu_fail(TU_INVALID, "attribute '%s' is %s: expected dimensions of at least 1, 2^48 elements at most",
-                       name, tu__shape_string(shape));
+        return tu_fail(TU_INVALID,
+                       "attribute '%s' is %s: expected dimensions of at least 1, 2^48 elements at most", name,
+                       tu__shape_string(shape));
     return TU_OK;
 }
 
@@ -112,10 +115,11 @@ tu_status tu__check_field(tu__field field) {
         if (field.attr->kind == TU__ATTR_BOOL && value != 0 && value != 1)
             return tu_fail(TU_INVALID, "attribute '%s' is %" PRId64 ": expected 0 or 1", name, value);
         if (field.attr->kind == TU__ATTR_DTYPE && (value < 0 || value >= TU_DTYPE_COUNT))
-            return tu_fail(TU_INVALID, "attribute '%s' is %" PRId64 ": there is no such element type", name, value);
+            return tu_fail(TU_INVALID, "attribute '%s' is %" PRId64 ": there is no such element type", name,
+                           value);
         if (field.attr->kind == TU__ATTR_AXES && (value < 0 || value >= 1 << TU_MAX_RANK))
-            return tu_fail(TU_INVALID, "attribute '%s' is %" PRId64 ": expected a set of axes 0 to %d", name, value,
-                           TU_MAX_RANK - 1);
+            return tu_fail(TU_INVALID, "attribute '%s' is %" PRId64 ": expected a set of axes 0 to %d", name,
+                           value, TU_MAX_RANK - 1);
     }
     return TU_OK;
 }

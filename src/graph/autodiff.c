@@ -94,7 +94,8 @@ static tu_status copy_node(backprop *pass, const tu__node *node) {
                                                               .input_count = node->input_count,
                                                               .data = node->data,
                                                               .custom = node->custom,
-                                                              .flags = TU__NODE_RECOMPUTED});
+                                                              .flags = TU__NODE_RECOMPUTED,
+                                                              .device = node->device});
     tu__free(inputs);
     pass->copy[node->id - pass->first] = copy.node;
     return tu_ok(copy) ? TU_OK : tu_graph_status(pass->graph);
@@ -191,6 +192,21 @@ static bool any_gradient(const tu__vjp *vjp) {
     return false;
 }
 
+static tu_status apply_rule(tu__vjp *vjp) {
+    const tu__node *node = vjp->node;
+    switch (node->op->gradient_kind) {
+    case TU__GRADIENT_ZERO: return TU_OK;
+    case TU__GRADIENT_RULE: node->op->gradient(vjp); break;
+    case TU__GRADIENT_EXPAND: TU_TRY(through_expansion(vjp)); break;
+    case TU__GRADIENT_NONE:
+        return tu_fail(
+            TU_UNSUPPORTED,
+            "%s '%s' has no gradient: stop it with tu_stop_gradient, or leave out what depends on it",
+            node->op->name, node->name);
+    }
+    return tu_graph_status(vjp->graph);
+}
+
 static tu_status visit(backprop *pass, const tu__node *node, const char *scope) {
     tu__vjp vjp = {.graph = pass->graph, .node = node, .pass = pass};
     if (!pass->between[node->id - pass->first] || !any_gradient(&vjp)) return TU_OK;
@@ -200,17 +216,10 @@ static tu_status visit(backprop *pass, const tu__node *node, const char *scope) 
         path.failed ? TU_NO_MEMORY : tu__scope_replace(pass->graph, tu__text_string(&path), NULL);
     tu__text_free(&path);
     TU_TRY(status);
-    switch (node->op->gradient_kind) {
-    case TU__GRADIENT_ZERO: return TU_OK;
-    case TU__GRADIENT_RULE: node->op->gradient(&vjp); break;
-    case TU__GRADIENT_EXPAND: TU_TRY(through_expansion(&vjp)); break;
-    case TU__GRADIENT_NONE:
-        return tu_fail(
-            TU_UNSUPPORTED,
-            "%s '%s' has no gradient: stop it with tu_stop_gradient, or leave out what depends on it",
-            node->op->name, node->name);
-    }
-    return tu_graph_status(pass->graph);
+    if (!node->device) return apply_rule(&vjp);
+    tu_with_device(pass->graph, node->device) status =
+        apply_rule(&vjp); /* beside what it is the gradient of */
+    return status;
 }
 
 static void backprop_free(backprop *pass) {

@@ -5,7 +5,8 @@
  * operation, attributes, output types and the digests of its inputs; as nodes are numbered in an order of
  * dependence, one walk does it. The graph's digest is then taken over all of these, sorted: which number a node has
  * never enters. Names enter only where they mean something outside the graph: those of inputs, variables, results
- * and custom operations. (The key of a random operation is an attribute, so it counts as well.)
+ * and custom operations. Devices do not enter: where a node is computed is not what. (The key of a random operation
+ * is an attribute, so it counts.)
  *
  * Attributes that are zero are left out, as in files: an operation that gains an attribute keeps its digests. */
 #include <stdlib.h>

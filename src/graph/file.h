@@ -11,7 +11,8 @@
 #include "base/sha256.h"
 
 /* Numbers are little-endian, and constants are stored as they lie in memory. */
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "graph files are written by little-endian machines");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "graph files are written by little-endian machines");
 
 /* The first byte is no character, so no text is mistaken for a graph. */
 #define TU__FILE_MAGIC "\x89TUGRAPH"

@@ -66,8 +66,8 @@ static tu_status take_count(reader *r, uint32_t *count, size_t each, const char 
     size_t at = r->at;
     TU_TRY(take_number(r, count, sizeof *count, what));
     if (*count > (r->end - r->at) / each)
-        return refuse_at(TU_CORRUPT, at, "%s is %" PRIu32 ", more than the %zu bytes left can hold", what, *count,
-                         r->end - r->at);
+        return refuse_at(TU_CORRUPT, at, "%s is %" PRIu32 ", more than the %zu bytes left can hold", what,
+                         *count, r->end - r->at);
     return TU_OK;
 }
 
@@ -92,7 +92,8 @@ static tu_status take_name(reader *r, const char **name, const char *what) {
     bool usable = *c && *c != '/' && !strstr(*name, "//");
     for (; *c && usable; c++) usable = *c > ' ' && *c != 0x7f && !(*c == '/' && !c[1]);
     if (!usable)
-        return refuse_at(TU_CORRUPT, at, "%s is no name: expected visible characters, without '/' at its ends", what);
+        return refuse_at(TU_CORRUPT, at,
+                         "%s is no name: expected visible characters, without '/' at its ends", what);
     return TU_OK;
 }
 
@@ -102,12 +103,14 @@ static tu_status take_shape(reader *r, tu_shape *shape, const char *what) {
     *shape = (tu_shape){0};
     TU_TRY(take_number(r, &rank, sizeof rank, what));
     if (rank > TU_MAX_RANK)
-        return refuse_at(TU_CORRUPT, at, "%s is a shape of rank %u: expected at most %d", what, rank, TU_MAX_RANK);
+        return refuse_at(TU_CORRUPT, at, "%s is a shape of rank %u: expected at most %d", what, rank,
+                         TU_MAX_RANK);
     shape->rank = rank;
     TU_TRY(take_number(r, shape->dim, rank * sizeof shape->dim[0], what));
     if (!tu__shape_valid(*shape))
-        return refuse_at(TU_CORRUPT, at, "%s is the shape %s: expected dimensions of at least 1, 2^48 elements at most",
-                         what, tu__shape_string(*shape));
+        return refuse_at(TU_CORRUPT, at,
+                         "%s is the shape %s: expected dimensions of at least 1, 2^48 elements at most", what,
+                         tu__shape_string(*shape));
     return TU_OK;
 }
 
@@ -115,7 +118,8 @@ static tu_status take_type(reader *r, tu_type *type, const char *what) {
     size_t at = r->at;
     uint8_t dtype;
     TU_TRY(take_number(r, &dtype, sizeof dtype, what));
-    if (dtype >= TU_DTYPE_COUNT) return refuse_at(TU_CORRUPT, at, "%s has element type %u: there is none", what, dtype);
+    if (dtype >= TU_DTYPE_COUNT)
+        return refuse_at(TU_CORRUPT, at, "%s has element type %u: there is none", what, dtype);
     type->dtype = (tu_dtype)dtype;
     return take_shape(r, &type->shape, what);
 }
@@ -160,7 +164,7 @@ static tu_status take_element(reader *r, tu__field field, uint32_t index) {
 
 static tu_status take_attribute(reader *r, partial_node *node) {
     size_t at = r->at;
-    const char *name;
+    const char *name = "";
     uint8_t kind;
     uint32_t count, index;
     TU_TRY(take_string(r, &name, "an attribute's name"));
@@ -173,7 +177,8 @@ static tu_status take_attribute(reader *r, partial_node *node) {
     TU_TRY(take_number(r, &count, sizeof count, name));
     if (kind != field.attr->kind || count != field.attr->count)
         return refuse_at(TU_CORRUPT, at,
-                         "attribute '%s' of operation '%s' has kind %u with %" PRIu32 " elements: expected kind %d with %" PRIu32,
+                         "attribute '%s' of operation '%s' has kind %u with %" PRIu32
+                         " elements: expected kind %d with %" PRIu32,
                          name, node->op->name, kind, count, (int)field.attr->kind, field.attr->count);
     if (node->seen >> index & 1) return refuse_at(TU_CORRUPT, at, "attribute '%s' is given twice", name);
     node->seen |= UINT64_C(1) << index;
@@ -198,8 +203,9 @@ static tu_status take_operation(reader *r, partial_node *node) {
     TU_TRY(take_string(r, &op, "an operation's name"));
     node->op = tu__op_find(op);
     if (!node->op)
-        return refuse_at(TU_UNSUPPORTED, node->at, "operation '%s' is unknown to Tutti %s: the file is of a newer version",
-                         op, tu_version());
+        return refuse_at(TU_UNSUPPORTED, node->at,
+                         "operation '%s' is unknown to Tutti %s: the file is of a newer version", op,
+                         tu_version());
     node->request.op = node->op->code;
     TU_TRY(take_name(r, &node->name, "a node's name"));
     node->request.name = node->name;
@@ -207,7 +213,20 @@ static tu_status take_operation(reader *r, partial_node *node) {
     size_t at = r->at;
     TU_TRY(take_number(r, &node->request.flags, sizeof node->request.flags, "a node's flags"));
     uint32_t unknown = node->request.flags & ~(uint32_t)(TU__NODE_RECOMPUTE | TU__NODE_RECOMPUTED);
-    if (unknown) return refuse_at(TU_UNSUPPORTED, at, "node '%s' has unknown flags 0x%" PRIx32, node->name, unknown);
+    if (unknown)
+        return refuse_at(TU_UNSUPPORTED, at, "node '%s' has unknown flags 0x%" PRIx32, node->name, unknown);
+    return TU_OK;
+}
+
+static tu_status take_device(reader *r, partial_node *node) {
+    size_t at = r->at;
+    const char *name = "";
+    TU_TRY(take_string(r, &name, "a device's name"));
+    if (!*name) return TU_OK; /* wherever it will be placed */
+    if (!tu__device_name_usable(name))
+        return refuse_at(TU_CORRUPT, at,
+                         "the device of '%s' is no name of a device: expected one like cpu:0.1", node->name);
+    node->request.device = name;
     return TU_OK;
 }
 
@@ -218,9 +237,10 @@ static tu_status take_custom(reader *r, partial_node *node) {
     TU_TRY(take_string(r, &name, "a custom operation's name"));
     node->request.custom = tu__custom_find(name);
     if (!node->request.custom)
-        return refuse_at(TU_NOT_FOUND, at,
-                         "node '%s' is the custom operation '%s', which is not registered: call tu_custom_register first",
-                         node->name, name);
+        return refuse_at(
+            TU_NOT_FOUND, at,
+            "node '%s' is the custom operation '%s', which is not registered: call tu_custom_register first",
+            node->name, name);
     return TU_OK;
 }
 
@@ -239,7 +259,8 @@ static tu_status take_inputs(reader *r, partial_node *node) {
         TU_TRY(take_number(r, &source, sizeof source, "an input"));
         TU_TRY(take_number(r, &output, sizeof output, "an input"));
         if (source >= r->graph->node_count)
-            return refuse_at(TU_CORRUPT, at, "input %" PRIu32 " of '%s' is node %" PRIu32 ": expected one before it", i,
+            return refuse_at(TU_CORRUPT, at,
+                             "input %" PRIu32 " of '%s' is node %" PRIu32 ": expected one before it", i,
                              node->name, source);
         r->inputs[i] = tu__value(r->graph, source, output);
     }
@@ -267,8 +288,8 @@ static tu_status take_data(reader *r, partial_node *node) {
     uint64_t size;
     TU_TRY(take_number(r, &size, sizeof size, "a constant's size"));
     if (size != expected)
-        return refuse_at(TU_CORRUPT, at, "constant '%s' has %" PRIu64 " bytes of data: expected %zu", node->name, size,
-                         expected);
+        return refuse_at(TU_CORRUPT, at, "constant '%s' has %" PRIu64 " bytes of data: expected %zu",
+                         node->name, size, expected);
     node->request.data = take(r, expected, "a constant's data");
     return node->request.data ? TU_OK : TU_CORRUPT;
 }
@@ -280,14 +301,14 @@ static tu_status compare_outputs(reader *r, size_t at, const tu__node *node) {
     uint32_t count;
     TU_TRY(take_number(&again, &count, sizeof count, "a number of outputs"));
     if (count != node->output_count)
-        return refuse_at(TU_CORRUPT, at, "node '%s' has %" PRIu32 " outputs: expected %" PRIu32, node->name, count,
-                         node->output_count);
+        return refuse_at(TU_CORRUPT, at, "node '%s' has %" PRIu32 " outputs: expected %" PRIu32, node->name,
+                         count, node->output_count);
     for (uint32_t i = 0; i < count; i++) {
         tu_type type;
         TU_TRY(take_type(&again, &type, "an output"));
         if (type.dtype != node->outputs[i].dtype || !tu_shape_equal(type.shape, node->outputs[i].shape))
-            return refuse_at(TU_CORRUPT, at, "output %" PRIu32 " of '%s' is %s: the operation's rule says %s", i, node->name,
-                             tu__type_string(type), tu__type_string(node->outputs[i]));
+            return refuse_at(TU_CORRUPT, at, "output %" PRIu32 " of '%s' is %s: the operation's rule says %s",
+                             i, node->name, tu__type_string(type), tu__type_string(node->outputs[i]));
     }
     return TU_OK;
 }
@@ -321,6 +342,7 @@ static tu_status take_node(reader *r) {
     partial_node node = {.at = r->at};
     size_t outputs_at;
     TU_TRY(take_operation(r, &node));
+    TU_TRY(take_device(r, &node));
     TU_TRY(take_custom(r, &node));
     TU_TRY(take_attributes(r, &node));
     TU_TRY(take_inputs(r, &node));
@@ -341,27 +363,30 @@ static tu_status take_result(reader *r) {
     TU_TRY(take_number(r, &output, sizeof output, "a result"));
     tu_value value = tu__value(r->graph, source, output);
     if (!tu_ok(value))
-        return refuse_at(TU_CORRUPT, at, "result '%s' is output %" PRIu32 " of node %" PRIu32 ", which does not exist",
-                         name, output, source);
+        return refuse_at(TU_CORRUPT, at,
+                         "result '%s' is output %" PRIu32 " of node %" PRIu32 ", which does not exist", name,
+                         output, source);
     tu_output(value, name);
     return refused_by_graph(r, at);
 }
 
 static tu_status take_graph(reader *r) {
     uint32_t nodes, results;
-    /* An empty node: two strings of one character, flags and three counts. */
-    TU_TRY(take_count(r, &nodes, 2 * 6 + 4 * 4, "the number of nodes"));
+    /* The smallest node: two strings of one character, an empty one, flags and three counts. */
+    TU_TRY(take_count(r, &nodes, 2 * 6 + 5 + 4 * 4, "the number of nodes"));
     for (uint32_t i = 0; i < nodes; i++) TU_TRY(take_node(r));
     size_t at = r->at;
     TU_TRY(take_count(r, &results, 6 + 8, "the number of results"));
     if (results > TU__FILE_MOST_RESULTS)
-        return refuse_at(TU_CORRUPT, at, "the graph has %" PRIu32 " results: a file holds at most %d", results,
-                         TU__FILE_MOST_RESULTS);
+        return refuse_at(TU_CORRUPT, at, "the graph has %" PRIu32 " results: a file holds at most %d",
+                         results, TU__FILE_MOST_RESULTS);
     for (uint32_t i = 0; i < results; i++) TU_TRY(take_result(r));
     if (r->at != r->end)
-        return refuse_at(TU_CORRUPT, r->at, "%zu bytes follow the last result: expected the trailer", r->end - r->at);
+        return refuse_at(TU_CORRUPT, r->at, "%zu bytes follow the last result: expected the trailer",
+                         r->end - r->at);
     tu_status status = tu_graph_verify(r->graph);
-    return status == TU_OK || status == TU_NO_MEMORY ? status : tu_fail(TU_CORRUPT, "graph file: %s", tu_message());
+    return status == TU_OK || status == TU_NO_MEMORY ? status
+                                                     : tu_fail(TU_CORRUPT, "graph file: %s", tu_message());
 }
 
 tu_status tu__file_check_header(const unsigned char *bytes, uint64_t *size) {
@@ -373,27 +398,30 @@ tu_status tu__file_check_header(const unsigned char *bytes, uint64_t *size) {
     memcpy(size, bytes + TU__FILE_AT_SIZE, sizeof *size);
     if (version > TU__FILE_VERSION)
         return refuse_at(TU_UNSUPPORTED, TU__FILE_AT_VERSION,
-                         "the file has version %" PRIu32 ", but Tutti %s reads up to version %d: use a newer Tutti", version,
-                         tu_version(), TU__FILE_VERSION);
+                         "the file has version %" PRIu32
+                         ", but Tutti %s reads up to version %d: use a newer Tutti",
+                         version, tu_version(), TU__FILE_VERSION);
     if (version == 0) return refuse_at(TU_CORRUPT, TU__FILE_AT_VERSION, "version 0: there never was one");
     if (flags & ~(uint32_t)TU__FILE_FLAG_TRAINING)
         return refuse_at(TU_UNSUPPORTED, TU__FILE_AT_FLAGS, "unknown flags 0x%" PRIx32, flags);
     if (*size < TU__FILE_SMALLEST)
-        return refuse_at(TU_CORRUPT, TU__FILE_AT_SIZE, "a size of %" PRIu64 " bytes: expected at least %d", *size,
-                         TU__FILE_SMALLEST);
+        return refuse_at(TU_CORRUPT, TU__FILE_AT_SIZE, "a size of %" PRIu64 " bytes: expected at least %d",
+                         *size, TU__FILE_SMALLEST);
     return TU_OK;
 }
 
 /* The file is whole and as it was written. */
 static tu_status check_damage(const unsigned char *bytes, size_t size) {
-    uint64_t expected;
+    uint64_t expected = 0;
     if (size < TU__FILE_HEADER)
         return refuse_at(TU_CORRUPT, size, "the file ends within its header of %d bytes", TU__FILE_HEADER);
     TU_TRY(tu__file_check_header(bytes, &expected));
     if (size < expected)
-        return refuse_at(TU_CORRUPT, size, "the file is cut short: %zu of its %" PRIu64 " bytes are there", size, expected);
+        return refuse_at(TU_CORRUPT, size, "the file is cut short: %zu of its %" PRIu64 " bytes are there",
+                         size, expected);
     if (size > expected)
-        return refuse_at(TU_CORRUPT, (size_t)expected, "%" PRIu64 " bytes follow the end of the file", size - expected);
+        return refuse_at(TU_CORRUPT, (size_t)expected, "%" PRIu64 " bytes follow the end of the file",
+                         size - expected);
     unsigned char digest[TU__FILE_TRAILER];
     tu__sha256_of(bytes, size - TU__FILE_TRAILER, digest);
     if (memcmp(digest, bytes + size - TU__FILE_TRAILER, TU__FILE_TRAILER) != 0)
@@ -408,7 +436,8 @@ tu_status tu_graph_read(const void *bytes, size_t size, tu_graph **graph) {
     reader r = {.bytes = bytes, .end = size - TU__FILE_TRAILER, .at = TU__FILE_HEADER};
     TU_TRY(tu_graph_new(&r.graph));
     tu_status status = take_graph(&r);
-    if (status == TU_OK) status = tu__scope_replace(r.graph, "", NULL); /* more can be built, outside of any scope */
+    if (status == TU_OK)
+        status = tu__scope_replace(r.graph, "", NULL); /* more can be built, outside of any scope */
     tu__free(r.inputs);
     if (status != TU_OK) {
         tu_graph_free(r.graph);
@@ -435,11 +464,12 @@ static tu_status read_on(FILE *file, tu__text *text, uint64_t size) {
 }
 
 static tu_status read_file(FILE *file, tu__text *text) {
-    uint64_t size;
+    uint64_t size = 0;
     TU_TRY(read_on(file, text, TU__FILE_HEADER));
     if (text->length < TU__FILE_HEADER) return TU_OK;
     TU_TRY(tu__file_check_header((const unsigned char *)text->data, &size));
-    return read_on(file, text, size == UINT64_MAX ? size : size + 1); /* one more tells of bytes that follow */
+    if (size < UINT64_MAX) size++; /* one more tells of bytes that follow */
+    return read_on(file, text, size);
 }
 
 tu_status tu_graph_load(const char *path, tu_graph **graph) {

@@ -45,18 +45,22 @@ static void put_shape(tu__text *out, tu_shape shape) {
     put(out, shape.dim, (size_t)shape.rank * sizeof shape.dim[0]);
 }
 
+static void put_element(tu__text *out, tu__field field, uint32_t index) {
+    switch (field.attr->kind) {
+    case TU__ATTR_BOOL:
+    case TU__ATTR_DTYPE: put_u8(out, (uint8_t)tu__field_i64(field, index)); break;
+    case TU__ATTR_SHAPE: put_shape(out, tu__field_shape(field, index)); break;
+    case TU__ATTR_I64:
+    case TU__ATTR_F64:
+    case TU__ATTR_AXES: put(out, field.cells + 8 * (size_t)index, 8); break;
+    }
+}
+
 static void put_field(tu__text *out, tu__field field) {
     put_string(out, field.attr->name);
     put_u8(out, (uint8_t)field.attr->kind);
     put_u32(out, field.attr->count);
-    for (uint32_t i = 0; i < field.attr->count; i++) switch (field.attr->kind) {
-        case TU__ATTR_BOOL:
-        case TU__ATTR_DTYPE: put_u8(out, (uint8_t)tu__field_i64(field, i)); break;
-        case TU__ATTR_SHAPE: put_shape(out, tu__field_shape(field, i)); break;
-        case TU__ATTR_I64:
-        case TU__ATTR_F64:
-        case TU__ATTR_AXES: put(out, field.cells + 8 * (size_t)i, 8); break;
-        }
+    for (uint32_t i = 0; i < field.attr->count; i++) put_element(out, field, i);
 }
 
 /* Attributes that are zero are left out: a reader takes zero for one that it does not find. */
@@ -73,6 +77,7 @@ static void put_node(tu__text *out, const tu__node *node) {
     put_string(out, node->op->name);
     put_string(out, node->name);
     put_u32(out, node->flags);
+    put_string(out, node->device ? node->device : "");
     if (node->op->code == TU__OP_CUSTOM) put_string(out, node->custom->name);
     put_attributes(out, node);
     put_u32(out, node->input_count);
@@ -120,8 +125,8 @@ tu_status tu_graph_write(const tu_graph *graph, void **bytes, size_t *size) {
     *size = 0;
     TU_TRY(tu_graph_verify(graph)); /* what is written can be read */
     if (graph->result_count > TU__FILE_MOST_RESULTS)
-        return tu_fail(TU_UNSUPPORTED, "the graph has %u results: a graph file holds at most %d", graph->result_count,
-                       TU__FILE_MOST_RESULTS);
+        return tu_fail(TU_UNSUPPORTED, "the graph has %u results: a graph file holds at most %d",
+                       graph->result_count, TU__FILE_MOST_RESULTS);
     tu__text out = {0};
     put_graph(&out, graph);
     if (out.failed) {

@@ -157,6 +157,56 @@ int tu_recompute_end(tu_graph *graph) {
     return 0;
 }
 
+/* ---- Devices ---- */
+
+struct tu__device_scope {
+    const char *name; /* NULL: none */
+    const struct tu__device_scope *outer;
+};
+
+bool tu__device_name_usable(const char *name) {
+    if (!*name || strlen(name) > 64) return false;
+    for (const unsigned char *c = (const unsigned char *)name; *c; c++)
+        if (*c < 0x21 || *c == 0x7f || *c == ',') return false; /* commas separate devices in lists */
+    return true;
+}
+
+/* A wrong name enters a scope too, so that the block's end leaves the right one. */
+int tu_device_begin(tu_graph *graph, const char *device) {
+    if (!graph) return 1;
+    if (device && !tu__device_name_usable(device)) {
+        tu__graph_fail(graph, TU_INVALID, "device '%s': expected a name like cpu:0 or cpu:0.1", device);
+        device = NULL;
+    }
+    struct tu__device_scope *scope = tu__arena_alloc(&graph->arena, sizeof *scope);
+    const char *name = scope && device ? tu__arena_string(&graph->arena, device) : NULL;
+    if (!scope || (device && !name)) {
+        stick(graph, TU_NO_MEMORY);
+        return 1;
+    }
+    *scope = (struct tu__device_scope){.name = name, .outer = graph->device_scope};
+    graph->device_scope = scope;
+    return 1;
+}
+
+int tu_device_end(tu_graph *graph) {
+    if (graph && graph->device_scope) graph->device_scope = graph->device_scope->outer;
+    return 0;
+}
+
+/* The requested name, else that of the scope around. Neighbours are often on one device: they share the string. */
+static tu_status set_device(tu_graph *graph, tu__node *node, const char *requested) {
+    node->device = graph->device_scope ? graph->device_scope->name : NULL;
+    if (!requested) return TU_OK;
+    if (!tu__device_name_usable(requested))
+        return tu_fail(TU_INVALID, "device '%s' of '%s': expected a name like cpu:0 or cpu:0.1", requested,
+                       node->name);
+    const char *before = graph->node_count ? graph->nodes[graph->node_count - 1]->device : NULL;
+    bool same = before && strcmp(before, requested) == 0;
+    node->device = same ? before : tu__arena_string(&graph->arena, requested);
+    return node->device ? TU_OK : TU_NO_MEMORY;
+}
+
 void tu_set_training(tu_graph *graph, bool training) {
     if (graph) graph->training = training;
 }
@@ -298,6 +348,7 @@ static tu_status make_node(tu_graph *graph, const tu__node_request *request, boo
     node->custom = request->custom;
     node->output_count = node->custom ? node->custom->outputs : op->outputs;
     TU_TRY(fill_node(graph, node, request));
+    TU_TRY(set_device(graph, node, request->device));
     TU_TRY(infer_node(graph, node));
     if (request->op == TU__OP_CONSTANT) {
         node->data = tu__arena_copy(&graph->arena, request->data, tu_type_bytes(node->outputs[0]));
@@ -357,6 +408,10 @@ tu_dtype tu_value_dtype(tu_value value) {
 
 const char *tu_value_name(tu_value value) {
     return tu_ok(value) ? tu__node_of(value)->name : "(invalid)";
+}
+
+const char *tu_value_device(tu_value value) {
+    return tu_ok(value) ? tu__node_of(value)->device : NULL;
 }
 
 tu_value tu_output_of(tu_value value, uint32_t index) {

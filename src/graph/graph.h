@@ -4,19 +4,18 @@
  *   - nodes are numbered in the order made, and an edge always leads to a lower number: the order is a schedule;
  *   - a node's output types are what its operation's shape rule says of its inputs and attributes;
  *   - node names are unique within the graph;
- *   - nothing is ever removed or changed once made, but for a node's name.
+ *   - nothing is ever removed or changed once made, but for a node's name, and its device when passes place it.
  */
 #ifndef TU__GRAPH_GRAPH_H
 #define TU__GRAPH_GRAPH_H
 
+#include <tutti/device.h>
 #include <tutti/graph.h>
 
 #include "base/arena.h"
 #include "graph/op.h"
 
-typedef struct tu__edge {
-    uint32_t node, output;
-} tu__edge;
+typedef struct tu_edge tu__edge;
 
 enum {
     TU__NODE_RECOMPUTE = 1,  /* made inside tu_recompute: the backward pass computes it again */
@@ -34,6 +33,7 @@ struct tu__node {
     const void *attrs;                 /* struct tu__<op>_attrs; see ops.def */
     const void *data;                  /* CONSTANT: dense elements of outputs[0] */
     const struct tu_custom_op *custom; /* CUSTOM: the user's functions */
+    const char *device;                /* "cpu:0.1"; NULL: wherever the passes put it */
 };
 
 typedef struct tu__named_value {
@@ -51,6 +51,7 @@ struct tu_graph {
     char *scope;                  /* current path with a trailing '/', or "" */
     size_t scope_capacity;
     uint32_t recompute_depth;
+    const struct tu__device_scope *device_scope; /* the innermost tu_with_device; NULL: none */
     bool training;
     tu_status status; /* the first mistake, and its message */
     char *message;
@@ -86,6 +87,7 @@ typedef struct tu__node_request {
     const void *data; /* CONSTANT */
     const struct tu_custom_op *custom;
     uint32_t flags;
+    const char *device; /* NULL: that of the tu_with_device around, if any */
 } tu__node_request;
 tu_value tu__make(tu_graph *graph, const tu__node_request *request);
 
@@ -97,6 +99,9 @@ tu_value tu__apply_list(tu__opcode op, const void *attrs, size_t count, const tu
 
 /* Takes `path` as the current scope ("" for none); `*previous` (freed by the caller) takes the one before back. */
 tu_status tu__scope_replace(tu_graph *graph, const char *path, char **previous);
+
+/* Whether a string can name a device: visible characters, 64 at most. Which devices there are, the graph does not know. */
+bool tu__device_name_usable(const char *name);
 
 /* The full, unique path that a node named so would get in the current scope; NULL when memory runs out. */
 const char *tu__scoped_name(tu_graph *graph, const char *name);

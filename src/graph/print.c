@@ -3,8 +3,9 @@
  *     %12 conv1/conv2d = conv2d(%3, %11) stride=[1,1] pad=[2,2,2,2] : f32[128,24,24,64]
  *
  * reads: node 12, named conv1/conv2d, is the operation conv2d of nodes 3 and 11, with these attributes, and has this
- * type. "%9:1" is output 1 of node 9. Attributes that are zero or repeat the type are left out. Results follow as
- * "result loss = %43". A graph in which a mistake was made prints as far as it was built, with the mistake last. */
+ * type. "%9:1" is output 1 of node 9; "@cpu:0" is the device a node was told to be computed on. Attributes that are
+ * zero or repeat the type are left out. Results follow as "result loss = %43". A graph in which a mistake was made
+ * prints as far as it was built, with the mistake last. */
 #include "graph/print.h"
 
 #include <errno.h>
@@ -55,7 +56,9 @@ static void print_element(tu__text *text, tu__field field, uint32_t index) {
         break;
     case TU__ATTR_F64: tu__print_number(text, tu__field_f64(field, index)); break;
     case TU__ATTR_BOOL: tu__text_printf(text, tu__field_i64(field, index) ? "true" : "false"); break;
-    case TU__ATTR_DTYPE: tu__text_printf(text, "%s", tu_dtype_name((tu_dtype)tu__field_i64(field, index))); break;
+    case TU__ATTR_DTYPE:
+        tu__text_printf(text, "%s", tu_dtype_name((tu_dtype)tu__field_i64(field, index)));
+        break;
     case TU__ATTR_SHAPE: tu__text_shape(text, tu__field_shape(field, index)); break;
     case TU__ATTR_AXES: print_axes(text, tu__field_i64(field, index)); break;
     }
@@ -121,7 +124,9 @@ void tu__print_node(tu__text *text, const tu__node *node) {
         print_edge(text, node->inputs[i]);
     }
     tu__text_printf(text, ")");
-    for (tu__field f = tu__first_field(node->op, node->attrs); f.attr; f = tu__next_field(f)) print_field(text, node, f);
+    if (node->device) tu__text_printf(text, " @%s", node->device);
+    for (tu__field f = tu__first_field(node->op, node->attrs); f.attr; f = tu__next_field(f))
+        print_field(text, node, f);
     if (node->data) print_data(text, node);
     if (node->flags & TU__NODE_RECOMPUTE) tu__text_printf(text, " recompute");
     if (node->flags & TU__NODE_RECOMPUTED) tu__text_printf(text, " recomputed");
@@ -153,11 +158,13 @@ static tu_status print_as_json(const tu_graph *graph, FILE *out) {
     return tu__json_finish(&json) && fputc('\n', out) != EOF ? TU_OK : cannot_write();
 }
 
-static tu_status print_as_text(const tu_graph *graph, void (*print)(tu__text *, const tu_graph *), FILE *out) {
+static tu_status print_as_text(const tu_graph *graph, void (*print)(tu__text *, const tu_graph *),
+                               FILE *out) {
     tu__text text = {0};
     print(&text, graph);
     tu_status status = text.failed ? TU_NO_MEMORY : TU_OK;
-    if (status == TU_OK && fwrite(tu__text_string(&text), 1, text.length, out) != text.length) status = cannot_write();
+    if (status == TU_OK && fwrite(tu__text_string(&text), 1, text.length, out) != text.length)
+        status = cannot_write();
     tu__text_free(&text);
     return status;
 }

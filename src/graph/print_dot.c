@@ -2,9 +2,9 @@
  *
  *     tutti graph tutorial-cnn --format dot | dot -Tsvg > tutorial-cnn.svg
  *
- * Scopes are boxes in boxes, inputs and variables have shapes of their own, edges carry types, and a node's whole
- * line of the text form shows when the mouse rests on it. Sorted by name, the nodes of a scope follow each other, so
- * one walk opens and closes all boxes. */
+ * Scopes are boxes in boxes, inputs and variables have shapes of their own, nodes of one device have frames of one
+ * colour, edges carry types, and a node's whole line of the text form shows when the mouse rests on it. Sorted by name,
+ * the nodes of a scope follow each other, so one walk opens and closes all boxes. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +28,11 @@ static const struct {
     {TU__OP_CUSTOM, "shape=component"},
 };
 
+/* Frames of nodes on different devices; the first device has the first colour. */
+static const char *const device_colors[] = {"#1f77b4", "#d62728", "#2ca02c", "#9467bd",
+                                            "#ff7f0e", "#8c564b", "#e377c2", "#17becf"};
+enum { COLORS = sizeof device_colors / sizeof *device_colors };
+
 /* Between quotes: quotes and backslashes are escaped. */
 static void put_escaped(tu__text *text, const char *string, size_t length) {
     for (size_t i = 0; i < length; i++) {
@@ -42,12 +47,33 @@ static void indent(tu__text *text, int depth) {
 
 /* ---- Nodes ---- */
 
+typedef struct palette { /* the devices in the graph, in the order met; those past the last colour share it */
+    const char *name[COLORS];
+    size_t count;
+} palette;
+
+static void add_device(palette *devices, const char *name) {
+    for (size_t i = 0; i < devices->count; i++)
+        if (strcmp(devices->name[i], name) == 0) return;
+    if (devices->count < COLORS) devices->name[devices->count++] = name;
+}
+
+static const char *color_of(const palette *devices, const char *name) {
+    for (size_t i = 0; i < devices->count; i++)
+        if (strcmp(devices->name[i], name) == 0) return device_colors[i];
+    return device_colors[COLORS - 1];
+}
+
 /* `scope` characters of the name are said by the boxes around. */
-static void put_node(tu__text *text, const tu__node *node, size_t scope) {
+static void put_node(tu__text *text, const tu__node *node, size_t scope, const palette *devices) {
     const char *local = node->name + scope;
     tu__text_printf(text, "n%" PRIu32 " [label=\"", node->id);
     put_escaped(text, local, strlen(local));
     if (strcmp(local, node->op->name) != 0) tu__text_printf(text, "\\n%s", node->op->name);
+    if (node->device) {
+        tu__text_printf(text, "\\n@");
+        put_escaped(text, node->device, strlen(node->device));
+    }
     tu__text_printf(text, "\", tooltip=\"");
     tu__text line = {0};
     tu__print_node(&line, node);
@@ -57,6 +83,7 @@ static void put_node(tu__text *text, const tu__node *node, size_t scope) {
     tu__text_printf(text, "\"");
     for (size_t i = 0; i < sizeof styles / sizeof *styles; i++)
         if (styles[i].code == node->op->code) tu__text_printf(text, ", %s", styles[i].style);
+    if (node->device) tu__text_printf(text, ", color=\"%s\", penwidth=2", color_of(devices, node->device));
     tu__text_printf(text, "];\n");
 }
 
@@ -84,15 +111,16 @@ static void open_box(tu__text *text, boxes *open) {
 static void close_box(tu__text *text, boxes *open) {
     indent(text, --open->depth);
     tu__text_printf(text, "}\n");
-    do open->length--;
-    while (open->length > 0 && open->path[open->length - 1] != '/');
+    open->length--; /* the slash; then back to the one before */
+    while (open->length > 0 && open->path[open->length - 1] != '/') open->length--;
 }
 
 /* Closes and opens boxes until they are those of `name`. */
 static void move_to(tu__text *text, boxes *open, const char *name) {
     const char *slash = strrchr(name, '/');
     size_t scope = slash ? (size_t)(slash - name) + 1 : 0;
-    while (open->length > scope || strncmp(open->path, name, open->length) != 0) close_box(text, open);
+    while (open->depth > 0 && (open->length > scope || strncmp(open->path, name, open->length) != 0))
+        close_box(text, open);
     open->path = name;
     while (open->length < scope && open->depth < DEEPEST_SCOPE) open_box(text, open);
 }
@@ -111,11 +139,14 @@ static void put_nodes(tu__text *text, const tu_graph *graph) {
     }
     for (uint32_t i = 0; i < graph->node_count; i++) sorted[i] = graph->nodes[i];
     qsort(sorted, graph->node_count, sizeof *sorted, compare_names);
+    palette devices = {.count = 0};
+    for (uint32_t i = 0; i < graph->node_count; i++)
+        if (graph->nodes[i]->device) add_device(&devices, graph->nodes[i]->device);
     boxes open = {.path = ""};
     for (uint32_t i = 0; i < graph->node_count; i++) {
         move_to(text, &open, sorted[i]->name);
         indent(text, open.depth);
-        put_node(text, sorted[i], open.length);
+        put_node(text, sorted[i], open.length, &devices);
     }
     while (open.depth) close_box(text, &open);
     tu__free(sorted);
@@ -140,17 +171,19 @@ static void put_result(tu__text *text, const tu_graph *graph, uint32_t index) {
     const tu__named_value *result = &graph->results[index];
     tu__text_printf(text, "  r%" PRIu32 " [label=\"", index);
     put_escaped(text, result->name, strlen(result->name));
-    tu__text_printf(text, "\", shape=doubleoctagon, fillcolor=\"#d9ead3\"];\n  n%" PRIu32 " -> r%" PRIu32 " [label=\"",
-                    result->value.node, index);
+    tu__text_printf(
+        text, "\", shape=doubleoctagon, fillcolor=\"#d9ead3\"];\n  n%" PRIu32 " -> r%" PRIu32 " [label=\"",
+        result->value.node, index);
     tu__text_type(text, graph->nodes[result->value.node]->outputs[result->value.output]);
     tu__text_printf(text, "\"];\n");
 }
 
 void tu__print_dot(tu__text *text, const tu_graph *graph) {
-    tu__text_printf(text, "digraph tutti {\n"
-                          "  graph [fontname=\"Helvetica\", fontsize=11, color=\"#999999\", style=rounded];\n"
-                          "  node [fontname=\"Helvetica\", fontsize=10, shape=box, style=filled, fillcolor=white];\n"
-                          "  edge [fontname=\"Helvetica\", fontsize=8, color=\"#555555\", fontcolor=\"#555555\"];\n");
+    tu__text_printf(
+        text, "digraph tutti {\n"
+              "  graph [fontname=\"Helvetica\", fontsize=11, color=\"#999999\", style=rounded];\n"
+              "  node [fontname=\"Helvetica\", fontsize=10, shape=box, style=filled, fillcolor=white];\n"
+              "  edge [fontname=\"Helvetica\", fontsize=8, color=\"#555555\", fontcolor=\"#555555\"];\n");
     put_nodes(text, graph);
     for (uint32_t i = 0; i < graph->node_count; i++) put_edges(text, graph, graph->nodes[i]);
     for (uint32_t i = 0; i < graph->result_count; i++) put_result(text, graph, i);

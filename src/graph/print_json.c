@@ -5,8 +5,9 @@
  *                 "attributes": {"stride": [1, 1], …}, "outputs": [{"dtype": "f32", "shape": [128, 24, 24, 64]}]}, …],
  *      "results": [{"name": "loss", "node": 43, "output": 0}]}
  *
- * A constant has "values", all of them in one row. A custom operation has "custom", its registered name. Nodes that
- * the backward pass computes again have "recompute", the copies "recomputed". Infinities and NaN are null. */
+ * A constant has "values", all of them in one row. A custom operation has "custom", its registered name. A node that
+ * was told where to be computed has "device". Nodes that the backward pass computes again have "recompute", the
+ * copies "recomputed". Infinities and NaN are null. */
 #include <string.h>
 
 #include <tutti/custom.h>
@@ -39,7 +40,9 @@ static void put_element(tu__json *json, const char *key, tu__field field, uint32
         break;
     case TU__ATTR_F64: tu__json_f64(json, key, tu__field_f64(field, index)); break;
     case TU__ATTR_BOOL: tu__json_bool(json, key, tu__field_i64(field, index) != 0); break;
-    case TU__ATTR_DTYPE: tu__json_string(json, key, tu_dtype_name((tu_dtype)tu__field_i64(field, index))); break;
+    case TU__ATTR_DTYPE:
+        tu__json_string(json, key, tu_dtype_name((tu_dtype)tu__field_i64(field, index)));
+        break;
     case TU__ATTR_SHAPE: put_shape(json, key, tu__field_shape(field, index)); break;
     case TU__ATTR_AXES: put_axes(json, key, tu__field_i64(field, index)); break;
     }
@@ -86,6 +89,7 @@ static void put_node(tu__json *json, const tu__node *node) {
     tu__json_string(json, "name", node->name);
     tu__json_string(json, "op", node->op->name);
     if (node->custom) tu__json_string(json, "custom", node->custom->name);
+    if (node->device) tu__json_string(json, "device", node->device);
     tu__json_begin_array(json, "inputs");
     for (uint32_t i = 0; i < node->input_count; i++) {
         tu__json_begin_object(json, NULL);

@@ -41,7 +41,8 @@ int64_t tu__node_activation_bytes(const tu__node *node) {
     if (node->op->code == TU__OP_VARIABLE || node->op->code == TU__OP_CONSTANT) return 0;
     if (node->op->traits & (TU__EFFECT | TU__VIEW)) return 0;
     int64_t bytes = 0;
-    for (uint32_t i = 0; i < node->output_count; i++) bytes = add_up(bytes, (int64_t)tu_type_bytes(node->outputs[i]));
+    for (uint32_t i = 0; i < node->output_count; i++)
+        bytes = add_up(bytes, (int64_t)tu_type_bytes(node->outputs[i]));
     return bytes;
 }
 
@@ -57,7 +58,8 @@ static void count_node(tu_graph_totals *totals, const tu_graph *graph, const tu_
     if (node->op->code != TU__OP_VARIABLE) return;
     totals->variables++;
     totals->variable_bytes = add_up(totals->variable_bytes, (int64_t)tu_type_bytes(node->outputs[0]));
-    if (is_trainable(node)) totals->parameters = add_up(totals->parameters, tu_shape_elements(node->outputs[0].shape));
+    if (is_trainable(node))
+        totals->parameters = add_up(totals->parameters, tu_shape_elements(node->outputs[0].shape));
 }
 
 /* Room for the input types of any node. */
@@ -98,8 +100,8 @@ typedef struct table {
     tu__name_table *by_name;   /* name of a row -> its number */
     row *rows;                 /* in the order of their first nodes; at most one a node */
     uint32_t row_count;
-    uint32_t *row_of;   /* node -> row */
-    uint32_t *used_by;  /* node -> the first node that uses it, or TU_NO_NODE */
+    uint32_t *row_of;  /* node -> row */
+    uint32_t *used_by; /* node -> the first node that uses it, or TU_NO_NODE */
 } table;
 
 static bool contains(const tu__name_table *names, const char *name) {
@@ -167,7 +169,8 @@ static void find_users(table *t) {
 static tu_status find_rows(table *t) {
     for (uint32_t i = 0; i < t->graph->node_count; i++) {
         const tu__node *node = t->graph->nodes[i], *owner = node;
-        while (is_operand(owner) && t->used_by[owner->id] != TU_NO_NODE) owner = t->graph->nodes[t->used_by[owner->id]];
+        while (is_operand(owner) && t->used_by[owner->id] != TU_NO_NODE)
+            owner = t->graph->nodes[t->used_by[owner->id]];
         const char *name = row_name(t, owner);
         if (!name) return TU_NO_MEMORY;
         if (!tu__names_find(t->by_name, name, &t->row_of[i])) {
@@ -196,7 +199,8 @@ static void find_outputs(table *t) {
         row *own = &t->rows[t->row_of[i]];
         bool effect = node->op->traits & TU__EFFECT, variable = node->op->code == TU__OP_VARIABLE;
         own->effects |= effect;
-        if (own->first_use == TU_NO_NODE && !effect && (own->output_node == TU_NO_NODE || !variable)) own->output_node = i;
+        if (own->first_use == TU_NO_NODE && !effect && (own->output_node == TU_NO_NODE || !variable))
+            own->output_node = i;
     }
 }
 
@@ -223,7 +227,8 @@ static tu_status table_new(table *t, const tu_graph *graph) {
     t->rows = tu__alloc_array(count, sizeof *t->rows, "the summary of a graph");
     t->row_of = tu__alloc_array(count, sizeof *t->row_of, "the summary of a graph");
     t->used_by = tu__alloc_array(count, sizeof *t->used_by, "the summary of a graph");
-    return t->layers && t->ancestors && t->by_name && t->rows && t->row_of && t->used_by ? TU_OK : TU_NO_MEMORY;
+    return t->layers && t->ancestors && t->by_name && t->rows && t->row_of && t->used_by ? TU_OK
+                                                                                         : TU_NO_MEMORY;
 }
 
 static void table_free(table *t) {
@@ -299,7 +304,8 @@ static const char *output_text(const table *t, const row *r) {
 
 static void put_row(tu__text *text, widths w, const char *name, const char *output, const char *parameters,
                     const char *flops, const char *bytes) {
-    tu__text_printf(text, "%-*s  %-*s  %13s  %9s  %11s\n", w.name, name, w.output, output, parameters, flops, bytes);
+    tu__text_printf(text, "%-*s  %-*s  %13s  %9s  %11s\n", w.name, name, w.output, output, parameters, flops,
+                    bytes);
 }
 
 static void put_rule(tu__text *text, widths w) {
@@ -324,8 +330,8 @@ static void put_table(tu__text *text, const table *t, const tu_graph_totals *all
     put_rule(text, w);
     put_row(text, w, "total", "", with_commas(all->parameters).text, flops_text(all->flops).text,
             bytes_text(all->activation_bytes).text);
-    tu__text_printf(text, "%s nodes; %s variables of %s\n", with_commas(all->nodes).text, with_commas(all->variables).text,
-                    bytes_text(all->variable_bytes).text);
+    tu__text_printf(text, "%s nodes; %s variables of %s\n", with_commas(all->nodes).text,
+                    with_commas(all->variables).text, bytes_text(all->variable_bytes).text);
 }
 
 tu_status tu_graph_summary(const tu_graph *graph, FILE *out) {

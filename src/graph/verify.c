@@ -54,6 +54,8 @@ static tu_status check_identity(const check *c) {
     if (found != node) return broken(c, "its name leads to node %" PRIu32, found->id);
     uint32_t unknown_flags = node->flags & ~(uint32_t)(TU__NODE_RECOMPUTE | TU__NODE_RECOMPUTED);
     if (unknown_flags) return broken(c, "it carries unknown flags 0x%" PRIx32, unknown_flags);
+    if (node->device && !tu__device_name_usable(node->device))
+        return broken(c, "its device '%.64s' is no name of a device", node->device);
     return TU_OK;
 }
 
@@ -74,16 +76,18 @@ static tu_status check_inputs(const check *c) {
     bool fits = expected == TU__ANY_INPUTS ? node->input_count >= 1 : node->input_count == expected;
     if (!fits)
         return broken(c, "it has %" PRIu32 " inputs: expected %" PRIu32 "%s", node->input_count,
-                      expected == TU__ANY_INPUTS ? 1 : expected, expected == TU__ANY_INPUTS ? " or more" : "");
+                      expected == TU__ANY_INPUTS ? 1 : expected,
+                      expected == TU__ANY_INPUTS ? " or more" : "");
     if (node->input_count && !node->inputs) return broken(c, "its edges are missing");
     for (uint32_t i = 0; i < node->input_count; i++) {
         tu__edge edge = node->inputs[i];
         if (edge.node >= c->index)
-            return broken(c, "input %" PRIu32 " leads to node %" PRIu32 ", which does not come before it", i, edge.node);
+            return broken(c, "input %" PRIu32 " leads to node %" PRIu32 ", which does not come before it", i,
+                          edge.node);
         const tu__node *source = c->graph->nodes[edge.node];
         if (edge.output >= source->output_count)
-            return broken(c, "input %" PRIu32 " leads to output %" PRIu32 " of '%s', which has %" PRIu32, i, edge.output,
-                          source->name, source->output_count);
+            return broken(c, "input %" PRIu32 " leads to output %" PRIu32 " of '%s', which has %" PRIu32, i,
+                          edge.output, source->name, source->output_count);
     }
     return TU_OK;
 }
@@ -118,8 +122,8 @@ static tu_status compare_types(const check *c, const tu_type *inferred) {
         if ((unsigned)stored.dtype >= TU_DTYPE_COUNT || !tu__shape_valid(stored.shape))
             return broken(c, "output %" PRIu32 " has type %s, which is none", i, tu__type_string(stored));
         if (stored.dtype != inferred[i].dtype || !tu_shape_equal(stored.shape, inferred[i].shape))
-            return broken(c, "output %" PRIu32 " has type %s, but its shape rule says %s", i, tu__type_string(stored),
-                          tu__type_string(inferred[i]));
+            return broken(c, "output %" PRIu32 " has type %s, but its shape rule says %s", i,
+                          tu__type_string(stored), tu__type_string(inferred[i]));
     }
     return TU_OK;
 }
@@ -128,7 +132,8 @@ static tu_status check_outputs(const check *c) {
     const tu__node *node = c->node;
     uint32_t expected = node->op->outputs ? node->op->outputs : node->custom->outputs;
     if (node->output_count != expected || !node->outputs)
-        return broken(c, "it has %" PRIu32 " outputs: expected %" PRIu32, node->outputs ? node->output_count : 0, expected);
+        return broken(c, "it has %" PRIu32 " outputs: expected %" PRIu32,
+                      node->outputs ? node->output_count : 0, expected);
     size_t count = (size_t)node->input_count + node->output_count;
     tu_type *types = tu__alloc_array(count, sizeof *types, "the types of an operation");
     if (!types) return TU_NO_MEMORY;
@@ -148,7 +153,8 @@ static tu_status check_constant(const check *c) {
     const unsigned char *data = c->node->data;
     int64_t count = tu_shape_elements(c->node->outputs[0].shape);
     for (int64_t i = 0; i < count; i++)
-        if (data[i] > 1) return broken(c, "element %" PRId64 " of its data is %u: a bool is 0 or 1", i, data[i]);
+        if (data[i] > 1)
+            return broken(c, "element %" PRId64 " of its data is %u: a bool is 0 or 1", i, data[i]);
     return TU_OK;
 }
 
@@ -182,13 +188,15 @@ static tu_status check_node(const check *c) {
 static tu_status check_results(const tu_graph *graph) {
     for (uint32_t i = 0; i < graph->result_count; i++) {
         const tu__named_value *result = &graph->results[i];
-        if (!result->name || !*result->name) return tu_fail(TU_INTERNAL, "graph: result %" PRIu32 " has no name", i);
+        if (!result->name || !*result->name)
+            return tu_fail(TU_INTERNAL, "graph: result %" PRIu32 " has no name", i);
         if (result->value.node >= graph->node_count)
-            return tu_fail(TU_INTERNAL, "graph: result '%s' is of node %" PRIu32 ", which does not exist", result->name,
-                           result->value.node);
+            return tu_fail(TU_INTERNAL, "graph: result '%s' is of node %" PRIu32 ", which does not exist",
+                           result->name, result->value.node);
         const tu__node *node = graph->nodes[result->value.node];
         if (result->value.output >= node->output_count)
-            return tu_fail(TU_INTERNAL, "graph: result '%s' is output %" PRIu32 " of '%s', which has %" PRIu32,
+            return tu_fail(TU_INTERNAL,
+                           "graph: result '%s' is output %" PRIu32 " of '%s', which has %" PRIu32,
                            result->name, result->value.output, node->name, node->output_count);
         for (uint32_t j = 0; j < i; j++)
             if (strcmp(graph->results[j].name, result->name) == 0)

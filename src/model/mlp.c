@@ -2,10 +2,10 @@
 #include "model/model.h"
 
 static tu_value build(tu_value x, const tu_model_options *o) {
-    x = tu_flatten(x);                                                       /* [n, 784] */
-    x = tu_dense(x, .units = o->base, .act = TU_RELU, .name = "hidden1");    /* [n, 512] */
-    x = tu_dense(x, .units = o->base, .act = TU_RELU, .name = "hidden2");    /* [n, 512] */
-    return tu_dense(x, .units = o->classes, .name = "logits");               /* [n, 10] */
+    x = tu_flatten(x);                                                    /* [n, 784] */
+    x = tu_dense(x, .units = o->base, .act = TU_RELU, .name = "hidden1"); /* [n, 512] */
+    x = tu_dense(x, .units = o->base, .act = TU_RELU, .name = "hidden2"); /* [n, 512] */
+    return tu_dense(x, .units = o->classes, .name = "logits");            /* [n, 10] */
 }
 
 const tu__model tu__mlp = {

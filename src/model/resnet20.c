@@ -37,12 +37,12 @@ static tu_value stage(tu_value x, int64_t filters, int64_t stride) {
 
 static tu_value build(tu_value x, const tu_model_options *o) {
     tu_graph *g = x.graph;
-    x = convolution(x, o->base, 3, 1, "conv1");           /* [n, 32, 32, 16] */
+    x = convolution(x, o->base, 3, 1, "conv1"); /* [n, 32, 32, 16] */
     x = tu_batch_norm(x, .act = TU_RELU, .name = "norm1");
-    tu_scope(g, "stage1") x = stage(x, o->base, 1);       /* [n, 32, 32, 16] */
-    tu_scope(g, "stage2") x = stage(x, 2 * o->base, 2);   /* [n, 16, 16, 32] */
-    tu_scope(g, "stage3") x = stage(x, 4 * o->base, 2);   /* [n, 8, 8, 64] */
-    x = tu_global_avg_pool(x);                            /* [n, 64] */
+    tu_scope(g, "stage1") x = stage(x, o->base, 1);            /* [n, 32, 32, 16] */
+    tu_scope(g, "stage2") x = stage(x, 2 * o->base, 2);        /* [n, 16, 16, 32] */
+    tu_scope(g, "stage3") x = stage(x, 4 * o->base, 2);        /* [n, 8, 8, 64] */
+    x = tu_global_avg_pool(x);                                 /* [n, 64] */
     return tu_dense(x, .units = o->classes, .name = "logits"); /* [n, 10] */
 }
 

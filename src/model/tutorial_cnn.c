@@ -28,20 +28,20 @@ static tu_value normalize(tu_value x, const char *name) {
 }
 
 static tu_value hidden(tu_value x, int64_t units, const char *name) {
-    return tu_dense(x, .units = units, .act = TU_RELU, .weights = truncated_normal(0.04), .bias = constant(0.1),
-                    .name = name);
+    return tu_dense(x, .units = units, .act = TU_RELU, .weights = truncated_normal(0.04),
+                    .bias = constant(0.1), .name = name);
 }
 
 static tu_value build(tu_value x, const tu_model_options *o) {
-    x = convolution(x, o->base, 0.0, "conv1");  /* [n, 24, 24, 64] */
-    x = pool(x, "pool1");                       /* [n, 12, 12, 64] */
+    x = convolution(x, o->base, 0.0, "conv1"); /* [n, 24, 24, 64] */
+    x = pool(x, "pool1");                      /* [n, 12, 12, 64] */
     x = normalize(x, "norm1");
-    x = convolution(x, o->base, 0.1, "conv2");  /* [n, 12, 12, 64] */
+    x = convolution(x, o->base, 0.1, "conv2"); /* [n, 12, 12, 64] */
     x = normalize(x, "norm2");
-    x = pool(x, "pool2");                       /* [n, 6, 6, 64] */
-    x = tu_flatten(x);                          /* [n, 2304] */
-    x = hidden(x, 6 * o->base, "local3");       /* [n, 384] */
-    x = hidden(x, 3 * o->base, "local4");       /* [n, 192] */
+    x = pool(x, "pool2");                 /* [n, 6, 6, 64] */
+    x = tu_flatten(x);                    /* [n, 2304] */
+    x = hidden(x, 6 * o->base, "local3"); /* [n, 384] */
+    x = hidden(x, 3 * o->base, "local4"); /* [n, 192] */
     return tu_dense(x, .units = o->classes, .weights = truncated_normal(1.0 / (double)(3 * o->base)),
                     .name = "softmax_linear"); /* [n, 10] */
 }

@@ -55,6 +55,64 @@ static tu_value initial_value(tu_graph *g, const tu__node *variable) {
     return tu__apply(RANDOM, &attrs, source);
 }
 
+/* ---- Memory: in the host's, or in a device's that computes elsewhere ---- */
+
+static void free_data(tu__variable *v) {
+    if (v->home) {
+        v->home->api->release(v->home->instance, v->data);
+        tu__devices_close(1, &v->home);
+    } else {
+        tu__free_aligned(v->data);
+    }
+    v->data = NULL;
+    v->home = NULL;
+}
+
+static tu_status read_data(const tu__variable *v, void *host) {
+    size_t bytes = tu_type_bytes(v->type);
+    if (v->home) return v->home->api->download(v->home->instance, host, v->data, bytes);
+    memcpy(host, v->data, bytes);
+    return TU_OK;
+}
+
+static tu_status write_data(tu__variable *v, const void *host) {
+    size_t bytes = tu_type_bytes(v->type);
+    if (v->home) return v->home->api->upload(v->home->instance, v->data, host, bytes);
+    memcpy(v->data, host, bytes);
+    return TU_OK;
+}
+
+/* Memory for the variable where `home` computes (NULL: the host's). */
+static tu_status take_memory(tu__variable *v, tu__device *home) {
+    size_t bytes = tu_type_bytes(v->type);
+    if (home) {
+        TU_TRY(home->api->allocate(home->instance, bytes, &v->data));
+        tu__device_keep(home);
+    } else {
+        v->data = tu__alloc_aligned(bytes, v->name);
+    }
+    v->home = home;
+    return v->data ? TU_OK : TU_NO_MEMORY;
+}
+
+tu_status tu__state_move(tu_state *state, tu__variable *variable, tu__device *device) {
+    tu__device *home = device->api->host_memory ? NULL : device;
+    if (variable->home == home) return TU_OK;
+    void *host = tu__alloc_aligned(tu_type_bytes(variable->type), variable->name);
+    if (!host) return TU_NO_MEMORY;
+    tu__variable moved = *variable;
+    tu_status status = read_data(variable, host);
+    if (status == TU_OK) status = take_memory(&moved, home);
+    if (status == TU_OK) {
+        status = write_data(&moved, host);
+        free_data(status == TU_OK ? variable : &moved);
+        if (status == TU_OK) *variable = moved;
+        state->generation++;
+    }
+    tu__free_aligned(host);
+    return status;
+}
+
 /* ---- Life ---- */
 
 static tu_status add_variable(tu_state *state, const tu__node *node) {
@@ -69,14 +127,16 @@ static tu_status add_variable(tu_state *state, const tu__node *node) {
     tu__variable v = {.type = node->outputs[0]};
     size_t length = strlen(node->name);
     v.name = tu__alloc(length + 1, "a variable's name");
-    v.data = tu__alloc(tu_type_bytes(v.type), node->name);
+    v.data = tu__alloc_aligned(tu_type_bytes(v.type), node->name);
     if (v.name) memcpy(v.name, node->name, length);
     if (!v.name || !v.data || tu__names_add(state->names, v.name, (uint32_t)state->count) != TU_OK) {
         tu__free(v.name);
-        tu__free(v.data);
+        tu__free_aligned(v.data);
         return TU_NO_MEMORY;
     }
+    memset(v.data, 0, tu_type_bytes(v.type));
     state->variables[state->count++] = v;
+    state->generation++;
     return TU_OK;
 }
 
@@ -124,7 +184,7 @@ tu_status tu_state_extend(tu_state *state, const tu_graph *graph) {
         tu__variable *last = &state->variables[--state->count];
         tu__names_remove(state->names, last->name);
         tu__free(last->name);
-        tu__free(last->data);
+        free_data(last);
     }
     return status;
 }
@@ -150,7 +210,7 @@ void tu_state_free(tu_state *state) {
     if (!state) return;
     for (size_t i = 0; i < state->count; i++) {
         tu__free(state->variables[i].name);
-        tu__free(state->variables[i].data);
+        free_data(&state->variables[i]);
     }
     tu__free(state->variables);
     tu__names_free(state->names);
@@ -202,15 +262,13 @@ static tu__variable *sized(const tu_state *state, const char *name, size_t bytes
 tu_status tu_state_get(const tu_state *state, const char *name, void *data, size_t bytes) {
     const tu__variable *v = sized(state, name, bytes);
     if (!v) return TU_INVALID;
-    memcpy(data, v->data, bytes);
-    return TU_OK;
+    return read_data(v, data);
 }
 
 tu_status tu_state_set(tu_state *state, const char *name, const void *data, size_t bytes) {
     tu__variable *v = sized(state, name, bytes);
     if (!v) return TU_INVALID;
-    memcpy(v->data, data, bytes);
-    return TU_OK;
+    return write_data(v, data);
 }
 
 int64_t tu_state_sample(const tu_state *state) {

@@ -39,10 +39,13 @@ static tu_status add_updates(tu_value loss, double rate, double momentum, size_t
 tu_status tu_add_sgd(tu_value loss, double rate, double momentum) {
     if (!loss.graph) return tu_fail(TU_INVALID, "sgd: the loss was never set");
     TU_TRY(tu_graph_status(loss.graph));
-    if (!isfinite(rate) || rate < 0) return tu_fail(TU_INVALID, "sgd: rate %g: expected a number of at least 0", rate);
-    if (!(momentum >= 0 && momentum < 1)) return tu_fail(TU_INVALID, "sgd: momentum %g: expected a number in [0, 1)", momentum);
+    if (!isfinite(rate) || rate < 0)
+        return tu_fail(TU_INVALID, "sgd: rate %g: expected a number of at least 0", rate);
+    if (!(momentum >= 0 && momentum < 1))
+        return tu_fail(TU_INVALID, "sgd: momentum %g: expected a number in [0, 1)", momentum);
     size_t count = tu_trainable(loss.graph, 0, NULL);
-    if (count == 0) return tu_fail(TU_INVALID, "sgd of '%s': the graph has no trainable variable", tu_value_name(loss));
+    if (count == 0)
+        return tu_fail(TU_INVALID, "sgd of '%s': the graph has no trainable variable", tu_value_name(loss));
     tu_value *values = tu__alloc_array(2 * count, sizeof *values, "the gradients of all variables");
     if (!values) return TU_NO_MEMORY;
     tu_status status = add_updates(loss, rate, momentum, count, values, values + count);

@@ -226,6 +226,19 @@ bool case_draw(case_run *c) {
     return true;
 }
 
+void case_add_gradients(case_run *c) {
+    tu_value wrt[CASE_MAX_INPUTS], gradients[CASE_MAX_INPUTS], sum = {0};
+    size_t count = 0;
+    for (int i = 0; i < c->input_count; i++)
+        if (c->inputs[i].differentiable) wrt[count++] = c->inputs[i].value;
+    for (int i = 0; i < c->output_count; i++) {
+        if (!tu_dtype_is_float(tu_value_dtype(c->outputs[i]))) continue;
+        tu_value part = tu_cast(tu_sum(c->outputs[i]), c->dtype);
+        sum = sum.graph ? tu_add(sum, part) : part;
+    }
+    if (count && sum.graph && !(c->entry->flags & CASE_NO_GRADIENT)) tu_gradients(sum, count, wrt, gradients);
+}
+
 void case_end(case_run *c) {
     forget_draw(c);
     free(c);

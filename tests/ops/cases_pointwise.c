@@ -178,6 +178,11 @@ OP_CASE(stop_gradient, 0) {
     case_output(c, tu_mul(x, tu_stop_gradient(y)));
 }
 
+OP_CASE(copy, 0) {
+    case_output(c, tu_copy(case_input(c, any_shape(c), -2, 2)));
+    case_output(c, tu_copy(case_integers(c, TU_I64, any_shape(c), -9, 9)));
+}
+
 OP_CASE(fill, 0) {
     tu_value x = case_input(c, any_shape(c), -2, 2);
     case_output(c, tu_add(x, tu_fill(case_graph(c), case_dtype(c), tu_value_shape(x), 1.5)));

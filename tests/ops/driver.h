@@ -48,6 +48,9 @@ case_run *case_begin(const op_case *entry, tu_dtype dtype, uint64_t seed);
 bool case_draw(case_run *c);
 /* The first pair of option values never drawn together, as text; NULL when there is none. */
 const char *case_missing_pair(const case_run *c);
+/* Adds the gradients of the outputs' sum by the differentiable inputs to the graph: the operations that only arise as
+ * gradients come with them. */
+void case_add_gradients(case_run *c);
 void case_end(case_run *c);
 
 #endif

@@ -18,19 +18,6 @@ static int complain(const case_run *c, const char *what) {
     return 1;
 }
 
-static void add_gradients(case_run *c) {
-    tu_value wrt[CASE_MAX_INPUTS], gradients[CASE_MAX_INPUTS], sum = {0};
-    size_t n = 0;
-    for (int i = 0; i < c->input_count; i++)
-        if (c->inputs[i].differentiable) wrt[n++] = c->inputs[i].value;
-    for (int i = 0; i < c->output_count; i++) {
-        if (!tu_dtype_is_float(tu_value_dtype(c->outputs[i]))) continue;
-        tu_value part = tu_cast(tu_sum(c->outputs[i]), c->dtype);
-        sum = sum.graph ? tu_add(sum, part) : part;
-    }
-    if (n && sum.graph && !(c->entry->flags & CASE_NO_GRADIENT)) tu_gradients(sum, n, wrt, gradients);
-}
-
 static void name_outputs(case_run *c) {
     for (int i = 0; i < c->output_count; i++) {
         char name[16];
@@ -61,7 +48,8 @@ static int check_bytes(const case_run *c, const void *bytes, size_t size) {
 
 static int check_prints(const case_run *c, FILE *sink) {
     for (int format = TU_GRAPH_TEXT; format <= TU_GRAPH_JSON; format++)
-        if (tu_graph_print(c->graph, (tu_graph_format)format, sink) != TU_OK) return complain(c, "cannot be printed");
+        if (tu_graph_print(c->graph, (tu_graph_format)format, sink) != TU_OK)
+            return complain(c, "cannot be printed");
     if (tu_graph_summary(c->graph, sink) != TU_OK) return complain(c, "has no summary");
     return 0;
 }
@@ -91,7 +79,7 @@ int main(int argc, char **argv) {
         for (int broken = 0; !broken && case_draw(c); failed += broken) {
             name_outputs(c);
             if (argc > 1 && c->draws == 1) broken = leave_seed(c, argv[1]);
-            add_gradients(c);
+            case_add_gradients(c);
             broken |= check_graph(c, sink);
         }
         case_end(c);

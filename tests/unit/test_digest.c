@@ -36,13 +36,22 @@ typedef struct variation {
     const char *input, *variable, *result, *node, *scope;
     double clip, init, fill;
     float constant;
-    bool transposed, swapped, frozen, other_output, keep, extra, recompute;
+    bool transposed, swapped, frozen, other_output, keep, extra, recompute, placed;
     tu_dtype dtype;
     int64_t batch;
 } variation;
 
-static const variation plain = {.input = "x", .variable = "w", .result = "y", .node = "out", .scope = "layer",
-                                .clip = 1, .init = 0.5, .fill = 2, .constant = 1, .dtype = TU_F32, .batch = 2};
+static const variation plain = {.input = "x",
+                                .variable = "w",
+                                .result = "y",
+                                .node = "out",
+                                .scope = "layer",
+                                .clip = 1,
+                                .init = 0.5,
+                                .fill = 2,
+                                .constant = 1,
+                                .dtype = TU_F32,
+                                .batch = 2};
 
 static tu_graph *build(variation v) {
     tu_graph *g;
@@ -53,7 +62,7 @@ static tu_graph *build(variation v) {
     tu_scope(g, v.scope) {
         tu_value c = tu_cast(tu_constant(g, TU_F32, TU_SHAPE(3), (const float[]){v.constant, 2, 3}), v.dtype);
         if (v.recompute) tu_recompute_begin(g);
-        y = tu_matmul(x, w, .transpose_b = v.transposed);
+        tu_with_device(g, v.placed ? "cpu:0" : NULL) y = tu_matmul(x, w, .transpose_b = v.transposed);
         if (v.recompute) tu_recompute_end(g);
         y = v.swapped ? tu_sub(c, y) : tu_sub(y, c);
         y = tu_clip(y, -1, v.clip);
@@ -83,6 +92,7 @@ static void names_of_operations_do_not_count(void **state) {
     assert_same(digest_of(build(plain)), VARIED(.node = "other"));
     assert_same(digest_of(build(plain)), VARIED(.scope = "elsewhere"));
     assert_same(digest_of(build(plain)), VARIED(.recompute = true)); /* when, not what */
+    assert_same(digest_of(build(plain)), VARIED(.placed = true));    /* where, not what */
 }
 
 static void whatever_matters_counts(void **state) {

@@ -83,8 +83,11 @@ static tu_status twice_run(const tu_custom_call *call, const void *const *in, vo
     return TU_OK;
 }
 
-static const tu_custom_op twice = {
-    .struct_size = sizeof twice, .name = "file_test_twice", .outputs = 2, .shape = twice_shape, .run = twice_run};
+static const tu_custom_op twice = {.struct_size = sizeof twice,
+                                   .name = "file_test_twice",
+                                   .outputs = 2,
+                                   .shape = twice_shape,
+                                   .run = twice_run};
 
 static tu_graph *new_graph(void) {
     tu_graph *g;
@@ -99,8 +102,9 @@ static tu_graph *rich_graph(void) {
     for (size_t i = 0; i < sizeof data; i++) data[i] = (unsigned char)(i * 37);
     tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(2, 3)), y = x;
     tu_scope(g, "a") tu_scope(g, "b") {
-        tu_value w = tu_variable(g, "w", TU_F32, TU_SHAPE(3, 3), .init = {TU_INIT_NORMAL, .a = -0.0, .b = 0.02});
-        tu_recompute(g) y = tu_matmul(x, w, .transpose_b = true);
+        tu_value w =
+            tu_variable(g, "w", TU_F32, TU_SHAPE(3, 3), .init = {TU_INIT_NORMAL, .a = -0.0, .b = 0.02});
+        tu_recompute(g) tu_with_device(g, "cpu:0.1") y = tu_matmul(x, w, .transpose_b = true);
         tu_assign(w, tu_neg(w));
     }
     for (int dtype = 0; dtype < TU_DTYPE_COUNT; dtype++)
@@ -154,6 +158,7 @@ static void everything_is_kept(void **state) {
         assert_ptr_equal(a->op, b->op);
         assert_int_equal(a->flags, b->flags);
         assert_ptr_equal(a->custom, b->custom);
+        assert_string_equal(a->device ? a->device : "", b->device ? b->device : "");
         assert_memory_equal(a->attrs, b->attrs, a->op->attr_bytes);
         if (a->data) assert_memory_equal(a->data, b->data, tu_type_bytes(a->outputs[0]));
     }
@@ -207,9 +212,11 @@ static void a_file_cut_anywhere_is_refused(void **state) {
     (void)state;
     file f = write_and_free(rich_graph());
     for (size_t size = 0; size < f.size; size++) {
-        unsigned char *cut = malloc(size ? size : 1); /* of its own size: the sanitizer sees a read beyond it */
+        unsigned char *cut =
+            malloc(size ? size : 1); /* of its own size: the sanitizer sees a read beyond it */
         memcpy(cut, f.bytes, size);
-        assert_refused((file){cut, size}, TU_CORRUPT, size < TU__FILE_HEADER ? "ends within its header" : "cut short");
+        assert_refused((file){cut, size}, TU_CORRUPT,
+                       size < TU__FILE_HEADER ? "ends within its header" : "cut short");
         free(cut);
     }
     tu_bytes_free(f.bytes);
@@ -223,8 +230,10 @@ static void a_changed_bit_is_found(void **state) {
         tu_graph *g;
         tu_status status = tu_graph_read(f.bytes, f.size, &g);
         size_t at = bit / 8;
-        bool version = at >= TU__FILE_AT_VERSION && at < TU__FILE_AT_SIZE; /* may be a newer one: named as that */
-        if (status != TU_CORRUPT && !(version && status == TU_UNSUPPORTED)) fail_msg("bit %zu: %s", bit, tu_message());
+        bool version =
+            at >= TU__FILE_AT_VERSION && at < TU__FILE_AT_SIZE; /* may be a newer one: named as that */
+        if (status != TU_CORRUPT && !(version && status == TU_UNSUPPORTED))
+            fail_msg("bit %zu: %s", bit, tu_message());
         assert_null(g);
         f.bytes[bit / 8] ^= (unsigned char)(1u << bit % 8);
     }
@@ -292,7 +301,8 @@ static unsigned char *find(file f, const char *text) {
 static void assert_replaced(const char *old, const char *fresh, tu_status status, const char *part) {
     file f = write_and_free(rich_graph());
     assert_int_equal(strlen(old), strlen(fresh));
-    memcpy(find(f, old), fresh, strlen(fresh));
+    unsigned char *place = find(f, old);
+    for (size_t i = 0; fresh[i]; i++) place[i] = (unsigned char)fresh[i];
     sign(f);
     assert_refused(f, status, part);
     tu_bytes_free(f.bytes);
@@ -314,6 +324,7 @@ static void bad_names_are_refused(void **state) {
     assert_replaced("a/b/neg", "a/bneg/", TU_CORRUPT, "no name");
     assert_replaced("first", "fi st", TU_CORRUPT, "no name");
     assert_replaced("constant_3", "constant_2", TU_CORRUPT, "'constant_2': the name is taken already");
+    assert_replaced("cpu:0.1", "cpu 0.1", TU_CORRUPT, "the device of 'a/b/matmul' is no name of a device");
     assert_replaced("clipped", "indices", TU_CORRUPT, "'indices' is named twice");
 }
 
@@ -328,9 +339,15 @@ static void put(maker *m, const void *bytes, size_t size) {
     m->size += size;
 }
 
-static void put_u8(maker *m, uint8_t value) { put(m, &value, 1); }
-static void put_u32(maker *m, uint32_t value) { put(m, &value, 4); }
-static void put_i64(maker *m, int64_t value) { put(m, &value, 8); }
+static void put_u8(maker *m, uint8_t value) {
+    put(m, &value, 1);
+}
+static void put_u32(maker *m, uint32_t value) {
+    put(m, &value, 4);
+}
+static void put_i64(maker *m, int64_t value) {
+    put(m, &value, 8);
+}
 
 static void put_string(maker *m, const char *string) {
     put_u32(m, (uint32_t)strlen(string));
@@ -351,11 +368,12 @@ static maker begin(uint32_t nodes) {
     return m;
 }
 
-/* Operation, name, flags; then attributes, inputs and outputs are up to the test. */
+/* Operation, name, flags, no device; then attributes, inputs and outputs are up to the test. */
 static void put_head(maker *m, const char *op, const char *name, uint32_t flags) {
     put_string(m, op);
     put_string(m, name);
     put_u32(m, flags);
+    put_string(m, "");
 }
 
 /* A scalar input of f32: all its attributes are zero and left out. */
@@ -460,7 +478,8 @@ static void bad_attributes_are_refused(void **state) {
     put_u32(&m, 1);
     put_i64(&m, 0);
     put_filler(&m);
-    assert_made_refused(m, TU_CORRUPT, "'dtype' of operation 'input' has kind 0 with 1 elements: expected kind 3 with 1");
+    assert_made_refused(m, TU_CORRUPT,
+                        "'dtype' of operation 'input' has kind 0 with 1 elements: expected kind 3 with 1");
 
     m = base;
     put_string(&m, "shape");
@@ -576,8 +595,8 @@ static void a_variable_assigned_twice_is_refused(void **state) {
     tu_assign(w, v);
     tu_assign(v, w);
     file f = write_and_free(g);
-    /* The second assignment's first input: its name, flags and two counts stand before it. */
-    unsigned char *input = find(f, "assign_1") + 9 + 4 + 4 + 4;
+    /* The second assignment's first input: its name, flags, device and two counts stand before it. */
+    unsigned char *input = find(f, "assign_1") + 9 + 4 + 5 + 4 + 4;
     assert_int_equal(*input, v.node);
     *input = (unsigned char)w.node;
     sign(f);
@@ -603,7 +622,8 @@ static int count_files(const folder *f) {
     int count = 0;
     DIR *dir = opendir(f->path);
     assert_non_null(dir);
-    for (struct dirent *entry; (entry = readdir(dir));) count += entry->d_name[0] != '.' || strlen(entry->d_name) > 2;
+    for (struct dirent *entry; (entry = readdir(dir));)
+        count += entry->d_name[0] != '.' || strlen(entry->d_name) > 2;
     closedir(dir);
     return count;
 }

@@ -350,7 +350,7 @@ static void run(known *k) {
     }
     tu_program *program = NULL;
     tu_state *state = NULL;
-    if (tu_compile(k->graph, &program, .device = "ref", .fetch = fetch, .fetch_count = fetch_count) !=
+    if (tu_compile(k->graph, &program, .devices = "ref", .fetch = fetch, .fetch_count = fetch_count) !=
             TU_OK ||
         tu_state_new(k->graph, &state) != TU_OK ||
         tu_run(program, state, feed_count, feeds, fetched) != TU_OK)

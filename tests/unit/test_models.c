@@ -77,10 +77,14 @@ static void tutorial_cnn_starts_as_tensorflows(void **state) {
         tu_init_kind kind;
         double a, b;
     } expected[] = {
-        {"conv1/weights", TU_INIT_TRUNCATED_NORMAL, 0, 0.05},  {"conv1/bias", TU_INIT_CONSTANT, 0, 0},
-        {"conv2/weights", TU_INIT_TRUNCATED_NORMAL, 0, 0.05},  {"conv2/bias", TU_INIT_CONSTANT, 0.1, 0},
-        {"local3/weights", TU_INIT_TRUNCATED_NORMAL, 0, 0.04}, {"local3/bias", TU_INIT_CONSTANT, 0.1, 0},
-        {"local4/weights", TU_INIT_TRUNCATED_NORMAL, 0, 0.04}, {"local4/bias", TU_INIT_CONSTANT, 0.1, 0},
+        {"conv1/weights", TU_INIT_TRUNCATED_NORMAL, 0, 0.05},
+        {"conv1/bias", TU_INIT_CONSTANT, 0, 0},
+        {"conv2/weights", TU_INIT_TRUNCATED_NORMAL, 0, 0.05},
+        {"conv2/bias", TU_INIT_CONSTANT, 0.1, 0},
+        {"local3/weights", TU_INIT_TRUNCATED_NORMAL, 0, 0.04},
+        {"local3/bias", TU_INIT_CONSTANT, 0.1, 0},
+        {"local4/weights", TU_INIT_TRUNCATED_NORMAL, 0, 0.04},
+        {"local4/bias", TU_INIT_CONSTANT, 0.1, 0},
         {"softmax_linear/weights", TU_INIT_TRUNCATED_NORMAL, 0, 1.0 / 192},
         {"softmax_linear/bias", TU_INIT_DEFAULT, 0, 0},
     };
@@ -156,7 +160,8 @@ static void settings_change_what_they_say(void **state) {
     }
 }
 
-static void assert_build_fails(const char *name, tu_model_options options, tu_status status, const char *part) {
+static void assert_build_fails(const char *name, tu_model_options options, tu_status status,
+                               const char *part) {
     tu_graph *g;
     tu_model_graph model;
     assert_int_equal(tu_graph_new(&g), TU_OK);
@@ -170,8 +175,9 @@ static void assert_build_fails(const char *name, tu_model_options options, tu_st
 
 static void bad_names_and_settings_are_refused(void **state) {
     (void)state;
-    assert_build_fails("tutorial_cnn", (tu_model_options){0}, TU_NOT_FOUND,
-                       "unknown model 'tutorial_cnn': expected mlp, tutorial-cnn or resnet20; did you mean 'tutorial-cnn'?");
+    assert_build_fails(
+        "tutorial_cnn", (tu_model_options){0}, TU_NOT_FOUND,
+        "unknown model 'tutorial_cnn': expected mlp, tutorial-cnn or resnet20; did you mean 'tutorial-cnn'?");
     assert_build_fails("xyzzy", (tu_model_options){0}, TU_NOT_FOUND,
                        "unknown model 'xyzzy': expected mlp, tutorial-cnn or resnet20");
     assert_build_fails("mlp", (tu_model_options){.batch = -1}, TU_INVALID, "batch = -1: expected at least 1");

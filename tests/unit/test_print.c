@@ -17,7 +17,8 @@ static const char *capture(const tu_graph *graph, int format) {
     free(printed);
     FILE *file = open_memstream(&printed, &size);
     assert_non_null(file);
-    tu_status status = format < 0 ? tu_graph_summary(graph, file) : tu_graph_print(graph, (tu_graph_format)format, file);
+    tu_status status =
+        format < 0 ? tu_graph_summary(graph, file) : tu_graph_print(graph, (tu_graph_format)format, file);
     if (status != TU_OK) fail_msg("%s", tu_message());
     fclose(file);
     return printed;
@@ -37,7 +38,8 @@ static tu_graph *small_graph(void) {
     tu_graph *g = new_graph();
     tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(2, 4, 4, 1)), y = x;
     tu_scope(g, "conv1") {
-        tu_value w = tu_variable(g, "weights", TU_F32, TU_SHAPE(3, 3, 3, 1), .init = {TU_INIT_NORMAL, .b = 0.05});
+        tu_value w =
+            tu_variable(g, "weights", TU_F32, TU_SHAPE(3, 3, 3, 1), .init = {TU_INIT_NORMAL, .b = 0.05});
         y = tu_convolve(x, w);
     }
     tu_value k = tu_top_k(tu_flatten(y), 2, 1);
@@ -71,6 +73,7 @@ static void attributes_of_every_kind_are_readable(void **state) {
     tu_clip(x, -1.0 / 0.0, 0.1);
     tu_slice(x, 1, 1, TU_END, 2);
     tu_recompute(g) tu_neg(x);
+    tu_with_device(g, "cpu:0.1") tu_exp(x);
     const char *text = capture(g, TU_GRAPH_TEXT);
     assert_has(text, "sum(%0) axes=[0,2] keep=true : f32[1,3,1]\n");
     assert_has(text, "cast(%0) : bf16[2,3,4]\n");
@@ -78,6 +81,8 @@ static void attributes_of_every_kind_are_readable(void **state) {
     assert_has(text, "clip(%0) low=-inf high=0.1 : f32[2,3,4]\n");
     assert_has(text, "slice(%0) begin=[0,1,0] end=[2,3,4] step=[1,2,1] : f32[2,1,4]\n");
     assert_has(text, "neg(%0) recompute : f32[2,3,4]\n");
+    assert_has(text, "exp(%0) @cpu:0.1 : f32[2,3,4]\n");
+    assert_has(capture(g, TU_GRAPH_JSON), "\"op\":\"exp\",\"device\":\"cpu:0.1\",");
     tu_graph_free(g);
 }
 
@@ -234,16 +239,15 @@ static void the_summary_is_a_table_of_layers(void **state) {
     tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 10));
     tu_value y = tu_dense(x, .units = 20, .act = TU_RELU, .name = "hidden");
     tu_scope(g, "top") y = tu_dense(tu_scale(y, 0.5), .units = 3, .name = "logits");
-    assert_string_equal(capture(g, -1),
-                        "layer       output        parameters      FLOPs  activations\n"
-                        "------------------------------------------------------------\n"
-                        "x           f32[4,10]              0        0          160 B\n"
-                        "hidden      f32[4,20]            220     1.76 K        960 B\n"
-                        "top/mul     f32[4,20]              0       80          324 B\n"
-                        "top/logits  f32[4,3]              63      492           96 B\n"
-                        "------------------------------------------------------------\n"
-                        "total                            283     2.33 K     1.50 KiB\n"
-                        "12 nodes; 4 variables of 1.11 KiB\n");
+    assert_string_equal(capture(g, -1), "layer       output        parameters      FLOPs  activations\n"
+                                        "------------------------------------------------------------\n"
+                                        "x           f32[4,10]              0        0          160 B\n"
+                                        "hidden      f32[4,20]            220     1.76 K        960 B\n"
+                                        "top/mul     f32[4,20]              0       80          324 B\n"
+                                        "top/logits  f32[4,3]              63      492           96 B\n"
+                                        "------------------------------------------------------------\n"
+                                        "total                            283     2.33 K     1.50 KiB\n"
+                                        "12 nodes; 4 variables of 1.11 KiB\n");
     tu_graph_free(g);
 }
 

@@ -72,7 +72,7 @@ static void wrong_feeds_and_fetches_are_refused(void **unused) {
     tu_state *state;
     float data[2] = {1, 2}, out[2];
     assert_int_equal(tu_compile(g, &p, .fetch = &foreign, .fetch_count = 1), TU_INVALID);
-    assert_int_equal(tu_compile(g, &p, .fetch = &y, .fetch_count = 1, .device = "gpu:7"), TU_NOT_FOUND);
+    assert_int_equal(tu_compile(g, &p, .fetch = &y, .fetch_count = 1, .devices = "gpu:7"), TU_NOT_FOUND);
     assert_non_null(strstr(tu_message(), "gpu:7"));
     assert_non_null(strstr(tu_message(), "ref"));
     assert_int_equal(tu_compile(g, &p, .fetch = &y, .fetch_count = 1), TU_OK);

@@ -20,7 +20,7 @@ static int build(void **state) {
     if (tu_graph_new(&n.graph) != TU_OK) return 1;
     n.x = tu_input(n.graph, "x", TU_F32, TU_SHAPE(2, 3));
     tu_scope(n.graph, "layer") {
-        n.w = tu_variable(n.graph, "w", TU_F32, TU_SHAPE(4, 3), .init = {TU_INIT_HE_NORMAL});
+        n.w = tu_variable(n.graph, "w", TU_F32, TU_SHAPE(4, 3), .init = {.kind = TU_INIT_HE_NORMAL});
         n.constant = tu_constant(n.graph, TU_F32, TU_SHAPE(4), numbers);
         n.product = tu_matmul(n.x, n.w, .transpose_b = true);
         n.sum = tu_output(tu_add(n.product, n.constant), "y");
@@ -97,6 +97,12 @@ static void unknown_flags_are_found(void **state) {
     net *n = *state;
     node_of(n->sum)->flags = 0x40;
     assert_broken(n, "'layer/add'", "unknown flags 0x40");
+}
+
+static void a_device_that_is_no_name_is_found(void **state) {
+    net *n = *state;
+    node_of(n->sum)->device = "cpu 0";
+    assert_broken(n, "'layer/add'", "its device 'cpu 0' is no name of a device");
 }
 
 /* ---- Edges ---- */
@@ -230,6 +236,13 @@ static void a_truth_that_is_neither_0_nor_1_is_found(void **state) {
     assert_broken(n, "'constant'", "element 2 of its data is 7");
 }
 
+static void such_a_truth_is_not_taken(void **state) {
+    net *n = *state;
+    assert_false(tu_ok(tu_constant(n->graph, TU_BOOL, TU_SHAPE(3), (const unsigned char[]){0, 1, 7})));
+    assert_int_equal(tu_graph_verify(n->graph), TU_INVALID);
+    assert_non_null(strstr(tu_message(), "constant of bool[3]: element 2 is 7"));
+}
+
 /* ---- Assignments ---- */
 
 static void an_assignment_to_no_variable_is_found(void **state) {
@@ -306,6 +319,7 @@ int main(void) {
         BROKEN(a_name_used_twice_is_found),
         BROKEN(a_name_missing_in_the_table_is_found),
         BROKEN(unknown_flags_are_found),
+        BROKEN(a_device_that_is_no_name_is_found),
         BROKEN(an_edge_to_a_later_node_is_found),
         BROKEN(an_edge_to_itself_is_found),
         BROKEN(an_edge_to_a_missing_output_is_found),
@@ -326,6 +340,7 @@ int main(void) {
         BROKEN(data_of_another_operation_is_found),
         BROKEN(functions_of_another_operation_are_found),
         BROKEN(a_truth_that_is_neither_0_nor_1_is_found),
+        BROKEN(such_a_truth_is_not_taken),
         BROKEN(an_assignment_to_no_variable_is_found),
         BROKEN(a_second_assignment_is_found),
         BROKEN(a_result_of_a_missing_node_is_found),

@@ -1,119 +1,122 @@
 /* The reference device: runs any graph, one node after another, by the operations' own meanings.
  *
- * Every tensor is an array of doubles, each rounded to what its element type can hold after every operation: so
- * results are what an ideal device would store, and each fast device is tested against them. Nothing here is
- * fast; everything is meant to be obvious. A tensor lives until its last reader has run. */
+ * Each operation's inputs are widened to doubles, computed, and rounded to what the element type can hold: so
+ * results are what an ideal device would store, and each fast device is tested against them. Nothing here is fast;
+ * everything is meant to be obvious. */
 #include <string.h>
 
+#include <tutti/device.h>
+
 #include "base/alloc.h"
-#include "base/number.h"
-#include "base/text.h"
-#include "device/device.h"
+#include "device/node_plan.h"
 
-typedef struct interpreter {
-    const tu__execution *run;
-    uint32_t *slot;      /* node -> its first tensor */
-    tu__tensor *tensors; /* every output of every node; data NULL: not computed, or no longer needed */
-    uint32_t *readers;   /* per tensor: reads still to come */
-    size_t tensor_count;
-} interpreter;
+struct tu_device_instance {
+    int index;
+};
 
-static const tu__node *node_at(const interpreter *it, uint32_t place) {
-    return it->run->graph->nodes[it->run->schedule[place]];
-}
-
-static size_t tensor_of(const interpreter *it, tu__edge edge) {
-    return it->slot[edge.node] + edge.output;
-}
-
-static void end(interpreter *it) {
-    for (size_t i = 0; i < it->tensor_count && it->tensors; i++) tu__free(it->tensors[i].data);
-    tu__free(it->tensors);
-    tu__free(it->readers);
-    tu__free(it->slot);
-}
-
-static tu_status begin(interpreter *it) {
-    const tu_graph *graph = it->run->graph;
-    it->slot = tu__alloc_array(graph->node_count, sizeof *it->slot, "a run");
-    if (!it->slot) return TU_NO_MEMORY;
-    for (uint32_t i = 0; i < it->run->count; i++) {
-        const tu__node *node = node_at(it, i);
-        it->slot[node->id] = (uint32_t)it->tensor_count;
-        it->tensor_count += node->output_count;
-    }
-    it->tensors = tu__alloc_array(it->tensor_count, sizeof *it->tensors, "a run");
-    it->readers = tu__alloc_array(it->tensor_count, sizeof *it->readers, "a run");
-    if (!it->tensors || !it->readers) return TU_NO_MEMORY;
-    for (uint32_t i = 0; i < it->run->count; i++) {
-        const tu__node *node = node_at(it, i);
-        for (uint32_t k = 0; k < node->output_count; k++)
-            it->tensors[it->slot[node->id] + k].type = node->outputs[k];
-        for (uint32_t k = 0; k < node->input_count; k++) it->readers[tensor_of(it, node->inputs[k])]++;
-    }
-    for (size_t i = 0; i < it->run->fetch_count; i++) it->readers[tensor_of(it, it->run->fetch[i])]++;
+static tu_status describe(int index, tu_device_info *info) {
+    if (index > 0) return tu_fail(TU_NOT_FOUND, "there is one reference device, ref:0");
+    *info = (tu_device_info){.name = "ref:0",
+                             .kind = "ref",
+                             .description = "reference: every operation and type in plain C, computed in f64",
+                             .cores = 1};
     return TU_OK;
 }
 
-static void release(interpreter *it, size_t tensor) {
-    if (--it->readers[tensor]) return;
-    tu__free(it->tensors[tensor].data);
-    it->tensors[tensor].data = NULL;
-}
-
-static tu_status compute(interpreter *it, const tu__node *node, const void *leaf) {
-    tu__tensor *out = &it->tensors[it->slot[node->id]];
-    for (uint32_t i = 0; i < node->output_count; i++) {
-        out[i].data =
-            tu__alloc_array((size_t)tu_shape_elements(out[i].type.shape), sizeof(double), node->name);
-        if (!out[i].data) return TU_NO_MEMORY;
-    }
-    if (leaf) {
-        tu__load_array(out[0].type.dtype, leaf, tu_shape_elements(out[0].type.shape), out[0].data);
-        return TU_OK;
-    }
-    tu__tensor *in = tu__alloc_array(node->input_count + 1, sizeof *in, "an operation's inputs");
-    if (!in) return TU_NO_MEMORY;
-    for (uint32_t i = 0; i < node->input_count; i++) in[i] = it->tensors[tensor_of(it, node->inputs[i])];
-    tu__meaning meaning = {.node = node, .attrs = node->attrs, .in = in, .out = out, .seed = it->run->seed};
-    tu_status status = node->op->meaning(&meaning);
-    tu__free(in);
-    for (uint32_t i = 0; i < node->output_count && status == TU_OK; i++)
-        tu__round_array(out[i].type.dtype, out[i].data, tu_shape_elements(out[i].type.shape));
-    return status;
-}
-
-static tu_status step(interpreter *it, uint32_t place) {
-    const tu__node *node = node_at(it, place);
-    TU_TRY(compute(it, node, it->run->leaves[place]));
-    for (uint32_t i = 0; i < node->input_count; i++) release(it, tensor_of(it, node->inputs[i]));
-    for (uint32_t i = 0; i < node->output_count; i++) { /* outputs nobody reads */
-        it->readers[it->slot[node->id] + i]++;
-        release(it, it->slot[node->id] + i);
-    }
+static tu_status open_device(const tu_open_options *options, tu_device_instance **device) {
+    *device = tu__alloc(sizeof **device, "a device");
+    if (!*device) return TU_NO_MEMORY;
+    (*device)->index = options->index;
     return TU_OK;
 }
 
-static void fetch(const interpreter *it) {
-    for (size_t i = 0; i < it->run->fetch_count; i++) {
-        const tu__tensor *t = &it->tensors[tensor_of(it, it->run->fetch[i])];
-        if (it->run->out[i])
-            tu__store_array(t->type.dtype, t->data, tu_shape_elements(t->type.shape), it->run->out[i]);
-    }
+static void close_device(tu_device_instance *device) {
+    tu__free(device);
 }
 
-static tu_status execute(const tu__execution *run) {
-    interpreter it = {.run = run};
-    tu_status status = begin(&it);
-    for (uint32_t i = 0; i < run->count && status == TU_OK; i++) status = step(&it, i);
-    if (status == TU_OK) fetch(&it);
-    end(&it);
+static tu_status allocate(tu_device_instance *device, size_t bytes, void **address) {
+    (void)device;
+    *address = tu__alloc_aligned(bytes, "the reference device");
+    return *address ? TU_OK : TU_NO_MEMORY;
+}
+
+static void release(tu_device_instance *device, void *address) {
+    (void)device;
+    tu__free_aligned(address);
+}
+
+static tu_status move(tu_device_instance *device, void *to, const void *from, size_t bytes) {
+    (void)device;
+    memcpy(to, from, bytes);
+    return TU_OK;
+}
+
+static tu_status copy(tu_device_instance *device, void *to, tu_device_instance *other,
+                      const tu_device_api *other_api, const void *from, size_t bytes) {
+    (void)other;
+    if (!other_api->host_memory) return TU_UNSUPPORTED;
+    return move(device, to, from, bytes);
+}
+
+static tu_status select_kernels(tu_device_instance *device, const tu_part *part, tu_plan **plan) {
+    (void)device;
+    return tu__node_plan_new(part, plan);
+}
+
+static tu_status build(tu_device_instance *device, tu_plan *plan, const tu_binding *binding) {
+    (void)device;
+    tu__node_plan_bind(plan, binding);
+    return TU_OK;
+}
+
+static void plan_free(tu_device_instance *device, tu_plan *plan) {
+    (void)device;
+    tu__node_plan_free(plan);
+}
+
+enum { MOST_TENSORS = 64 };
+
+/* Addresses of a kernel's buffers; `few` serves but for very wide concatenations. */
+static void **addresses(const tu__node_plan *p, const uint32_t *buffers, uint32_t count, void **few) {
+    void **list = count <= MOST_TENSORS ? few : tu__alloc_array(count, sizeof *list, "an operation's tensors");
+    for (uint32_t i = 0; list && i < count; i++) list[i] = p->buffers[buffers[i]];
+    return list;
+}
+
+static tu_status run_kernel(const tu__node_plan *p, const tu_kernel *k) {
+    void *few_in[MOST_TENSORS], *few_out[MOST_TENSORS];
+    void **in = addresses(p, k->reads, k->read_count, few_in);
+    void **out = addresses(p, k->writes, k->write_count, few_out);
+    tu_status status = TU_NO_MEMORY;
+    if (in && out) status = tu_node_evaluate(p->graph, k->nodes[0], *p->seed, (const void *const *)in, out);
+    if (in != few_in) tu__free(in);
+    if (out != few_out) tu__free(out);
     return status;
 }
 
-const tu__device tu__ref_device = {
-    .info = {.name = "ref",
-             .kind = "reference",
-             .description = "every operation and type in plain C, computed in f64, on one core"},
-    .execute = execute,
+static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
+    (void)device;
+    const tu__node_plan *p = (const tu__node_plan *)plan;
+    for (uint32_t i = first; i < first + count; i++) TU_TRY(run_kernel(p, &plan->kernels[p->order[i]]));
+    return TU_OK;
+}
+
+extern const tu_device_api tu__ref_api;
+const tu_device_api tu__ref_api = {
+    .abi = TU_DEVICE_ABI,
+    .struct_size = sizeof(tu_device_api),
+    .kind = "ref",
+    .host_memory = true,
+    .describe = describe,
+    .open = open_device,
+    .close = close_device,
+    .allocate = allocate,
+    .release = release,
+    .upload = move,
+    .download = move,
+    .copy = copy,
+    .select = select_kernels,
+    .build = build,
+    .plan_free = plan_free,
+    .launch = launch,
 };

@@ -52,8 +52,9 @@ tu_value tu_conv2d_with(tu_value x, const tu_conv2d_options *options) {
         return refuse(x, "conv2d", "floating-point images [n,h,w,c]");
     int64_t kh = o.height ? o.height : o.size, kw = o.width ? o.width : o.size;
     int64_t groups = o.groups ? o.groups : 1, channels = type.shape.dim[3];
-    if (o.filters < 1 || kh < 1 || kw < 1)
-        return refuse(x, "conv2d", ".filters and .size (or .height and .width) of at least 1");
+    const int64_t most = 1 << 20; /* products of any three stay far from overflow */
+    if (o.filters < 1 || kh < 1 || kw < 1 || o.filters > most || kh > most || kw > most)
+        return refuse(x, "conv2d", ".filters and .size (or .height and .width) from 1 to 2^20");
     if (groups < 1 || channels % groups || o.filters % groups)
         return refuse(x, "conv2d", ".groups that divide the channels and the filters");
     int64_t receptive = kh * kw, in = channels / groups;
@@ -96,7 +97,7 @@ tu_value tu_batch_norm_with(tu_value x, const tu_batch_norm_options *options) {
     if (type.shape.rank < 2 || !tu_dtype_is_float(type.dtype))
         return refuse(x, "batch_norm", "floating-point activations [..., c]");
     double epsilon = o.epsilon != 0 ? o.epsilon : 1e-5, momentum = o.momentum != 0 ? o.momentum : 0.9;
-    if (epsilon < 0 || momentum < 0 || momentum > 1)
+    if (!(epsilon > 0) || !(momentum >= 0 && momentum <= 1))
         return refuse(x, "batch_norm", ".epsilon above 0 and .momentum in [0, 1]");
     tu_shape c = TU_SHAPE(type.shape.dim[type.shape.rank - 1]);
     tu_dtype dtype = statistics_dtype(type.dtype);

@@ -69,9 +69,20 @@ tu_status tu__assign_shape(tu__rule *rule) {
     return TU_OK;
 }
 
+tu_status tu__copy_shape(tu__rule *rule) {
+    rule->out[0] = rule->in[0];
+    return TU_OK;
+}
+
 tu_status tu__stop_gradient_shape(tu__rule *rule) {
     rule->out[0] = rule->in[0];
     return TU_OK;
+}
+
+/* ---- Gradients ---- */
+
+void tu__copy_gradient(tu__vjp *vjp) {
+    tu__vjp_give(vjp, 0, tu__vjp_gradient(vjp, 0));
 }
 
 /* ---- Meanings. Inputs and variables are set by whoever runs the graph, before any meaning is asked for. ---- */
@@ -106,6 +117,10 @@ static tu_status copy_through(const tu__meaning *m, int input) {
 
 tu_status tu__assign_meaning(const tu__meaning *m) {
     return copy_through(m, 1);
+}
+
+tu_status tu__copy_meaning(const tu__meaning *m) {
+    return copy_through(m, 0);
 }
 
 tu_status tu__stop_gradient_meaning(const tu__meaning *m) {
@@ -164,9 +179,23 @@ tu_value tu_step(tu_graph *graph) {
         &(tu__node_request){.op = TU__OP_VARIABLE, .name = "step", .exact_name = true, .attrs = &a});
 }
 
+/* The first byte that is neither 0 nor 1; -1 when there is none. */
+static int64_t find_no_truth(const unsigned char *data, int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        if (data[i] > 1) return i;
+    return -1;
+}
+
 tu_value tu_constant(tu_graph *graph, tu_dtype dtype, tu_shape shape, const void *data) {
     struct tu__constant_attrs a = {.dtype = dtype, .shape = shape};
     if (!data && graph) return tu__graph_fail(graph, TU_INVALID, "constant: no data given");
+    if (graph && dtype == TU_BOOL && tu__shape_valid(shape)) {
+        int64_t at = find_no_truth(data, tu_shape_elements(shape));
+        if (at >= 0)
+            return tu__graph_fail(graph, TU_INVALID,
+                                  "constant of bool%s: element %" PRId64 " is %u: a bool is 0 or 1",
+                                  tu__shape_string(shape), at, ((const unsigned char *)data)[at]);
+    }
     return tu__make(graph, &(tu__node_request){.op = TU__OP_CONSTANT, .attrs = &a, .data = data});
 }
 
@@ -219,6 +248,10 @@ tu_value tu_assign(tu_value variable, tu_value value) {
             return tu__graph_fail(graph, TU_INVALID, "assign to '%s': it is assigned already, by '%s'",
                                   target->name, graph->nodes[i]->name);
     return tu__apply(ASSIGN, NULL, variable, value);
+}
+
+tu_value tu_copy(tu_value value) {
+    return tu__apply(COPY, NULL, value);
 }
 
 tu_value tu_stop_gradient(tu_value value) {

@@ -20,17 +20,29 @@
 
 typedef struct tu__lrn_attrs attributes; /* lrn_grad has the same */
 
+#define LARGEST_RADIUS (1 << 20)
+
+/* s is positive for every x when bias is and alpha is not negative: its powers exist. */
+static tu_status check_constants(const tu__rule *rule, const attributes *a) {
+    if (a->radius < 0 || a->radius > LARGEST_RADIUS)
+        return tu__refuse(rule, "radius is %" PRId64 ", expected 0 to %d channels on each side", a->radius,
+                          LARGEST_RADIUS);
+    if (!(a->bias > 0) || !isfinite(a->bias))
+        return tu__refuse(rule, "bias is %g, expected a finite number above 0", a->bias);
+    if (!(a->alpha >= 0) || !isfinite(a->alpha))
+        return tu__refuse(rule, "alpha is %g, expected a finite number of at least 0", a->alpha);
+    if (!isfinite(a->beta)) return tu__refuse(rule, "beta is %g, expected a finite number", a->beta);
+    return TU_OK;
+}
+
 static tu_status lrn_shape(tu__rule *rule) {
-    const attributes *a = rule->attrs;
     tu_type x = rule->in[0];
-    if (!tu_dtype_is_float(x.dtype) || x.shape.rank < 1)
-        return tu__refuse(rule, "expected activations [..., channels] of a floating-point type");
-    if (a->radius < 0 || a->radius > 1 << 20)
-        return tu__refuse(rule, "radius %" PRId64 ": expected 0 to 2^20 channels on each side", a->radius);
-    if (!(a->bias > 0) || !isfinite(a->bias) || !isfinite(a->alpha) || a->alpha < 0 || !isfinite(a->beta))
-        return tu__refuse(
-            rule, "bias %g, alpha %g, beta %g: expected finite numbers, bias above 0, alpha at least 0",
-            a->bias, a->alpha, a->beta);
+    if (!tu_dtype_is_float(x.dtype))
+        return tu__refuse(rule, "x (input 0) is of type %s, expected a float type (tu_cast converts)",
+                          tu_dtype_name(x.dtype));
+    if (x.shape.rank < 1)
+        return tu__refuse(rule, "x (input 0) is a scalar, expected at least 1 axis: [..., channels]");
+    TU_TRY(check_constants(rule, rule->attrs));
     rule->out[0] = x;
     return TU_OK;
 }
@@ -42,7 +54,8 @@ tu_status tu__lrn_shape(tu__rule *rule) {
 tu_status tu__lrn_grad_shape(tu__rule *rule) {
     tu_type x = rule->in[0], dy = rule->in[1];
     if (x.dtype != dy.dtype || !tu_shape_equal(x.shape, dy.shape))
-        return tu__refuse(rule, "both must have one type");
+        return tu__refuse(rule, "the gradient (input 1) is %s, expected %s, the type of x",
+                          tu__type_string(dy), tu__type_string(x));
     return lrn_shape(rule);
 }
 
@@ -142,13 +155,21 @@ void tu__lrn_grad_expand(tu_graph *graph, const tu__node *node, const tu_value *
     out[0] = tu_sub(tu_mul(g, power(s, -a->beta)), tu_mul(tu_scale(x, 2 * a->alpha * a->beta), t));
 }
 
-/* A square, a window of additions, a power and a product for each element. */
+/* A square, a window of additions, a power and a product for each element, `passes` times. A window has the channels
+ * that exist; 2^48 of them under the largest radius are more than 64 bits count. */
+static int64_t flops(const attributes *a, tu_shape shape, int64_t passes) {
+    int64_t channels = shape.dim[shape.rank - 1], window = 2 * a->radius + 1, total;
+    if (window > channels) window = channels;
+    bool over = __builtin_mul_overflow(passes * tu_shape_elements(shape), window + 5, &total);
+    return over ? INT64_MAX : total;
+}
+
 int64_t tu__lrn_flops(const tu__node *node, const tu_type *in) {
-    return tu_shape_elements(in[0].shape) * (2 * tu__attrs(node, lrn)->radius + 6);
+    return flops(node->attrs, in[0].shape, 1);
 }
 
 int64_t tu__lrn_grad_flops(const tu__node *node, const tu_type *in) {
-    return 2 * tu__lrn_flops(node, in);
+    return flops(node->attrs, in[0].shape, 2);
 }
 
 tu_value tu_lrn_with(tu_value x, const tu_lrn_options *options) {

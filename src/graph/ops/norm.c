@@ -25,21 +25,34 @@
 
 /* ---- Shape rules ---- */
 
-/* Statistics and parameters beside a half-precision x may be f32. */
-static bool parameter_fits(tu_dtype x, tu_dtype parameter) {
-    bool half = x == TU_BF16 || x == TU_F16;
-    return parameter == x || (half && parameter == TU_F32);
+static bool is_half(tu_dtype dtype) {
+    return dtype == TU_BF16 || dtype == TU_F16;
 }
 
-static tu_status check_common(tu__rule *rule, double epsilon, tu_shape parameter_shape) {
+/* Statistics and parameters beside a half-precision x may be f32. */
+static bool parameter_fits(tu_dtype x, tu_dtype parameter) {
+    return parameter == x || (is_half(x) && parameter == TU_F32);
+}
+
+static tu_status expect_float(const tu__rule *rule) {
+    if (tu_dtype_is_float(rule->in[0].dtype)) return TU_OK;
+    return tu__refuse(rule, "x (input 0) is of type %s, expected a float type (tu_cast converts)",
+                      tu_dtype_name(rule->in[0].dtype));
+}
+
+/* `place`: what each number of gamma belongs to. */
+static tu_status check_common(const tu__rule *rule, double epsilon, tu_shape parameter_shape,
+                              const char *place) {
     tu_type x = rule->in[0], gamma = rule->in[1];
     if (!(epsilon > 0) || !isfinite(epsilon))
-        return tu__refuse(rule, "epsilon %g: expected a number above 0", epsilon);
+        return tu__refuse(rule, "epsilon is %g, expected a finite number above 0", epsilon);
     if (!parameter_fits(x.dtype, gamma.dtype))
-        return tu__refuse(rule, "gamma is %s: expected the type of x, or f32 beside bf16 and f16",
-                          tu_dtype_name(gamma.dtype));
+        return tu__refuse(rule, "gamma (input 1) is of type %s, expected %s, that of x%s (tu_cast converts)",
+                          tu_dtype_name(gamma.dtype), tu_dtype_name(x.dtype),
+                          is_half(x.dtype) ? ", or f32" : "");
     if (!tu_shape_equal(gamma.shape, parameter_shape))
-        return tu__refuse(rule, "gamma must have shape %s", tu__shape_string(parameter_shape));
+        return tu__refuse(rule, "gamma (input 1) has shape %s, expected %s, one number for each %s",
+                          tu__shape_string(gamma.shape), tu__shape_string(parameter_shape), place);
     return TU_OK;
 }
 
@@ -47,20 +60,31 @@ static bool same_type(tu_type a, tu_type b) {
     return a.dtype == b.dtype && tu_shape_equal(a.shape, b.shape);
 }
 
-static tu_status batch_shape(tu__rule *rule, double epsilon, int64_t scope) {
+/* Input `index`, called `name`, has the type of `like`. */
+static tu_status expect_type(const tu__rule *rule, uint32_t index, const char *name, tu_type expected,
+                             const char *like) {
+    if (same_type(rule->in[index], expected)) return TU_OK;
+    return tu__refuse(rule, "%s (input %" PRIu32 ") is %s, expected %s, %s", name, index,
+                      tu__type_string(rule->in[index]), tu__type_string(expected), like);
+}
+
+static tu_status batch_shape(const tu__rule *rule, double epsilon, int64_t scope) {
     tu_type x = rule->in[0];
-    if (!tu_dtype_is_float(x.dtype) || x.shape.rank < 2)
-        return tu__refuse(
-            rule, "expected activations [..., channels] of a floating-point type with at least 2 axes");
+    TU_TRY(expect_float(rule));
+    if (x.shape.rank < 2)
+        return tu__refuse(rule, "x (input 0) has rank %" PRId64 ", expected at least 2: [..., channels]",
+                          x.shape.rank);
     if (scope < TU_SCOPE_GLOBAL || scope > TU_SCOPE_SHARD)
-        return tu__refuse(rule, "unknown scope %" PRId64, scope);
-    return check_common(rule, epsilon, TU_SHAPE(x.shape.dim[x.shape.rank - 1]));
+        return tu__refuse(
+            rule, "scope is %" PRId64 ", expected TU_SCOPE_GLOBAL, TU_SCOPE_REPLICA or TU_SCOPE_SHARD",
+            scope);
+    return check_common(rule, epsilon, TU_SHAPE(x.shape.dim[x.shape.rank - 1]), "channel");
 }
 
 tu_status tu__batch_norm_shape(tu__rule *rule) {
     const struct tu__batch_norm_attrs *a = rule->attrs;
     TU_TRY(batch_shape(rule, a->epsilon, a->scope));
-    if (!same_type(rule->in[1], rule->in[2])) return tu__refuse(rule, "gamma and beta must have one type");
+    TU_TRY(expect_type(rule, 2, "beta", rule->in[1], "the type of gamma"));
     rule->out[0] = rule->in[0];
     rule->out[1] = rule->out[2] = rule->in[1];
     return TU_OK;
@@ -69,10 +93,9 @@ tu_status tu__batch_norm_shape(tu__rule *rule) {
 tu_status tu__batch_norm_grad_shape(tu__rule *rule) {
     const struct tu__batch_norm_grad_attrs *a = rule->attrs;
     TU_TRY(batch_shape(rule, a->epsilon, a->scope));
-    if (!same_type(rule->in[1], rule->in[2]) || !same_type(rule->in[1], rule->in[3]))
-        return tu__refuse(rule, "gamma, mean and variance must have one type");
-    if (!same_type(rule->in[0], rule->in[4]))
-        return tu__refuse(rule, "x and the gradient must have one type");
+    TU_TRY(expect_type(rule, 2, "the mean", rule->in[1], "the type of gamma"));
+    TU_TRY(expect_type(rule, 3, "the variance", rule->in[1], "the type of gamma"));
+    TU_TRY(expect_type(rule, 4, "the gradient", rule->in[0], "the type of x"));
     rule->out[0] = rule->in[0];
     rule->out[1] = rule->out[2] = rule->in[1];
     return TU_OK;
@@ -87,18 +110,21 @@ static tu_shape trailing(tu_shape shape, int64_t axes) {
     return tu_shape_of((size_t)axes, shape.dim + shape.rank - axes);
 }
 
-static tu_status layer_shape(tu__rule *rule, double epsilon, int64_t axes) {
+static tu_status layer_shape(const tu__rule *rule, double epsilon, int64_t axes) {
     tu_type x = rule->in[0];
-    if (!tu_dtype_is_float(x.dtype)) return tu__refuse(rule, "expected a floating-point type");
+    TU_TRY(expect_float(rule));
+    if (x.shape.rank < 1) return tu__refuse(rule, "x (input 0) is a scalar, expected at least 1 axis");
     if (axes < 1 || axes > x.shape.rank)
-        return tu__refuse(rule, "%" PRId64 " trailing axes: expected 1 to %" PRId64, axes, x.shape.rank);
-    return check_common(rule, epsilon, trailing(x.shape, axes));
+        return tu__refuse(rule,
+                          "axes is %" PRId64 ", expected 1 to %" PRId64 ", as many trailing axes as x has",
+                          axes, x.shape.rank);
+    return check_common(rule, epsilon, trailing(x.shape, axes), "place in the normalised axes");
 }
 
 tu_status tu__layer_norm_shape(tu__rule *rule) {
     const struct tu__layer_norm_attrs *a = rule->attrs;
     TU_TRY(layer_shape(rule, a->epsilon, a->axes));
-    if (!same_type(rule->in[1], rule->in[2])) return tu__refuse(rule, "gamma and beta must have one type");
+    TU_TRY(expect_type(rule, 2, "beta", rule->in[1], "the type of gamma"));
     rule->out[0] = rule->in[0];
     rule->out[1] = rule->out[2] =
         (tu_type){.dtype = rule->in[1].dtype, .shape = leading(rule->in[0].shape, a->axes)};
@@ -109,10 +135,9 @@ tu_status tu__layer_norm_grad_shape(tu__rule *rule) {
     const struct tu__layer_norm_grad_attrs *a = rule->attrs;
     TU_TRY(layer_shape(rule, a->epsilon, a->axes));
     tu_type statistics = {.dtype = rule->in[1].dtype, .shape = leading(rule->in[0].shape, a->axes)};
-    if (!same_type(rule->in[2], statistics) || !same_type(rule->in[3], statistics))
-        return tu__refuse(rule, "mean and reciprocal deviation must be %s", tu__type_string(statistics));
-    if (!same_type(rule->in[0], rule->in[4]))
-        return tu__refuse(rule, "x and the gradient must have one type");
+    TU_TRY(expect_type(rule, 2, "the mean", statistics, "one for each set"));
+    TU_TRY(expect_type(rule, 3, "the reciprocal deviation", statistics, "one for each set"));
+    TU_TRY(expect_type(rule, 4, "the gradient", rule->in[0], "the type of x"));
     rule->out[0] = rule->in[0];
     rule->out[1] = rule->out[2] = rule->in[1];
     return TU_OK;

@@ -20,7 +20,8 @@ static tu_status check_ordered(const tu__rule *r, int64_t axis) {
     if (r->in[0].dtype == TU_BOOL)
         return tu__refuse(r, "the elements are bool, expected numbers: convert with tu_cast");
     if (axis < 0 || axis >= r->in[0].shape.rank)
-        return tu__refuse(r, "axis %" PRId64 " is out of range for rank %" PRId64, axis, r->in[0].shape.rank);
+        return tu__refuse(r, "axis %" PRId64 " does not exist, expected one in [%" PRId64 ", %" PRId64 ")",
+                          axis, -r->in[0].shape.rank, r->in[0].shape.rank);
     return TU_OK;
 }
 
@@ -35,7 +36,8 @@ static int64_t builder_axis(tu_value x, int axis) {
 tu_status tu__cumsum_shape(tu__rule *r) {
     const struct tu__cumsum_attrs *a = r->attrs;
     TU_TRY(check_ordered(r, a->axis));
-    if (a->exclusive & ~INT64_C(1)) return tu__refuse(r, "exclusive is %" PRId64 ", expected 0 or 1", a->exclusive);
+    if (a->exclusive & ~INT64_C(1))
+        return tu__refuse(r, "exclusive is %" PRId64 ", expected 0 or 1", a->exclusive);
     if (a->reverse & ~INT64_C(1)) return tu__refuse(r, "reverse is %" PRId64 ", expected 0 or 1", a->reverse);
     r->out[0] = r->in[0];
     return TU_OK;
@@ -68,7 +70,8 @@ tu_status tu__cumsum_meaning(const tu__meaning *m) {
 tu_value tu_cumsum_with(tu_value x, int axis, const tu_cumsum_options *options) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
     TU__OPTIONS(tu_cumsum_options, o, options);
-    struct tu__cumsum_attrs a = {.axis = builder_axis(x, axis), .exclusive = o.exclusive, .reverse = o.reverse};
+    struct tu__cumsum_attrs a = {
+        .axis = builder_axis(x, axis), .exclusive = o.exclusive, .reverse = o.reverse};
     return tu__apply(CUMSUM, &a, x);
 }
 
@@ -79,8 +82,8 @@ tu_status tu__top_k_shape(tu__rule *r) {
     TU_TRY(check_ordered(r, a->axis));
     int64_t size = r->in[0].shape.dim[a->axis];
     if (a->k < 1 || a->k > size)
-        return tu__refuse(r, "k is %" PRId64 ", expected 1 to %" PRId64 ", the size of axis %" PRId64, a->k, size,
-                          a->axis);
+        return tu__refuse(r, "k is %" PRId64 ", expected 1 to %" PRId64 ", the size of axis %" PRId64, a->k,
+                          size, a->axis);
     r->out[0] = r->in[0];
     r->out[0].shape.dim[a->axis] = a->k;
     r->out[1] = (tu_type){TU_I64, r->out[0].shape};

@@ -24,10 +24,13 @@
 /* The six reductions have the same two attributes; their structures differ in name alone. */
 typedef struct tu__sum_attrs reduction;
 _Static_assert(sizeof(struct tu__mean_attrs) == sizeof(reduction), "mean has the attributes of sum");
-_Static_assert(sizeof(struct tu__reduce_max_attrs) == sizeof(reduction), "reduce_max has the attributes of sum");
-_Static_assert(sizeof(struct tu__reduce_min_attrs) == sizeof(reduction), "reduce_min has the attributes of sum");
+_Static_assert(sizeof(struct tu__reduce_max_attrs) == sizeof(reduction),
+               "reduce_max has the attributes of sum");
+_Static_assert(sizeof(struct tu__reduce_min_attrs) == sizeof(reduction),
+               "reduce_min has the attributes of sum");
 _Static_assert(sizeof(struct tu__prod_attrs) == sizeof(reduction), "prod has the attributes of sum");
-_Static_assert(sizeof(struct tu__logsumexp_attrs) == sizeof(reduction), "logsumexp has the attributes of sum");
+_Static_assert(sizeof(struct tu__logsumexp_attrs) == sizeof(reduction),
+               "logsumexp has the attributes of sum");
 _Static_assert(sizeof(struct tu__argmin_attrs) == sizeof(struct tu__argmax_attrs), "argmin is as argmax");
 
 static reduction reduction_of(const void *attrs) {
@@ -71,7 +74,8 @@ typedef enum accepted { NUMBERS, FLOATS } accepted;
 static tu_status check_element_type(const tu__rule *r, accepted types) {
     tu_dtype dtype = r->in[0].dtype;
     if (types == FLOATS && !tu_dtype_is_float(dtype))
-        return tu__refuse(r, "the elements are %s, expected floats (f32, f64, bf16, f16): convert with tu_cast",
+        return tu__refuse(r,
+                          "the elements are %s, expected floats (f32, f64, bf16, f16): convert with tu_cast",
                           tu_dtype_name(dtype));
     if (dtype == TU_BOOL)
         return tu__refuse(r, "the elements are bool, expected numbers: convert with tu_cast");
@@ -90,9 +94,11 @@ static tu_status fold_shape(tu__rule *r, accepted types) {
     TU_TRY(check_keep(r, a.keep));
     int64_t all = (INT64_C(1) << shape.rank) - 1;
     if (a.axes & ~all)
-        return tu__refuse(r, "the axes are the bit mask 0x%" PRIx64 ", expected no bit beyond those of rank %" PRId64,
-                          (uint64_t)a.axes, shape.rank);
-    if (a.axes == 0 && shape.rank > 0) return tu__refuse(r, "no axis is reduced, expected at least one");
+        return tu__refuse(
+            r, "the axes are the bit mask 0x%" PRIx64 ", expected no bit beyond those of rank %" PRId64,
+            (uint64_t)a.axes, shape.rank);
+    if (a.axes == 0 && shape.rank > 0)
+        return tu__refuse(r, "no axis is reduced, expected at least one of %" PRId64, shape.rank);
     r->out[0] = (tu_type){r->in[0].dtype, reduced_shape(shape, a.axes, a.keep)};
     return TU_OK;
 }
@@ -122,7 +128,8 @@ static tu_status position_shape(tu__rule *r) {
     TU_TRY(check_element_type(r, NUMBERS));
     TU_TRY(check_keep(r, a.keep));
     if (a.axis < 0 || a.axis >= shape.rank)
-        return tu__refuse(r, "axis %" PRId64 " is out of range for rank %" PRId64, a.axis, shape.rank);
+        return tu__refuse(r, "axis %" PRId64 " does not exist, expected one in [%" PRId64 ", %" PRId64 ")",
+                          a.axis, -shape.rank, shape.rank);
     r->out[0] = (tu_type){TU_I64, reduced_shape(shape, INT64_C(1) << a.axis, a.keep)};
     return TU_OK;
 }
@@ -341,16 +348,24 @@ static bool axes_of(const char *op, tu_value x, const tu_axes *axes, int64_t *ma
     tu_type type = tu_value_type(x);
     const char *name = tu_value_name(x), *text = tu__type_string(type);
     if (axes->count > TU_MAX_RANK) {
-        tu__graph_fail(x.graph, TU_INVALID, "%s of '%s' %s: %" PRIu32 " axes are listed, expected at most %d", op, name,
-                       text, axes->count, TU_MAX_RANK);
+        tu__graph_fail(x.graph, TU_INVALID, "%s of '%s' %s: %" PRIu32 " axes are listed, expected at most %d",
+                       op, name, text, axes->count, TU_MAX_RANK);
         return false;
     }
     *mask = axes->count ? 0 : (INT64_C(1) << type.shape.rank) - 1;
     for (uint32_t i = 0; i < axes->count; i++) {
         int64_t axis = tu__normal_axis(axes->axis[i], type.shape.rank);
-        if (axis < 0 || has_axis(*mask, axis)) {
-            tu__graph_fail(x.graph, TU_INVALID, "%s of '%s' %s: axis %" PRId32 " %s", op, name, text, axes->axis[i],
-                           axis < 0 ? "is out of range" : "is listed twice, expected each axis once");
+        if (axis < 0) {
+            tu__graph_fail(x.graph, TU_INVALID,
+                           "%s of '%s' %s: axis %" PRId32 " does not exist, expected one in [%" PRId64
+                           ", %" PRId64 ")",
+                           op, name, text, axes->axis[i], -type.shape.rank, type.shape.rank);
+            return false;
+        }
+        if (has_axis(*mask, axis)) {
+            tu__graph_fail(x.graph, TU_INVALID,
+                           "%s of '%s' %s: axis %" PRId32 " is listed twice, expected each once", op, name,
+                           text, axes->axis[i]);
             return false;
         }
         *mask |= INT64_C(1) << axis;
@@ -392,9 +407,10 @@ tu_value tu_variance_with(tu_value x, const tu_reduce_options *options) {
     reduction a = {.keep = true};
     if (!axes_of("variance", x, &o.axes, &a.axes)) return tu__invalid(x.graph);
     if (!tu_dtype_is_float(tu_value_dtype(x)))
-        return tu__graph_fail(x.graph, TU_INVALID,
-                              "variance of '%s' %s: expected floats (f32, f64, bf16, f16): convert with tu_cast",
-                              tu_value_name(x), tu__type_string(tu_value_type(x)));
+        return tu__graph_fail(
+            x.graph, TU_INVALID,
+            "variance of '%s' %s: expected floats (f32, f64, bf16, f16): convert with tu_cast",
+            tu_value_name(x), tu__type_string(tu_value_type(x)));
     tu_value distance = tu_sub(x, tu__apply(MEAN, &a, x));
     a.keep = o.keep;
     return tu__apply(MEAN, &a, tu_square(distance));

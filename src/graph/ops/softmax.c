@@ -20,9 +20,10 @@
 static tu_status softmax_shape(tu__rule *rule, int64_t axis) {
     tu_type in = rule->in[0];
     if (!tu_dtype_is_float(in.dtype))
-        return tu__refuse(rule, "expected a floating-point type (tu_cast converts)");
+        return tu__refuse(rule, "x (input 0) is of type %s, expected a float type (tu_cast converts)",
+                          tu_dtype_name(in.dtype));
     if (axis < 0 || axis >= in.shape.rank)
-        return tu__refuse(rule, "axis %" PRId64 " is outside the shape's %" PRId64 " axes", axis,
+        return tu__refuse(rule, "axis %" PRId64 " does not exist, expected one in [0, %" PRId64 ")", axis,
                           in.shape.rank);
     rule->out[0] = in;
     return TU_OK;
@@ -112,9 +113,10 @@ static tu_value build_softmax(tu_value x, int axis, tu__opcode op, const char *n
     tu_type type = tu_value_type(x);
     int64_t normal = tu__normal_axis(axis, type.shape.rank);
     if (normal < 0)
-        return tu__graph_fail(x.graph, TU_INVALID,
-                              "%s of '%s' %s: axis %d is outside the shape's %" PRId64 " axes", name,
-                              tu_value_name(x), tu__type_string(type), axis, type.shape.rank);
+        return tu__graph_fail(
+            x.graph, TU_INVALID,
+            "%s of '%s' %s: axis %d does not exist, expected one in [%" PRId64 ", %" PRId64 ")", name,
+            tu_value_name(x), tu__type_string(type), axis, -type.shape.rank, type.shape.rank);
     struct tu__softmax_attrs a = {.axis = normal}; /* log_softmax has the same attributes */
     return tu__apply_list(op, &a, 1, &x);
 }
@@ -136,19 +138,25 @@ static bool is_sparse(tu_dtype labels) {
 tu_status tu__cross_entropy_shape(tu__rule *rule) {
     const struct tu__cross_entropy_attrs *a = rule->attrs;
     tu_type logits = rule->in[0], labels = rule->in[1];
-    if (!tu_dtype_is_float(logits.dtype) || logits.shape.rank < 1)
-        return tu__refuse(rule, "expected logits [..., classes] of a floating-point type");
+    if (!tu_dtype_is_float(logits.dtype))
+        return tu__refuse(rule, "the logits (input 0) are %s, expected a float type (tu_cast converts)",
+                          tu_dtype_name(logits.dtype));
+    if (logits.shape.rank < 1)
+        return tu__refuse(rule,
+                          "the logits (input 0) are a scalar, expected at least 1 axis: [..., classes]");
     if (!(a->smoothing >= 0 && a->smoothing < 1))
-        return tu__refuse(rule, "label smoothing %g: expected a number in [0, 1)", a->smoothing);
+        return tu__refuse(rule, "smoothing is %g, expected a number in [0, 1)", a->smoothing);
     tu_shape rows = logits.shape;
     rows.dim[--rows.rank] = 0;
     if (is_sparse(labels.dtype)) {
         if (!tu_shape_equal(labels.shape, rows))
-            return tu__refuse(rule, "class numbers must have shape %s, one for each row of logits",
-                              tu__shape_string(rows));
+            return tu__refuse(
+                rule, "the class numbers (input 1) have shape %s, expected %s, one for each row of logits",
+                tu__shape_string(labels.shape), tu__shape_string(rows));
     } else if (labels.dtype != logits.dtype || !tu_shape_equal(labels.shape, logits.shape)) {
-        return tu__refuse(rule, "labels must be class numbers (i32 or i64) %s or probabilities %s",
-                          tu__shape_string(rows), tu__type_string(logits));
+        return tu__refuse(
+            rule, "the labels (input 1) are %s, expected class numbers i32%s or i64%s, or probabilities %s",
+            tu__type_string(labels), tu__shape_string(rows), tu__shape_string(rows), tu__type_string(logits));
     }
     rule->out[0] = (tu_type){.dtype = logits.dtype, .shape = rows};
     return TU_OK;

@@ -1,0 +1,147 @@
+/* The machine's ceilings, by two loops that do nothing else.
+ *
+ * Copying: each thread copies a block of its own of 64 MB back and forth; the best of five rounds counts. Arithmetic:
+ * each thread keeps 12 registers of multiply-adds going, enough to hide their latency on every processor we know.
+ * The instruction set is chosen at run time as the library does it; where there is none of x86's, plain C in vectors
+ * of 16 bytes is what the compiler makes of it.
+ */
+#include "ceilings.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+enum { BLOCK = 64 << 20, ROUNDS = 5, MOST_THREADS = 256, CHAINS = 12, STEPS = 2000000 };
+
+double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- A team of threads that do one thing at the same time ---- */
+
+typedef struct member {
+    pthread_t thread;
+    double (*work)(void *block); /* returns the units done: bytes or operations */
+    void *block;
+    pthread_barrier_t *start;
+    double units, begin, end;
+} member;
+
+static void *run_member(void *argument) {
+    member *m = argument;
+    pthread_barrier_wait(m->start);
+    m->begin = now();
+    m->units = m->work(m->block);
+    m->end = now();
+    return NULL;
+}
+
+/* Units a second of all threads together, from the first to begin to the last to end. */
+static double rate_of_team(int threads, double (*work)(void *block), void *const *blocks) {
+    member team[MOST_THREADS];
+    pthread_barrier_t start;
+    double units = 0, begin = 0, end = 0;
+    pthread_barrier_init(&start, NULL, (unsigned)threads);
+    for (int i = 0; i < threads; i++) {
+        team[i] = (member){.work = work, .block = blocks ? blocks[i] : NULL, .start = &start};
+        if (pthread_create(&team[i].thread, NULL, run_member, &team[i]) != 0) exit(1);
+    }
+    for (int i = 0; i < threads; i++) {
+        pthread_join(team[i].thread, NULL);
+        units += team[i].units;
+        begin = i == 0 || team[i].begin < begin ? team[i].begin : begin;
+        end = team[i].end > end ? team[i].end : end;
+    }
+    pthread_barrier_destroy(&start);
+    return units / (end - begin);
+}
+
+/* ---- Copying ---- */
+
+static double copy_block(void *block) {
+    char *half = (char *)block + BLOCK / 2;
+    memcpy(block, half, BLOCK / 2);
+    memcpy(half, block, BLOCK / 2);
+    return 2.0 * BLOCK;
+}
+
+static double copy_rate(int threads) {
+    void *blocks[MOST_THREADS];
+    double best = 0;
+    for (int i = 0; i < threads; i++) {
+        blocks[i] = malloc(BLOCK);
+        if (!blocks[i]) exit(1);
+        memset(blocks[i], i, BLOCK);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        double rate = rate_of_team(threads, copy_block, blocks);
+        best = rate > best ? rate : best;
+    }
+    for (int i = 0; i < threads; i++) free(blocks[i]);
+    return best;
+}
+
+/* ---- Arithmetic ---- */
+
+static volatile float sink; /* so that nothing is left out */
+
+#ifdef __x86_64__
+
+__attribute__((target("avx512f"))) static double multiply_avx512(void *block) {
+    __m512 chain[CHAINS], factor = _mm512_set1_ps(0.999f), term = _mm512_set1_ps(0.001f);
+    (void)block;
+    for (int c = 0; c < CHAINS; c++) chain[c] = _mm512_set1_ps((float)c);
+    for (int i = 0; i < STEPS; i++)
+        for (int c = 0; c < CHAINS; c++) chain[c] = _mm512_fmadd_ps(chain[c], factor, term);
+    for (int c = 0; c < CHAINS; c++) sink = _mm512_cvtss_f32(chain[c]);
+    return 2.0 * 16 * CHAINS * STEPS;
+}
+
+__attribute__((target("avx2,fma"))) static double multiply_avx2(void *block) {
+    __m256 chain[CHAINS], factor = _mm256_set1_ps(0.999f), term = _mm256_set1_ps(0.001f);
+    (void)block;
+    for (int c = 0; c < CHAINS; c++) chain[c] = _mm256_set1_ps((float)c);
+    for (int i = 0; i < STEPS; i++)
+        for (int c = 0; c < CHAINS; c++) chain[c] = _mm256_fmadd_ps(chain[c], factor, term);
+    for (int c = 0; c < CHAINS; c++) sink = _mm256_cvtss_f32(chain[c]);
+    return 2.0 * 8 * CHAINS * STEPS;
+}
+
+#endif
+
+static double multiply_plain(void *block) {
+    typedef float vector __attribute__((vector_size(16)));
+    vector chain[CHAINS];
+    (void)block;
+    for (int c = 0; c < CHAINS; c++) chain[c] = (vector){0} + (float)c;
+    for (int i = 0; i < STEPS; i++)
+        for (int c = 0; c < CHAINS; c++) chain[c] = chain[c] * 0.999f + 0.001f;
+    for (int c = 0; c < CHAINS; c++) sink = chain[c][0];
+    return 2.0 * 4 * CHAINS * STEPS;
+}
+
+static double multiply_rate(int threads) {
+    double (*work)(void *block) = multiply_plain;
+    double best = 0;
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) work = multiply_avx2;
+    if (__builtin_cpu_supports("avx512f")) work = multiply_avx512;
+#endif
+    for (int round = 0; round < ROUNDS; round++) {
+        double rate = rate_of_team(threads, work, NULL);
+        best = rate > best ? rate : best;
+    }
+    return best;
+}
+
+ceilings measure_ceilings(int threads) {
+    int team = threads < 1 ? 1 : threads > MOST_THREADS ? MOST_THREADS : threads;
+    return (ceilings){.bytes_per_s = copy_rate(team), .flops_per_s = multiply_rate(team)};
+}

@@ -1,0 +1,171 @@
+/* Devices: what executes programs, and how other hardware plugs in.
+ *
+ * A device kind is a table of functions, tu_device_api. The engine owns graphs, placement, order and memory; a
+ * device is given its part of a program, answers with the kernels it would run and the buffers they need (select),
+ * is told where those buffers lie (build), and runs kernels in the order it was told (launch).
+ *
+ *     part of a graph --select--> tu_plan: buffers and kernels
+ *                                    |   the engine orders kernels and gives every buffer an address
+ *     tu_binding  -------build-----> the device binds its kernels to addresses, once
+ *                       launch, launch, launch …
+ *
+ * A plug-in is a shared library that exports   const tu_device_api *tu_device_plugin(void);
+ * Put its path into TUTTI_DEVICES (several, separated by ':'), or load it with tu_device_load().
+ *
+ * Slots marked optional may be NULL. The interface grows by adding slots at the end: `struct_size` says how many
+ * a device knows; TU_DEVICE_ABI changes only when an older device could not work at all.
+ */
+#ifndef TUTTI_DEVICE_H
+#define TUTTI_DEVICE_H
+
+#include <tutti/graph.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TU_DEVICE_ABI 1
+
+/* ---- For programs: which devices are there ------------------------------------------------------------------- */
+
+typedef struct tu_device_info {
+    const char *name;        /* "cpu:0" */
+    const char *kind;        /* "cpu" */
+    const char *description; /* for people: model, instruction sets, library versions */
+    uint64_t memory_bytes;   /* 0: unknown */
+    int cores;               /* 0: does not apply */
+    const char *unusable;    /* NULL, or why it cannot be used and what to do */
+} tu_device_info;
+/* Describes device `index`; TU_NOT_FOUND past the last. The strings live until the next call in this thread. */
+TU_API tu_status tu_device(size_t index, tu_device_info *info);
+
+/* Loads a plug-in; its devices are known from then on. Refuses one of another TU_DEVICE_ABI, by name. */
+TU_API tu_status tu_device_load(const char *path);
+
+/* ---- For devices: the view of a graph ------------------------------------------------------------------------ */
+
+typedef struct tu_edge { /* output `output` of node `node` */
+    uint32_t node, output;
+} tu_edge;
+
+/* The operation's name ("conv2d"), its inputs, the type of a value, and an attribute by name: `count` cells of
+ * 8 bytes, int64_t or double. */
+TU_API const char *tu_node_operation(const tu_graph *graph, uint32_t node);
+TU_API const char *tu_node_name(const tu_graph *graph, uint32_t node);
+TU_API uint32_t tu_node_inputs(const tu_graph *graph, uint32_t node, uint32_t capacity, tu_edge *inputs);
+TU_API uint32_t tu_node_outputs(const tu_graph *graph, uint32_t node);
+TU_API tu_type tu_edge_type(const tu_graph *graph, tu_edge edge);
+TU_API tu_status tu_node_attribute(const tu_graph *graph, uint32_t node, const char *name, size_t count, void *cells);
+/* Computes one node by its reference meaning, on dense host tensors: how a young device can do everything. */
+TU_API tu_status tu_node_evaluate(const tu_graph *graph, uint32_t node, uint64_t seed, const void *const *in,
+                                  void *const *out);
+
+/* One device's part of a program. `nodes` are to be computed, in this order or any that respects the edges. An
+ * edge from a node that is not among them is a leaf: a dense tensor that the engine provides. Inputs, constants,
+ * variables, assignments and copies are the engine's affair and never among `nodes`. */
+typedef struct tu_part {
+    size_t struct_size;
+    const tu_graph *graph;
+    uint32_t node_count;
+    const uint32_t *nodes;
+    uint32_t export_count;
+    const tu_edge *exports; /* values that somebody outside reads: they must end up dense, in a buffer */
+    /* Per node of the graph: how often a value changed devices on its way to it, at most. Kernels run in the order of
+     * their highest level. A kernel with several results must not mix levels: the lower result might be what another
+     * device waits for before it can send what the higher one needs. */
+    const uint32_t *levels;
+} tu_part;
+
+/* ---- What select answers ---- */
+
+typedef struct tu_buffer {
+    size_t bytes;
+    tu_edge value; /* the value it holds; node TU_NO_NODE: the device's own */
+    bool dense;    /* canonical layout. Leaves and exports are; blocked layouts stay inside a part */
+} tu_buffer;
+
+typedef struct tu_kernel {
+    const char *name;           /* for traces and tables: "conv2d+bias+relu" */
+    uint32_t node_count;        /* the nodes it computes */
+    const uint32_t *nodes;
+    uint32_t read_count, write_count;
+    const uint32_t *reads;      /* buffers */
+    const uint32_t *writes;
+    const int32_t *in_place;    /* optional; per write: the place in `reads` whose memory it may take over, or -1 */
+    size_t workspace;           /* bytes for the time of the kernel */
+    int64_t flops, bytes_moved; /* for tables; 0: unknown */
+} tu_kernel;
+
+typedef struct tu_plan {
+    size_t struct_size;
+    uint32_t buffer_count, kernel_count;
+    const tu_buffer *buffers;
+    const tu_kernel *kernels;
+} tu_plan;
+
+/* Where things lie: given to build once, valid until the plan is freed. */
+typedef struct tu_binding {
+    size_t struct_size;
+    const uint32_t *order;     /* kernel_count numbers: launch counts kernels in this order */
+    void *const *buffers;      /* buffer_count addresses in the device's memory, 64-byte aligned */
+    void *const *workspaces;   /* kernel_count addresses; NULL where none was asked for */
+    const uint64_t *seed;      /* host memory, read at launch */
+} tu_binding;
+
+/* ---- The interface ------------------------------------------------------------------------------------------- */
+
+typedef struct tu_device_instance tu_device_instance; /* the device's own */
+
+typedef struct tu_open_options {
+    size_t struct_size;
+    int index;        /* which device of the kind: 0 in "cpu:0" */
+    int part, parts;  /* logical devices: part 1 of 2 in "cpu:0.1" of "cpu:0/2"; parts 1: the whole */
+    int threads;      /* 0: all the cores of the part */
+    uint64_t memory_limit; /* bytes; 0: none */
+} tu_open_options;
+
+typedef struct tu_device_api {
+    uint32_t abi;       /* TU_DEVICE_ABI */
+    size_t struct_size; /* sizeof(tu_device_api) */
+    const char *kind;   /* "cpu": names are kind:index */
+    bool host_memory;   /* its addresses are the host's: variables are shared with other such devices in place */
+
+    /* device */
+    tu_status (*describe)(int index, tu_device_info *info); /* TU_NOT_FOUND past the last */
+    tu_status (*open)(const tu_open_options *options, tu_device_instance **device);
+    void (*close)(tu_device_instance *device);
+    /* optional: called once on the host thread that will launch, before anything else there: pins cores */
+    tu_status (*attach)(tu_device_instance *device);
+
+    /* memory: addresses the device computes on; 64-byte aligned */
+    tu_status (*allocate)(tu_device_instance *device, size_t bytes, void **address);
+    void (*release)(tu_device_instance *device, void *address);
+    tu_status (*upload)(tu_device_instance *device, void *to, const void *host, size_t bytes);
+    tu_status (*download)(tu_device_instance *device, void *host, const void *from, size_t bytes);
+    /* optional: from another device's memory, of any kind; TU_UNSUPPORTED sends the copy through the host */
+    tu_status (*copy)(tu_device_instance *device, void *to, tu_device_instance *other,
+                      const struct tu_device_api *other_api, const void *from, size_t bytes);
+
+    /* compiling */
+    tu_status (*select)(tu_device_instance *device, const tu_part *part, tu_plan **plan);
+    tu_status (*build)(tu_device_instance *device, tu_plan *plan, const tu_binding *binding);
+    void (*plan_free)(tu_device_instance *device, tu_plan *plan);
+
+    /* running: kernels order[first … first+count-1]; may return before they are done, if synchronize waits */
+    tu_status (*launch)(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count);
+    tu_status (*synchronize)(tu_device_instance *device); /* optional: launch returns when all is done */
+
+    /* events, optional all together: for devices whose launch returns early */
+    tu_status (*event_new)(tu_device_instance *device, void **event);
+    void (*event_free)(tu_device_instance *device, void *event);
+    tu_status (*event_record)(tu_device_instance *device, void *event);
+    tu_status (*event_wait)(tu_device_instance *device, void *event);
+
+    /* optional: seconds that kernel `place` of the order took in the latest launch */
+    tu_status (*trace)(tu_device_instance *device, tu_plan *plan, uint32_t place, double *start, double *seconds);
+} tu_device_api;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,89 @@
+/* Parallel loops over OpenMP, or over plain threads where the thread sanitizer watches. */
+#include "base/parallel.h"
+
+#include <pthread.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+static _Thread_local int width = 1;
+
+void tu__parallel_set_width(int threads) {
+    width = threads < 1 ? 1 : threads;
+#ifdef _OPENMP
+    omp_set_dynamic(0); /* oneDNN's loops too: no fewer threads because the machine is busy */
+    omp_set_num_threads(width);
+#endif
+}
+
+int tu__parallel_width(void) {
+    return width;
+}
+
+int tu__parallel_ranges(int64_t count, int64_t grain) {
+    if (count <= 0) return 0;
+    if (grain < 1) grain = 1;
+    int64_t most = (count + grain - 1) / grain;
+    return most < width ? (int)most : width;
+}
+
+/* The start of range `i` of `ranges`: the first count % ranges of them are longer by one. */
+static int64_t range_start(int64_t count, int ranges, int i) {
+    int64_t each = count / ranges, extra = count % ranges;
+    return i * each + (i < extra ? i : extra);
+}
+
+#ifdef _OPENMP
+
+void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void *context) {
+    int ranges = tu__parallel_ranges(count, grain);
+    if (ranges <= 1) {
+        if (ranges == 1) body(context, 0, count, 0);
+        return;
+    }
+    /* Always the whole width: libgomp ends and starts threads where the size of the team changes. */
+    /* Always a team of the full width: a team that shrinks and grows makes libgomp end and start threads. */
+#pragma omp parallel num_threads(width)
+    {
+        int i = omp_get_thread_num();
+        if (i < ranges) body(context, range_start(count, ranges, i), range_start(count, ranges, i + 1), i);
+    }
+}
+
+#else
+
+typedef struct task {
+    tu__parallel_body body;
+    void *context;
+    int64_t first, last;
+    int worker;
+} task;
+
+static void *run_task(void *argument) {
+    task *t = argument;
+    t->body(t->context, t->first, t->last, t->worker);
+    return 0;
+}
+
+enum { MOST_THREADS = 256 };
+
+void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void *context) {
+    int ranges = tu__parallel_ranges(count, grain);
+    if (ranges > MOST_THREADS) ranges = MOST_THREADS;
+    if (ranges <= 1) {
+        if (ranges == 1) body(context, 0, count, 0);
+        return;
+    }
+    pthread_t threads[MOST_THREADS];
+    task tasks[MOST_THREADS];
+    int started = 1;
+    for (int i = 0; i < ranges; i++)
+        tasks[i] = (task){body, context, range_start(count, ranges, i), range_start(count, ranges, i + 1), i};
+    while (started < ranges && pthread_create(&threads[started], 0, run_task, &tasks[started]) == 0) started++;
+    run_task(&tasks[0]);
+    for (int i = started; i < ranges; i++) run_task(&tasks[i]); /* what no thread could be had for */
+    for (int i = 1; i < started; i++) pthread_join(threads[i], 0);
+}
+
+#endif

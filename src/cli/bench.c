@@ -1,0 +1,311 @@
+/* `tutti bench MODEL`: how long a training step takes, from a cold start on.
+ *
+ * A time is the median of several blocks of steps: the mean within a block evens out the clock and the scheduler, the
+ * median between blocks drops the one in which somebody else woke up. Before them come the first step, which is timed
+ * from the start of the process, and a few more whose end state is digested: two runs that should compute the same
+ * bits can be compared by that digest, whatever is measured afterwards. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <tutti/device.h>
+
+#include "base/json.h"
+#include "cli/command.h"
+#include "cli/workload.h"
+
+enum {
+    DIGEST_STEPS = 3,
+    MOST_BLOCKS = 1000,
+    MOST_STEPS = 1000000,
+    BLOCK_MILLISECONDS = 500, /* what a block should last when the number of steps is ours to choose */
+};
+
+static const char *const precisions[] = {"f32", "bf16", NULL};
+
+struct bench_values {
+    const char *devices;
+    int64_t threads, batch, steps, warmup, repeat; /* threads, steps 0: ours to choose */
+    int precision;
+    bool json, kernels;
+};
+
+static const struct bench_values defaults = {.devices = "cpu:0", .batch = 128, .warmup = 5, .repeat = 5};
+
+static const struct cli_option options[] = {
+    CLI_STRING(struct bench_values, devices, "devices", 0, "LIST", "the device to run on"),
+    CLI_INT(struct bench_values, threads, "threads", 't', "N", 1, 1024,
+            "threads of a CPU device (default: its cores)"),
+    CLI_INT(struct bench_values, batch, "batch", 'b', "N", 1, 1048576, "samples in a batch"),
+    CLI_CHOICE(struct bench_values, precision, "precision", 'p', "TYPE", precisions,
+               "type of products and activations"),
+    CLI_INT(struct bench_values, steps, "steps", 's', "N", 1, MOST_STEPS,
+            "steps in a block (default: as many as fill half a second)"),
+    CLI_INT(struct bench_values, warmup, "warmup", 'w', "N", 0, MOST_STEPS,
+            "steps before the first block; at least 3 are made"),
+    CLI_INT(struct bench_values, repeat, "repeat", 'r', "N", 1, MOST_BLOCKS, "blocks, whose median counts"),
+    CLI_FLAG(struct bench_values, kernels, "kernels", 'k',
+             "also print every kernel's time, GFLOP/s and GB/s"),
+    CLI_FLAG(struct bench_values, json, "json", 0, "print one JSON object"),
+    {0},
+};
+
+/* ---- Measuring ---- */
+
+struct measurement {
+    double first_step_seconds;
+    char digest[TU__SHA256_HEX];
+    int64_t steps; /* in a block */
+    double median_ms, least_ms, most_ms;
+    size_t kernel_count;
+    double *kernel_ms; /* mean of one more block */
+};
+
+/* Seconds since the kernel made this process, which is before the libraries were loaded; at most one tick too many. */
+static double process_age(double otherwise) {
+    double age = otherwise;
+    char stat[1024] = "";
+    FILE *file = fopen("/proc/self/stat", "r");
+    if (!file) return age;
+    size_t length = fread(stat, 1, sizeof stat - 1, file);
+    fclose(file);
+    stat[length] = '\0';
+    /* Field 22 is the start in clock ticks since boot; the second, the name in parentheses, may hold spaces. */
+    const char *at = strrchr(stat, ')');
+    for (int field = 2; at && field < 22; field++) at = strchr(at + 1, ' ');
+    struct timespec now;
+    if (at && clock_gettime(CLOCK_BOOTTIME, &now) == 0)
+        age =
+            (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - strtod(at, NULL) / (double)sysconf(_SC_CLK_TCK);
+    return age;
+}
+
+static tu_status make_steps(struct workload *work, int64_t count) {
+    for (int64_t i = 0; i < count; i++) TU_TRY(workload_step(work));
+    return TU_OK;
+}
+
+/* The first steps: their end state is digested, and the last one tells how long a step takes. */
+static tu_status warm_up(struct workload *work, const struct bench_values *values, double began,
+                         struct measurement *m) {
+    TU_TRY(workload_step(work));
+    m->first_step_seconds = process_age(seconds_now() - began);
+    TU_TRY(make_steps(work, DIGEST_STEPS - 1));
+    TU_TRY(workload_digest(work, m->digest));
+    TU_TRY(make_steps(work, values->warmup - DIGEST_STEPS));
+    m->steps = values->steps;
+    if (m->steps) return TU_OK;
+    double start = seconds_now();
+    TU_TRY(workload_step(work));
+    double chosen = ceil(1e-3 * BLOCK_MILLISECONDS / (seconds_now() - start));
+    m->steps = (int64_t)fmin(fmax(chosen, 1), MOST_STEPS);
+    return TU_OK;
+}
+
+static int compare_times(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static tu_status time_blocks(struct workload *work, int64_t count, struct measurement *m) {
+    double ms[MOST_BLOCKS];
+    for (int64_t i = 0; i < count; i++) {
+        double start = seconds_now();
+        TU_TRY(make_steps(work, m->steps));
+        ms[i] = 1e3 * (seconds_now() - start) / (double)m->steps;
+    }
+    qsort(ms, (size_t)count, sizeof *ms, compare_times);
+    m->least_ms = ms[0];
+    m->most_ms = ms[count - 1];
+    m->median_ms = (ms[(count - 1) / 2] + ms[count / 2]) / 2;
+    return TU_OK;
+}
+
+static size_t count_kernels(const tu_program *program) {
+    tu_kernel_report report;
+    size_t count = 0;
+    while (tu_program_kernel(program, count, &report) == TU_OK) count++;
+    return count;
+}
+
+/* One block more, after each step of which the devices are asked how long each kernel took. */
+static tu_status time_kernels(struct workload *work, struct measurement *m) {
+    m->kernel_count = count_kernels(work->step);
+    m->kernel_ms = calloc(m->kernel_count + 1, sizeof *m->kernel_ms);
+    if (!m->kernel_ms) return tu_fail(TU_NO_MEMORY, "bench: out of memory");
+    for (int64_t i = 0; i < m->steps; i++) {
+        TU_TRY(workload_step(work));
+        for (size_t k = 0; k < m->kernel_count; k++) {
+            tu_kernel_report report;
+            TU_TRY(tu_program_kernel(work->step, k, &report));
+            m->kernel_ms[k] += 1e3 * report.seconds / (double)m->steps;
+        }
+    }
+    return TU_OK;
+}
+
+static tu_status measure(struct workload *work, const struct bench_values *values, double began,
+                         struct measurement *m) {
+    TU_TRY(warm_up(work, values, began, m));
+    TU_TRY(time_blocks(work, values->repeat, m));
+    TU_TRY(workload_check_loss(work));
+    return values->kernels ? time_kernels(work, m) : TU_OK;
+}
+
+/* ---- Printing ---- */
+
+/* What `--threads` came to: as given, or the cores of the device; 0 when that is not known. */
+static int64_t threads_of(const struct bench_values *values, const char *device) {
+    if (values->threads) return values->threads;
+    tu_device_info info;
+    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++)
+        if (strcmp(info.name, device) == 0) return info.cores;
+    return 0;
+}
+
+/* "12.3", or "-" where the device does not say how long its kernels take */
+struct cell {
+    char text[24];
+};
+
+static struct cell number(int decimals, double value) {
+    struct cell cell = {"-"};
+    if (value > 0) snprintf(cell.text, sizeof cell.text, "%.*f", decimals, value);
+    return cell;
+}
+
+static void print_kernel(const tu_kernel_report *r, double ms, double total) {
+    double per = ms > 0 ? 1e-6 / ms : 0; /* from a count to thousand millions of it a second */
+    printf("%9s  %6s  %9.3f  %9.3f  %8s  %7s  %-32s  %5" PRIu32 "  %s\n", number(4, ms).text,
+           number(1, ms > 0 ? 100 * ms / total : 0).text, 1e-6 * (double)r->flops, 1e-6 * (double)r->bytes,
+           number(1, (double)r->flops * per).text, number(1, (double)r->bytes * per).text, r->kernel,
+           r->node_count, r->node);
+}
+
+static void print_kernels(const struct workload *work, const struct measurement *m) {
+    double total = 0;
+    for (size_t k = 0; k < m->kernel_count; k++) total += m->kernel_ms[k];
+    printf("\n%9s  %6s  %9s  %9s  %8s  %7s  %-32s  %5s  %s\n", "ms", "share%", "MFLOP", "MB", "GFLOP/s",
+           "GB/s", "kernel", "nodes", "first operation");
+    tu_kernel_report report;
+    for (size_t k = 0; k < m->kernel_count && tu_program_kernel(work->step, k, &report) == TU_OK; k++)
+        print_kernel(&report, m->kernel_ms[k], total);
+    if (total > 0)
+        printf("%9.4f  in %zu kernels; %.4f ms of a step are outside of them\n", total, m->kernel_count,
+               fmax(m->median_ms - total, 0));
+}
+
+static void print_text(const struct bench_values *values, const char *model, const struct workload *work,
+                       const struct measurement *m, const char *device, uint64_t peak_bytes) {
+    printf("%-12s  %s, batch %" PRId64 ", %s\n", "workload", model, values->batch,
+           precisions[values->precision]);
+    int64_t threads = threads_of(values, device);
+    printf("%-12s  %s, %" PRId64 " thread%s\n", "device", device, threads, threads == 1 ? "" : "s");
+    printf("%-12s  %.4g ms (least %.4g, most %.4g; %" PRId64 " times %" PRId64 " steps)\n", "step",
+           m->median_ms, m->least_ms, m->most_ms, values->repeat, m->steps);
+    printf("%-12s  %.1f samples/s\n", "throughput", 1e3 * (double)values->batch / m->median_ms);
+    printf("%-12s  %.1f MiB\n", "planned peak", (double)peak_bytes / 1048576);
+    printf("%-12s  %.3f s\n", "compiling", work->compile_seconds);
+    printf("%-12s  %.3f s after the process began\n", "first step", m->first_step_seconds);
+    printf("%-12s  %s after %d steps\n", "digest", m->digest, DIGEST_STEPS);
+    if (values->kernels) print_kernels(work, m);
+}
+
+/* Digits that the clock does not vouch for are left out. */
+static double rounded(double value) {
+    return round(value * 1e5) / 1e5;
+}
+
+static void put_kernels(tu__json *json, const struct workload *work, const struct measurement *m) {
+    tu__json_begin_array(json, "kernels");
+    for (size_t k = 0; k < m->kernel_count; k++) {
+        tu_kernel_report r;
+        if (tu_program_kernel(work->step, k, &r) != TU_OK) break;
+        tu__json_begin_object(json, NULL);
+        tu__json_string(json, "kernel", r.kernel);
+        tu__json_string(json, "node", r.node);
+        tu__json_u64(json, "nodes", r.node_count);
+        tu__json_f64(json, "ms", rounded(m->kernel_ms[k]));
+        tu__json_i64(json, "flops", r.flops);
+        tu__json_i64(json, "bytes", r.bytes);
+        tu__json_u64(json, "workspace_bytes", r.workspace_bytes);
+        tu__json_end_object(json);
+    }
+    tu__json_end_array(json);
+}
+
+static void print_json(const struct bench_values *values, const char *model, const struct workload *work,
+                       const struct measurement *m, const char *device, uint64_t peak_bytes) {
+    tu__json json = tu__json_to_file(stdout);
+    tu__json_begin_object(&json, NULL);
+    tu__json_string(&json, "workload", model);
+    tu__json_string(&json, "devices", device);
+    tu__json_string(&json, "strategy", "single");
+    tu__json_string(&json, "precision", precisions[values->precision]);
+    tu__json_i64(&json, "batch", values->batch);
+    tu__json_i64(&json, "threads", threads_of(values, device));
+    tu__json_f64(&json, "ms_per_step", rounded(m->median_ms));
+    tu__json_f64(&json, "per_s", rounded(1e3 * (double)values->batch / m->median_ms));
+    tu__json_u64(&json, "peak_bytes", peak_bytes);
+    tu__json_f64(&json, "compile_s", rounded(work->compile_seconds));
+    tu__json_f64(&json, "first_step_s", rounded(m->first_step_seconds));
+    tu__json_string(&json, "digest", m->digest);
+    tu__json_f64(&json, "least_ms", rounded(m->least_ms));
+    tu__json_f64(&json, "most_ms", rounded(m->most_ms));
+    tu__json_i64(&json, "steps", m->steps);
+    tu__json_i64(&json, "repeat", values->repeat);
+    if (values->kernels) put_kernels(&json, work, m);
+    tu__json_end_object(&json);
+    putchar('\n');
+}
+
+/* ---- The command ---- */
+
+static tu_status bench(const struct bench_values *values, const char *model, double began,
+                       struct workload *work, struct measurement *m) {
+    const char *device;
+    uint64_t peak_bytes;
+    TU_TRY(workload_begin(work, &(struct workload_settings){.model = model,
+                                                            .devices = values->devices,
+                                                            .precision = precisions[values->precision],
+                                                            .threads = (int)values->threads,
+                                                            .batch = values->batch}));
+    TU_TRY(measure(work, values, began, m));
+    TU_TRY(workload_memory(work, &device, &peak_bytes));
+    (values->json ? print_json : print_text)(values, model, work, m, device, peak_bytes);
+    return TU_OK;
+}
+
+static int run(const void *values, int operand_count, char **operands) {
+    (void)operand_count;
+    double began = seconds_now();
+    struct workload work;
+    struct measurement m = {0};
+    int status = cli_report(bench(values, operands[0], began, &work, &m));
+    workload_end(&work);
+    free(m.kernel_ms);
+    return status;
+}
+
+const struct cli_command cli_command_bench = {
+    .name = "bench",
+    .summary = "measures a training step: time, throughput, memory, time to the first step",
+    .usage = "MODEL [OPTIONS]",
+    .description = "Measures the training step of MODEL, a built-in network: forward, backward and\n"
+                   "an update by gradient descent with momentum, over one fixed random batch.\n"
+                   "Prints the median time of a step, samples a second, the planned peak of memory,\n"
+                   "the time of compiling, the time from the start of the process to the first\n"
+                   "finished step, and a digest of all variables after three steps: runs with the\n"
+                   "same digest computed the same bits.\n"
+                   "\n"
+                   "Built-in networks: mlp, tutorial-cnn, resnet20.",
+    .options = options,
+    .values_size = sizeof(struct bench_values),
+    .defaults = &defaults,
+    .least_operands = 1,
+    .most_operands = 1,
+    .run = run,
+};

@@ -1,0 +1,134 @@
+/* The training step that `tutti bench` measures: forward, backward, momentum, update, as one program.
+ *
+ * The batch is drawn once, from a generator of our own with a fixed seed and without any function of the C library
+ * whose last bit may differ between machines, and is fed anew in every step, as a loader would. Images have mean 0 and
+ * deviation 1, as normalised pictures have. Rate 0.01 and momentum 0.9 keep the loss finite for as many steps as
+ * anyone waits for. */
+#include "cli/workload.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { SEED = 1 };
+
+double seconds_now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* ---- The batch ---- */
+
+/* SplitMix64 (Steele, Lea, Flood 2014). */
+static uint64_t next_bits(uint64_t *state) {
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static tu_status draw_batch(struct workload *w) {
+    uint64_t random = SEED;
+    tu_shape images = tu_value_shape(w->net.images), logits = tu_value_shape(w->net.logits);
+    size_t pixels = (size_t)tu_shape_elements(images), samples = (size_t)images.dim[0];
+    w->images = calloc(pixels, sizeof *w->images);
+    w->labels = calloc(samples, sizeof *w->labels);
+    if (!w->images || !w->labels) return tu_fail(TU_NO_MEMORY, "bench: out of memory for the batch");
+    const double span = 3.4641016151377544; /* sqrt(12): a uniform draw of this width has deviation 1 */
+    for (size_t i = 0; i < pixels; i++)
+        w->images[i] = (float)(((double)(next_bits(&random) >> 11) * 0x1p-53 - 0.5) * span);
+    for (size_t i = 0; i < samples; i++)
+        w->labels[i] = (int32_t)(next_bits(&random) % (uint64_t)logits.dim[1]);
+    return TU_OK;
+}
+
+/* ---- The program ---- */
+
+static tu_status build(struct workload *w, const struct workload_settings *s) {
+    TU_TRY(tu_graph_new(&w->graph));
+    tu_set_training(w->graph, true);
+    tu_status status = tu_model_build(w->graph, s->model, &w->net, .batch = s->batch);
+    if (status == TU_NOT_FOUND) return tu_fail(status, "bench: %s", tu_message());
+    TU_TRY(status);
+    return tu_add_sgd(w->net.loss, 0.01, 0.9);
+}
+
+static tu_status compile(struct workload *w, const struct workload_settings *s) {
+    double start = seconds_now();
+    tu_status status =
+        tu_compile(w->graph, &w->step, .devices = s->devices, .threads = s->threads,
+                   .precision = s->precision, .fetch = &w->net.loss, .fetch_count = 1, .updates = true);
+    w->compile_seconds = seconds_now() - start;
+    return status == TU_OK ? TU_OK : tu_fail(status, "bench: %s", tu_message());
+}
+
+tu_status workload_begin(struct workload *w, const struct workload_settings *settings) {
+    *w = (struct workload){0};
+    const char *device;
+    uint64_t bytes;
+    TU_TRY(build(w, settings));
+    TU_TRY(compile(w, settings));
+    TU_TRY(workload_memory(w, &device, &bytes)); /* refuses several devices before anything is computed */
+    TU_TRY(draw_batch(w));
+    return tu_state_new(w->graph, &w->state, .seed = SEED);
+}
+
+void workload_end(struct workload *w) {
+    tu_program_free(w->step);
+    tu_state_free(w->state);
+    tu_graph_free(w->graph);
+    free(w->images);
+    free(w->labels);
+}
+
+tu_status workload_step(struct workload *w) {
+    const tu_feed feeds[] = {{w->net.images, w->images}, {w->net.labels, w->labels}};
+    return tu_run(w->step, w->state, 2, feeds, (void *[]){&w->loss});
+}
+
+tu_status workload_check_loss(const struct workload *w) {
+    if (isfinite(w->loss)) return TU_OK;
+    return tu_fail(TU_INTERNAL,
+                   "bench: the loss is not finite any more: the time of such steps means nothing");
+}
+
+/* ---- What it holds ---- */
+
+static tu_status digest_variable(tu__sha256 *hash, const tu_state *state, size_t index) {
+    const char *name;
+    tu_type type;
+    TU_TRY(tu_state_variable(state, index, &name, &type));
+    size_t bytes = tu_type_bytes(type);
+    void *data = malloc(bytes ? bytes : 1);
+    if (!data) return tu_fail(TU_NO_MEMORY, "bench: out of memory for variable '%s'", name);
+    tu_status status = tu_state_get(state, name, data, bytes);
+    tu__sha256_update(hash, name, strlen(name) + 1);
+    tu__sha256_update(hash, tu_dtype_name(type.dtype), strlen(tu_dtype_name(type.dtype)) + 1);
+    tu__sha256_update(hash, data, bytes);
+    free(data);
+    return status;
+}
+
+tu_status workload_digest(const struct workload *w, char hex[TU__SHA256_HEX]) {
+    tu__sha256 hash;
+    unsigned char digest[TU__SHA256_BYTES];
+    tu__sha256_init(&hash);
+    for (size_t i = 0; i < tu_state_count(w->state); i++) TU_TRY(digest_variable(&hash, w->state, i));
+    tu__sha256_final(&hash, digest);
+    tu__sha256_hex(digest, hex);
+    return TU_OK;
+}
+
+tu_status workload_memory(const struct workload *w, const char **device, uint64_t *bytes) {
+    tu_memory_report first, second;
+    TU_TRY(tu_program_memory(w->step, 0, &first));
+    if (tu_program_memory(w->step, 1, &second) == TU_OK)
+        return tu_fail(TU_INVALID, "bench: --devices names %s, %s and perhaps more: expected one device",
+                       first.device, second.device);
+    *device = first.device;
+    *bytes = first.scratch_bytes + first.constant_bytes + first.variable_bytes;
+    return TU_OK;
+}

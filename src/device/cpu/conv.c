@@ -1,0 +1,167 @@
+/* Makers of convolutions: which of the two ways, oneDNN's (dnnl.c) or ours (conv_direct.c).
+ *
+ * Both run near the processor's peak on wide layers. Measured side by side (bench/kernels; Xeon with AVX-512, 1, 2 and
+ * 16 threads; time of ours over oneDNN 2.6.3's):
+ *
+ *     y       0.92 to 1.08 for the two layers of tutorial-cnn, 1.0 to 1.7 for resnet20's, 1.2 to 1.5 over 7x7 pixels
+ *     x       0.81 to 0.94 for 64 channels over 12x12 pixels, 1.0 to 1.1 over 14x14 and 56x56, 1.1 to 1.7 for fewer
+ *     filter  0.7 to 1.2 on one or two threads, 0.4 to 0.7 on 16, over 32 to 128 images
+ *
+ * So y is oneDNN's, but for a rectifier right behind it, which ours does on the way out of the registers (oneDNN's is
+ * of no use: ending.h) and which costs oneDNN a pass over the result; x is ours where tiles are full; the filter's
+ * gradient is ours where there are images enough to go around. bf16 is oneDNN's (AMX, AVX-512 BF16), f64 ours, and
+ * each takes what the other does not offer. The rest (f16, bf16 without hardware) runs by its reference meaning. */
+#include "device/cpu/conv_direct.h"
+#include "device/cpu/cpu.h"
+#include "device/cpu/dnnl.h"
+#include "device/cpu/ending.h"
+#include "device/cpu/isa/loops.h"
+
+enum {
+    FULL_CHANNELS = 64, /* four vectors of AVX-512 */
+    FULL_PIXELS = 12,   /* two tiles of six */
+    DEEP = 2304         /* k of a panel that no longer stays in the second-level cache */
+};
+
+typedef struct conv_data {
+    cpu_direct *direct; /* one of the two */
+    cpu_dnnl *dnnl;
+    bool bias, relu;
+    tu_dtype dtype;
+    int64_t elements; /* of the result */
+} conv_data;
+
+static tu_status run_conv(const cpu_kernel *k) {
+    const conv_data *d = k->data;
+    cpu_direct_operands o = {.first = k->in[0],
+                             .second = k->in[1],
+                             .bias = d->bias ? k->in[2] : NULL,
+                             .out = k->out[0],
+                             .workspace = k->workspace,
+                             .relu = d->relu};
+    if (!d->dnnl) {
+        cpu_direct_run(d->direct, &o);
+        return TU_OK;
+    }
+    TU_TRY(cpu_dnnl_run(d->dnnl, &o));
+    if (d->relu) cpu_relu_in_place(d->dtype, k->out[0], d->elements);
+    return TU_OK;
+}
+
+static void release_conv(void *data) {
+    conv_data *d = data;
+    cpu_dnnl_free(d->dnnl);
+}
+
+static tu_type type_of(const cpu_selection *s, tu__edge value) {
+    return s->graph->nodes[value.node]->outputs[value.output];
+}
+
+/* Attributes of the three operations begin alike. */
+static cpu_convolution shape_of(const tu__node *node, tu_type x, tu_type filter, tu_type y) {
+    const struct tu__conv2d_attrs *a = node->attrs;
+    return (cpu_convolution){.windows = tu__windows_of(filter.shape.dim + 1, a->stride, a->dilation, a->pad),
+                             .images = x.shape.dim[0],
+                             .x_size = {x.shape.dim[1], x.shape.dim[2]},
+                             .y_size = {y.shape.dim[1], y.shape.dim[2]},
+                             .groups = a->groups,
+                             .x_channels = filter.shape.dim[3],
+                             .y_channels = filter.shape.dim[0] / a->groups};
+}
+
+static bool is_relu(const tu__node *node) {
+    return node->op->code == TU__OP_RELU;
+}
+
+/* Whether ours is the first choice. */
+static bool prefers_own(const cpu_convolution *c, cpu_convolution_side side, tu_dtype dtype, bool relu,
+                        int threads) {
+    int64_t taps = c->windows.size[0] * c->windows.size[1];
+    bool unit_stride = c->windows.stride[0] == 1 && c->windows.stride[1] == 1;
+    if (dtype != TU_F32) return dtype == TU_F64;
+    if (c->groups > 1) return false;
+    switch (side) {
+    case CPU_CONV_Y: return relu && taps * c->x_channels <= DEEP;
+    case CPU_CONV_X:
+        return unit_stride && c->x_channels % FULL_CHANNELS == 0 && c->x_size[1] >= FULL_PIXELS &&
+               taps * c->y_channels <= DEEP;
+    default: return c->images >= threads;
+    }
+}
+
+static tu_status choose_dnnl(cpu_selection *s, const cpu_convolution *c, cpu_convolution_side side,
+                             const tu__node *node, conv_data *d, cpu_ending *ending) {
+    if (side == CPU_CONV_Y) *ending = cpu_ending_of(s, node, cpu_dnnl_applies);
+    d->relu = ending->activation && is_relu(ending->activation);
+    cpu_dnnl_ending e = {ending->add != NULL, d->relu ? NULL : ending->activation};
+    return cpu_dnnl_convolution(c, side, node->outputs[0].dtype, e, s->device->threads, &d->dnnl);
+}
+
+static tu_status choose_own(cpu_selection *s, const cpu_convolution *c, cpu_convolution_side side,
+                            const tu__node *node, conv_data *d, cpu_ending *ending) {
+    tu_dtype dtype = node->outputs[0].dtype;
+    if (dtype != TU_F32 && dtype != TU_F64) return TU_OK;
+    const struct cpu_loops_gemm *loops = s->device->loops->gemm;
+    if (side == CPU_CONV_Y) *ending = cpu_ending_of(s, node, is_relu);
+    d->relu = ending->activation != NULL;
+    return cpu_direct_new(&s->arena, dtype == TU_F32 ? loops->f32 : loops->f64, c, side, s->device->threads,
+                          &d->direct);
+}
+
+/* Fills `d` with one of the two ways; TU_UNSUPPORTED when there is none. */
+static tu_status choose(cpu_selection *s, const cpu_convolution *c, cpu_convolution_side side,
+                        const tu__node *node, conv_data *d, cpu_ending *ending) {
+    *ending = (cpu_ending){.result = {node->id, 0}};
+    bool relu = side == CPU_CONV_Y && cpu_ending_of(s, node, is_relu).activation;
+    bool own = prefers_own(c, side, node->outputs[0].dtype, relu, s->device->threads);
+    for (int attempt = 0; attempt < 2 && !d->dnnl && !d->direct; attempt++, own = !own)
+        TU_TRY((own ? choose_own : choose_dnnl)(s, c, side, node, d, ending));
+    d->bias = ending->add != NULL;
+    d->dtype = node->outputs[0].dtype;
+    d->elements = tu_shape_elements(node->outputs[0].shape);
+    return d->dnnl || d->direct ? TU_OK : TU_UNSUPPORTED;
+}
+
+static tu_status make(cpu_selection *s, const tu__node *node, cpu_convolution_side side,
+                      const cpu_convolution *c, const char *const names[6]) {
+    conv_data found = {0};
+    cpu_ending ending;
+    TU_TRY(choose(s, c, side, node, &found, &ending));
+    cpu_kernel *k = cpu_kernel_new(s, node, cpu_ending_name(&ending, names), run_conv);
+    conv_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+    if (!d) {
+        cpu_dnnl_free(found.dnnl);
+        return TU_NO_MEMORY;
+    }
+    *d = found;
+    k->release = release_conv;
+    k->workspace_bytes = d->dnnl ? cpu_dnnl_workspace(d->dnnl) : cpu_direct_workspace(d->direct);
+    const tu_type in[2] = {type_of(s, node->inputs[0]), type_of(s, node->inputs[1])};
+    k->flops = node->op->flops(node, in);
+    k->bytes_moved = (int64_t)(tu_type_bytes(in[0]) + tu_type_bytes(in[1]) + tu_type_bytes(node->outputs[0]));
+    TU_TRY(cpu_kernel_read(k, node->inputs[0]));
+    TU_TRY(cpu_kernel_read(k, node->inputs[1]));
+    TU_TRY(cpu_kernel_end(k, &ending));
+    return cpu_kernel_write(k, ending.result, -1);
+}
+
+tu_status cpu_make_conv2d(cpu_selection *s, const tu__node *node) {
+    static const char *const names[6] = CPU_ENDING_NAMES("conv2d");
+    cpu_convolution c =
+        shape_of(node, type_of(s, node->inputs[0]), type_of(s, node->inputs[1]), node->outputs[0]);
+    return make(s, node, CPU_CONV_Y, &c, names);
+}
+
+tu_status cpu_make_conv2d_dx(cpu_selection *s, const tu__node *node) {
+    static const char *const names[6] = {"conv2d_dx"};
+    cpu_convolution c =
+        shape_of(node, node->outputs[0], type_of(s, node->inputs[1]), type_of(s, node->inputs[0]));
+    return make(s, node, CPU_CONV_X, &c, names);
+}
+
+tu_status cpu_make_conv2d_dw(cpu_selection *s, const tu__node *node) {
+    static const char *const names[6] = {"conv2d_dw"};
+    cpu_convolution c =
+        shape_of(node, type_of(s, node->inputs[0]), node->outputs[0], type_of(s, node->inputs[1]));
+    return make(s, node, CPU_CONV_FILTER, &c, names);
+}

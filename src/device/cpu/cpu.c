@@ -1,0 +1,217 @@
+/* The CPU device: cores, memory and the launching of kernels. What becomes a kernel is select.c's affair.
+ *
+ * "cpu:0" is the process's cores, those of its affinity mask. A logical device, part p of n in "cpu:0/n", is the
+ * p-th of n contiguous groups of them; its host thread is pinned to the group before it starts any parallel loop, so
+ * that the threads of its loops, which inherit the mask, stay there too. With more parts than cores, parts share
+ * cores in turn. */
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "device/cpu/isa/loops.h"
+#include "device/cpu/select.h"
+
+struct tu_device_instance {
+    cpu_device device;
+    cpu_set_t cores; /* of the part */
+};
+
+/* ---- What there is ---- */
+
+static int cores_of_process(cpu_set_t *mask) {
+    CPU_ZERO(mask);
+    if (sched_getaffinity(0, sizeof *mask, mask) == 0 && CPU_COUNT(mask) > 0) return CPU_COUNT(mask);
+    CPU_SET(0, mask);
+    return 1;
+}
+
+/* "AMD EPYC 9654" from /proc/cpuinfo, or "processor" where it does not say. */
+static void read_model_name(char *name, size_t capacity) {
+    snprintf(name, capacity, "processor");
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    if (!file) return;
+    char line[256];
+    while (fgets(line, sizeof line, file)) {
+        const char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !colon) continue;
+        line[strcspn(line, "\n")] = 0;
+        snprintf(name, capacity, "%s", colon[1] == ' ' ? colon + 2 : colon + 1);
+        break;
+    }
+    fclose(file);
+}
+
+static uint64_t memory_of_machine(void) {
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
+}
+
+static tu_status describe(int index, tu_device_info *info) {
+    if (index > 0)
+        return tu_fail(TU_NOT_FOUND, "there is one CPU device, cpu:0; cpu:0/2 splits its cores in two");
+    static _Thread_local char description[256];
+    char model[128];
+    cpu_set_t mask;
+    read_model_name(model, sizeof model);
+    const char *dnnl = cpu_dnnl_version();
+    snprintf(description, sizeof description, "%s, %s loops, %s%s", model, cpu_loops_for_this_machine()->isa,
+             dnnl ? "oneDNN " : "without oneDNN", dnnl ? dnnl : "");
+    *info = (tu_device_info){.name = "cpu:0",
+                             .kind = "cpu",
+                             .description = description,
+                             .memory_bytes = memory_of_machine(),
+                             .cores = cores_of_process(&mask)};
+    return TU_OK;
+}
+
+/* ---- Opening: which cores ---- */
+
+/* The cores of group `part` of `parts`; how many. `first` becomes its place in the mask. */
+static int split_cores(int part, int parts, cpu_set_t *group, int *first) {
+    cpu_set_t mask;
+    int count = cores_of_process(&mask), seen = 0, taken = 0;
+    int from = parts <= count ? (int)((int64_t)count * part / parts) : part % count;
+    int to = parts <= count ? (int)((int64_t)count * (part + 1) / parts) : from + 1;
+    CPU_ZERO(group);
+    for (int core = 0; core < CPU_SETSIZE; core++) {
+        if (!CPU_ISSET(core, &mask)) continue;
+        if (seen >= from && seen < to) {
+            CPU_SET(core, group);
+            taken++;
+        }
+        seen++;
+    }
+    *first = from;
+    return taken;
+}
+
+static tu_status open_device(const tu_open_options *options, tu_device_instance **device) {
+    int parts = options->parts > 0 ? options->parts : 1;
+    if (options->index != 0) return tu_fail(TU_NOT_FOUND, "there is no device cpu:%d: expected cpu:0", options->index);
+    if (options->part < 0 || options->part >= parts)
+        return tu_fail(TU_INVALID, "part %d of cpu:0/%d: expected 0 to %d", options->part, parts, parts - 1);
+    if (options->threads < 0) return tu_fail(TU_INVALID, "%d threads: expected at least 1", options->threads);
+    tu_device_instance *d = tu__alloc(sizeof *d, "a device");
+    if (!d) return TU_NO_MEMORY;
+    int cores = split_cores(options->part, parts, &d->cores, &d->device.first_core);
+    d->device.index = options->index;
+    d->device.part = options->part;
+    d->device.parts = parts;
+    d->device.threads = options->threads ? options->threads : cores;
+    d->device.memory_limit = options->memory_limit;
+    d->device.loops = cpu_loops_for_this_machine();
+    *device = d;
+    return TU_OK;
+}
+
+static void close_device(tu_device_instance *device) {
+    tu__free(device);
+}
+
+static tu_status attach(tu_device_instance *device) {
+    const cpu_device *d = &device->device;
+    if (d->parts > 1 && sched_setaffinity(0, sizeof device->cores, &device->cores) != 0)
+        return tu_fail(TU_INTERNAL, "cpu:%d.%d: the host thread could not be pinned to its %d cores", d->index,
+                       d->part, CPU_COUNT(&device->cores));
+    tu__parallel_set_width(d->threads);
+    return TU_OK;
+}
+
+/* ---- Memory ---- */
+
+static tu_status allocate(tu_device_instance *device, size_t bytes, void **address) {
+    (void)device;
+    *address = tu__alloc_aligned(bytes, "the CPU device");
+    return *address ? TU_OK : TU_NO_MEMORY;
+}
+
+static void release(tu_device_instance *device, void *address) {
+    (void)device;
+    tu__free_aligned(address);
+}
+
+static tu_status move(tu_device_instance *device, void *to, const void *from, size_t bytes) {
+    (void)device;
+    memcpy(to, from, bytes);
+    return TU_OK;
+}
+
+static tu_status copy(tu_device_instance *device, void *to, tu_device_instance *other,
+                      const tu_device_api *other_api, const void *from, size_t bytes) {
+    (void)other;
+    if (!other_api->host_memory) return TU_UNSUPPORTED;
+    return move(device, to, from, bytes);
+}
+
+/* ---- Programs ---- */
+
+static tu_status select_kernels(tu_device_instance *device, const tu_part *part, tu_plan **plan) {
+    return cpu_select(&device->device, part, plan);
+}
+
+static tu_status build(tu_device_instance *device, tu_plan *plan, const tu_binding *binding) {
+    (void)device;
+    cpu_plan_bind((cpu_plan *)plan, binding);
+    return TU_OK;
+}
+
+static void plan_free(tu_device_instance *device, tu_plan *plan) {
+    (void)device;
+    cpu_plan_free((cpu_plan *)plan);
+}
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* The end of a kernel is the start of the next: one look at the clock each. */
+static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
+    (void)device;
+    cpu_plan *p = (cpu_plan *)plan;
+    double start = now();
+    for (uint32_t i = first; i < first + count; i++) {
+        const cpu_kernel *k = p->kernels[p->order[i]];
+        TU_TRY(k->run(k));
+        double end = now();
+        p->times[i] = (cpu_time){start, end - start};
+        start = end;
+    }
+    return TU_OK;
+}
+
+static tu_status trace(tu_device_instance *device, tu_plan *plan, uint32_t place, double *start, double *seconds) {
+    (void)device;
+    const cpu_plan *p = (const cpu_plan *)plan;
+    if (place >= p->kernel_count)
+        return tu_fail(TU_INVALID, "there is no kernel %u: the plan has %u", place, p->kernel_count);
+    *start = p->times[place].start;
+    *seconds = p->times[place].seconds;
+    return TU_OK;
+}
+
+extern const tu_device_api tu__cpu_api;
+const tu_device_api tu__cpu_api = {
+    .abi = TU_DEVICE_ABI,
+    .struct_size = sizeof(tu_device_api),
+    .kind = "cpu",
+    .host_memory = true,
+    .describe = describe,
+    .open = open_device,
+    .close = close_device,
+    .attach = attach,
+    .allocate = allocate,
+    .release = release,
+    .upload = move,
+    .download = move,
+    .copy = copy,
+    .select = select_kernels,
+    .build = build,
+    .plan_free = plan_free,
+    .launch = launch,
+    .trace = trace,
+};

@@ -1,0 +1,567 @@
+/* The adapter to oneDNN: convolution and matrix product over dense tensors, for its versions 2.x and 3.x.
+ *
+ * What is chosen. Activations stay NHWC at both ends of a primitive: measured on a Xeon with AMX and on Zen 4
+ * (docs/performance.md), oneDNN's kernels for blocked activations are no faster than those for NHWC, and every other
+ * kernel of ours reads NHWC. Filters are left open (`any`), since the layouts that its kernels want cost one small
+ * reorder each step; the reorder belongs to the operation and works in its workspace. So no blocked tensor is ever
+ * seen outside this file.
+ *
+ * An implementation called "ref" is oneDNN's plain C, a hundred times slower than it should be: not offered.
+ *
+ * Memory. Scratchpads are the caller's (k->workspace), planned like any other buffer. An operation is made under the
+ * number of threads that will run it: oneDNN fixes how it splits its work then. */
+#include "device/cpu/dnnl.h"
+
+#include "device/cpu/cpu.h"
+
+#ifndef TU_DNNL
+
+const char *cpu_dnnl_version(void) {
+    return NULL;
+}
+
+bool cpu_dnnl_applies(const tu__node *activation) {
+    (void)activation;
+    return false;
+}
+
+tu_status cpu_dnnl_convolution(const cpu_convolution *convolution, cpu_convolution_side side, tu_dtype dtype,
+                               cpu_dnnl_ending ending, int threads, cpu_dnnl **op) {
+    (void)convolution, (void)side, (void)dtype, (void)ending, (void)threads;
+    *op = NULL;
+    return TU_OK;
+}
+
+tu_status cpu_dnnl_matmul(const cpu_dnnl_product *product, cpu_dnnl_ending ending, int threads,
+                          cpu_dnnl **op) {
+    (void)product, (void)ending, (void)threads;
+    *op = NULL;
+    return TU_OK;
+}
+
+size_t cpu_dnnl_workspace(const cpu_dnnl *op) {
+    (void)op;
+    return 0;
+}
+
+tu_status cpu_dnnl_run(const cpu_dnnl *op, const cpu_direct_operands *operands) {
+    (void)op, (void)operands;
+    return tu_fail(TU_INTERNAL, "an operation of oneDNN in a build without it");
+}
+
+void cpu_dnnl_free(cpu_dnnl *op) {
+    (void)op;
+}
+
+#else
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <dnnl.h>
+
+#include "base/alloc.h"
+#include "base/parallel.h"
+
+/* ---- Where the two versions differ ---- */
+
+#if DNNL_VERSION_MAJOR >= 3
+
+typedef const_dnnl_memory_desc_t description_view;
+#define VIEW(md) (md)
+#define INIT_BY_TAG dnnl_memory_desc_create_with_tag
+#define INIT_BY_STRIDES dnnl_memory_desc_create_with_strides
+#define APPEND_ELTWISE(ops, kind, alpha) dnnl_post_ops_append_eltwise(ops, kind, alpha, 0)
+#define SOFTPLUS_ALPHA 1
+
+#else
+
+typedef const dnnl_memory_desc_t *description_view;
+#define VIEW(md) (&(md))
+#define INIT_BY_TAG dnnl_memory_desc_init_by_tag
+#define INIT_BY_STRIDES dnnl_memory_desc_init_by_strides
+#define APPEND_ELTWISE(ops, kind, alpha) dnnl_post_ops_append_eltwise(ops, 1, kind, alpha, 0)
+#define SOFTPLUS_ALPHA 0
+
+#endif
+
+/* A tensor's shape, type and layout: a value in 2.x, an object in 3.x. */
+typedef struct description {
+    dnnl_memory_desc_t md;
+} description;
+
+static description_view view(const description *d) {
+    return VIEW(d->md);
+}
+
+static void description_free(description *d) {
+#if DNNL_VERSION_MAJOR >= 3
+    if (d->md) dnnl_memory_desc_destroy(d->md);
+#else
+    (void)d;
+#endif
+}
+
+/* Without strides: in whatever layout the primitive likes. */
+static bool describe(description *d, int rank, const int64_t *dims, dnnl_data_type_t type,
+                     const int64_t *strides) {
+    dnnl_dims_t all_dims = {0}, all_strides = {0}; /* oneDNN's arrays are of full length */
+    memcpy(all_dims, dims, (size_t)rank * sizeof *dims);
+    if (!strides) return INIT_BY_TAG(&d->md, rank, all_dims, type, dnnl_format_tag_any) == dnnl_success;
+    memcpy(all_strides, strides, (size_t)rank * sizeof *strides);
+    return INIT_BY_STRIDES(&d->md, rank, all_dims, type, all_strides) == dnnl_success;
+}
+
+/* ---- The engine: one for the process ---- */
+
+static dnnl_engine_t engine;
+
+static void make_engine(void) {
+    if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) engine = NULL;
+}
+
+static bool engine_ready(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_engine);
+    return engine != NULL;
+}
+
+static char version_text[32];
+
+static void write_version(void) {
+    const dnnl_version_t *v = dnnl_version();
+    snprintf(version_text, sizeof version_text, "%d.%d.%d", v->major, v->minor, v->patch);
+}
+
+const char *cpu_dnnl_version(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, write_version);
+    return version_text;
+}
+
+/* ---- Operations ---- */
+
+enum { FIRST, SECOND, BIAS, OUT, OPERANDS }; /* what callers hand in */
+
+typedef struct step { /* a primitive and its arguments */
+    dnnl_primitive_t primitive;
+    int count;
+    dnnl_exec_arg_t arguments[OPERANDS + 1];
+} step;
+
+enum { MOST_STEPS = 4, MOST_OWN = 4 };
+
+struct cpu_dnnl {
+    dnnl_stream_t stream;
+    dnnl_memory_t given[OPERANDS]; /* the operands as callers keep them */
+    dnnl_memory_t own[MOST_OWN];   /* in the workspace: reordered operands and the scratchpad */
+    size_t own_offset[MOST_OWN];
+    int own_count, step_count;
+    step steps[MOST_STEPS];
+    size_t workspace;
+};
+
+void cpu_dnnl_free(cpu_dnnl *op) {
+    if (!op) return;
+    for (int i = 0; i < op->step_count; i++) dnnl_primitive_destroy(op->steps[i].primitive);
+    for (int i = 0; i < OPERANDS; i++)
+        if (op->given[i]) dnnl_memory_destroy(op->given[i]);
+    for (int i = 0; i < op->own_count; i++) dnnl_memory_destroy(op->own[i]);
+    if (op->stream) dnnl_stream_destroy(op->stream);
+    tu__free(op);
+}
+
+size_t cpu_dnnl_workspace(const cpu_dnnl *op) {
+    return op->workspace;
+}
+
+static tu_status failed(const char *what, dnnl_status_t status) {
+    return tu_fail(status == dnnl_out_of_memory ? TU_NO_MEMORY : TU_INTERNAL,
+                   "oneDNN %s: %s failed with status %d", cpu_dnnl_version(), what, (int)status);
+}
+
+tu_status cpu_dnnl_run(const cpu_dnnl *op, const cpu_direct_operands *o) {
+    void *const addresses[OPERANDS] = {(void *)o->first, (void *)o->second, (void *)o->bias, o->out};
+    for (int i = 0; i < OPERANDS; i++)
+        if (op->given[i]) dnnl_memory_set_data_handle(op->given[i], addresses[i]);
+    for (int i = 0; i < op->own_count; i++)
+        dnnl_memory_set_data_handle(op->own[i], (char *)o->workspace + op->own_offset[i]);
+    for (int i = 0; i < op->step_count; i++) {
+        const step *s = &op->steps[i];
+        dnnl_status_t status = dnnl_primitive_execute(s->primitive, op->stream, s->count, s->arguments);
+        if (status != dnnl_success) return failed("running a primitive", status);
+    }
+    dnnl_status_t status = dnnl_stream_wait(op->stream);
+    return status == dnnl_success ? TU_OK : failed("waiting for a stream", status);
+}
+
+/* ---- Making them ---- */
+
+typedef struct recipe { /* what a primitive is made from */
+    dnnl_primitive_desc_t primitive;
+    description dense[OPERANDS]; /* how callers keep each operand */
+    bool used[OPERANDS];
+    int argument[OPERANDS]; /* DNNL_ARG_… */
+} recipe;
+
+static dnnl_memory_t add_own(cpu_dnnl *op, description_view d) {
+    dnnl_memory_t memory;
+    if (dnnl_memory_create(&memory, d, engine, DNNL_MEMORY_NONE) != dnnl_success) return NULL;
+    op->own_offset[op->own_count] = op->workspace;
+    op->own[op->own_count++] = memory;
+    op->workspace += (dnnl_memory_desc_get_size(d) + 63) / 64 * 64;
+    return memory;
+}
+
+static bool add_step(cpu_dnnl *op, dnnl_primitive_desc_t d, int count, const dnnl_exec_arg_t *arguments) {
+    step *s = &op->steps[op->step_count];
+    if (dnnl_primitive_create(&s->primitive, d) != dnnl_success) return false;
+    s->count = count;
+    memcpy(s->arguments, arguments, (size_t)count * sizeof *arguments);
+    op->step_count++;
+    return true;
+}
+
+static bool add_reorder(cpu_dnnl *op, description_view from_view, dnnl_memory_t from,
+                        description_view to_view, dnnl_memory_t to) {
+    dnnl_primitive_desc_t d;
+    if (dnnl_reorder_primitive_desc_create(&d, from_view, engine, to_view, engine, NULL) != dnnl_success)
+        return false;
+    dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
+    bool added = add_step(op, d, 2, arguments);
+    dnnl_primitive_desc_destroy(d);
+    return added;
+}
+
+static description_view wanted(const recipe *r, int operand) {
+    return dnnl_primitive_desc_query_md(r->primitive, dnnl_query_exec_arg_md, r->argument[operand]);
+}
+
+/* The memory by which the primitive sees an operand: the caller's, or a reordered one. */
+static bool bind_operand(cpu_dnnl *op, const recipe *r, int operand, dnnl_memory_t *bound) {
+    description_view dense = view(&r->dense[operand]), own = wanted(r, operand);
+    if (dnnl_memory_create(&op->given[operand], dense, engine, DNNL_MEMORY_NONE) != dnnl_success)
+        return false;
+    *bound = op->given[operand];
+    if (dnnl_memory_desc_equal(dense, own)) return true;
+    *bound = add_own(op, own);
+    return *bound && (operand == OUT || add_reorder(op, dense, op->given[operand], own, *bound));
+}
+
+static bool assemble(cpu_dnnl *op, const recipe *r) {
+    dnnl_exec_arg_t arguments[OPERANDS + 1];
+    int count = 0;
+    dnnl_memory_t bound[OPERANDS] = {0};
+    if (dnnl_stream_create(&op->stream, engine, dnnl_stream_default_flags) != dnnl_success) return false;
+    for (int i = 0; i < OPERANDS; i++) {
+        if (!r->used[i]) continue;
+        if (!bind_operand(op, r, i, &bound[i])) return false;
+        arguments[count++] = (dnnl_exec_arg_t){r->argument[i], bound[i]};
+    }
+    description_view scratch = dnnl_primitive_desc_query_md(r->primitive, dnnl_query_scratchpad_md, 0);
+    if (scratch && dnnl_memory_desc_get_size(scratch) > 0) {
+        dnnl_memory_t memory = add_own(op, scratch);
+        if (!memory) return false;
+        arguments[count++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, memory};
+    }
+    if (!add_step(op, r->primitive, count, arguments)) return false;
+    return bound[OUT] == op->given[OUT] ||
+           add_reorder(op, wanted(r, OUT), bound[OUT], view(&r->dense[OUT]), op->given[OUT]);
+}
+
+static bool is_reference(const recipe *r) {
+    const char *name = NULL;
+    dnnl_status_t status =
+        dnnl_primitive_desc_query(r->primitive, dnnl_query_impl_info_str, 0, (void *)&name);
+    return status != dnnl_success || !name || strstr(name, "ref");
+}
+
+static tu_status finish(recipe *r, cpu_dnnl **op) {
+    tu_status status = TU_OK;
+    *op = NULL;
+    if (r->primitive && !is_reference(r)) {
+        *op = tu__alloc(sizeof **op, "an operation of oneDNN");
+        if (!*op) status = TU_NO_MEMORY;
+        if (*op && !assemble(*op, r)) {
+            cpu_dnnl_free(*op);
+            *op = NULL;
+        }
+    }
+    if (r->primitive) dnnl_primitive_desc_destroy(r->primitive);
+    for (int i = 0; i < OPERANDS; i++) description_free(&r->dense[i]);
+    return status;
+}
+
+/* ---- Attributes ---- */
+
+/* Not TU__OP_RELU: oneDNN computes it as a maximum that makes zeros of NaN (see ending.h). */
+static bool activation_kind(const tu__node *activation, dnnl_alg_kind_t *kind, float *alpha) {
+    *alpha = 0;
+    switch (activation->op->code) {
+    case TU__OP_LEAKY_RELU:
+        *kind = dnnl_eltwise_relu;
+        *alpha = (float)tu__attrs(activation, leaky_relu)->slope;
+        return true;
+    case TU__OP_ELU:
+        *kind = dnnl_eltwise_elu;
+        *alpha = (float)tu__attrs(activation, elu)->alpha;
+        return true;
+    case TU__OP_TANH: *kind = dnnl_eltwise_tanh; return true;
+    case TU__OP_SIGMOID: *kind = dnnl_eltwise_logistic; return true;
+    case TU__OP_GELU: *kind = dnnl_eltwise_gelu_erf; return true;
+    case TU__OP_GELU_TANH: *kind = dnnl_eltwise_gelu_tanh; return true;
+    case TU__OP_SILU:
+        *kind = dnnl_eltwise_swish;
+        *alpha = 1;
+        return true;
+    case TU__OP_SOFTPLUS:
+        *kind = dnnl_eltwise_soft_relu;
+        *alpha = SOFTPLUS_ALPHA;
+        return true;
+    default: return false;
+    }
+}
+
+bool cpu_dnnl_applies(const tu__node *activation) {
+    dnnl_alg_kind_t kind;
+    float alpha;
+    return activation->op->code == TU__OP_RELU || activation_kind(activation, &kind, &alpha);
+}
+
+static dnnl_primitive_attr_t new_attributes(const tu__node *activation) {
+    dnnl_primitive_attr_t attributes;
+    dnnl_post_ops_t ops;
+    dnnl_alg_kind_t kind;
+    float alpha;
+    if (dnnl_primitive_attr_create(&attributes) != dnnl_success) return NULL;
+    dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user);
+    if (activation && activation_kind(activation, &kind, &alpha) &&
+        dnnl_post_ops_create(&ops) == dnnl_success) {
+        APPEND_ELTWISE(ops, kind, alpha);
+        dnnl_primitive_attr_set_post_ops(attributes, ops);
+        dnnl_post_ops_destroy(ops);
+    }
+    return attributes;
+}
+
+static bool type_of(tu_dtype dtype, dnnl_data_type_t *type) {
+    *type = dtype == TU_F32 ? dnnl_f32 : dnnl_bf16;
+    return dtype == TU_F32 || dtype == TU_BF16;
+}
+
+/* ---- Convolution ---- */
+
+typedef struct conv_descriptions { /* as the primitive is asked for: filters in any layout */
+    description x, filter, bias, y;
+    dnnl_dims_t strides, dilations, before, after;
+} conv_descriptions;
+
+static bool describe_images(description *d, const cpu_convolution *c, const int64_t size[2], int64_t channels,
+                            dnnl_data_type_t type) {
+    int64_t dims[4] = {c->images, channels * c->groups, size[0], size[1]};
+    int64_t strides[4] = {dims[1] * dims[2] * dims[3], 1, dims[1] * dims[3], dims[1]};
+    return describe(d, 4, dims, type, strides);
+}
+
+/* OHWI, or with groups [g, o, h, w, i]; `any`: as oneDNN likes it. */
+static bool describe_filter(description *d, const cpu_convolution *c, dnnl_data_type_t type, bool any) {
+    int64_t h = c->windows.size[0], w = c->windows.size[1], i = c->x_channels, o = c->y_channels;
+    int64_t dims[5] = {c->groups, o, i, h, w}, strides[5] = {o * h * w * i, h * w * i, 1, w * i, i};
+    int skip = c->groups == 1 ? 1 : 0; /* without groups there is no axis for them */
+    return describe(d, 5 - skip, dims + skip, type, any ? NULL : strides + skip);
+}
+
+static bool describe_bias(description *d, int64_t count, dnnl_data_type_t type) {
+    int64_t stride = 1;
+    return describe(d, 1, &count, type, &stride);
+}
+
+static bool describe_convolution(conv_descriptions *d, const cpu_convolution *c, dnnl_data_type_t type,
+                                 bool bias) {
+    for (int i = 0; i < 2; i++) {
+        d->strides[i] = c->windows.stride[i];
+        d->dilations[i] = c->windows.dilation[i] - 1;
+        d->before[i] = c->windows.pad[2 * i];
+        d->after[i] = c->windows.pad[2 * i + 1];
+    }
+    return describe_images(&d->x, c, c->x_size, c->x_channels, type) &&
+           describe_images(&d->y, c, c->y_size, c->y_channels, type) &&
+           describe_filter(&d->filter, c, type, true) &&
+           (!bias || describe_bias(&d->bias, c->groups * c->y_channels, type));
+}
+
+static void free_convolution(conv_descriptions *d) {
+    description_free(&d->x);
+    description_free(&d->filter);
+    description_free(&d->bias);
+    description_free(&d->y);
+}
+
+#if DNNL_VERSION_MAJOR >= 3
+
+static dnnl_primitive_desc_t ask_convolution(const conv_descriptions *d, cpu_convolution_side side, bool bias,
+                                             dnnl_primitive_attr_t attributes) {
+    dnnl_primitive_desc_t forward = NULL, backward = NULL;
+    dnnl_prop_kind_t kind = side == CPU_CONV_Y ? dnnl_forward_inference : dnnl_forward_training;
+    if (dnnl_convolution_forward_primitive_desc_create(
+            &forward, engine, kind, dnnl_convolution_direct, view(&d->x), view(&d->filter),
+            bias ? view(&d->bias) : NULL, view(&d->y), d->strides, d->dilations, d->before, d->after,
+            attributes) != dnnl_success)
+        return NULL;
+    if (side == CPU_CONV_Y) return forward;
+    dnnl_status_t status =
+        side == CPU_CONV_X
+            ? dnnl_convolution_backward_data_primitive_desc_create(
+                  &backward, engine, dnnl_convolution_direct, view(&d->x), view(&d->filter), view(&d->y),
+                  d->strides, d->dilations, d->before, d->after, forward, attributes)
+            : dnnl_convolution_backward_weights_primitive_desc_create(
+                  &backward, engine, dnnl_convolution_direct, view(&d->x), view(&d->filter), NULL,
+                  view(&d->y), d->strides, d->dilations, d->before, d->after, forward, attributes);
+    dnnl_primitive_desc_destroy(forward);
+    return status == dnnl_success ? backward : NULL;
+}
+
+#else
+
+static dnnl_primitive_desc_t ask(const void *operation, dnnl_primitive_attr_t attributes,
+                                 const_dnnl_primitive_desc_t hint) {
+    dnnl_primitive_desc_t d = NULL;
+    return dnnl_primitive_desc_create(&d, operation, attributes, engine, hint) == dnnl_success ? d : NULL;
+}
+
+static dnnl_primitive_desc_t ask_convolution(const conv_descriptions *d, cpu_convolution_side side, bool bias,
+                                             dnnl_primitive_attr_t attributes) {
+    dnnl_convolution_desc_t forward, backward;
+    dnnl_prop_kind_t kind = side == CPU_CONV_Y ? dnnl_forward_inference : dnnl_forward_training;
+    if (dnnl_dilated_convolution_forward_desc_init(
+            &forward, kind, dnnl_convolution_direct, &d->x.md, &d->filter.md, bias ? &d->bias.md : NULL,
+            &d->y.md, d->strides, d->dilations, d->before, d->after) != dnnl_success)
+        return NULL;
+    dnnl_primitive_desc_t hint = ask(&forward, attributes, NULL);
+    if (side == CPU_CONV_Y || !hint) return hint;
+    dnnl_status_t status = side == CPU_CONV_X
+                               ? dnnl_dilated_convolution_backward_data_desc_init(
+                                     &backward, dnnl_convolution_direct, &d->x.md, &d->filter.md, &d->y.md,
+                                     d->strides, d->dilations, d->before, d->after)
+                               : dnnl_dilated_convolution_backward_weights_desc_init(
+                                     &backward, dnnl_convolution_direct, &d->x.md, &d->filter.md, NULL,
+                                     &d->y.md, d->strides, d->dilations, d->before, d->after);
+    dnnl_primitive_desc_t found = status == dnnl_success ? ask(&backward, attributes, hint) : NULL;
+    dnnl_primitive_desc_destroy(hint);
+    return found;
+}
+
+#endif
+
+static bool plan_convolution(recipe *r, const cpu_convolution *c, cpu_convolution_side side,
+                             dnnl_data_type_t type, cpu_dnnl_ending ending) {
+    static const int arguments[3][OPERANDS] = {
+        [CPU_CONV_Y] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST},
+        [CPU_CONV_X] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, 0, DNNL_ARG_DIFF_SRC},
+        [CPU_CONV_FILTER] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, 0, DNNL_ARG_DIFF_WEIGHTS},
+    };
+    static const int x_at[3] = {FIRST, OUT, FIRST}, filter_at[3] = {SECOND, SECOND, OUT},
+                     y_at[3] = {OUT, FIRST, SECOND};
+    conv_descriptions d = {0};
+    dnnl_primitive_attr_t attributes = new_attributes(ending.activation);
+    memcpy(r->argument, arguments[side], sizeof r->argument);
+    r->used[FIRST] = r->used[SECOND] = r->used[OUT] = true;
+    r->used[BIAS] = ending.bias;
+    if (attributes && describe_convolution(&d, c, type, ending.bias))
+        r->primitive = ask_convolution(&d, side, ending.bias, attributes);
+    free_convolution(&d);
+    if (attributes) dnnl_primitive_attr_destroy(attributes);
+    return r->primitive && describe_images(&r->dense[x_at[side]], c, c->x_size, c->x_channels, type) &&
+           describe_images(&r->dense[y_at[side]], c, c->y_size, c->y_channels, type) &&
+           describe_filter(&r->dense[filter_at[side]], c, type, false) &&
+           (!ending.bias || describe_bias(&r->dense[BIAS], c->groups * c->y_channels, type));
+}
+
+tu_status cpu_dnnl_convolution(const cpu_convolution *convolution, cpu_convolution_side side, tu_dtype dtype,
+                               cpu_dnnl_ending ending, int threads, cpu_dnnl **op) {
+    recipe r = {0};
+    dnnl_data_type_t type;
+    *op = NULL;
+    if (!type_of(dtype, &type) || !engine_ready()) return TU_OK;
+    int width = tu__parallel_width();
+    tu__parallel_set_width(threads);
+    if (!plan_convolution(&r, convolution, side, type, ending) && r.primitive) {
+        dnnl_primitive_desc_destroy(r.primitive);
+        r.primitive = NULL;
+    }
+    tu_status status = finish(&r, op);
+    tu__parallel_set_width(width);
+    return status;
+}
+
+/* ---- Matrix product ---- */
+
+static bool describe_matrices(description *d, const cpu_dnnl_product *p, int64_t rows, int64_t columns,
+                              const int64_t *strides, dnnl_data_type_t type) {
+    bool repeated = strides[0] == 0;
+    int64_t dims[3] = {repeated ? 1 : p->batch, rows, columns};
+    int64_t all[3] = {repeated ? rows * columns : strides[0], strides[1], strides[2]};
+    int skip = p->batch == 1 ? 1 : 0;
+    return describe(d, 3 - skip, dims + skip, type, all + skip);
+}
+
+static bool describe_row(description *d, const cpu_dnnl_product *p, dnnl_data_type_t type) {
+    int64_t dims[3] = {1, 1, p->n}, strides[3] = {p->n, p->n, 1};
+    int skip = p->batch == 1 ? 1 : 0;
+    return describe(d, 3 - skip, dims + skip, type, strides + skip);
+}
+
+static dnnl_primitive_desc_t ask_product(const recipe *r, dnnl_primitive_attr_t attributes) {
+    description_view bias = r->used[BIAS] ? view(&r->dense[BIAS]) : NULL;
+#if DNNL_VERSION_MAJOR >= 3
+    dnnl_primitive_desc_t d = NULL;
+    return dnnl_matmul_primitive_desc_create(&d, engine, view(&r->dense[FIRST]), view(&r->dense[SECOND]),
+                                             bias, view(&r->dense[OUT]), attributes) == dnnl_success
+               ? d
+               : NULL;
+#else
+    dnnl_matmul_desc_t d;
+    if (dnnl_matmul_desc_init(&d, view(&r->dense[FIRST]), view(&r->dense[SECOND]), bias,
+                              view(&r->dense[OUT])) != dnnl_success)
+        return NULL;
+    return ask(&d, attributes, NULL);
+#endif
+}
+
+static void plan_product(recipe *r, const cpu_dnnl_product *p, dnnl_data_type_t type,
+                         cpu_dnnl_ending ending) {
+    static const int arguments[OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST};
+    const int64_t c_strides[3] = {p->m * p->n, p->n, 1};
+    memcpy(r->argument, arguments, sizeof r->argument);
+    r->used[FIRST] = r->used[SECOND] = r->used[OUT] = true;
+    r->used[BIAS] = ending.bias;
+    dnnl_primitive_attr_t attributes = new_attributes(ending.activation);
+    if (attributes && describe_matrices(&r->dense[FIRST], p, p->m, p->k, p->a_strides, type) &&
+        describe_matrices(&r->dense[SECOND], p, p->k, p->n, p->b_strides, type) &&
+        describe_matrices(&r->dense[OUT], p, p->m, p->n, c_strides, type) &&
+        (!ending.bias || describe_row(&r->dense[BIAS], p, type)))
+        r->primitive = ask_product(r, attributes);
+    if (attributes) dnnl_primitive_attr_destroy(attributes);
+}
+
+tu_status cpu_dnnl_matmul(const cpu_dnnl_product *product, cpu_dnnl_ending ending, int threads,
+                          cpu_dnnl **op) {
+    recipe r = {0};
+    dnnl_data_type_t type;
+    *op = NULL;
+    if (!type_of(product->dtype, &type) || !engine_ready()) return TU_OK;
+    int width = tu__parallel_width();
+    tu__parallel_set_width(threads);
+    plan_product(&r, product, type, ending);
+    tu_status status = finish(&r, op);
+    tu__parallel_set_width(width);
+    return status;
+}
+
+#endif
+
+/* Kernels keep no value in a blocked layout, so none is ever asked back. */
+tu_status cpu_make_dense(cpu_selection *s, tu__edge value) {
+    return tu_fail(TU_INTERNAL, "'%s' has no blocked layout", s->graph->nodes[value.node]->name);
+}

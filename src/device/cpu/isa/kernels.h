@@ -1,0 +1,131 @@
+/* Tables of inner loops for pooling, normalisation, softmax, reductions and draws; see loops.h for how they
+ * are built.
+ *
+ * Each family has its table, filled by isa/loops_kernels_<family>.c once for each instruction set. Loops that
+ * come in two element types are arrays of two: [0] reads and writes f32, [1] bf16; `void *` is then either,
+ * and arithmetic is f32. Every loop works on the rows it is given and starts no threads: cutting is the
+ * business of the files above.
+ */
+#ifndef TU__DEVICE_CPU_ISA_KERNELS_H
+#define TU__DEVICE_CPU_ISA_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/draw.h"
+#include "device/cpu/isa/loops.h"
+
+/* ---- Pooling ---- */
+
+typedef struct cpu_pooling {
+    int64_t images, channels;
+    int64_t x_size[2], y_size[2];         /* height, width of the image and of the result */
+    int64_t window[2], stride[2], pad[2]; /* pad: top, left */
+    bool count_padding;
+} cpu_pooling;
+
+struct cpu_pool_loops {
+    /* Row `row` of the windows of one image: x [h,w,c] -> y [w',c]. */
+    void (*max[2])(const cpu_pooling *p, int64_t row, const void *x, void *y);
+    void (*mean[2])(const cpu_pooling *p, int64_t row, const void *x, void *y);
+    /* One image. winners [h',w',c] is scratch: where in its window each maximum lies. */
+    void (*max_gradient[2])(const cpu_pooling *p, const void *x, const void *dy, uint16_t *winners, void *dx);
+    /* Row `row` of one image's dx [w,c]. */
+    void (*mean_gradient[2])(const cpu_pooling *p, int64_t row, const void *dy, void *dx);
+};
+
+/* ---- Local response normalisation ---- */
+
+enum { CPU_LRN_ROWS = 8 }; /* rows in work at a time: their scratch stays in the first-level cache */
+
+typedef struct cpu_lrn {
+    int64_t channels, radius; /* radius < channels */
+    int64_t stride; /* floats of one row in scratch: channels with `radius` zeros on both sides, padded */
+    float bias, alpha, beta;
+} cpu_lrn;
+
+struct cpu_lrn_loops {
+    int64_t lanes;
+    /* scratch: 3 * CPU_LRN_ROWS * stride floats, zero but for what these loops wrote. */
+    void (*forward[2])(const cpu_lrn *p, int64_t rows, const void *x, float *scratch, void *y);
+    void (*backward[2])(const cpu_lrn *p, int64_t rows, const void *x, const void *dy, float *scratch,
+                        void *dx);
+};
+
+/* ---- Batch and layer normalisation ---- */
+
+struct cpu_norm_loops {
+    /* x [rows, c]: pivot [c] is its first row; the mean is pivot + mean [c], and m2 [c] the sum of squared distances
+     * from it. */
+    void (*moments[2])(int64_t rows, int64_t c, const void *x, float *pivot, float *mean, float *m2);
+    /* y = (x - mean) scale + shift, by columns. */
+    void (*apply[2])(int64_t rows, int64_t c, const void *x, const float *mean, const float *scale,
+                     const float *shift, void *y);
+    /* sum_dy [c] = the sum of dy, sum_dy_x [c] = that of dy (x - mean). */
+    void (*gradient_sums[2])(int64_t rows, int64_t c, const void *x, const void *dy, const float *mean,
+                             float *sum_dy, float *sum_dy_x);
+    /* dx = scale (dy - by_dy) - by_x (x - mean), by columns. */
+    void (*gradient[2])(int64_t rows, int64_t c, const void *x, const void *dy, const float *mean,
+                        const float *scale, const float *by_dy, const float *by_x, void *dx);
+    /* Rows as sets: mean [rows] and r [rows] are results. */
+    void (*layer[2])(int64_t rows, int64_t n, double epsilon, const void *x, const float *gamma,
+                     const float *beta, void *y, float *mean, float *r);
+    /* dgamma [n] and dbeta [n] are added to. */
+    void (*layer_gradient[2])(int64_t rows, int64_t n, const void *x, const float *gamma, const float *mean,
+                              const float *r, const void *dy, void *dx, float *dgamma, float *dbeta);
+};
+
+/* ---- Softmax and cross-entropy, along rows of k ---- */
+
+struct cpu_softmax_loops {
+    void (*softmax[2])(int64_t rows, int64_t k, const void *x, void *y);
+    void (*log_softmax[2])(int64_t rows, int64_t k, const void *x, void *y);
+    /* labels: class numbers, or NULL, and then targets [rows, k] are probabilities. loss [rows]. */
+    void (*cross_entropy[2])(int64_t rows, int64_t k, float smoothing, const void *x, const int64_t *labels,
+                             const void *targets, float *loss);
+};
+
+/* ---- Reductions ---- */
+
+typedef enum cpu_folding { CPU_SUM, CPU_MAX, CPU_MIN, CPU_FOLDINGS } cpu_folding;
+
+struct cpu_reduce_loops {
+    /* x [rows, c] with rows `stride` elements apart -> out [c]. */
+    void (*columns[CPU_FOLDINGS][2])(int64_t rows, int64_t c, int64_t stride, const void *x, float *out);
+    /* x [n] -> one number. */
+    float (*row[CPU_FOLDINGS][2])(int64_t n, const void *x);
+    /* The place of the first largest (or least) of x [n]; a NaN is larger and less than all. */
+    int64_t (*place_of_max[2])(int64_t n, const void *x);
+    int64_t (*place_of_min[2])(int64_t n, const void *x);
+    /* out [n] = x [n] / divisor in the element type; and so_far [n] folded with x [n]. */
+    void (*finish[2])(int64_t n, const float *x, float divisor, void *out);
+    void (*merge[CPU_FOLDINGS])(int64_t n, const float *x, float *so_far);
+};
+
+/* ---- Draws ---- */
+
+struct cpu_random_loops {
+    /* Philox blocks first … first + count - 1 of one sample: words [count, 4]. */
+    void (*words)(tu__draw_key key, uint64_t ordinal, uint32_t first, int64_t count, uint32_t *words);
+};
+
+struct cpu_loops_kernels {
+    const struct cpu_pool_loops *pool;
+    const struct cpu_lrn_loops *lrn;
+    const struct cpu_norm_loops *norm;
+    const struct cpu_softmax_loops *softmax;
+    const struct cpu_reduce_loops *reduce;
+    const struct cpu_random_loops *random;
+};
+
+#ifdef TU_ISA
+extern const struct cpu_pool_loops LOOP(cpu_pool_loops);
+extern const struct cpu_lrn_loops LOOP(cpu_lrn_loops);
+extern const struct cpu_norm_loops LOOP(cpu_norm_loops);
+extern const struct cpu_softmax_loops LOOP(cpu_softmax_loops);
+extern const struct cpu_reduce_loops LOOP(cpu_reduce_loops);
+extern const struct cpu_random_loops LOOP(cpu_random_loops);
+extern struct cpu_loops_kernels LOOP(cpu_loops_kernels);
+#endif
+
+#endif

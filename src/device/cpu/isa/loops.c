@@ -1,0 +1,33 @@
+/* Which of the tables of inner loops this machine runs: the best instruction set that both the processor and the
+ * build have. TUTTI_ISA (baseline, avx2, avx512) asks for a lesser one: for tests and for comparing them. */
+#include "device/cpu/isa/loops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+extern const cpu_loops cpu_loops_baseline;
+
+#ifdef TU_ISA_X86
+extern const cpu_loops cpu_loops_avx2, cpu_loops_avx512;
+
+static bool has_avx2(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
+
+static bool has_avx512(void) {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+const cpu_loops *cpu_loops_for_this_machine(void) {
+    const char *wanted = getenv("TUTTI_ISA");
+    bool any = !wanted || !*wanted;
+    if (has_avx512() && (any || strcmp(wanted, "avx512") == 0)) return &cpu_loops_avx512;
+    if (has_avx2() && (any || strcmp(wanted, "baseline") != 0)) return &cpu_loops_avx2;
+    return &cpu_loops_baseline;
+}
+#else
+const cpu_loops *cpu_loops_for_this_machine(void) {
+    return &cpu_loops_baseline;
+}
+#endif

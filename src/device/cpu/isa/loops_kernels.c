@@ -1,0 +1,11 @@
+/* The tables of isa/kernels.h for one instruction set, joined. */
+#include "device/cpu/isa/kernels.h"
+
+struct cpu_loops_kernels LOOP(cpu_loops_kernels) = {
+    .pool = &LOOP(cpu_pool_loops),
+    .lrn = &LOOP(cpu_lrn_loops),
+    .norm = &LOOP(cpu_norm_loops),
+    .softmax = &LOOP(cpu_softmax_loops),
+    .reduce = &LOOP(cpu_reduce_loops),
+    .random = &LOOP(cpu_random_loops),
+};

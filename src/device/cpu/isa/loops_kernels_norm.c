@@ -1,0 +1,208 @@
+/* Inner loops of batch and layer normalisation.
+ *
+ * Statistics in f32 over a million rows must not lose what they measure. A block of rows is summed, its mean
+ * found, and the squared distances from that mean summed in a second pass while the block is in the
+ * first-level cache; blocks are then joined by the formula of Chan, Golub and LeVeque (1979), which is exact:
+ *
+ *     d = mean_b - mean_a     mean = mean_a + d n_b / n     m2 = m2_a + m2_b + d^2 n_a n_b / n
+ *
+ * All of it happens in differences from the first row, so that a mean far from zero costs no digits either.
+ *
+ * Memory is read once, and errors grow with the block and with the number of blocks, not with their product.
+ */
+#include "device/cpu/isa/kernels.h"
+#include "device/cpu/isa/lanes.h"
+
+enum { BLOCK = 64 }; /* rows */
+
+LANES_INLINE int64_t block_rows(int64_t first, int64_t rows) {
+    return rows - first < BLOCK ? rows - first : BLOCK;
+}
+
+/* ---- By columns: batch normalisation ---- */
+
+/* Columns of one block, less `pivot`, with row 0 at element `at` of x; `n` of them are real. */
+LANES_INLINE void block_moments(bool half, int64_t rows, int64_t c, const void *x, int64_t at, int64_t n,
+                                lanes pivot, lanes *mean, lanes *m2) {
+    lanes even = {0}, odd = {0};
+    int64_t i = 0;
+    for (; i + 1 < rows; i += 2) {
+        even += lanes_load_upto(half, x, at + i * c, at + i * c + n) - pivot;
+        odd += lanes_load_upto(half, x, at + i * c + c, at + i * c + c + n) - pivot;
+    }
+    if (i < rows) even += lanes_load_upto(half, x, at + i * c, at + i * c + n) - pivot;
+    *mean = (even + odd) * (1 / (float)rows);
+    even = odd = (lanes){0};
+    for (i = 0; i + 1 < rows; i += 2) {
+        lanes a = (lanes_load_upto(half, x, at + i * c, at + i * c + n) - pivot) - *mean;
+        lanes b = (lanes_load_upto(half, x, at + i * c + c, at + i * c + c + n) - pivot) - *mean;
+        even += a * a;
+        odd += b * b;
+    }
+    if (i < rows) {
+        lanes a = (lanes_load_upto(half, x, at + i * c, at + i * c + n) - pivot) - *mean;
+        even += a * a;
+    }
+    *m2 = even + odd;
+}
+
+LANES_INLINE void moments(bool half, int64_t rows, int64_t c, const void *x, float *pivot, float *mean,
+                          float *m2) {
+    for (int64_t first = 0; first < rows; first += BLOCK) {
+        int64_t block = block_rows(first, rows);
+        float share = (float)block / (float)(first + block), weight = (float)first * share;
+        for (int64_t k = 0; k < c; k += LANES) {
+            lanes base = lanes_load_upto(half, x, k, c), block_mean, block_m2, old_mean = {0}, old_m2 = {0};
+            block_moments(half, block, c, x, first * c + k, c - k, base, &block_mean, &block_m2);
+            if (first > 0) {
+                old_mean = lanes_load_upto(false, mean, k, c);
+                old_m2 = lanes_load_upto(false, m2, k, c);
+            } else {
+                lanes_store_upto(false, pivot, k, c, base);
+            }
+            lanes d = block_mean - old_mean;
+            lanes_store_upto(false, mean, k, c, old_mean + d * share); /* the first block's share is 1 */
+            lanes_store_upto(false, m2, k, c, old_m2 + block_m2 + d * d * weight);
+        }
+    }
+}
+
+LANES_INLINE void apply(bool half, int64_t rows, int64_t c, const void *x, const float *mean,
+                        const float *scale, const float *shift, void *y) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < c; k += LANES) {
+            lanes v = lanes_load_upto(half, x, i * c + k, i * c + c) - lanes_load_upto(false, mean, k, c);
+            v = v * lanes_load_upto(false, scale, k, c) + lanes_load_upto(false, shift, k, c);
+            lanes_store_upto(half, y, i * c + k, i * c + c, v);
+        }
+}
+
+LANES_INLINE void gradient_sums(bool half, int64_t rows, int64_t c, const void *x, const void *dy,
+                                const float *mean, float *sum_dy, float *sum_dy_x) {
+    for (int64_t first = 0; first < rows; first += BLOCK) {
+        int64_t end = first + block_rows(first, rows);
+        for (int64_t k = 0; k < c; k += LANES) {
+            lanes middle = lanes_load_upto(false, mean, k, c), sum = {0}, sum_x = {0};
+            for (int64_t i = first; i < end; i++) {
+                lanes g = lanes_load_upto(half, dy, i * c + k, i * c + c);
+                sum += g;
+                sum_x += g * (lanes_load_upto(half, x, i * c + k, i * c + c) - middle);
+            }
+            if (first > 0) {
+                sum += lanes_load_upto(false, sum_dy, k, c);
+                sum_x += lanes_load_upto(false, sum_dy_x, k, c);
+            }
+            lanes_store_upto(false, sum_dy, k, c, sum);
+            lanes_store_upto(false, sum_dy_x, k, c, sum_x);
+        }
+    }
+}
+
+LANES_INLINE void gradient(bool half, int64_t rows, int64_t c, const void *x, const void *dy,
+                           const float *mean, const float *scale, const float *by_dy, const float *by_x,
+                           void *dx) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t k = 0; k < c; k += LANES) {
+            lanes v = lanes_load_upto(half, x, i * c + k, i * c + c) - lanes_load_upto(false, mean, k, c);
+            lanes g = lanes_load_upto(half, dy, i * c + k, i * c + c) - lanes_load_upto(false, by_dy, k, c);
+            lanes d = lanes_load_upto(false, scale, k, c) * g - lanes_load_upto(false, by_x, k, c) * v;
+            lanes_store_upto(half, dx, i * c + k, i * c + c, d);
+        }
+}
+
+/* ---- By rows: layer normalisation ---- */
+
+LANES_INLINE float row_mean(bool half, int64_t n, const void *x, int64_t at) {
+    lanes sum = {0};
+    for (int64_t i = 0; i < n; i += LANES) sum += lanes_load_upto(half, x, at + i, at + n);
+    return lanes_sum(sum) / (float)n;
+}
+
+LANES_INLINE float row_variance(bool half, int64_t n, const void *x, int64_t at, float mean) {
+    lanes sum = {0};
+    for (int64_t i = 0; i < n; i += LANES) {
+        lanes d = lanes_upto(i, n, lanes_load_upto(half, x, at + i, at + n) - mean, (lanes){0});
+        sum += d * d;
+    }
+    return lanes_sum(sum) / (float)n;
+}
+
+LANES_INLINE void layer(bool half, int64_t rows, int64_t n, double epsilon, const void *x, const float *gamma,
+                        const float *beta, void *y, float *mean, float *r) {
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t at = row * n;
+        mean[row] = row_mean(half, n, x, at);
+        r[row] = 1 / sqrtf(row_variance(half, n, x, at, mean[row]) + (float)epsilon);
+        for (int64_t i = 0; i < n; i += LANES) {
+            lanes v = (lanes_load_upto(half, x, at + i, at + n) - mean[row]) * r[row];
+            v = v * lanes_load_upto(false, gamma, i, n) + lanes_load_upto(false, beta, i, n);
+            lanes_store_upto(half, y, at + i, at + n, v);
+        }
+    }
+}
+
+LANES_INLINE void layer_gradient(bool half, int64_t rows, int64_t n, const void *x, const float *gamma,
+                                 const float *mean, const float *r, const void *dy, void *dx, float *dgamma,
+                                 float *dbeta) {
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t at = row * n;
+        lanes h_sum = {0}, hx_sum = {0};
+        for (int64_t i = 0; i < n; i += LANES) { /* lanes past the end add zero: there dy is */
+            lanes g = lanes_load_upto(half, dy, at + i, at + n);
+            lanes normal = (lanes_load_upto(half, x, at + i, at + n) - mean[row]) * r[row];
+            lanes h = g * lanes_load_upto(false, gamma, i, n);
+            h_sum += h;
+            hx_sum += h * normal;
+            lanes_store_upto(false, dgamma, i, n, lanes_load_upto(false, dgamma, i, n) + g * normal);
+            lanes_store_upto(false, dbeta, i, n, lanes_load_upto(false, dbeta, i, n) + g);
+        }
+        float h_mean = lanes_sum(h_sum) / (float)n, hx_mean = lanes_sum(hx_sum) / (float)n;
+        for (int64_t i = 0; i < n; i += LANES) {
+            lanes h = lanes_load_upto(half, dy, at + i, at + n) * lanes_load_upto(false, gamma, i, n);
+            lanes normal = (lanes_load_upto(half, x, at + i, at + n) - mean[row]) * r[row];
+            lanes_store_upto(half, dx, at + i, at + n, (h - h_mean - normal * hx_mean) * r[row]);
+        }
+    }
+}
+
+/* ---- The table ---- */
+
+#define BOTH_TYPES(loop, parameters, ...)                                                                    \
+    static void loop##_f32 parameters {                                                                      \
+        loop(false, __VA_ARGS__);                                                                            \
+    }                                                                                                        \
+    static void loop##_bf16 parameters {                                                                     \
+        loop(true, __VA_ARGS__);                                                                             \
+    }
+
+BOTH_TYPES(moments, (int64_t rows, int64_t c, const void *x, float *pivot, float *mean, float *m2), rows, c,
+           x, pivot, mean, m2)
+BOTH_TYPES(apply,
+           (int64_t rows, int64_t c, const void *x, const float *mean, const float *scale, const float *shift,
+            void *y),
+           rows, c, x, mean, scale, shift, y)
+BOTH_TYPES(gradient_sums,
+           (int64_t rows, int64_t c, const void *x, const void *dy, const float *mean, float *sum_dy,
+            float *sum_dy_x),
+           rows, c, x, dy, mean, sum_dy, sum_dy_x)
+BOTH_TYPES(gradient,
+           (int64_t rows, int64_t c, const void *x, const void *dy, const float *mean, const float *scale,
+            const float *by_dy, const float *by_x, void *dx),
+           rows, c, x, dy, mean, scale, by_dy, by_x, dx)
+BOTH_TYPES(layer,
+           (int64_t rows, int64_t n, double epsilon, const void *x, const float *gamma, const float *beta,
+            void *y, float *mean, float *r),
+           rows, n, epsilon, x, gamma, beta, y, mean, r)
+BOTH_TYPES(layer_gradient,
+           (int64_t rows, int64_t n, const void *x, const float *gamma, const float *mean, const float *r,
+            const void *dy, void *dx, float *dgamma, float *dbeta),
+           rows, n, x, gamma, mean, r, dy, dx, dgamma, dbeta)
+
+const struct cpu_norm_loops LOOP(cpu_norm_loops) = {
+    .moments = {moments_f32, moments_bf16},
+    .apply = {apply_f32, apply_bf16},
+    .gradient_sums = {gradient_sums_f32, gradient_sums_bf16},
+    .gradient = {gradient_f32, gradient_bf16},
+    .layer = {layer_f32, layer_bf16},
+    .layer_gradient = {layer_gradient_f32, layer_gradient_bf16},
+};

@@ -1,0 +1,257 @@
+/* Pooling's inner loops: windows over [h,w,c], a register of channels at a time.
+ *
+ * A result is read off its window with one register of running results, so that each place of x costs one
+ * load. The gradients are written the other way round from their definition: not each window adding to the
+ * places it covers, which would read and write every place of dx once for each window over it, but each place
+ * summing over the windows that cover it, in their order, and being written once.
+ */
+#include "device/cpu/isa/kernels.h"
+#include "device/cpu/isa/lanes.h"
+
+/* Real places of a window, or windows over a place: rows and columns [begin, end). */
+typedef struct box {
+    int64_t begin[2], end[2];
+} box;
+
+static box places_of(const cpu_pooling *p, int64_t row, int64_t column) {
+    const int64_t at[2] = {row, column};
+    box b;
+    for (int axis = 0; axis < 2; axis++) {
+        int64_t begin = at[axis] * p->stride[axis] - p->pad[axis], end = begin + p->window[axis];
+        b.begin[axis] = begin < 0 ? 0 : begin;
+        b.end[axis] = end > p->x_size[axis] ? p->x_size[axis] : end;
+    }
+    return b;
+}
+
+/* The windows over place `at` of an axis, from those over an earlier place (at first: none). Window i covers
+ * the places from i stride - pad to i stride - pad + window - 1. */
+static inline void move_to(const cpu_pooling *p, int axis, int64_t at, box *windows) {
+    int64_t padded = at + p->pad[axis], stride = p->stride[axis];
+    while (windows->end[axis] < p->y_size[axis] && windows->end[axis] * stride <= padded)
+        windows->end[axis]++;
+    while (windows->begin[axis] < windows->end[axis] &&
+           windows->begin[axis] * stride + p->window[axis] <= padded)
+        windows->begin[axis]++;
+}
+
+static float share_of(const cpu_pooling *p, box b) {
+    if (p->count_padding) return 1 / ((float)p->window[0] * (float)p->window[1]);
+    return 1 / ((float)(b.end[0] - b.begin[0]) * (float)(b.end[1] - b.begin[1]));
+}
+
+/* Every loop over channels has this form: whole registers, with their width a constant to what is done with
+ * them, and then what is left over. `n` is the width. */
+#define EACH_REGISTER(channels, c, n, statement)                                                             \
+    do {                                                                                                     \
+        int64_t c = 0;                                                                                       \
+        for (; c + LANES <= (channels); c += LANES) {                                                        \
+            const int64_t n = LANES;                                                                         \
+            statement;                                                                                       \
+        }                                                                                                    \
+        if (c < (channels)) {                                                                                \
+            const int64_t n = (channels)-c;                                                                  \
+            statement;                                                                                       \
+        }                                                                                                    \
+    } while (0)
+
+/* ---- Forward ---- */
+
+LANES_INLINE lanes max_of(bool half, const cpu_pooling *p, box b, const void *x, int64_t c, int64_t n) {
+    lanes best = lanes_of(-INFINITY);
+    for (int64_t i = b.begin[0]; i < b.end[0]; i++) {
+        int64_t at = (i * p->x_size[1] + b.begin[1]) * p->channels + c;
+        for (int64_t j = b.begin[1]; j < b.end[1]; j++, at += p->channels)
+            best = lanes_larger(best, lanes_load_upto(half, x, at, at + n));
+    }
+    return best;
+}
+
+LANES_INLINE lanes sum_of(bool half, const cpu_pooling *p, box b, const void *x, int64_t c, int64_t n) {
+    lanes sum = {0};
+    for (int64_t i = b.begin[0]; i < b.end[0]; i++) {
+        int64_t at = (i * p->x_size[1] + b.begin[1]) * p->channels + c;
+        for (int64_t j = b.begin[1]; j < b.end[1]; j++, at += p->channels)
+            sum += lanes_load_upto(half, x, at, at + n);
+    }
+    return sum;
+}
+
+LANES_INLINE void max_row(bool half, const cpu_pooling *p, int64_t row, const void *x, void *y) {
+    for (int64_t column = 0, out = 0; column < p->y_size[1]; column++, out += p->channels) {
+        box b = places_of(p, row, column);
+        EACH_REGISTER(p->channels, c, n,
+                      lanes_store_upto(half, y, out + c, out + c + n, max_of(half, p, b, x, c, n)));
+    }
+}
+
+LANES_INLINE void mean_row(bool half, const cpu_pooling *p, int64_t row, const void *x, void *y) {
+    for (int64_t column = 0, out = 0; column < p->y_size[1]; column++, out += p->channels) {
+        box b = places_of(p, row, column);
+        float share = share_of(p, b);
+        EACH_REGISTER(p->channels, c, n,
+                      lanes_store_upto(half, y, out + c, out + c + n, sum_of(half, p, b, x, c, n) * share));
+    }
+}
+
+/* ---- Gradient of the maximum ---- */
+
+LANES_INLINE void store_places(uint16_t *to, int64_t n, lanes_int place) {
+    lanes_short narrow = lanes_to_short(place);
+    if (n >= LANES)
+        memcpy(to, &narrow, sizeof narrow);
+    else
+        for (int64_t i = 0; i < n; i++) to[i] = narrow[i];
+}
+
+LANES_INLINE lanes_int load_places(const uint16_t *from, int64_t n) {
+    lanes_short narrow = {0};
+    if (n >= LANES)
+        memcpy(&narrow, from, sizeof narrow);
+    else
+        for (int64_t i = 0; i < n; i++) narrow[i] = from[i];
+    return lanes_from_short(narrow);
+}
+
+/* One window and one register of channels, row by row: the place, counted from the window's own corner, of
+ * the first maximum. The maximum is found first and then, from the last place to the first, those equal to
+ * it: no comparison waits for another. With a NaN among them, which beats all numbers and no NaN, the search
+ * is that of the definition. */
+typedef struct window {
+    box b;
+    int64_t top, left; /* of its corner, which may lie in the padding */
+} window;
+
+LANES_INLINE lanes_int winner_among_nans(bool half, const cpu_pooling *p, window w, const void *x, int64_t c,
+                                         int64_t n) {
+    lanes best = lanes_of(-INFINITY);
+    lanes_int winner = {0};
+    bool first = true;
+    for (int64_t i = w.b.begin[0]; i < w.b.end[0]; i++)
+        for (int64_t j = w.b.begin[1]; j < w.b.end[1]; j++, first = false) {
+            int64_t at = (i * p->x_size[1] + j) * p->channels;
+            lanes here = lanes_load_upto(half, x, at + c, at + c + n);
+            lanes_int place = lanes_int_of((int32_t)((i - w.top) * p->window[1] + j - w.left));
+            lanes_mask wins = lanes_greater(here, best) | (lanes_nan(here) & lanes_equal(best, best));
+            best = first ? here : lanes_select(wins, here, best);
+            winner = first ? place : lanes_int_select(wins, place, winner);
+        }
+    return winner;
+}
+
+LANES_INLINE lanes_int winner_of(bool half, const cpu_pooling *p, window w, const void *x, int64_t c,
+                                 int64_t n) {
+    int64_t row = p->x_size[1] * p->channels;
+    lanes most = lanes_of(-INFINITY), here;
+    lanes_mask nan = lanes_nan(most);
+    for (int64_t i = w.b.begin[0]; i < w.b.end[0]; i++) {
+        int64_t at = i * row + w.b.begin[1] * p->channels + c;
+        for (int64_t j = w.b.begin[1]; j < w.b.end[1]; j++, at += p->channels) {
+            here = lanes_load_upto(half, x, at, at + n);
+            most = lanes_max(most, here);
+            nan |= lanes_nan(here);
+        }
+    }
+    if (lanes_any(nan)) return winner_among_nans(half, p, w, x, c, n);
+    lanes_int winner = {0};
+    for (int64_t i = w.b.end[0] - 1; i >= w.b.begin[0]; i--) {
+        int64_t at = i * row + (w.b.end[1] - 1) * p->channels + c;
+        int32_t place = (int32_t)((i - w.top) * p->window[1] + w.b.end[1] - 1 - w.left);
+        for (int64_t j = w.b.end[1] - 1; j >= w.b.begin[1]; j--, at -= p->channels, place--) {
+            here = lanes_load_upto(half, x, at, at + n);
+            winner = lanes_int_select(lanes_equal(here, most), lanes_int_of(place), winner);
+        }
+    }
+    return winner;
+}
+
+LANES_INLINE void find_winners(bool half, const cpu_pooling *p, const void *x, uint16_t *winners) {
+    for (int64_t row = 0; row < p->y_size[0]; row++)
+        for (int64_t column = 0; column < p->y_size[1]; column++, winners += p->channels) {
+            window w = {places_of(p, row, column), row * p->stride[0] - p->pad[0],
+                        column * p->stride[1] - p->pad[1]};
+            EACH_REGISTER(p->channels, c, n, store_places(winners + c, n, winner_of(half, p, w, x, c, n)));
+        }
+}
+
+/* The sum, over the windows that one place of x won, of their dy. `place`: where it lies in the first of
+ * them. */
+LANES_INLINE lanes sum_won(bool half, const cpu_pooling *p, box b, int64_t place, const void *dy,
+                           const uint16_t *winners, int64_t c, int64_t n) {
+    lanes sum = {0};
+    for (int64_t i = b.begin[0]; i < b.end[0]; i++, place -= p->stride[0] * p->window[1]) {
+        int64_t at = (i * p->y_size[1] + b.begin[1]) * p->channels + c;
+        int32_t here = (int32_t)place;
+        for (int64_t j = b.begin[1]; j < b.end[1]; j++, at += p->channels, here -= (int32_t)p->stride[1]) {
+            lanes_mask won = lanes_int_equal(load_places(winners + at, n), lanes_int_of(here));
+            sum += lanes_select(won, lanes_load_upto(half, dy, at, at + n), (lanes){0});
+        }
+    }
+    return sum;
+}
+
+LANES_INLINE void max_gradient(bool half, const cpu_pooling *p, const void *x, const void *dy,
+                               uint16_t *winners, void *dx) {
+    find_winners(half, p, x, winners);
+    int64_t out = 0;
+    box b = {{0, 0}, {0, 0}};
+    for (int64_t row = 0; row < p->x_size[0]; row++) {
+        move_to(p, 0, row, &b);
+        b.begin[1] = b.end[1] = 0;
+        for (int64_t column = 0; column < p->x_size[1]; column++, out += p->channels) {
+            move_to(p, 1, column, &b);
+            int64_t down = row - (b.begin[0] * p->stride[0] - p->pad[0]);
+            int64_t right = column - (b.begin[1] * p->stride[1] - p->pad[1]);
+            int64_t place = down * p->window[1] + right;
+            EACH_REGISTER(p->channels, c, n,
+                          lanes_store_upto(half, dx, out + c, out + c + n,
+                                           sum_won(half, p, b, place, dy, winners, c, n)));
+        }
+    }
+}
+
+/* ---- Gradient of the mean ---- */
+
+LANES_INLINE lanes sum_of_shares(bool half, const cpu_pooling *p, box b, const void *dy, int64_t c,
+                                 int64_t n) {
+    lanes sum = {0};
+    for (int64_t i = b.begin[0]; i < b.end[0]; i++)
+        for (int64_t j = b.begin[1]; j < b.end[1]; j++) {
+            int64_t at = (i * p->y_size[1] + j) * p->channels + c;
+            sum += lanes_load_upto(half, dy, at, at + n) * share_of(p, places_of(p, i, j));
+        }
+    return sum;
+}
+
+LANES_INLINE void mean_gradient_row(bool half, const cpu_pooling *p, int64_t row, const void *dy, void *dx) {
+    box b = {{0, 0}, {0, 0}};
+    move_to(p, 0, row, &b);
+    for (int64_t column = 0, out = 0; column < p->x_size[1]; column++, out += p->channels) {
+        move_to(p, 1, column, &b);
+        EACH_REGISTER(p->channels, c, n,
+                      lanes_store_upto(half, dx, out + c, out + c + n, sum_of_shares(half, p, b, dy, c, n)));
+    }
+}
+
+/* ---- The table ---- */
+
+#define BOTH_TYPES(loop, parameters, ...)                                                                    \
+    static void loop##_f32 parameters {                                                                      \
+        loop(false, __VA_ARGS__);                                                                            \
+    }                                                                                                        \
+    static void loop##_bf16 parameters {                                                                     \
+        loop(true, __VA_ARGS__);                                                                             \
+    }
+
+BOTH_TYPES(max_row, (const cpu_pooling *p, int64_t row, const void *x, void *y), p, row, x, y)
+BOTH_TYPES(mean_row, (const cpu_pooling *p, int64_t row, const void *x, void *y), p, row, x, y)
+BOTH_TYPES(max_gradient, (const cpu_pooling *p, const void *x, const void *dy, uint16_t *winners, void *dx),
+           p, x, dy, winners, dx)
+BOTH_TYPES(mean_gradient_row, (const cpu_pooling *p, int64_t row, const void *dy, void *dx), p, row, dy, dx)
+
+const struct cpu_pool_loops LOOP(cpu_pool_loops) = {
+    .max = {max_row_f32, max_row_bf16},
+    .mean = {mean_row_f32, mean_row_bf16},
+    .max_gradient = {max_gradient_f32, max_gradient_bf16},
+    .mean_gradient = {mean_gradient_row_f32, mean_gradient_row_bf16},
+};

@@ -1,0 +1,311 @@
+/* Linear algebra by LAPACK: inverse, solve, cholesky, triangular_solve, f32 and f64. Built without LAPACK,
+ * the makers answer TU_UNSUPPORTED and the reference computes.
+ *
+ * LAPACK counts columns first: to it, our row-major A [n, n] is A^T, and our B [n, k] is the k x n matrix
+ * B^T. Nothing is transposed in memory; the identities do it:
+ *
+ *     inverse           (A^T)^-1 = (A^-1)^T: what LAPACK leaves is A^-1 to us
+ *     solve             A X = B is X^T A^T = B^T; with A^T = P L U, X^T = B^T U^-1 L^-1 P^-1: two
+ *                       triangular systems from the right, and exchanges of columns of X^T, rows of X
+ *     cholesky          the lower triangle of A is the upper one of A^T; A^T = U^T U, and U is L^T, to us L
+ *     triangular_solve  T X = B is X^T T^T = B^T: from the right, upper and lower exchanged
+ *
+ * Matrices of a batch go to the workers in ranges; each worker factors in scratch of its own. The message
+ * about a matrix that cannot be used is that of graph/ops/linalg.c, for the first such matrix of the batch.
+ */
+#include "device/cpu/ranges.h"
+
+#ifdef TU_LAPACK
+
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/text.h"
+
+/* Fortran passes the lengths of strings behind all other arguments. */
+void sgetrf_(const int *m, const int *n, float *a, const int *lda, int *pivots, int *info);
+void dgetrf_(const int *m, const int *n, double *a, const int *lda, int *pivots, int *info);
+void sgetri_(const int *n, float *a, const int *lda, const int *pivots, float *work, const int *lwork,
+             int *info);
+void dgetri_(const int *n, double *a, const int *lda, const int *pivots, double *work, const int *lwork,
+             int *info);
+void spotrf_(const char *uplo, const int *n, float *a, const int *lda, int *info, size_t);
+void dpotrf_(const char *uplo, const int *n, double *a, const int *lda, int *info, size_t);
+void strsm_(const char *side, const char *uplo, const char *trans, const char *diag, const int *m,
+            const int *n, const float *alpha, const float *a, const int *lda, float *b, const int *ldb,
+            size_t, size_t, size_t, size_t);
+void dtrsm_(const char *side, const char *uplo, const char *trans, const char *diag, const int *m,
+            const int *n, const double *alpha, const double *a, const int *lda, double *b, const int *ldb,
+            size_t, size_t, size_t, size_t);
+
+enum { BLOCK_COLUMNS = 64 }; /* of getri's work space: LAPACK's own block */
+
+typedef struct linalg_data linalg_data;
+
+/* Why a matrix could not be used: its place in the batch (-1: there is none such), the pivot's place and
+ * value. */
+typedef struct bad_pivot {
+    int64_t matrix, at;
+    double value;
+} bad_pivot;
+
+struct linalg_data {
+    int64_t count;
+    int n, k;  /* matrices [n, n], right sides [n, k] */
+    bool wide; /* f64 */
+    bool upper, transpose;
+    size_t element;
+    const char *operation, *name, *type, *complaint; /* for the message */
+    int64_t workers;
+    size_t worker_bytes;
+    /* One matrix: false at a pivot that cannot be used. */
+    bool (*work)(const linalg_data *d, const void *a, const void *b, void *out, void *scratch,
+                 bad_pivot *bad);
+};
+
+static size_t matrix_bytes(const linalg_data *d) {
+    return (size_t)d->n * (size_t)d->n * d->element;
+}
+
+static size_t sides_bytes(const linalg_data *d) {
+    return (size_t)d->n * (size_t)d->k * d->element;
+}
+
+/* ---- LAPACK for both types ---- */
+
+static void factor_lu(const linalg_data *d, void *a, int *pivots) {
+    int info;
+    if (d->wide)
+        dgetrf_(&d->n, &d->n, a, &d->n, pivots, &info);
+    else
+        sgetrf_(&d->n, &d->n, a, &d->n, pivots, &info);
+}
+
+static void invert_lu(const linalg_data *d, void *a, const int *pivots, void *work) {
+    int info, size = d->n * BLOCK_COLUMNS;
+    if (d->wide)
+        dgetri_(&d->n, a, &d->n, pivots, work, &size, &info);
+    else
+        sgetri_(&d->n, a, &d->n, pivots, work, &size, &info);
+}
+
+/* 0, or the number of the pivot that is not positive, counted from 1. */
+static int factor_cholesky(const linalg_data *d, void *a) {
+    int info;
+    if (d->wide)
+        dpotrf_("U", &d->n, a, &d->n, &info, 1);
+    else
+        spotrf_("U", &d->n, a, &d->n, &info, 1);
+    return info;
+}
+
+/* b op(a)^-1 -> b, b seen as k x n */
+static void solve_from_right(const linalg_data *d, const char *uplo, const char *trans, const char *diag,
+                             const void *a, void *b) {
+    const double one = 1;
+    const float one_f32 = 1;
+    if (d->wide)
+        dtrsm_("R", uplo, trans, diag, &d->k, &d->n, &one, a, &d->n, b, &d->k, 1, 1, 1, 1);
+    else
+        strsm_("R", uplo, trans, diag, &d->k, &d->n, &one_f32, a, &d->n, b, &d->k, 1, 1, 1, 1);
+}
+
+/* ---- One matrix ---- */
+
+static double diagonal(const linalg_data *d, const void *a, int64_t i) {
+    int64_t at = i * d->n + i;
+    return d->wide ? ((const double *)a)[at] : (double)((const float *)a)[at];
+}
+
+/* Looks for a zero or NaN among the pivots; a NaN elsewhere spreads through the result, where it is seen. */
+static bool pivots_usable(const linalg_data *d, const void *a, bool from_last, bad_pivot *bad) {
+    for (int64_t step = 0; step < d->n; step++) {
+        int64_t i = from_last ? d->n - 1 - step : step;
+        double pivot = diagonal(d, a, i);
+        if (fabs(pivot) > 0) continue;
+        bad->at = i;
+        bad->value = pivot;
+        return false;
+    }
+    return true;
+}
+
+static size_t pivot_bytes(const linalg_data *d) {
+    return cpu_lines((size_t)d->n * sizeof(int));
+}
+
+static bool invert(const linalg_data *d, const void *a, const void *b, void *out, void *scratch,
+                   bad_pivot *bad) {
+    (void)b;
+    if (out != a) memcpy(out, a, matrix_bytes(d));
+    factor_lu(d, out, scratch);
+    if (!pivots_usable(d, out, false, bad)) return false;
+    invert_lu(d, out, scratch, (char *)scratch + pivot_bytes(d));
+    return true;
+}
+
+static void swap_rows(const linalg_data *d, void *x, int64_t i, int64_t j) {
+    char *first = (char *)x + (size_t)i * (size_t)d->k * d->element;
+    char *second = (char *)x + (size_t)j * (size_t)d->k * d->element;
+    for (size_t at = 0; at < (size_t)d->k * d->element; at++) {
+        char held = first[at];
+        first[at] = second[at];
+        second[at] = held;
+    }
+}
+
+static bool solve(const linalg_data *d, const void *a, const void *b, void *out, void *scratch,
+                  bad_pivot *bad) {
+    int *pivots = scratch;
+    void *factors = (char *)scratch + pivot_bytes(d);
+    memcpy(factors, a, matrix_bytes(d));
+    factor_lu(d, factors, pivots);
+    if (!pivots_usable(d, factors, false, bad)) return false;
+    if (out != b) memcpy(out, b, sides_bytes(d));
+    solve_from_right(d, "U", "N", "N", factors, out);
+    solve_from_right(d, "L", "N", "U", factors, out);
+    for (int64_t i = d->n - 1; i >= 0; i--)
+        if (pivots[i] - 1 != i) swap_rows(d, out, i, pivots[i] - 1);
+    return true;
+}
+
+static bool cholesky(const linalg_data *d, const void *a, const void *b, void *out, void *scratch,
+                     bad_pivot *bad) {
+    (void)b, (void)scratch;
+    if (out != a) memcpy(out, a, matrix_bytes(d));
+    int failed = factor_cholesky(d, out);
+    if (failed > 0) {
+        bad->at = failed - 1;
+        bad->value = diagonal(d, out, failed - 1);
+        return false;
+    }
+    for (int64_t i = 0; i + 1 < d->n; i++)
+        memset((char *)out + (size_t)(i * d->n + i + 1) * d->element, 0, (size_t)(d->n - 1 - i) * d->element);
+    return true;
+}
+
+static bool substitute(const linalg_data *d, const void *a, const void *b, void *out, void *scratch,
+                       bad_pivot *bad) {
+    (void)scratch;
+    bool downwards = d->upper == d->transpose;
+    if (!pivots_usable(d, a, !downwards, bad)) return false;
+    if (out != b) memcpy(out, b, sides_bytes(d));
+    solve_from_right(d, d->upper ? "L" : "U", d->transpose ? "T" : "N", "N", a, out);
+    return true;
+}
+
+/* ---- The batch ---- */
+
+/* A worker's scratch: what went wrong in its range, then the matrix's. */
+static bad_pivot *bad_of(const cpu_kernel *k, int64_t worker) {
+    const linalg_data *d = k->data;
+    return (bad_pivot *)(void *)((char *)k->workspace + (size_t)worker * d->worker_bytes);
+}
+
+static void matrix_range(void *context, int64_t first, int64_t last, int worker) {
+    const cpu_kernel *k = context;
+    const linalg_data *d = k->data;
+    bad_pivot *bad = bad_of(k, worker);
+    bool beside = k->read_count > 1;
+    size_t out_bytes = beside ? sides_bytes(d) : matrix_bytes(d);
+    for (int64_t i = first; i < last; i++) {
+        const char *a = (const char *)k->in[0] + (size_t)i * matrix_bytes(d);
+        const char *b = beside ? (const char *)k->in[1] + (size_t)i * sides_bytes(d) : NULL;
+        if (d->work(d, a, b, (char *)k->out[0] + (size_t)i * out_bytes, (char *)bad + 64, bad)) continue;
+        bad->matrix = i;
+        return;
+    }
+}
+
+static tu_status run_matrices(const cpu_kernel *k) {
+    const linalg_data *d = k->data;
+    for (int64_t worker = 0; worker < d->workers; worker++) bad_of(k, worker)->matrix = -1;
+    tu__parallel_for(d->count, cpu_grain(d->count, (int64_t)d->n * d->n * d->n, d->workers), matrix_range,
+                     (void *)k);
+    for (int64_t worker = 0; worker < d->workers; worker++) {
+        const bad_pivot *bad = bad_of(k, worker);
+        if (bad->matrix >= 0)
+            return tu_fail(TU_NUMERIC,
+                           "%s '%s' %s: matrix %" PRId64 " of the batch is %s (pivot %" PRId64 " is %g)",
+                           d->operation, d->name, d->type, bad->matrix, d->complaint, bad->at, bad->value);
+    }
+    return TU_OK;
+}
+
+/* ---- Making ---- */
+
+/* Scratch of one matrix: pivots, and factors or getri's work space, whichever is asked for. */
+static size_t scratch_bytes(const linalg_data *d) {
+    size_t work = (size_t)d->n * BLOCK_COLUMNS * d->element;
+    if (d->work == invert) return pivot_bytes(d) + cpu_lines(work);
+    if (d->work == solve) return pivot_bytes(d) + cpu_lines(matrix_bytes(d));
+    return 0;
+}
+
+/* What fills the places marked here: the right sides, or the matrices themselves, can be taken over. */
+static tu_status make(cpu_selection *s, const tu__node *node, linalg_data plan) {
+    tu_type a = cpu_input_type(s, node, 0), x = node->outputs[0];
+    int64_t n = a.shape.dim[a.shape.rank - 1], k_sides = x.shape.dim[x.shape.rank - 1];
+    if (n > INT_MAX / BLOCK_COLUMNS || k_sides > INT_MAX) return TU_UNSUPPORTED; /* LAPACK's integers */
+    cpu_kernel *k = cpu_kernel_new(s, node, node->op->name, run_matrices);
+    linalg_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+    if (!d) return TU_NO_MEMORY;
+    *d = plan;
+    d->count = tu_shape_elements(a.shape) / (n * n);
+    d->n = (int)n;
+    d->k = (int)k_sides;
+    d->wide = a.dtype == TU_F64;
+    d->element = tu_dtype_size(a.dtype);
+    d->operation = node->op->name;
+    d->name = tu__arena_string(&s->arena, node->name);
+    d->type = tu__arena_string(&s->arena, tu__type_string(a));
+    if (!d->name || !d->type) return TU_NO_MEMORY;
+    d->workers = s->device->threads < d->count ? s->device->threads : d->count;
+    d->worker_bytes = 64 + scratch_bytes(d);
+    k->workspace_bytes = d->worker_bytes * (size_t)d->workers;
+    cpu_kernel_count(k, s, node);
+    return cpu_kernel_bind(k, node, (int)node->input_count - 1);
+}
+
+tu_status cpu_make_inverse(cpu_selection *s, const tu__node *node) {
+    return make(s, node, (linalg_data){.work = invert, .complaint = "singular"});
+}
+
+tu_status cpu_make_solve(cpu_selection *s, const tu__node *node) {
+    return make(s, node, (linalg_data){.work = solve, .complaint = "singular"});
+}
+
+tu_status cpu_make_cholesky(cpu_selection *s, const tu__node *node) {
+    return make(s, node, (linalg_data){.work = cholesky, .complaint = "not positive definite"});
+}
+
+tu_status cpu_make_triangular_solve(cpu_selection *s, const tu__node *node) {
+    const struct tu__triangular_solve_attrs *a = tu__attrs(node, triangular_solve);
+    return make(
+        s, node,
+        (linalg_data){
+            .work = substitute, .complaint = "singular", .upper = a->upper, .transpose = a->transpose});
+}
+
+#else
+
+tu_status cpu_make_inverse(cpu_selection *s, const tu__node *node) {
+    (void)s, (void)node;
+    return TU_UNSUPPORTED;
+}
+
+tu_status cpu_make_solve(cpu_selection *s, const tu__node *node) {
+    return cpu_make_inverse(s, node);
+}
+
+tu_status cpu_make_cholesky(cpu_selection *s, const tu__node *node) {
+    return cpu_make_inverse(s, node);
+}
+
+tu_status cpu_make_triangular_solve(cpu_selection *s, const tu__node *node) {
+    return cpu_make_inverse(s, node);
+}
+
+#endif

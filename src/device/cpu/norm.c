@@ -1,0 +1,256 @@
+/* Batch and layer normalisation: ranges of rows, and how their statistics become one. The mathematics is in
+ * graph/ops/norm.c, the loops in isa/loops_kernels_norm.c.
+ *
+ * Batch-norm needs the statistics of all rows before it can write the first: two passes. Forward reads x
+ * twice and writes y, 3 bytes moved for each byte of x; backward reads x and dy twice and writes dx, 5. Each
+ * worker takes the statistics of its range of rows; they are joined in the order of the ranges, in f64, so
+ * that the same width gives the same bits. Layer-norm takes a row at a time, which stays in the cache: 2 and
+ * 3.
+ *
+ * Parameters and statistics are f32, also beside a bf16 x; the few graphs with bf16 parameters go to the
+ * reference.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "device/cpu/isa/kernels.h"
+#include "device/cpu/ranges.h"
+
+typedef struct norm_data {
+    int64_t rows, width; /* x [rows, width] */
+    double epsilon;
+    tu_dtype dtype;
+    int64_t workers;
+    size_t worker_bytes; /* of statistics: a count, and three arrays [width] */
+} norm_data;
+
+typedef struct partial {
+    int64_t rows; /* 0: this worker had none */
+    float *first, *second, *pivot;
+} partial;
+
+static const struct cpu_norm_loops *loops_of(const cpu_kernel *k) {
+    return k->device->loops->kernels->norm;
+}
+
+/* A worker's statistics: 64 bytes with the count of rows, then the arrays. */
+static int64_t *rows_of(const cpu_kernel *k, int worker) {
+    const norm_data *d = k->data;
+    return (int64_t *)(void *)((char *)k->workspace + (size_t)worker * d->worker_bytes);
+}
+
+static partial partial_of(const cpu_kernel *k, int worker) {
+    const norm_data *d = k->data;
+    float *first = (float *)(void *)((char *)rows_of(k, worker) + 64);
+    return (partial){*rows_of(k, worker), first, first + d->width, first + 2 * d->width};
+}
+
+/* Arrays [width] that all workers read, after the partial statistics. */
+static float *shared_array(const cpu_kernel *k, int index) {
+    const norm_data *d = k->data;
+    return (float *)(void *)((char *)k->workspace + d->worker_bytes * (size_t)d->workers) + index * d->width;
+}
+
+static void run_rows(const cpu_kernel *k, tu__parallel_body body) {
+    const norm_data *d = k->data;
+    tu__parallel_for(d->rows, cpu_grain(d->rows, d->width, d->workers), body, (void *)k);
+}
+
+/* As run_rows; how many of the partial statistics hold something is known from the counts. */
+static void run_partial(const cpu_kernel *k, tu__parallel_body body) {
+    const norm_data *d = k->data;
+    for (int worker = 0; worker < d->workers; worker++) *rows_of(k, worker) = 0;
+    run_rows(k, body);
+}
+
+/* ---- Batch normalisation: in x, gamma, beta; out y, mean, variance ---- */
+
+static void moments_range(void *context, int64_t first, int64_t last, int worker) {
+    const cpu_kernel *k = context;
+    const norm_data *d = k->data;
+    *rows_of(k, worker) = last - first;
+    partial p = partial_of(k, worker);
+    loops_of(k)->moments[cpu_loop_type(d->dtype)](
+        last - first, d->width, cpu_at(k->in[0], d->dtype, first * d->width), p.pivot, p.first, p.second);
+}
+
+/* Mean and variance of channel `c` over all ranges. */
+static void join_moments(const cpu_kernel *k, int64_t c, double *mean, double *variance) {
+    const norm_data *d = k->data;
+    double n = 0, m2 = 0;
+    *mean = 0;
+    for (int worker = 0; worker < d->workers; worker++) {
+        partial p = partial_of(k, worker);
+        if (p.rows == 0) continue;
+        double all = n + (double)p.rows, distance = (double)p.pivot[c] + p.first[c] - *mean;
+        *mean += distance * ((double)p.rows / all);
+        m2 += p.second[c] + distance * distance * (n * (double)p.rows / all);
+        n = all;
+    }
+    *variance = m2 / n;
+}
+
+static void apply_range(void *context, int64_t first, int64_t last, int worker) {
+    const cpu_kernel *k = context;
+    const norm_data *d = k->data;
+    int64_t at = first * d->width;
+    (void)worker;
+    loops_of(k)->apply[cpu_loop_type(d->dtype)](last - first, d->width, cpu_at(k->in[0], d->dtype, at),
+                                                k->out[1], shared_array(k, 0), shared_array(k, 1),
+                                                cpu_at(k->out[0], d->dtype, at));
+}
+
+static tu_status run_batch(const cpu_kernel *k) {
+    const norm_data *d = k->data;
+    const float *gamma = k->in[1], *beta = k->in[2];
+    float *mean = k->out[1], *variance = k->out[2], *scale = shared_array(k, 0), *shift = shared_array(k, 1);
+    run_partial(k, moments_range);
+    for (int64_t c = 0; c < d->width; c++) {
+        double wide_mean, wide_variance;
+        join_moments(k, c, &wide_mean, &wide_variance);
+        mean[c] = (float)wide_mean;
+        variance[c] = (float)wide_variance;
+        scale[c] = (float)(gamma[c] / sqrt(wide_variance + d->epsilon));
+        shift[c] = (float)(beta[c] + (mean[c] - wide_mean) * scale[c]); /* what rounding the mean took */
+    }
+    run_rows(k, apply_range);
+    return TU_OK;
+}
+
+/* ---- Its gradient: in x, gamma, mean, variance, dy; out dx, dgamma, dbeta ---- */
+
+static void gradient_sums_range(void *context, int64_t first, int64_t last, int worker) {
+    const cpu_kernel *k = context;
+    const norm_data *d = k->data;
+    int64_t at = first * d->width;
+    *rows_of(k, worker) = last - first;
+    partial p = partial_of(k, worker);
+    loops_of(k)->gradient_sums[cpu_loop_type(d->dtype)](
+        last - first, d->width, cpu_at(k->in[0], d->dtype, at), cpu_at(k->in[4], d->dtype, at), k->in[2],
+        p.first, p.second);
+}
+
+static void gradient_range(void *context, int64_t first, int64_t last, int worker) {
+    const cpu_kernel *k = context;
+    const norm_data *d = k->data;
+    int64_t at = first * d->width;
+    (void)worker;
+    loops_of(k)->gradient[cpu_loop_type(d->dtype)](
+        last - first, d->width, cpu_at(k->in[0], d->dtype, at), cpu_at(k->in[4], d->dtype, at), k->in[2],
+        shared_array(k, 0), shared_array(k, 1), shared_array(k, 2), cpu_at(k->out[0], d->dtype, at));
+}
+
+/* The sums of column `c` over all ranges. */
+static void join_sums(const cpu_kernel *k, int64_t c, double *first, double *second) {
+    const norm_data *d = k->data;
+    *first = *second = 0;
+    for (int worker = 0; worker < d->workers; worker++) {
+        partial p = partial_of(k, worker);
+        if (p.rows == 0) continue;
+        *first += p.first[c];
+        *second += p.second[c];
+    }
+}
+
+static tu_status run_batch_gradient(const cpu_kernel *k) {
+    const norm_data *d = k->data;
+    const float *gamma = k->in[1], *variance = k->in[3];
+    float *dgamma = k->out[1], *dbeta = k->out[2];
+    float *scale = shared_array(k, 0), *by_dy = shared_array(k, 1), *by_x = shared_array(k, 2);
+    run_partial(k, gradient_sums_range);
+    for (int64_t c = 0; c < d->width; c++) {
+        double sum_dy, sum_dy_x, r = 1 / sqrt(variance[c] + d->epsilon);
+        join_sums(k, c, &sum_dy, &sum_dy_x);
+        dbeta[c] = (float)sum_dy;
+        dgamma[c] = (float)(sum_dy_x * r);
+        scale[c] = (float)(gamma[c] * r);
+        by_dy[c] = (float)(sum_dy / (double)d->rows);
+        by_x[c] = (float)(gamma[c] * r * r * r * sum_dy_x / (double)d->rows);
+    }
+    run_rows(k, gradient_range);
+    return TU_OK;
+}
+
+/* ---- Layer normalisation: in x, gamma, beta; out y, mean, r ---- */
+
+static void layer_range(void *context, int64_t first, int64_t last, int worker) {
+    const cpu_kernel *k = context;
+    const norm_data *d = k->data;
+    int64_t at = first * d->width;
+    (void)worker;
+    loops_of(k)->layer[cpu_loop_type(d->dtype)](
+        last - first, d->width, d->epsilon, cpu_at(k->in[0], d->dtype, at), k->in[1], k->in[2],
+        cpu_at(k->out[0], d->dtype, at), (float *)k->out[1] + first, (float *)k->out[2] + first);
+}
+
+static tu_status run_layer(const cpu_kernel *k) {
+    run_rows(k, layer_range);
+    return TU_OK;
+}
+
+/* ---- Its gradient: in x, gamma, mean, r, dy; out dx, dgamma, dbeta ---- */
+
+static void layer_gradient_range(void *context, int64_t first, int64_t last, int worker) {
+    const cpu_kernel *k = context;
+    const norm_data *d = k->data;
+    int64_t at = first * d->width;
+    *rows_of(k, worker) = last - first;
+    partial p = partial_of(k, worker);
+    memset(p.first, 0, (size_t)d->width * 2 * sizeof(float));
+    loops_of(k)->layer_gradient[cpu_loop_type(d->dtype)](
+        last - first, d->width, cpu_at(k->in[0], d->dtype, at), k->in[1], (const float *)k->in[2] + first,
+        (const float *)k->in[3] + first, cpu_at(k->in[4], d->dtype, at), cpu_at(k->out[0], d->dtype, at),
+        p.first, p.second);
+}
+
+static tu_status run_layer_gradient(const cpu_kernel *k) {
+    const norm_data *d = k->data;
+    float *dgamma = k->out[1], *dbeta = k->out[2];
+    run_partial(k, layer_gradient_range);
+    for (int64_t i = 0; i < d->width; i++) {
+        double first, second;
+        join_sums(k, i, &first, &second);
+        dgamma[i] = (float)first;
+        dbeta[i] = (float)second;
+    }
+    return TU_OK;
+}
+
+/* ---- Making ---- */
+
+/* `shared`: arrays beside the partial statistics. */
+static tu_status make(cpu_selection *s, const tu__node *node, double epsilon, int shared, int in_place,
+                      tu_status (*run)(const cpu_kernel *k)) {
+    tu_type x = node->outputs[0], gamma = cpu_input_type(s, node, 1);
+    if (cpu_loop_type(x.dtype) < 0 || gamma.dtype != TU_F32) return TU_UNSUPPORTED;
+    cpu_kernel *k = cpu_kernel_new(s, node, node->op->name, run);
+    norm_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+    if (!d) return TU_NO_MEMORY;
+    int64_t width = tu_shape_elements(gamma.shape);
+    size_t array = (size_t)width * sizeof(float);
+    *d = (norm_data){.rows = tu_shape_elements(x.shape) / width,
+                     .width = width,
+                     .epsilon = epsilon,
+                     .dtype = x.dtype,
+                     .workers = s->device->threads,
+                     .worker_bytes = cpu_lines(64 + 3 * array)};
+    k->workspace_bytes = d->worker_bytes * (size_t)d->workers + cpu_lines((size_t)shared * array);
+    cpu_kernel_count(k, s, node);
+    return cpu_kernel_bind(k, node, in_place);
+}
+
+tu_status cpu_make_batch_norm(cpu_selection *s, const tu__node *node) {
+    return make(s, node, tu__attrs(node, batch_norm)->epsilon, 2, 0, run_batch);
+}
+
+tu_status cpu_make_batch_norm_grad(cpu_selection *s, const tu__node *node) {
+    return make(s, node, tu__attrs(node, batch_norm_grad)->epsilon, 3, 4, run_batch_gradient);
+}
+
+tu_status cpu_make_layer_norm(cpu_selection *s, const tu__node *node) {
+    return make(s, node, tu__attrs(node, layer_norm)->epsilon, 0, 0, run_layer);
+}
+
+tu_status cpu_make_layer_norm_grad(cpu_selection *s, const tu__node *node) {
+    return make(s, node, tu__attrs(node, layer_norm_grad)->epsilon, 0, 4, run_layer_gradient);
+}

@@ -1,0 +1,322 @@
+/* Running fused pointwise programs, tile by tile.
+ *
+ * A tile is some hundred to two thousand elements: all registers of a program together fit the first-level cache, so
+ * that memory sees each operand once and each result once, however long the program. One step is one call of a loop
+ * that the compiler vectorised (isa/loops_pointwise.c); calling it costs a few nanoseconds, a hundredth of the tile's
+ * time.
+ *
+ * The same bits come out however nodes were fused: registers hold what memory would, since a result whose type is
+ * narrower than the computing type is rounded to it at once, and no step joins two operations.
+ *
+ * Tiles are dealt out to the cores by number, over all pieces of the kernel. */
+#include "device/cpu/pointwise.h"
+
+#include <string.h>
+
+#include "base/number.h"
+#include "device/cpu/isa/kernels.h"
+#include "device/cpu/ranges.h"
+
+enum { MOST_SLOTS = 2 * CPU_MOST_OPERANDS + CPU_MOST_MEMBERS };
+
+/* One worker at work on one piece. */
+typedef struct runner {
+    const cpu_kernel *k;
+    const cpu_piece *piece;
+    const cpu_loops *loops;
+    int64_t size;             /* bytes of a computed element */
+    char *scratch;            /* the worker's own */
+    int64_t block_start;      /* elements before the block of rows being summed */
+    void *at[MOST_SLOTS];     /* slot -> the tile's data */
+} runner;
+
+typedef struct tile {
+    int64_t row, column; /* where it begins */
+    int64_t rows, n;     /* whole rows, or 1; elements */
+    int64_t offset;      /* elements before it */
+} tile;
+
+static const void *element(const void *base, tu_dtype dtype, int64_t index) {
+    return (const char *)base + index * (int64_t)tu_dtype_size(dtype);
+}
+
+static void *computed(const runner *r, void *base, int64_t index) {
+    return (char *)base + index * r->size;
+}
+
+static void convert(const runner *r, tu_dtype dtype, int64_t n, const void *from, void *to) {
+    if (r->piece->wide)
+        tu__load_array(dtype, from, n, to);
+    else
+        r->loops->convert->load[dtype](n, from, to);
+}
+
+static void splat_f32(int64_t n, float number, float *to) {
+    for (int64_t i = 0; i < n; i++) to[i] = number;
+}
+
+static void splat_f64(int64_t n, double number, double *to) {
+    for (int64_t i = 0; i < n; i++) to[i] = number;
+}
+
+/* Repeats the first element over all of the n. */
+static void spread(const runner *r, int64_t n, void *to) {
+    if (r->piece->wide)
+        splat_f64(n, *(double *)to, to);
+    else
+        splat_f32(n, *(float *)to, to);
+}
+
+/* ---- Loads ---- */
+
+/* Where a row of a broadcast operand begins. */
+static int64_t row_offset(const cpu_piece *p, const cpu_load *load, int64_t row) {
+    int64_t offset = 0;
+    for (int i = p->rank - 2; i >= 0; i--) {
+        int64_t index = i ? row % p->dim[i] : row;
+        row /= p->dim[i];
+        offset += index * load->stride[i];
+    }
+    return offset;
+}
+
+/* `n` elements of one row, from `column` on. */
+static void load_row(const runner *r, const cpu_load *load, int64_t row, int64_t column, int64_t n, void *to) {
+    bool repeats = load->stride[r->piece->rank - 1] == 0;
+    int64_t offset = row_offset(r->piece, load, row) + (repeats ? 0 : column);
+    convert(r, load->dtype, repeats ? 1 : n, element(r->k->in[load->in], load->dtype, offset), to);
+    if (repeats) spread(r, n, to);
+}
+
+static void load_rows(const runner *r, const cpu_load *load, tile t) {
+    if (r->piece->row_tiles) {
+        load_row(r, load, t.row, t.column, t.n, r->at[load->slot]);
+        return;
+    }
+    for (int64_t i = 0; i < t.rows; i++)
+        load_row(r, load, t.row + i, 0, r->piece->row, computed(r, r->at[load->slot], i * r->piece->row));
+}
+
+static void load_tile(runner *r, const cpu_load *load, tile t) {
+    const void *base = r->k->in[load->in];
+    switch (load->access) {
+    case CPU_DIRECT: r->at[load->slot] = (void *)(uintptr_t)element(base, load->dtype, t.offset); break;
+    case CPU_CONVERT: convert(r, load->dtype, t.n, element(base, load->dtype, t.offset), r->at[load->slot]); break;
+    case CPU_ROW:
+        r->at[load->slot] = (void *)(uintptr_t)element(base, load->dtype, row_offset(r->piece, load, t.row) + t.column);
+        break;
+    case CPU_WALK: load_rows(r, load, t); break;
+    case CPU_ONCE: break;
+    }
+}
+
+/* ---- Steps and stores ---- */
+
+static void round_result(const runner *r, const cpu_step *step, int64_t n) {
+    if (step->rounded == TU_DTYPE_COUNT) return;
+    if (r->piece->wide)
+        tu__round_array(step->rounded, r->at[step->out], n);
+    else
+        r->loops->convert->round[step->rounded](n, r->at[step->out]);
+}
+
+static void run_step(const runner *r, const cpu_step *step, int64_t n) {
+    const void *x = r->at[step->x], *y = r->at[step->y], *z = r->at[step->z];
+    if (r->piece->wide)
+        r->loops->pointwise_f64[step->op](n, x, y, z, step->a, step->b, r->at[step->out]);
+    else
+        r->loops->pointwise[step->op](n, x, y, z, (float)step->a, (float)step->b, r->at[step->out]);
+    round_result(r, step, n);
+}
+
+static void *result(const runner *r, const cpu_store *store, tile t) {
+    if (store->out != CPU_NONE) return (void *)(uintptr_t)element(r->k->out[store->out], store->dtype, t.offset);
+    return (void *)(uintptr_t)element(r->scratch + store->block, store->dtype, t.offset - r->block_start);
+}
+
+static void store_tile(const runner *r, const cpu_store *store, tile t) {
+    if (store->direct) return;
+    if (r->piece->wide)
+        tu__store_array(store->dtype, r->at[store->slot], t.n, result(r, store, t));
+    else
+        r->loops->convert->store[store->dtype](t.n, r->at[store->slot], result(r, store, t));
+}
+
+/* ---- Tiles ---- */
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static tile part_of_row(const cpu_piece *p, int64_t row, int64_t part) {
+    int64_t column = part * p->tile;
+    return (tile){row, column, 1, least(p->tile, p->row - column), row * p->row + column};
+}
+
+static tile whole_rows(const cpu_piece *p, int64_t first, int64_t last) {
+    int64_t rows = least(p->tile / p->row, last - first);
+    return (tile){first, 0, rows, rows * p->row, first * p->row};
+}
+
+static tile tile_at(const cpu_piece *p, int64_t number) {
+    if (p->row_tiles) return part_of_row(p, number / p->row_tiles, number % p->row_tiles);
+    return whole_rows(p, number * (p->tile / p->row), p->count / p->row);
+}
+
+static void run_tile(runner *r, tile t) {
+    const cpu_piece *p = r->piece;
+    for (uint32_t i = 0; i < p->load_count; i++) load_tile(r, &p->loads[i], t);
+    for (uint32_t i = 0; i < p->store_count; i++)
+        if (p->stores[i].direct) r->at[p->stores[i].slot] = result(r, &p->stores[i], t);
+    for (uint32_t i = 0; i < p->step_count; i++) run_step(r, &p->steps[i], t.n);
+    for (uint32_t i = 0; i < p->store_count; i++) store_tile(r, &p->stores[i], t);
+}
+
+/* Registers, and what they hold for the whole piece: numbers, scalars, rows that every tile repeats. */
+static void begin_piece(runner *r, const cpu_piece *p, char *scratch) {
+    r->piece = p;
+    r->scratch = scratch;
+    r->size = p->wide ? 8 : 4;
+    for (uint16_t i = 0; i < p->scratch_slots; i++) r->at[i] = scratch + i * p->register_bytes;
+    tile whole = {.rows = p->row_tiles ? 1 : p->tile / p->row, .n = p->tile};
+    for (uint32_t i = 0; i < p->number_count; i++) {
+        void *to = r->at[p->numbers[i].slot];
+        if (p->wide)
+            *(double *)to = p->numbers[i].number;
+        else
+            *(float *)to = (float)p->numbers[i].number;
+        spread(r, whole.n, to);
+    }
+    for (uint32_t i = 0; i < p->load_count; i++)
+        if (p->loads[i].access == CPU_ONCE) load_rows(r, &p->loads[i], whole);
+}
+
+/* Tiles first … last - 1 of the kernel. */
+static void run_tiles(void *context, int64_t first, int64_t last, int worker) {
+    const cpu_kernel *k = context;
+    const cpu_pointwise *d = k->data;
+    runner r = {.k = k, .loops = k->device->loops};
+    char *scratch = (char *)k->workspace + (size_t)worker * d->scratch_bytes;
+    uint32_t piece = 0;
+    while (d->first_tile[piece + 1] <= first) piece++;
+    for (int64_t number = first; number < last; piece++) {
+        begin_piece(&r, &d->pieces[piece], scratch);
+        int64_t end = least(last, d->first_tile[piece + 1]);
+        for (; number < end; number++) run_tile(&r, tile_at(r.piece, number - d->first_tile[piece]));
+    }
+}
+
+tu_status cpu_run_pointwise(const cpu_kernel *k) {
+    const cpu_pointwise *d = k->data;
+    tu__parallel_for(d->first_tile[d->piece_count], d->grain, run_tiles, (void *)(uintptr_t)k);
+    return TU_OK;
+}
+
+/* ---- With sums at the end ----
+ *
+ * A block of rows is computed and, while it is in cache, summed with the loops of the reductions, cut into the same
+ * ranges and blocks as there (reduce.c): the bits are those of a reduction of its own. */
+
+static void run_rows(runner *r, int64_t first, int64_t last) {
+    const cpu_piece *p = r->piece;
+    if (p->row_tiles) {
+        for (int64_t row = first; row < last; row++)
+            for (int64_t part = 0; part < p->row_tiles; part++) run_tile(r, part_of_row(p, row, part));
+        return;
+    }
+    while (first < last) {
+        tile t = whole_rows(p, first, last);
+        run_tile(r, t);
+        first += t.rows;
+    }
+}
+
+/* Computes rows first … last - 1 of those that sums are over. */
+static void run_block(runner *r, int64_t first, int64_t last) {
+    int64_t each = r->piece->sum_row / r->piece->row;
+    r->block_start = first * r->piece->sum_row;
+    run_rows(r, first * each, last * each);
+}
+
+static const void *summed_row(const runner *r, const cpu_sum *sum, int64_t row) {
+    tile t = {.offset = row * r->piece->sum_row};
+    return result(r, &r->piece->stores[sum->store], t);
+}
+
+static int loop_type(const cpu_piece *p, const cpu_sum *sum) {
+    return cpu_loop_type(p->stores[sum->store].dtype);
+}
+
+static float *floats_at(char *scratch, size_t offset) {
+    return (float *)(void *)(scratch + offset);
+}
+
+static void sum_columns(void *context, int64_t first, int64_t last, int worker) {
+    const cpu_kernel *k = context;
+    const cpu_pointwise *d = k->data;
+    const cpu_piece *p = d->pieces;
+    const struct cpu_reduce_loops *loops = k->device->loops->kernels->reduce;
+    runner r = {.k = k, .loops = k->device->loops};
+    begin_piece(&r, p, (char *)k->workspace + (size_t)worker * d->scratch_bytes);
+    for (int64_t row = first; row < last; row += p->block_rows) {
+        int64_t end = least(last, row + p->block_rows);
+        run_block(&r, row, end);
+        for (uint32_t i = 0; i < p->sum_count; i++) {
+            float *sums = floats_at(r.scratch, p->sums[i].partial), *spare = floats_at(r.scratch, p->spare);
+            loops->columns[CPU_SUM][loop_type(p, &p->sums[i])](end - row, p->sum_row, p->sum_row,
+                                                               summed_row(&r, &p->sums[i], row),
+                                                               row == first ? sums : spare);
+            if (row != first) loops->merge[CPU_SUM](p->sum_row, spare, sums);
+        }
+    }
+}
+
+static void sum_each_row(void *context, int64_t first, int64_t last, int worker) {
+    const cpu_kernel *k = context;
+    const cpu_pointwise *d = k->data;
+    const cpu_piece *p = d->pieces;
+    const struct cpu_reduce_loops *loops = k->device->loops->kernels->reduce;
+    runner r = {.k = k, .loops = k->device->loops};
+    begin_piece(&r, p, (char *)k->workspace + (size_t)worker * d->scratch_bytes);
+    for (int64_t row = first; row < last; row += p->block_rows) {
+        int64_t end = least(last, row + p->block_rows);
+        run_block(&r, row, end);
+        for (uint32_t i = 0; i < p->sum_count; i++) {
+            const cpu_sum *sum = &p->sums[i];
+            int type = loop_type(p, sum);
+            tu_dtype dtype = p->stores[sum->store].dtype;
+            float *sums = floats_at(r.scratch, sum->partial);
+            for (int64_t n = row; n < end; n++)
+                sums[n - row] = loops->row[CPU_SUM][type](p->sum_row, summed_row(&r, sum, n));
+            loops->finish[type](end - row, sums, sum->divisor, cpu_at(k->out[sum->out], dtype, row));
+        }
+    }
+}
+
+/* The workers' sums, in the order of their ranges. */
+static void join_sums(const cpu_kernel *k, int workers) {
+    const cpu_pointwise *d = k->data;
+    const cpu_piece *p = d->pieces;
+    const struct cpu_reduce_loops *loops = k->device->loops->kernels->reduce;
+    for (uint32_t i = 0; i < p->sum_count; i++) {
+        const cpu_sum *sum = &p->sums[i];
+        float *all = floats_at(k->workspace, sum->partial);
+        for (int worker = 1; worker < workers; worker++) {
+            char *scratch = (char *)k->workspace + (size_t)worker * d->scratch_bytes;
+            loops->merge[CPU_SUM](p->sum_row, floats_at(scratch, sum->partial), all);
+        }
+        loops->finish[loop_type(p, sum)](p->sum_row, all, sum->divisor, k->out[sum->out]);
+    }
+}
+
+tu_status cpu_run_with_sums(const cpu_kernel *k) {
+    const cpu_pointwise *d = k->data;
+    const cpu_piece *p = d->pieces;
+    if (p->sum_kind == CPU_ROW_SUMS) {
+        tu__parallel_for(p->sum_rows, p->sum_grain, sum_each_row, (void *)(uintptr_t)k);
+        return TU_OK;
+    }
+    tu__parallel_for(p->sum_rows, p->sum_grain, sum_columns, (void *)(uintptr_t)k);
+    join_sums(k, tu__parallel_ranges(p->sum_rows, p->sum_grain));
+    return TU_OK;
+}

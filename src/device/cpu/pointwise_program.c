@@ -1,0 +1,524 @@
+/* From a cluster of nodes to a program over tiles: how operands are reached, which slots values live in, how long a
+ * tile is.
+ *
+ * Axes are merged as far as all operands allow, so that the common spaces have one axis (nothing is broadcast) or two
+ * (a row or a column is). Operands that are never broadcast are used where they lie, or converted; scalars, and rows
+ * that every tile repeats, are spread out once a range.
+ *
+ * Registers are given by a scan over the steps: a value holds its register from the step that makes it to the last
+ * that uses it, and a result may take the register of an operand that ends there. The fewer registers, the longer a
+ * tile may be within the first-level cache.
+ *
+ * A result may take over the memory of an operand of the same size that is read at the same places, provided that no
+ * later step of the tile reads the operand. */
+#include "device/cpu/pointwise.h"
+
+#include <string.h>
+
+#include "device/cpu/ranges.h"
+#include "graph/walk.h"
+
+enum {
+    SCRATCH_BYTES = 24 << 10, /* registers of a worker: most of a first-level cache */
+    LONGEST_TILE = 2048,
+    SHORTEST_TILE = 256,
+    REGISTER_STEP = 2048, /* bytes; half a page */
+    GRAIN_WORK = 1 << 15, /* element operations that are worth a second thread */
+    SUM_BLOCK_ELEMENTS = 1 << 12, /* rows summed along themselves: computed by blocks of about this */
+    NO_USE = -1,
+    FOREVER = 1 << 30,
+};
+
+/* A value of the program: operand, number or member. */
+typedef struct value {
+    int32_t last_use; /* a step; the number of steps for a store at the end */
+    uint16_t slot;
+} value;
+
+typedef struct program {
+    cpu_kernel *k;
+    cpu_cluster *c;
+    cpu_piece *piece;
+    tu_shape space; /* merged */
+    value values[CPU_MOST_OPERANDS + CPU_MOST_MEMBERS];
+    cpu_operand operands[CPU_MOST_OPERANDS];       /* distinct loads and numbers */
+    cpu_load loads[CPU_MOST_OPERANDS];             /* per operand; access is set for loads alone */
+    uint32_t operand_count;
+    uint32_t inputs[CPU_MOST_MEMBERS][3];          /* per member: values */
+    uint32_t alias[CPU_MOST_MEMBERS];              /* the value a member is, when it needs no step */
+    bool busy[CPU_MOST_OPERANDS + CPU_MOST_MEMBERS]; /* registers */
+    uint16_t registers, others; /* slots so far: in scratch, and outside it (numbered after them in the end) */
+    bool outside[CPU_MOST_OPERANDS + CPU_MOST_MEMBERS]; /* per value: its slot is one of the others */
+} program;
+
+static tu_dtype computing_type(const cpu_cluster *c) {
+    return c->wide ? TU_F64 : TU_F32;
+}
+
+/* ---- Operands ---- */
+
+static bool same_operand(const cpu_operand *a, const cpu_operand *b) {
+    if (a->kind != b->kind) return false;
+    if (a->kind == CPU_NUMBER) return memcmp(&a->number, &b->number, sizeof a->number) == 0;
+    return a->value.node == b->value.node && a->value.output == b->value.output &&
+           tu_shape_equal(a->type.shape, b->type.shape);
+}
+
+static uint32_t value_of_member(const program *p, tu__edge member) {
+    uint32_t i = 0;
+    while (p->c->members[i]->id != member.node) i++;
+    return p->alias[i] != CPU_NONE ? p->alias[i] : CPU_MOST_OPERANDS + i;
+}
+
+/* The number of the value that an input is; new operands are added. */
+static uint32_t find_value(program *p, tu__edge input) {
+    cpu_operand operand = cpu_resolve(p->c, input);
+    if (operand.kind == CPU_MEMBER) return value_of_member(p, operand.value);
+    for (uint32_t i = 0; i < p->operand_count; i++)
+        if (same_operand(&p->operands[i], &operand)) return i;
+    p->operands[p->operand_count] = operand;
+    return p->operand_count++;
+}
+
+/* Results of these on numbers of a float type are such numbers again. */
+static bool keeps_type(tu__opcode op) {
+    switch (op) {
+    case TU__OP_NEG:
+    case TU__OP_ABS:
+    case TU__OP_SIGN:
+    case TU__OP_RELU:
+    case TU__OP_SELECT:
+    case TU__OP_MAXIMUM:
+    case TU__OP_MINIMUM:
+    case TU__OP_FLOOR:
+    case TU__OP_CEIL:
+    case TU__OP_ROUND: return true;
+    default: return false;
+    }
+}
+
+/* Whether all values of one type are values of another. */
+static bool fits(tu_dtype from, tu_dtype to) {
+    if (from == to || from == TU_BOOL || to == TU_F64) return true;
+    return to == TU_F32 && (from == TU_BF16 || from == TU_F16 || from == TU_U8);
+}
+
+/* The type that a member's result must be rounded to; TU_DTYPE_COUNT: none. */
+static tu_dtype rounding_of(const program *p, const tu__node *node) {
+    tu_dtype dtype = node->outputs[0].dtype;
+    bool is_cast = node->op->code == TU__OP_CAST;
+    if (dtype == computing_type(p->c)) return TU_DTYPE_COUNT;
+    if (is_cast && fits(cpu_type_of(p->c->s, node->inputs[0])->dtype, dtype)) return TU_DTYPE_COUNT;
+    if (!is_cast && (dtype == TU_BOOL || (keeps_type(node->op->code) && tu_dtype_is_float(dtype))))
+        return TU_DTYPE_COUNT;
+    return dtype;
+}
+
+/* Casts to a wider type change nothing: the member is its input. */
+static bool is_nothing(const program *p, const tu__node *node) {
+    return node->op->code == TU__OP_CAST && rounding_of(p, node) == TU_DTYPE_COUNT;
+}
+
+static bool is_kept(const program *p, uint32_t member) {
+    return p->c->stored[member] || p->c->summed[member];
+}
+
+static void find_operands(program *p) {
+    for (uint32_t i = 0; i < p->c->member_count; i++) {
+        const tu__node *node = p->c->members[i];
+        p->alias[i] = CPU_NONE;
+        for (uint32_t k = 0; k < node->input_count; k++) p->inputs[i][k] = find_value(p, node->inputs[k]);
+        if (is_nothing(p, node) && !is_kept(p, i)) p->alias[i] = p->inputs[i][0];
+    }
+}
+
+/* ---- The space, with axes merged ---- */
+
+static bool axes_merge(const program *p, int64_t outer, int64_t inner, int64_t size) {
+    for (uint32_t i = 0; i < p->operand_count; i++)
+        if (p->loads[i].stride[outer] != p->loads[i].stride[inner] * size) return false;
+    return true;
+}
+
+static void keep_axis(program *p, int64_t from, int64_t to) {
+    for (uint32_t i = 0; i < p->operand_count; i++) p->loads[i].stride[to] = p->loads[i].stride[from];
+}
+
+static void merge_axes(program *p) {
+    tu_shape space = p->c->space;
+    int64_t rank = 0, left = tu_shape_elements(space); /* elements of the axes from here on */
+    for (uint32_t i = 0; i < p->operand_count; i++)
+        if (p->operands[i].kind == CPU_LOAD)
+            tu__broadcast_strides(p->operands[i].type.shape, space, p->loads[i].stride);
+    for (int64_t axis = 0; axis < space.rank; axis++) {
+        int64_t size = space.dim[axis];
+        if (size == 1) continue;
+        left /= size;
+        if (rank && left * size != p->c->sum_row && axes_merge(p, rank - 1, axis, size)) {
+            p->space.dim[rank - 1] *= size;
+            keep_axis(p, axis, rank - 1);
+            continue;
+        }
+        p->space.dim[rank] = size;
+        keep_axis(p, axis, rank++);
+    }
+    if (rank == 0) p->space.dim[rank++] = 1; /* a scalar */
+    p->space.rank = rank;
+}
+
+/* ---- How operands are reached ---- */
+
+static bool is_dense(const program *p, const cpu_load *load) {
+    int64_t dense[TU_MAX_RANK];
+    tu__strides(p->space, dense);
+    for (int64_t i = 0; i < p->space.rank; i++)
+        if (load->stride[i] != dense[i] && p->space.dim[i] > 1) return false;
+    return true;
+}
+
+static bool repeats_rows(const program *p, const cpu_load *load) {
+    for (int64_t i = 0; i < p->space.rank - 1; i++)
+        if (load->stride[i] != 0) return false;
+    return true;
+}
+
+/* `within`: tiles lie within a row. */
+static cpu_access access_of(const program *p, const cpu_load *load, bool within) {
+    bool computing = load->dtype == computing_type(p->c), steps = load->stride[p->space.rank - 1] != 0;
+    if (is_dense(p, load)) return computing ? CPU_DIRECT : CPU_CONVERT;
+    if (repeats_rows(p, load) && (!within || !steps)) return CPU_ONCE;
+    return within && steps && computing ? CPU_ROW : CPU_WALK;
+}
+
+static void find_accesses(program *p, bool within) {
+    for (uint32_t i = 0; i < p->operand_count; i++) {
+        cpu_load *load = &p->loads[i];
+        if (p->operands[i].kind != CPU_LOAD) continue;
+        load->dtype = p->operands[i].type.dtype;
+        load->access = access_of(p, load, within);
+    }
+}
+
+/* ---- Slots ---- */
+
+static bool stored_directly(const program *p, uint32_t member) {
+    return is_kept(p, member) && p->c->members[member]->outputs[0].dtype == computing_type(p->c);
+}
+
+static void find_last_uses(program *p) {
+    for (uint32_t i = 0; i < CPU_MOST_OPERANDS + CPU_MOST_MEMBERS; i++) p->values[i].last_use = NO_USE;
+    for (uint32_t i = 0; i < p->c->member_count; i++) {
+        for (uint32_t k = 0; k < p->c->members[i]->input_count && p->alias[i] == CPU_NONE; k++)
+            p->values[p->inputs[i][k]].last_use = (int32_t)i;
+    }
+    for (uint32_t i = 0; i < p->operand_count; i++)
+        if (p->operands[i].kind == CPU_NUMBER || p->loads[i].access == CPU_ONCE) p->values[i].last_use = FOREVER;
+    for (uint32_t i = 0; i < p->c->member_count; i++)
+        if (is_kept(p, i)) p->values[CPU_MOST_OPERANDS + i].last_use = (int32_t)p->c->member_count;
+}
+
+static void take_register(program *p, uint32_t v) {
+    uint16_t slot = 0;
+    while (p->busy[slot]) slot++;
+    p->busy[slot] = true;
+    p->values[v].slot = slot;
+    if (slot >= p->registers) p->registers = (uint16_t)(slot + 1);
+}
+
+static void take_other(program *p, uint32_t v) {
+    p->outside[v] = true;
+    p->values[v].slot = p->others++;
+}
+
+/* Values whose last use is this step leave their registers. */
+static void release_after(program *p, int32_t step) {
+    for (uint32_t v = 0; v < CPU_MOST_OPERANDS + p->c->member_count; v++)
+        if (p->values[v].last_use == step && !p->outside[v]) p->busy[p->values[v].slot] = false;
+}
+
+static void assign_slots(program *p) {
+    memset(p->busy, 0, sizeof p->busy);
+    memset(p->outside, 0, sizeof p->outside);
+    p->registers = p->others = 0;
+    for (uint32_t i = 0; i < p->operand_count; i++) {
+        bool number = p->operands[i].kind == CPU_NUMBER;
+        if (!number && (p->loads[i].access == CPU_DIRECT || p->loads[i].access == CPU_ROW))
+            take_other(p, i);
+        else
+            take_register(p, i);
+    }
+    for (uint32_t i = 0; i < p->c->member_count; i++) {
+        if (p->alias[i] != CPU_NONE) continue;
+        release_after(p, (int32_t)i); /* inputs that end here may be overwritten: steps allow it */
+        if (stored_directly(p, i))
+            take_other(p, CPU_MOST_OPERANDS + i);
+        else
+            take_register(p, CPU_MOST_OPERANDS + i);
+    }
+}
+
+/* ---- The length of a tile ---- */
+
+/* A power of two: registers and operands then lie at the same places of their pages, or half a page apart. A load a
+ * little ahead of an earlier store, counted within the page, would wait for it in vain. */
+static int64_t tile_length(const program *p) {
+    int64_t size = p->c->wide ? 8 : 4, length = LONGEST_TILE;
+    while (length > SHORTEST_TILE && length * size * p->registers > SCRATCH_BYTES) length /= 2;
+    return length;
+}
+
+/* Slots depend on whether tiles lie within rows, and that on the length, which depends on the slots: the first guess
+ * is checked once. */
+static void choose_tiles(program *p) {
+    cpu_piece *piece = p->piece;
+    piece->rank = (int)p->space.rank;
+    memcpy(piece->dim, p->space.dim, sizeof piece->dim);
+    piece->count = tu_shape_elements(p->space);
+    piece->row = p->space.dim[p->space.rank - 1];
+    piece->sum_row = p->c->sum_row;
+    bool within = p->space.rank == 1 || piece->row >= LONGEST_TILE;
+    find_accesses(p, within);
+    find_last_uses(p);
+    assign_slots(p);
+    int64_t length = tile_length(p);
+    if (!within && piece->row > length / 2) { /* rows too long for several in a tile */
+        within = true;
+        find_accesses(p, within);
+        find_last_uses(p);
+        assign_slots(p);
+        length = tile_length(p);
+    }
+    if (within) {
+        piece->tile = piece->row < length ? piece->row : length;
+        piece->row_tiles = (piece->row + piece->tile - 1) / piece->tile;
+        piece->tiles = piece->count / piece->row * piece->row_tiles;
+    } else {
+        int64_t rows = piece->count / piece->row, at_once = length / piece->row;
+        if (at_once > rows) at_once = rows;
+        piece->tile = at_once * piece->row;
+        piece->row_tiles = 0;
+        piece->tiles = (rows + at_once - 1) / at_once;
+    }
+}
+
+/* ---- Writing it down ---- */
+
+static uint16_t slot_of(const program *p, uint32_t v) {
+    return (uint16_t)(p->values[v].slot + (p->outside[v] ? p->registers : 0));
+}
+
+static tu_status write_loads(program *p) {
+    cpu_piece *piece = p->piece;
+    for (uint32_t i = 0; i < p->operand_count; i++) {
+        if (p->operands[i].kind == CPU_NUMBER) {
+            piece->numbers[piece->number_count++] = (cpu_number){slot_of(p, i), p->operands[i].number};
+            continue;
+        }
+        cpu_load *load = &p->loads[i];
+        load->slot = slot_of(p, i);
+        load->in = p->k->read_count;
+        TU_TRY(cpu_kernel_read(p->k, p->operands[i].value));
+        p->k->bytes_moved += (int64_t)tu_type_bytes(p->operands[i].type);
+        piece->loads[piece->load_count++] = *load;
+    }
+    return TU_OK;
+}
+
+static void parameters(const tu__node *node, cpu_step *step) {
+    const tu__op *op = node->op;
+    const double *cells = node->attrs;
+    bool numbers = op->attr_count && op->attrs[0].kind == TU__ATTR_F64;
+    step->a = numbers ? cells[0] : 0;
+    step->b = numbers && op->attr_count > 1 ? cells[1] : 0;
+}
+
+/* A result that is only stored is rounded by the store. */
+static bool used_by_steps(const program *p, uint32_t member) {
+    for (uint32_t i = member + 1; i < p->c->member_count; i++)
+        for (uint32_t k = 0; k < p->c->members[i]->input_count; k++)
+            if (p->inputs[i][k] == CPU_MOST_OPERANDS + member) return true;
+    return false;
+}
+
+static void write_steps(program *p) {
+    for (uint32_t i = 0; i < p->c->member_count; i++) {
+        const tu__node *node = p->c->members[i];
+        if (p->alias[i] != CPU_NONE) continue;
+        cpu_step step = {.op = node->op->code, .rounded = rounding_of(p, node)};
+        step.x = slot_of(p, p->inputs[i][0]);
+        step.y = node->input_count > 1 ? slot_of(p, p->inputs[i][1]) : step.x;
+        step.z = node->input_count > 2 ? slot_of(p, p->inputs[i][2]) : step.x;
+        step.out = slot_of(p, CPU_MOST_OPERANDS + i);
+        if (!used_by_steps(p, i)) step.rounded = TU_DTYPE_COUNT;
+        parameters(node, &step);
+        p->piece->steps[p->piece->step_count++] = step;
+    }
+}
+
+/* The load whose memory the member's result may take over; -1: none. Each is given once. */
+static int find_place(program *p, uint32_t member, bool *taken) {
+    const tu__node *node = p->c->members[member];
+    size_t size = tu_dtype_size(node->outputs[0].dtype);
+    uint32_t load = 0;
+    for (uint32_t i = 0; i < p->operand_count; i++) {
+        if (p->operands[i].kind != CPU_LOAD) continue;
+        const cpu_load *l = &p->piece->loads[load++];
+        bool dense = l->access == CPU_DIRECT || l->access == CPU_CONVERT;
+        if (!dense || taken[i] || tu_dtype_size(l->dtype) != size) continue;
+        if (l->access == CPU_DIRECT && stored_directly(p, member) && p->values[i].last_use > (int32_t)member) continue;
+        taken[i] = true;
+        return (int)l->in;
+    }
+    return -1;
+}
+
+static tu_status write_stores(program *p) {
+    bool taken[CPU_MOST_OPERANDS] = {false};
+    for (uint32_t i = 0; i < p->c->member_count; i++) {
+        if (!is_kept(p, i)) continue;
+        tu_type type = p->c->members[i]->outputs[0];
+        cpu_store *store = &p->piece->stores[p->piece->store_count++];
+        *store = (cpu_store){stored_directly(p, i), slot_of(p, CPU_MOST_OPERANDS + i), CPU_NONE, type.dtype, 0};
+        for (uint32_t n = 0; n < p->c->sum_count; n++)
+            if (p->c->sum_members[n] == i) p->piece->sums[n].store = p->piece->store_count - 1;
+        if (!p->c->stored[i]) continue;
+        int place = find_place(p, i, taken);
+        store->out = p->k->write_count;
+        TU_TRY(cpu_kernel_write(p->k, (tu__edge){p->c->members[i]->id, 0}, place));
+        p->k->bytes_moved += (int64_t)tu_type_bytes(type);
+    }
+    return TU_OK;
+}
+
+static tu_status make_room(program *p) {
+    tu__arena *arena = &p->c->s->arena;
+    cpu_piece *piece = p->piece;
+    size_t operands = p->operand_count + 1, members = p->c->member_count;
+    piece->loads = tu__arena_alloc(arena, operands * sizeof *piece->loads);
+    piece->numbers = tu__arena_alloc(arena, operands * sizeof *piece->numbers);
+    piece->steps = tu__arena_alloc(arena, members * sizeof *piece->steps);
+    piece->stores = tu__arena_alloc(arena, members * sizeof *piece->stores);
+    return piece->loads && piece->numbers && piece->steps && piece->stores ? TU_OK : TU_NO_MEMORY;
+}
+
+/* ---- Sums ---- */
+
+static tu_status write_sums(program *p) {
+    cpu_piece *piece = p->piece;
+    piece->sum_kind = p->c->sums;
+    if (piece->sum_kind == CPU_NO_SUMS) return TU_OK;
+    bool columns = piece->sum_kind == CPU_COLUMN_SUMS;
+    piece->sum_rows = piece->count / piece->sum_row;
+    bool whole = columns && !p->c->sum_cut;
+    piece->sum_grain = whole ? piece->sum_rows : cpu_grain(piece->sum_rows, piece->sum_row, p->k->device->threads);
+    int64_t fit = SUM_BLOCK_ELEMENTS / piece->sum_row;
+    piece->block_rows = columns ? CPU_SUM_BLOCK : fit < 1 ? 1 : fit > CPU_SUM_BLOCK ? CPU_SUM_BLOCK : fit;
+    piece->sum_count = p->c->sum_count;
+    for (uint32_t i = 0; i < piece->sum_count; i++) {
+        const tu__node *node = p->c->sum_nodes[i];
+        int64_t folded = columns ? piece->sum_rows : piece->sum_row;
+        piece->sums[i].divisor = node->op->code == TU__OP_MEAN ? (float)folded : 1;
+        piece->sums[i].out = p->k->write_count;
+        TU_TRY(cpu_kernel_write(p->k, (tu__edge){node->id, 0}, -1));
+        p->k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
+    }
+    return TU_OK;
+}
+
+static size_t take_scratch(cpu_piece *piece, size_t bytes) {
+    size_t at = piece->scratch_bytes;
+    piece->scratch_bytes += cpu_lines(bytes);
+    return at;
+}
+
+/* Registers, then blocks of rows to be summed, then sums. */
+static void lay_out_scratch(cpu_piece *piece) {
+    take_scratch(piece, piece->scratch_slots * piece->register_bytes);
+    size_t block = (size_t)(piece->block_rows * piece->sum_row);
+    for (uint32_t i = 0; i < piece->store_count; i++)
+        if (piece->stores[i].out == CPU_NONE)
+            piece->stores[i].block = take_scratch(piece, block * tu_dtype_size(piece->stores[i].dtype));
+    if (piece->sum_kind == CPU_NO_SUMS) return;
+    size_t sums = (size_t)(piece->sum_kind == CPU_COLUMN_SUMS ? piece->sum_row : piece->block_rows) * sizeof(float);
+    for (uint32_t i = 0; i < piece->sum_count; i++) piece->sums[i].partial = take_scratch(piece, sums);
+    piece->spare = take_scratch(piece, sums);
+}
+
+tu_status cpu_piece_make(cpu_kernel *k, cpu_cluster *c, cpu_piece *piece) {
+    program p = {.k = k, .c = c, .piece = piece};
+    *piece = (cpu_piece){.wide = c->wide};
+    find_operands(&p);
+    merge_axes(&p);
+    choose_tiles(&p);
+    TU_TRY(make_room(&p));
+    piece->scratch_slots = p.registers;
+    size_t bytes = (size_t)piece->tile * (c->wide ? 8 : 4);
+    piece->register_bytes = bytes > REGISTER_STEP / 2 ? (bytes + REGISTER_STEP - 1) & ~(size_t)(REGISTER_STEP - 1)
+                                                      : cpu_lines(bytes);
+    piece->slots = (uint16_t)(p.registers + p.others);
+    TU_TRY(write_loads(&p));
+    write_steps(&p);
+    k->flops += (int64_t)(piece->step_count + c->sum_count) * piece->count;
+    TU_TRY(write_stores(&p));
+    TU_TRY(write_sums(&p));
+    lay_out_scratch(piece);
+    return TU_OK;
+}
+
+/* ---- The kernel ---- */
+
+/* Operations by the time a vector of them takes, in additions. */
+static int64_t weight_of(tu__opcode op) {
+    switch (op) {
+    case TU__OP_DIV:
+    case TU__OP_SQRT:
+    case TU__OP_RSQRT:
+    case TU__OP_RECIPROCAL: return 3;
+    case TU__OP_EXP:
+    case TU__OP_EXPM1:
+    case TU__OP_LOG:
+    case TU__OP_LOG1P:
+    case TU__OP_ERF:
+    case TU__OP_TANH:
+    case TU__OP_SIGMOID:
+    case TU__OP_ELU:
+    case TU__OP_GELU:
+    case TU__OP_GELU_TANH:
+    case TU__OP_SILU:
+    case TU__OP_SOFTPLUS: return 8;
+    case TU__OP_SIN:
+    case TU__OP_COS:
+    case TU__OP_TAN:
+    case TU__OP_POW: return 20;
+    default: return 1;
+    }
+}
+
+static int64_t work_of(const cpu_piece *piece) {
+    int64_t each = piece->load_count + piece->store_count;
+    for (uint32_t i = 0; i < piece->step_count; i++)
+        each += weight_of(piece->steps[i].op) * (piece->wide ? 4 : 1);
+    return each * piece->count;
+}
+
+tu_status cpu_pointwise_finish(cpu_kernel *k, uint32_t piece_count, cpu_piece *pieces) {
+    cpu_pointwise *d = cpu_kernel_data(k, sizeof *d);
+    if (!d) return TU_NO_MEMORY;
+    *d = (cpu_pointwise){.piece_count = piece_count, .pieces = pieces};
+    d->first_tile = tu__arena_alloc(&k->owner->arena, (piece_count + 1) * sizeof *d->first_tile);
+    if (!d->first_tile) return TU_NO_MEMORY;
+    int64_t work = 0;
+    for (uint32_t i = 0; i < piece_count; i++) {
+        const cpu_piece *piece = &pieces[i];
+        size_t bytes = piece->scratch_bytes;
+        d->first_tile[i + 1] = d->first_tile[i] + piece->tiles;
+        if (bytes > d->scratch_bytes) d->scratch_bytes = bytes;
+        work += work_of(piece);
+    }
+    int64_t tiles = d->first_tile[piece_count], threads = k->device->threads;
+    int64_t fair = (tiles + threads - 1) / threads, worth = GRAIN_WORK / (work / tiles + 1) + 1;
+    d->grain = fair > worth ? fair : worth; /* never more ranges than there is scratch memory for */
+    k->workspace_bytes = d->scratch_bytes * (size_t)threads;
+    if (pieces->sum_kind != CPU_NO_SUMS) k->run = cpu_run_with_sums;
+    return TU_OK;
+}

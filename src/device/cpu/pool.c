@@ -1,0 +1,170 @@
+/* Pooling: which rows and images go to which worker. The loops are in isa/loops_kernels_pool.c.
+ *
+ * Bytes: the forward pass reads x once from memory, since the windows of neighbouring rows share rows that
+ * are still in the cache, and writes y; max_pool_grad reads x and dy and writes dx. Recomputing the winners
+ * from x costs those reads of x; storing them in the forward pass would cost a write and a read of an index
+ * of y's size instead, and a second output that no other device has.
+ *
+ * Forward work is dealt out by rows of windows. The gradient of the maximum needs the winners of all windows
+ * around a place and is dealt out by images, so that every winner is found once, into a scratch image of the
+ * worker's own.
+ */
+#include "device/cpu/isa/kernels.h"
+#include "device/cpu/ranges.h"
+
+typedef struct pool_data {
+    cpu_pooling p;
+    tu_dtype dtype;
+    int64_t workers;
+    size_t worker_bytes;
+} pool_data;
+
+static int64_t x_elements(const cpu_pooling *p) {
+    return p->x_size[0] * p->x_size[1] * p->channels;
+}
+
+static int64_t y_elements(const cpu_pooling *p) {
+    return p->y_size[0] * p->y_size[1] * p->channels;
+}
+
+static const struct cpu_pool_loops *loops_of(const cpu_kernel *k) {
+    return k->device->loops->kernels->pool;
+}
+
+/* ---- Running ---- */
+
+typedef void (*forward_row)(const cpu_pooling *p, int64_t row, const void *x, void *y);
+
+static void forward_rows(const cpu_kernel *k, forward_row row_loop, int64_t first, int64_t last) {
+    const pool_data *d = k->data;
+    for (int64_t at = first; at < last; at++) {
+        int64_t image = at / d->p.y_size[0], row = at % d->p.y_size[0];
+        row_loop(&d->p, row, cpu_at(k->in[0], d->dtype, image * x_elements(&d->p)),
+                 cpu_at(k->out[0], d->dtype, at * d->p.y_size[1] * d->p.channels));
+    }
+}
+
+static void max_range(void *context, int64_t first, int64_t last, int worker) {
+    const cpu_kernel *k = context;
+    (void)worker;
+    forward_rows(k, loops_of(k)->max[cpu_loop_type(((const pool_data *)k->data)->dtype)], first, last);
+}
+
+static void mean_range(void *context, int64_t first, int64_t last, int worker) {
+    const cpu_kernel *k = context;
+    (void)worker;
+    forward_rows(k, loops_of(k)->mean[cpu_loop_type(((const pool_data *)k->data)->dtype)], first, last);
+}
+
+static void max_gradient_range(void *context, int64_t first, int64_t last, int worker) {
+    const cpu_kernel *k = context;
+    const pool_data *d = k->data;
+    uint16_t *winners = (void *)((char *)k->workspace + (size_t)worker * d->worker_bytes);
+    for (int64_t image = first; image < last; image++)
+        loops_of(k)->max_gradient[cpu_loop_type(d->dtype)](
+            &d->p, cpu_at(k->in[0], d->dtype, image * x_elements(&d->p)),
+            cpu_at(k->in[1], d->dtype, image * y_elements(&d->p)), winners,
+            cpu_at(k->out[0], d->dtype, image * x_elements(&d->p)));
+}
+
+static void mean_gradient_range(void *context, int64_t first, int64_t last, int worker) {
+    const cpu_kernel *k = context;
+    const pool_data *d = k->data;
+    (void)worker;
+    for (int64_t at = first; at < last; at++) {
+        int64_t image = at / d->p.x_size[0], row = at % d->p.x_size[0];
+        loops_of(k)->mean_gradient[cpu_loop_type(d->dtype)](
+            &d->p, row, cpu_at(k->in[0], d->dtype, image * y_elements(&d->p)),
+            cpu_at(k->out[0], d->dtype, at * d->p.x_size[1] * d->p.channels));
+    }
+}
+
+/* Rows of `rows_an_image`, each of `row` elements of work. */
+static tu_status run_rows(const cpu_kernel *k, int64_t rows_an_image, int64_t row, tu__parallel_body body) {
+    const pool_data *d = k->data;
+    int64_t rows = d->p.images * rows_an_image;
+    tu__parallel_for(rows, cpu_grain(rows, row, d->workers), body, (void *)k);
+    return TU_OK;
+}
+
+static int64_t row_of_y(const pool_data *d) {
+    return d->p.y_size[1] * d->p.channels * d->p.stride[0] * d->p.stride[1];
+}
+
+static tu_status run_max(const cpu_kernel *k) {
+    const pool_data *d = k->data;
+    return run_rows(k, d->p.y_size[0], row_of_y(d), max_range);
+}
+
+static tu_status run_mean(const cpu_kernel *k) {
+    const pool_data *d = k->data;
+    return run_rows(k, d->p.y_size[0], row_of_y(d), mean_range);
+}
+
+static tu_status run_max_gradient(const cpu_kernel *k) {
+    const pool_data *d = k->data;
+    return run_rows(k, 1, x_elements(&d->p), max_gradient_range);
+}
+
+static tu_status run_mean_gradient(const cpu_kernel *k) {
+    const pool_data *d = k->data;
+    return run_rows(k, d->p.x_size[0], d->p.x_size[1] * d->p.channels, mean_gradient_range);
+}
+
+/* ---- Making ---- */
+
+static cpu_pooling pooling_of(tu_shape x, tu_shape y, const int64_t window[2], const int64_t stride[2],
+                              const int64_t pad[4]) {
+    return (cpu_pooling){.images = x.dim[0],
+                         .channels = x.dim[3],
+                         .x_size = {x.dim[1], x.dim[2]},
+                         .y_size = {y.dim[1], y.dim[2]},
+                         .window = {window[0], window[1]},
+                         .stride = {stride[0], stride[1]},
+                         .pad = {pad[0], pad[2]}};
+}
+
+/* `scratch`: bytes each worker needs. */
+static tu_status make(cpu_selection *s, const tu__node *node, cpu_pooling p, size_t scratch,
+                      tu_status (*run)(const cpu_kernel *k)) {
+    tu_dtype dtype = node->outputs[0].dtype;
+    if (cpu_loop_type(dtype) < 0) return TU_UNSUPPORTED;
+    cpu_kernel *k = cpu_kernel_new(s, node, node->op->name, run);
+    pool_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+    if (!d) return TU_NO_MEMORY;
+    *d = (pool_data){
+        .p = p, .dtype = dtype, .workers = s->device->threads, .worker_bytes = cpu_lines(scratch)};
+    k->workspace_bytes = d->worker_bytes * (size_t)d->workers;
+    cpu_kernel_count(k, s, node);
+    return cpu_kernel_bind(k, node, -1);
+}
+
+tu_status cpu_make_max_pool(cpu_selection *s, const tu__node *node) {
+    const struct tu__max_pool_attrs *a = tu__attrs(node, max_pool);
+    tu_shape x = cpu_input_type(s, node, 0).shape;
+    return make(s, node, pooling_of(x, node->outputs[0].shape, a->window, a->stride, a->pad), 0, run_max);
+}
+
+tu_status cpu_make_max_pool_grad(cpu_selection *s, const tu__node *node) {
+    const struct tu__max_pool_grad_attrs *a = tu__attrs(node, max_pool_grad);
+    if (a->window[0] > UINT16_MAX || a->window[1] > UINT16_MAX / a->window[0]) return TU_UNSUPPORTED;
+    tu_shape x = cpu_input_type(s, node, 0).shape, y = cpu_input_type(s, node, 1).shape;
+    cpu_pooling p = pooling_of(x, y, a->window, a->stride, a->pad);
+    return make(s, node, p, (size_t)y_elements(&p) * sizeof(uint16_t), run_max_gradient);
+}
+
+tu_status cpu_make_avg_pool(cpu_selection *s, const tu__node *node) {
+    const struct tu__avg_pool_attrs *a = tu__attrs(node, avg_pool);
+    tu_shape x = cpu_input_type(s, node, 0).shape;
+    cpu_pooling p = pooling_of(x, node->outputs[0].shape, a->window, a->stride, a->pad);
+    p.count_padding = a->count_padding;
+    return make(s, node, p, 0, run_mean);
+}
+
+tu_status cpu_make_avg_pool_grad(cpu_selection *s, const tu__node *node) {
+    const struct tu__avg_pool_grad_attrs *a = tu__attrs(node, avg_pool_grad);
+    tu_shape y = cpu_input_type(s, node, 0).shape;
+    cpu_pooling p = pooling_of(node->outputs[0].shape, y, a->window, a->stride, a->pad);
+    p.count_padding = a->count_padding;
+    return make(s, node, p, 0, run_mean_gradient);
+}

@@ -1,0 +1,99 @@
+/* Random draws: the functions of base/draw.h, bit for bit, many at a time.
+ *
+ * A draw is computed in f64 and rounded once to the element type, as the definition says; so the fast path
+ * changes how the words are had (a register of Philox blocks at a time, isa/loops_kernels_random.c) and
+ * nothing after them. It serves uniform and Bernoulli draws, which dropout and augmentation make in every
+ * step. Normals, drawn when variables are initialised, cost a logarithm, a root and a cosine each: they call
+ * the definition itself, on all cores.
+ *
+ * Work is dealt out in chunks of one sample's draws; chunks begin with a block, so none is computed twice.
+ */
+#include <tutti/ops.h>
+
+#include "base/draw.h"
+#include "base/number.h"
+#include "device/cpu/isa/kernels.h"
+#include "device/cpu/ranges.h"
+
+enum { CHUNK = 1024 }; /* draws; a multiple of the four of a block */
+
+typedef struct random_data {
+    int64_t rows, count; /* samples, and draws of each */
+    struct tu__random_attrs attrs;
+} random_data;
+
+/* Words give numbers in [0, 1): base/draw.c's unit(). */
+static double unit(uint32_t word) {
+    return (double)(word >> 8) * 0x1p-24;
+}
+
+static void uniforms(const uint32_t *words, int64_t n, double a, double b, double *out) {
+    for (int64_t i = 0; i < n; i++) out[i] = a + (b - a) * unit(words[i]);
+}
+
+static void bernoullis(const uint32_t *words, int64_t n, double a, double *out) {
+    for (int64_t i = 0; i < n; i++) out[i] = unit(words[i]) < a;
+}
+
+static void draw(const cpu_kernel *k, tu__draw_key key, uint64_t ordinal, int64_t first, int64_t n,
+                 double *out) {
+    const random_data *d = k->data;
+    tu__distribution distribution = (tu__distribution)d->attrs.distribution;
+    uint32_t words[CHUNK];
+    if (distribution != TU__UNIFORM && distribution != TU__BERNOULLI) {
+        tu__draw_range(key, ordinal, distribution, d->attrs.a, d->attrs.b, first, n, out);
+        return;
+    }
+    k->device->loops->kernels->random->words(key, ordinal, (uint32_t)(first / 4), (n + 3) / 4, words);
+    if (distribution == TU__UNIFORM)
+        uniforms(words, n, d->attrs.a, d->attrs.b, out);
+    else
+        bernoullis(words, n, d->attrs.a, out);
+}
+
+static void store(tu_dtype dtype, const double *draws, int64_t n, void *out) {
+    if (dtype != TU_F32) {
+        tu__store_array(dtype, draws, n, out);
+        return;
+    }
+    float *to = out;
+    for (int64_t i = 0; i < n; i++) to[i] = (float)draws[i];
+}
+
+static int64_t chunks_of(const random_data *d) {
+    return (d->count + CHUNK - 1) / CHUNK;
+}
+
+static void draw_range(void *context, int64_t first, int64_t last, int worker) {
+    const cpu_kernel *k = context;
+    const random_data *d = k->data;
+    tu_dtype dtype = (tu_dtype)d->attrs.dtype;
+    tu__draw_key key = tu__draw_key_of(*k->seed, (uint64_t)d->attrs.key);
+    (void)worker;
+    for (int64_t unit_of_work = first; unit_of_work < last; unit_of_work++) {
+        int64_t row = unit_of_work / chunks_of(d), start = unit_of_work % chunks_of(d) * CHUNK;
+        int64_t n = d->count - start < CHUNK ? d->count - start : CHUNK;
+        double draws[CHUNK];
+        draw(k, key, (uint64_t)((const int64_t *)k->in[0])[row], start, n, draws);
+        store(dtype, draws, n, cpu_at(k->out[0], dtype, row * d->count + start));
+    }
+}
+
+static tu_status run_random(const cpu_kernel *k) {
+    const random_data *d = k->data;
+    int64_t units = d->rows * chunks_of(d), each = d->count < CHUNK ? d->count : CHUNK;
+    /* a draw costs more than moving an element: ranges may be smaller */
+    tu__parallel_for(units, cpu_grain(units, 8 * each, k->device->threads), draw_range, (void *)k);
+    return TU_OK;
+}
+
+tu_status cpu_make_random(cpu_selection *s, const tu__node *node) {
+    cpu_kernel *k = cpu_kernel_new(s, node, "random", run_random);
+    random_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+    if (!d) return TU_NO_MEMORY;
+    d->attrs = *tu__attrs(node, random);
+    d->rows = tu_shape_elements(cpu_input_type(s, node, 0).shape);
+    d->count = tu_shape_elements(d->attrs.shape) / d->rows;
+    cpu_kernel_count(k, s, node);
+    return cpu_kernel_bind(k, node, -1);
+}

@@ -1,0 +1,63 @@
+/* Any operation by its reference meaning: what runs when no faster kernel takes the node.
+ *
+ * Inputs are widened to doubles in the kernel's workspace, the operation's own definition computes, and results are
+ * rounded to their element types: the same numbers as on the reference device, on one core. */
+#include "base/number.h"
+#include "device/cpu/cpu.h"
+
+typedef struct reference {
+    const tu__node *node;
+    tu__tensor *in, *out; /* data: offsets into the workspace, set at each run */
+} reference;
+
+static size_t widened_bytes(const tu__tensor *t) {
+    return (size_t)tu_shape_elements(t->type.shape) * sizeof(double);
+}
+
+static tu_status run_reference(const cpu_kernel *k) {
+    const reference *r = k->data;
+    const tu__node *node = r->node;
+    char *at = k->workspace;
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        tu__tensor *t = &r->in[i];
+        t->data = (double *)(void *)at;
+        tu__load_array(t->type.dtype, k->in[i], tu_shape_elements(t->type.shape), t->data);
+        at += widened_bytes(t);
+    }
+    for (uint32_t i = 0; i < node->output_count; i++) {
+        r->out[i].data = (double *)(void *)at;
+        at += widened_bytes(&r->out[i]);
+    }
+    tu__meaning meaning = {.node = node, .attrs = node->attrs, .in = r->in, .out = r->out, .seed = *k->seed};
+    TU_TRY(node->op->meaning(&meaning));
+    for (uint32_t i = 0; i < node->output_count; i++) {
+        const tu__tensor *t = &r->out[i];
+        tu__store_array(t->type.dtype, t->data, tu_shape_elements(t->type.shape), k->out[i]);
+    }
+    return TU_OK;
+}
+
+/* Tensors of the given number, with room for one more so that none is asked for in vain. */
+static tu__tensor *tensors(cpu_selection *s, uint32_t count) {
+    return tu__arena_alloc(&s->arena, (count + 1) * sizeof(tu__tensor));
+}
+
+tu_status cpu_make_reference(cpu_selection *s, const tu__node *node) {
+    cpu_kernel *k = cpu_kernel_new(s, node, node->op->name, run_reference);
+    if (!k) return TU_NO_MEMORY;
+    reference *r = cpu_kernel_data(k, sizeof *r);
+    if (!r) return TU_NO_MEMORY;
+    *r = (reference){node, tensors(s, node->input_count), tensors(s, node->output_count)};
+    if (!r->in || !r->out) return TU_NO_MEMORY;
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        r->in[i].type = tu_edge_type(s->graph, node->inputs[i]);
+        k->workspace_bytes += widened_bytes(&r->in[i]);
+        TU_TRY(cpu_kernel_read(k, node->inputs[i]));
+    }
+    for (uint32_t i = 0; i < node->output_count; i++) {
+        r->out[i].type = node->outputs[i];
+        k->workspace_bytes += widened_bytes(&r->out[i]);
+        TU_TRY(cpu_kernel_write(k, (tu__edge){node->id, i}, -1));
+    }
+    return TU_OK;
+}

@@ -1,0 +1,95 @@
+/* A kernel a node, a dense buffer a value. */
+#include "device/node_plan.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "graph/graph.h"
+
+typedef struct builder {
+    tu__node_plan *plan;
+    const tu_part *part;
+    uint32_t *buffer_of; /* per output of the graph's nodes: its buffer + 1; 0: none yet */
+    uint32_t *slot;      /* node -> first output */
+    tu_buffer *buffers;
+    uint32_t buffer_count;
+} builder;
+
+static uint32_t buffer_for(builder *b, tu_edge value) {
+    uint32_t *at = &b->buffer_of[b->slot[value.node] + value.output];
+    if (!*at) {
+        b->buffers[b->buffer_count] =
+            (tu_buffer){.bytes = tu_type_bytes(tu_edge_type(b->part->graph, value)), .value = value, .dense = true};
+        *at = ++b->buffer_count;
+    }
+    return *at - 1;
+}
+
+static tu_status fill_kernel(builder *b, const tu__node *node, tu_kernel *k) {
+    tu__arena *arena = &b->plan->arena;
+    uint32_t *reads = tu__arena_alloc(arena, node->input_count * sizeof *reads);
+    uint32_t *writes = tu__arena_alloc(arena, node->output_count * sizeof *writes);
+    uint32_t *nodes = tu__arena_alloc(arena, sizeof *nodes);
+    if (!reads || !writes || !nodes) return TU_NO_MEMORY;
+    *nodes = node->id;
+    for (uint32_t i = 0; i < node->input_count; i++) reads[i] = buffer_for(b, node->inputs[i]);
+    for (uint32_t i = 0; i < node->output_count; i++) writes[i] = buffer_for(b, (tu_edge){node->id, i});
+    *k = (tu_kernel){.name = node->op->name, .node_count = 1, .nodes = nodes, .read_count = node->input_count,
+                     .write_count = node->output_count, .reads = reads, .writes = writes};
+    return TU_OK;
+}
+
+static tu_status fill(builder *b) {
+    const tu_graph *graph = b->part->graph;
+    uint32_t outputs = 0;
+    b->slot = tu__alloc_array(graph->node_count, sizeof *b->slot, "a plan");
+    if (!b->slot) return TU_NO_MEMORY;
+    for (uint32_t i = 0; i < graph->node_count; i++) {
+        b->slot[i] = outputs;
+        outputs += graph->nodes[i]->output_count;
+    }
+    b->buffer_of = tu__alloc_array(outputs, sizeof *b->buffer_of, "a plan");
+    b->buffers = tu__arena_alloc(&b->plan->arena, outputs * sizeof *b->buffers);
+    tu_kernel *kernels = tu__arena_alloc(&b->plan->arena, b->part->node_count * sizeof *kernels);
+    if (!b->buffer_of || !b->buffers || !kernels) return TU_NO_MEMORY;
+    for (uint32_t i = 0; i < b->part->node_count; i++)
+        TU_TRY(fill_kernel(b, graph->nodes[b->part->nodes[i]], &kernels[i]));
+    for (uint32_t i = 0; i < b->part->export_count; i++) buffer_for(b, b->part->exports[i]);
+    b->plan->plan.buffers = b->buffers;
+    b->plan->plan.buffer_count = b->buffer_count;
+    b->plan->plan.kernels = kernels;
+    b->plan->plan.kernel_count = b->part->node_count;
+    return TU_OK;
+}
+
+tu_status tu__node_plan_new(const tu_part *part, tu_plan **plan) {
+    tu__node_plan *p = tu__alloc(sizeof *p, "a plan");
+    if (!p) return TU_NO_MEMORY;
+    p->plan.struct_size = sizeof p->plan;
+    p->arena.purpose = "a plan";
+    p->graph = part->graph;
+    builder b = {.plan = p, .part = part};
+    tu_status status = fill(&b);
+    tu__free(b.slot);
+    tu__free(b.buffer_of);
+    if (status != TU_OK) {
+        tu__node_plan_free(&p->plan);
+        return status;
+    }
+    *plan = &p->plan;
+    return TU_OK;
+}
+
+void tu__node_plan_bind(tu_plan *plan, const tu_binding *binding) {
+    tu__node_plan *p = (tu__node_plan *)plan;
+    p->seed = binding->seed;
+    p->order = binding->order;
+    p->buffers = binding->buffers;
+}
+
+void tu__node_plan_free(tu_plan *plan) {
+    if (!plan) return;
+    tu__node_plan *p = (tu__node_plan *)plan;
+    tu__arena_free(&p->arena);
+    tu__free(p);
+}

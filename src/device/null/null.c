@@ -1,0 +1,94 @@
+/* The null device: plans, computes nothing.
+ *
+ * Everything up to the launch is real, so planning, placement and order can be tested without a device and for
+ * devices that are not there. Its memory is address space alone: results are zeros. */
+#include <string.h>
+
+#include <tutti/device.h>
+
+#include "base/alloc.h"
+#include "device/node_plan.h"
+
+struct tu_device_instance {
+    uintptr_t next; /* the next address to hand out: nothing is there */
+};
+
+static tu_status describe(int index, tu_device_info *info) {
+    static const char *const names[] = {"null:0", "null:1", "null:2", "null:3", "null:4", "null:5", "null:6", "null:7"};
+    if (index >= 8) return tu_fail(TU_NOT_FOUND, "there are eight null devices, null:0 to null:7");
+    *info = (tu_device_info){
+        .name = names[index], .kind = "null", .description = "plans programs, computes nothing: results are zeros"};
+    return TU_OK;
+}
+
+static tu_status open_device(const tu_open_options *options, tu_device_instance **device) {
+    (void)options;
+    *device = tu__alloc(sizeof **device, "a device");
+    if (!*device) return TU_NO_MEMORY;
+    (*device)->next = 4096;
+    return TU_OK;
+}
+
+static void close_device(tu_device_instance *device) {
+    tu__free(device);
+}
+
+static tu_status allocate(tu_device_instance *device, size_t bytes, void **address) {
+    *address = (void *)device->next; // NOLINT(performance-no-int-to-ptr): never dereferenced
+    device->next += (bytes + 63) & ~(uintptr_t)63;
+    return TU_OK;
+}
+
+static void release(tu_device_instance *device, void *address) {
+    (void)device, (void)address;
+}
+
+static tu_status upload(tu_device_instance *device, void *to, const void *host, size_t bytes) {
+    (void)device, (void)to, (void)host, (void)bytes;
+    return TU_OK;
+}
+
+static tu_status download(tu_device_instance *device, void *host, const void *from, size_t bytes) {
+    (void)device, (void)from;
+    memset(host, 0, bytes);
+    return TU_OK;
+}
+
+static tu_status select_kernels(tu_device_instance *device, const tu_part *part, tu_plan **plan) {
+    (void)device;
+    return tu__node_plan_new(part, plan);
+}
+
+static tu_status build(tu_device_instance *device, tu_plan *plan, const tu_binding *binding) {
+    (void)device;
+    tu__node_plan_bind(plan, binding);
+    return TU_OK;
+}
+
+static void plan_free(tu_device_instance *device, tu_plan *plan) {
+    (void)device;
+    tu__node_plan_free(plan);
+}
+
+static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
+    (void)device, (void)plan, (void)first, (void)count;
+    return TU_OK;
+}
+
+extern const tu_device_api tu__null_api;
+const tu_device_api tu__null_api = {
+    .abi = TU_DEVICE_ABI,
+    .struct_size = sizeof(tu_device_api),
+    .kind = "null",
+    .describe = describe,
+    .open = open_device,
+    .close = close_device,
+    .allocate = allocate,
+    .release = release,
+    .upload = upload,
+    .download = download,
+    .select = select_kernels,
+    .build = build,
+    .plan_free = plan_free,
+    .launch = launch,
+};

@@ -1,0 +1,189 @@
+/* Constant folding: a node all of whose inputs are known is computed once, here, by its meaning.
+ *
+ * A meaning is the definition of its operation, so on the reference device the bits are those of the run.
+ * Results up to 64 KiB are kept; what is the same number everywhere becomes a fill, which has no size.
+ * Pointwise operations of fills, and operations that only move elements of one, are fills again however
+ * large: they are computed for one element. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/number.h"
+#include "pass/simplify.h"
+
+enum {
+    MOST_BYTES = 65536,        /* of a result */
+    MOST_ELEMENTS = 1 << 17,   /* of all inputs: computing must cost less than it saves */
+    MOST_OPERATIONS = 1 << 24, /* floating-point ones */
+};
+
+/* The result everywhere, or not at all. */
+static tu__outcome be_fill(tu__candidate *c, double number) {
+    c->replacement = tu__simplify_fill(c, c->origin->outputs[0], number);
+    return TU__REPLACED;
+}
+
+/* ---- Fills ---- */
+
+static bool all_fills(const tu__candidate *c, double *numbers, uint32_t most) {
+    if (c->input_count == 0 || c->input_count > most) return false;
+    for (uint32_t i = 0; i < c->input_count; i++)
+        if (!tu__is_fill(c->inputs[i], &numbers[i])) return false;
+    return true;
+}
+
+/* A node as the candidate would be, which is in no graph: what meanings ask for. */
+static tu__node as_node(const tu__candidate *c) {
+    return (tu__node){.op = tu__op_get(c->op),
+                      .name = c->origin->name,
+                      .input_count = c->input_count,
+                      .output_count = 1,
+                      .outputs = c->origin->outputs,
+                      .attrs = c->attrs};
+}
+
+static tu__outcome fold_one_element(tu__candidate *c, double *numbers) {
+    tu__tensor in[3], out = {.type = {.dtype = c->origin->outputs[0].dtype, .shape = TU_SCALAR}};
+    double result = 0;
+    out.data = &result;
+    for (uint32_t i = 0; i < c->input_count; i++)
+        in[i] = (tu__tensor){.type = {.dtype = tu_value_dtype(c->inputs[i]), .shape = TU_SCALAR},
+                             .data = &numbers[i]};
+    tu__node node = as_node(c);
+    tu__meaning meaning = {.node = &node, .attrs = c->attrs, .in = in, .out = &out};
+    if (node.op->meaning(&meaning) != TU_OK) return TU__KEPT;
+    return be_fill(c, tu__round_to(out.type.dtype, result));
+}
+
+/* The elements of the result are elements of the input. */
+static bool only_moves(tu__opcode op) {
+    switch (op) {
+    case TU__OP_RESHAPE:
+    case TU__OP_BROADCAST:
+    case TU__OP_TRANSPOSE:
+    case TU__OP_SLICE:
+    case TU__OP_FLIP:
+    case TU__OP_STOP_GRADIENT:
+    case TU__OP_COPY: return true;
+    default: return false;
+    }
+}
+
+static tu__outcome fold_fills(tu__candidate *c) {
+    double numbers[3];
+    if (!all_fills(c, numbers, 3)) return TU__KEPT;
+    if (tu__op_get(c->op)->traits & TU__POINTWISE) return fold_one_element(c, numbers);
+    return only_moves(c->op) ? be_fill(c, numbers[0]) : TU__KEPT;
+}
+
+/* ---- All constants ---- */
+
+static bool is_known(tu_value value) {
+    tu__opcode code = tu__node_of(value)->op->code;
+    return code == TU__OP_CONSTANT || code == TU__OP_FILL;
+}
+
+static bool worth_folding(const tu__candidate *c) {
+    const tu__op *op = tu__op_get(c->op);
+    if (c->input_count == 0 || c->origin->output_count != 1 || op->code == TU__OP_CUSTOM) return false;
+    if ((op->traits & (TU__RANDOM | TU__EFFECT)) || tu_type_bytes(c->origin->outputs[0]) > MOST_BYTES)
+        return false;
+    int64_t elements = 0;
+    for (uint32_t i = 0; i < c->input_count; i++) {
+        if (!is_known(c->inputs[i])) return false;
+        elements += tu_shape_elements(tu_value_shape(c->inputs[i]));
+        if (elements > MOST_ELEMENTS) return false;
+    }
+    return true;
+}
+
+static bool affordable(const tu__candidate *c, const tu__tensor *in) {
+    const tu__op *op = tu__op_get(c->op);
+    if (!op->flops) return true;
+    tu_type types[8]; /* an operation that counts its own work has at most five inputs */
+    if (c->input_count > 8) return false;
+    for (uint32_t i = 0; i < c->input_count; i++) types[i] = in[i].type;
+    tu__node node = as_node(c);
+    return op->flops(&node, types) <= MOST_OPERATIONS;
+}
+
+/* Whole numbers from 2^53 on may not be what a double says they are. */
+static bool exact(const tu__tensor *t) {
+    int64_t count = tu_shape_elements(t->type.shape);
+    for (int64_t i = 0; t->type.dtype == TU_I64 && i < count; i++)
+        if (!(fabs(t->data[i]) < 0x1p53)) return false;
+    return true;
+}
+
+static tu_status tensor_begin(tu__tensor *t, tu_type type) {
+    t->type = type;
+    t->data = tu__alloc_array((size_t)tu_shape_elements(type.shape), sizeof *t->data, "a constant");
+    return t->data ? TU_OK : TU_NO_MEMORY;
+}
+
+static tu_status load_input(tu__tensor *t, tu_value value) {
+    const tu__node *node = tu__node_of(value);
+    TU_TRY(tensor_begin(t, node->outputs[0]));
+    int64_t count = tu_shape_elements(t->type.shape);
+    double number;
+    if (tu__is_fill(value, &number))
+        for (int64_t i = 0; i < count; i++) t->data[i] = number;
+    else
+        tu__load_array(t->type.dtype, node->data, count, t->data);
+    return TU_OK;
+}
+
+static bool is_uniform(const tu__tensor *t) {
+    int64_t count = tu_shape_elements(t->type.shape);
+    for (int64_t i = 1; i < count; i++)
+        if (memcmp(&t->data[i], &t->data[0], sizeof(double)) != 0) return false;
+    return true;
+}
+
+static tu_status keep_result(tu__candidate *c, const tu__tensor *out) {
+    if (is_uniform(out)) {
+        be_fill(c, out->data[0]);
+        return tu_graph_status(c->r->to);
+    }
+    void *data = tu__alloc(tu_type_bytes(out->type), "a constant");
+    if (!data) return TU_NO_MEMORY;
+    tu__store_array(out->type.dtype, out->data, tu_shape_elements(out->type.shape), data);
+    struct tu__constant_attrs attrs = {.dtype = out->type.dtype, .shape = out->type.shape};
+    tu__node_request request = {
+        .op = TU__OP_CONSTANT, .attrs = &attrs, .data = data, .device = c->origin->device};
+    tu_status status = tu__simplify_make(c, NULL, &request, &c->replacement);
+    tu__free(data);
+    return status;
+}
+
+/* `tensors`: the inputs, then the output. */
+static tu_status fold_with(tu__candidate *c, tu__tensor *tensors, tu__outcome *outcome) {
+    tu__tensor *out = &tensors[c->input_count];
+    bool sound = true;
+    for (uint32_t i = 0; i < c->input_count; i++) {
+        TU_TRY(load_input(&tensors[i], c->inputs[i]));
+        sound = sound && exact(&tensors[i]);
+    }
+    if (!sound || !affordable(c, tensors)) return TU_OK;
+    TU_TRY(tensor_begin(out, c->origin->outputs[0]));
+    tu__node node = as_node(c);
+    tu__meaning meaning = {.node = &node, .attrs = c->attrs, .in = tensors, .out = out};
+    tu_status status = node.op->meaning(&meaning);
+    if (status != TU_OK) return status == TU_NO_MEMORY ? status : TU_OK;
+    tu__round_array(out->type.dtype, out->data, tu_shape_elements(out->type.shape));
+    if (!exact(out)) return TU_OK;
+    *outcome = TU__REPLACED;
+    return keep_result(c, out);
+}
+
+tu_status tu__simplify_by_folding(tu__candidate *c, tu__outcome *outcome) {
+    *outcome = fold_fills(c);
+    if (*outcome != TU__KEPT || !worth_folding(c)) return TU_OK;
+    tu__tensor *tensors = tu__alloc_array((size_t)c->input_count + 1, sizeof *tensors, "folding a constant");
+    if (!tensors) return TU_NO_MEMORY;
+    tu_status status = fold_with(c, tensors, outcome);
+    for (uint32_t i = 0; i <= c->input_count; i++) tu__free(tensors[i].data);
+    tu__free(tensors);
+    return status;
+}

@@ -1,0 +1,326 @@
+/* precision: a graph built in f32 computes in bf16 or f16 where that pays, in f32 where half would hurt.
+ *
+ * Convolutions and matrix products take half the time in half precision, and what lies between them half the
+ * memory traffic; both accumulate in f32 inside their kernels. Sums over many elements, exponentials and the
+ * small steps of an optimizer lose what a short mantissa cannot hold. So every operation has a class, in a
+ * table below:
+ *
+ *   PRODUCT   its f32 inputs are cast to half, its output is half
+ *   BETWEEN   half where any input is half already: pointwise operations, pooling, LRN, moving elements
+ *   NORM      activations half where they come so; parameters and statistics f32
+ *   EXACT     f32: softmax and losses, exponentials, linear algebra, reductions to one number
+ *   AS_BUILT  reads and gives what it was built with: leaves, variables, assignments, casts, draws, custom
+ *             operations
+ *
+ * Two rules reach further than one operation:
+ *   - variables and their updates are f32 (master weights): going back from an assignment, pointwise
+ *     operations on tensors of the variable's shape are EXACT; a gradient is cast to f32 where it enters;
+ *   - a pointwise operation that only EXACT ones read is EXACT: rounding in between serves nobody.
+ *
+ * A value is cast once in each direction, however many read it. What the user fetches has the type it was
+ * built with. Values of other types than f32 are left alone. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/number.h"
+#include "base/text.h"
+#include "pass/pass.h"
+
+/* ---- Classes ---- */
+
+typedef enum class { AS_BUILT, BETWEEN, PRODUCT, NORM, EXACT } class;
+
+/* Pointwise operations that are not here are BETWEEN; all others AS_BUILT. */
+static const struct {
+    tu__opcode op;
+    class is;
+} classes[] = {
+    {TU__OP_CONV2D, PRODUCT},
+    {TU__OP_CONV2D_DX, PRODUCT},
+    {TU__OP_CONV2D_DW, PRODUCT},
+    {TU__OP_MATMUL, PRODUCT},
+
+    {TU__OP_MAX_POOL, BETWEEN},
+    {TU__OP_MAX_POOL_GRAD, BETWEEN},
+    {TU__OP_MAX_POOL_PICK, BETWEEN},
+    {TU__OP_AVG_POOL, BETWEEN},
+    {TU__OP_AVG_POOL_GRAD, BETWEEN},
+    {TU__OP_LRN, BETWEEN},
+    {TU__OP_LRN_GRAD, BETWEEN},
+    {TU__OP_SUM, BETWEEN}, /* those with more than one result: see class_of */
+    {TU__OP_MEAN, BETWEEN},
+    {TU__OP_REDUCE_MAX, BETWEEN},
+    {TU__OP_REDUCE_MIN, BETWEEN},
+    {TU__OP_GATHER, BETWEEN},
+    {TU__OP_TAKE_ALONG, BETWEEN},
+    {TU__OP_RESHAPE, BETWEEN},
+    {TU__OP_BROADCAST, BETWEEN},
+    {TU__OP_TRANSPOSE, BETWEEN},
+    {TU__OP_SLICE, BETWEEN},
+    {TU__OP_PAD, BETWEEN},
+    {TU__OP_CONCAT, BETWEEN},
+    {TU__OP_FLIP, BETWEEN},
+    {TU__OP_RESIZE, BETWEEN},
+    {TU__OP_RESIZE_GRAD, BETWEEN},
+    {TU__OP_CROP, BETWEEN},
+    {TU__OP_CROP_GRAD, BETWEEN},
+    {TU__OP_BAND, BETWEEN},
+    {TU__OP_STOP_GRADIENT, BETWEEN},
+    {TU__OP_COPY, BETWEEN},
+
+    {TU__OP_BATCH_NORM, NORM},
+    {TU__OP_BATCH_NORM_GRAD, NORM},
+    {TU__OP_LAYER_NORM, NORM},
+    {TU__OP_LAYER_NORM_GRAD, NORM},
+
+    {TU__OP_EXP, EXACT},
+    {TU__OP_EXPM1, EXACT},
+    {TU__OP_LOG, EXACT},
+    {TU__OP_LOG1P, EXACT},
+    {TU__OP_POW, EXACT},
+    {TU__OP_RECIPROCAL, EXACT},
+    {TU__OP_RSQRT, EXACT},
+    {TU__OP_SOFTMAX, EXACT},
+    {TU__OP_LOG_SOFTMAX, EXACT},
+    {TU__OP_CROSS_ENTROPY, EXACT},
+    {TU__OP_LOGSUMEXP, EXACT},
+    {TU__OP_PROD, EXACT},
+    {TU__OP_CUMSUM, EXACT},
+    {TU__OP_ARGMAX, EXACT},
+    {TU__OP_ARGMIN, EXACT},
+    {TU__OP_TOP_K, EXACT},
+    {TU__OP_SCATTER_ADD, EXACT},
+    {TU__OP_PUT_ALONG, EXACT},
+    {TU__OP_INVERSE, EXACT},
+    {TU__OP_SOLVE, EXACT},
+    {TU__OP_CHOLESKY, EXACT},
+    {TU__OP_TRIANGULAR_SOLVE, EXACT},
+
+    {TU__OP_CAST, AS_BUILT},
+};
+
+static bool is_pointwise(const tu__node *node) {
+    return node->op->traits & TU__POINTWISE;
+}
+
+static class class_in_table(const tu__node *node) {
+    for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+        if (classes[i].op == node->op->code) return classes[i].is;
+    return is_pointwise(node) ? BETWEEN : AS_BUILT;
+}
+
+typedef struct precision {
+    tu__rewrite r;
+    tu_dtype half;
+    class *of;                    /* per node of the old graph */
+    bool *mark;                   /* per node: the scratch of a rule that reaches further */
+    tu__edge *narrowed, *widened; /* per output of the old graph: its cast; TU_NO_NODE: none yet */
+} precision;
+
+static tu_type type_at(const tu_graph *graph, tu__edge edge) {
+    return graph->nodes[edge.node]->outputs[edge.output];
+}
+
+static bool is_reduction(const tu__node *node) {
+    tu__opcode code = node->op->code;
+    return code == TU__OP_SUM || code == TU__OP_MEAN || code == TU__OP_REDUCE_MAX ||
+           code == TU__OP_REDUCE_MIN;
+}
+
+/* The class by the operation alone. Where another float type than f32 takes part, the user has chosen
+ * already. */
+static class class_of(const tu_graph *graph, const tu__node *node) {
+    class is = class_in_table(node);
+    bool any = false;
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        tu_dtype dtype = type_at(graph, node->inputs[i]).dtype;
+        if (tu_dtype_is_float(dtype) && dtype != TU_F32) return AS_BUILT;
+        any = any || dtype == TU_F32;
+    }
+    if (!any) return AS_BUILT;
+    if (is_reduction(node) && tu_shape_elements(node->outputs[0].shape) == 1) return EXACT;
+    return is;
+}
+
+/* ---- The rules that reach further ---- */
+
+/* Whether a pointwise node takes part in giving a tensor of this shape its new value. */
+static bool in_update(const tu__node *node, tu_shape shape) {
+    return is_pointwise(node) &&
+           (node->outputs[0].shape.rank == 0 || tu_shape_equal(node->outputs[0].shape, shape));
+}
+
+/* A mark: the node is part of an update. */
+static void mark_updates(precision *p) {
+    const tu_graph *graph = p->r.from;
+    for (uint32_t id = graph->node_count; id-- > 0;) {
+        const tu__node *node = graph->nodes[id];
+        bool assigns = node->op->code == TU__OP_ASSIGN;
+        if (!assigns && !(p->of[id] == EXACT && p->mark[id])) continue;
+        for (uint32_t i = assigns ? 1 : 0; i < node->input_count; i++) {
+            const tu__node *source = graph->nodes[node->inputs[i].node];
+            if (!in_update(source, node->outputs[0].shape) || p->of[source->id] == AS_BUILT) continue;
+            p->of[source->id] = EXACT;
+            p->mark[source->id] = true;
+        }
+    }
+}
+
+static bool reads_f32(class reader) {
+    return reader == EXACT || reader == AS_BUILT;
+}
+
+/* BETWEEN nodes whose readers all want f32; a fetch does. A mark: all that was seen to read the node does. */
+static void widen_between_exact(precision *p) {
+    const tu_graph *graph = p->r.from;
+    for (uint32_t i = 0; i < graph->node_count; i++) p->mark[i] = true;
+    for (uint32_t id = graph->node_count; id-- > 0;) {
+        const tu__node *node = graph->nodes[id];
+        bool free_to_choose = p->of[id] == BETWEEN && (is_pointwise(node) || (node->op->traits & TU__VIEW));
+        if (free_to_choose && p->mark[id] && node->outputs[0].dtype == TU_F32) p->of[id] = EXACT;
+        for (uint32_t i = 0; i < node->input_count; i++)
+            if (!reads_f32(p->of[id])) p->mark[node->inputs[i].node] = false;
+    }
+}
+
+static tu_status classify(precision *p) {
+    const tu_graph *graph = p->r.from;
+    p->of = tu__alloc_array((size_t)graph->node_count + 1, sizeof *p->of, "a pass");
+    p->mark = tu__alloc_array((size_t)graph->node_count + 1, sizeof *p->mark, "a pass");
+    if (!p->of || !p->mark) return TU_NO_MEMORY;
+    for (uint32_t i = 0; i < graph->node_count; i++) p->of[i] = class_of(graph, graph->nodes[i]);
+    mark_updates(p);
+    widen_between_exact(p);
+    return TU_OK;
+}
+
+/* ---- Casts ---- */
+
+static tu_value make_cast(precision *p, tu__edge from, tu_value value, tu_dtype dtype,
+                          const tu__node *reader) {
+    const tu__node *source = p->r.from->nodes[from.node];
+    struct tu__cast_attrs cast = {.dtype = dtype};
+    struct tu__fill_attrs fill = {.dtype = dtype, .shape = source->outputs[from.output].shape};
+    tu__node_request request = {.op = TU__OP_CAST, .attrs = &cast, .inputs = &value, .input_count = 1};
+    if (source->op->code == TU__OP_FILL) { /* a number of the other type, rather than a cast of one */
+        fill.number = tu__round_to(dtype, tu__attrs(source, fill)->number);
+        request = (tu__node_request){.op = TU__OP_FILL, .attrs = &fill};
+    }
+    request.device = source->device || !reader ? source->device : reader->device;
+    tu__text suffix = {0};
+    if (from.output) tu__text_printf(&suffix, ":%u", from.output);
+    tu__text_printf(&suffix, "/%s", tu_dtype_name(dtype));
+    tu_value made = suffix.failed
+                        ? tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message())
+                        : tu__rewrite_insert(&p->r, source->name, tu__text_string(&suffix), &request);
+    tu__text_free(&suffix);
+    return made;
+}
+
+/* A value built as f32, in the type wanted: f32 or the half one. */
+static tu_value read_as(precision *p, tu__edge from, tu_dtype wanted, const tu__node *reader) {
+    tu_value home = tu__rewrite_value(&p->r, from);
+    if (!tu_ok(home) || tu_value_dtype(home) == wanted) return home;
+    tu__edge *cast = (wanted == p->half ? p->narrowed : p->widened) + p->r.slot[from.node] + from.output;
+    if (cast->node == TU_NO_NODE) {
+        tu_value made = make_cast(p, from, home, wanted, reader);
+        *cast = (tu__edge){made.node, made.output};
+    }
+    return tu__value(p->r.to, cast->node, cast->output);
+}
+
+/* ---- The walk ---- */
+
+static bool is_half(const precision *p, tu__edge from) {
+    tu_value home = tu__rewrite_value(&p->r, from);
+    return tu_ok(home) && tu_value_dtype(home) == p->half;
+}
+
+static bool any_half(const precision *p, const tu__node *node) {
+    for (uint32_t i = 0; i < node->input_count; i++)
+        if (type_at(p->r.from, node->inputs[i]).dtype == TU_F32 && is_half(p, node->inputs[i])) return true;
+    return false;
+}
+
+/* Whether the node computes in half precision, and which of its inputs are then half. */
+static bool is_narrow(const precision *p, const tu__node *node) {
+    switch (p->of[node->id]) {
+    case PRODUCT: return true;
+    case BETWEEN: return any_half(p, node);
+    case NORM: return is_half(p, node->inputs[0]);
+    default: return false;
+    }
+}
+
+/* Of a normalisation only the activations: x, and the gradient that the backward operations have as input 4.
+ */
+static bool input_is_narrow(const precision *p, const tu__node *node, uint32_t input) {
+    return p->of[node->id] != NORM || input == 0 || input == 4;
+}
+
+static tu_status convert_node(precision *p, const tu__node *node, tu_value *inputs) {
+    tu__node_request request = tu__rewrite_request(&p->r, node, inputs);
+    bool narrow = is_narrow(p, node);
+    for (uint32_t i = 0; i < node->input_count; i++)
+        if (type_at(p->r.from, node->inputs[i]).dtype == TU_F32)
+            inputs[i] =
+                read_as(p, node->inputs[i], narrow && input_is_narrow(p, node, i) ? p->half : TU_F32, node);
+    tu_value made = tu__rewrite_make(&p->r, node, &request);
+    TU_TRY(tu_graph_status(p->r.to));
+    if (!tu_ok(made)) return tu_fail(TU_INTERNAL, "precision lost an input of '%s'", node->name);
+    tu__rewrite_map_all(&p->r, node, made);
+    return TU_OK;
+}
+
+static tu_status convert_nodes(precision *p) {
+    const tu_graph *graph = p->r.from;
+    for (uint32_t id = 0; id < graph->node_count; id++) {
+        const tu__node *node = graph->nodes[id];
+        tu_value *inputs =
+            tu__alloc_array((size_t)node->input_count + 1, sizeof *inputs, "an operation's inputs");
+        tu_status status = inputs ? convert_node(p, node, inputs) : TU_NO_MEMORY;
+        tu__free(inputs);
+        TU_TRY(status);
+    }
+    return TU_OK;
+}
+
+/* Fetches get back the type they were built with. */
+static void widen_fetches(precision *p, const tu__unit *unit) {
+    for (size_t i = 0; i < unit->fetch_count; i++) {
+        tu__edge from = unit->fetch[i];
+        if (type_at(p->r.from, from).dtype == TU_F32)
+            tu__rewrite_map(&p->r, from, read_as(p, from, TU_F32, NULL));
+    }
+}
+
+static tu_status begin_casts(precision *p) {
+    const tu_graph *graph = p->r.from;
+    uint32_t count = graph->node_count;
+    size_t outputs = count ? p->r.slot[count - 1] + graph->nodes[count - 1]->output_count : 0;
+    p->narrowed = tu__alloc_array(outputs + 1, sizeof *p->narrowed, "a pass");
+    p->widened = tu__alloc_array(outputs + 1, sizeof *p->widened, "a pass");
+    if (!p->narrowed || !p->widened) return TU_NO_MEMORY;
+    for (size_t i = 0; i < outputs; i++) p->narrowed[i] = p->widened[i] = (tu__edge){.node = TU_NO_NODE};
+    return TU_OK;
+}
+
+tu_status tu__pass_precision(tu__unit *unit) {
+    if (unit->precision == TU__PRECISION_AS_BUILT) return TU_OK;
+    precision p = {.half = unit->precision == TU__PRECISION_BF16 ? TU_BF16 : TU_F16};
+    TU_TRY(tu__rewrite_begin(&p.r, unit->graph));
+    tu_status status = classify(&p);
+    if (status == TU_OK) status = begin_casts(&p);
+    if (status == TU_OK) status = convert_nodes(&p);
+    if (status == TU_OK) {
+        widen_fetches(&p, unit);
+        status = tu__rewrite_finish(&p.r, unit);
+    } else {
+        tu__rewrite_abandon(&p.r);
+    }
+    tu__free(p.of);
+    tu__free(p.mark);
+    tu__free(p.narrowed);
+    tu__free(p.widened);
+    return status == TU_OK ? tu__unit_drop_dead(unit) : status;
+}

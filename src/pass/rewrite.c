@@ -1,0 +1,160 @@
+/* Rewriting: how passes change a graph that cannot be changed.
+ *
+ * Nodes are never removed or altered, so a pass builds a second graph beside the first. It walks the nodes
+ * of `from` in order, makes what should stand in `to`, and notes for every output of `from` which value of
+ * `to` now stands for it; the inputs of later nodes, the fetches and the named results are looked up there.
+ * What nobody maps is gone. New nodes enter by tu__make like all others, so the shape rules see what a pass
+ * has done. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "pass/pass.h"
+
+tu_status tu__rewrite_begin(tu__rewrite *r, const tu_graph *from) {
+    *r = (tu__rewrite){.from = from};
+    size_t outputs = 0;
+    r->slot = tu__alloc_array((size_t)from->node_count + 1, sizeof *r->slot, "a pass");
+    if (!r->slot) return TU_NO_MEMORY;
+    for (uint32_t i = 0; i < from->node_count; i++) {
+        r->slot[i] = (uint32_t)outputs;
+        outputs += from->nodes[i]->output_count;
+    }
+    r->map = tu__alloc_array(outputs + 1, sizeof *r->map, "a pass");
+    tu_status status = r->map ? tu_graph_new(&r->to) : TU_NO_MEMORY;
+    if (status != TU_OK) {
+        tu__rewrite_abandon(r);
+        return status;
+    }
+    for (size_t i = 0; i < outputs; i++) r->map[i] = (tu__edge){.node = TU_NO_NODE};
+    tu_set_training(r->to, tu_training(from));
+    return TU_OK;
+}
+
+void tu__rewrite_abandon(tu__rewrite *r) {
+    tu_graph_free(r->to);
+    tu__free(r->slot);
+    tu__free(r->map);
+    *r = (tu__rewrite){0};
+}
+
+/* ---- Mapping ---- */
+
+void tu__rewrite_map(tu__rewrite *r, tu__edge from, tu_value to) {
+    r->map[r->slot[from.node] + from.output] = (tu__edge){to.node, to.output};
+}
+
+void tu__rewrite_map_all(tu__rewrite *r, const tu__node *from, tu_value to) {
+    for (uint32_t i = 0; i < from->output_count; i++)
+        tu__rewrite_map(r, (tu__edge){from->id, i}, tu__value(r->to, to.node, to.output + i));
+}
+
+tu_value tu__rewrite_value(const tu__rewrite *r, tu__edge from) {
+    tu__edge to = r->map[r->slot[from.node] + from.output];
+    return tu__value(r->to, to.node, to.output);
+}
+
+/* ---- Making nodes ---- */
+
+/* Makes a node under its full path: in its scope, as its builder did (a name within a scope is bounded in
+ * length, a path is not). */
+static tu_value make_at(tu__rewrite *r, const char *path, tu__node_request request) {
+    const char *slash = strrchr(path, '/');
+    size_t length = slash ? (size_t)(slash - path) : 0;
+    const char *current = r->to->scope ? r->to->scope : "";
+    bool there = strlen(current) == (slash ? length + 1 : 0) && strncmp(current, path, length) == 0;
+    if (!there) {
+        char *scope = tu__alloc(length + 1, "a scope's name");
+        if (scope) memcpy(scope, path, length);
+        tu_status status = scope ? tu__scope_replace(r->to, scope, NULL) : TU_NO_MEMORY;
+        tu__free(scope);
+        if (status != TU_OK) return tu__graph_fail(r->to, status, "%s", tu_message());
+    }
+    request.name = slash ? slash + 1 : path;
+    request.exact_name = true;
+    return tu__make(r->to, &request);
+}
+
+tu__node_request tu__rewrite_request(const tu__rewrite *r, const tu__node *node, tu_value *inputs) {
+    for (uint32_t i = 0; i < node->input_count; i++) inputs[i] = tu__rewrite_value(r, node->inputs[i]);
+    return (tu__node_request){.op = node->op->code,
+                              .attrs = node->attrs,
+                              .inputs = inputs,
+                              .input_count = node->input_count,
+                              .data = node->data,
+                              .custom = node->custom,
+                              .flags = node->flags,
+                              .device = node->device};
+}
+
+tu_value tu__rewrite_make(tu__rewrite *r, const tu__node *node, const tu__node_request *request) {
+    return make_at(r, node->name, *request);
+}
+
+static bool taken(const tu__rewrite *r, const char *name) {
+    return tu__find_node(r->from, name) || tu__find_node(r->to, name);
+}
+
+tu_value tu__rewrite_insert(tu__rewrite *r, const char *base, const char *suffix,
+                            const tu__node_request *request) {
+    tu__text name = {0};
+    tu__text_printf(&name, "%s%s", base, suffix);
+    for (uint32_t i = 1; !name.failed && taken(r, tu__text_string(&name)); i++) {
+        name.length = 0;
+        tu__text_printf(&name, "%s%s_%" PRIu32, base, suffix, i);
+    }
+    tu_value made = name.failed ? tu__graph_fail(r->to, TU_NO_MEMORY, "%s", tu_message())
+                                : make_at(r, tu__text_string(&name), *request);
+    tu__text_free(&name);
+    return made;
+}
+
+tu_status tu__rewrite_copy(tu__rewrite *r, const tu__node *node) {
+    tu_value *inputs =
+        tu__alloc_array((size_t)node->input_count + 1, sizeof *inputs, "an operation's inputs");
+    if (!inputs) return TU_NO_MEMORY;
+    tu__node_request request = tu__rewrite_request(r, node, inputs);
+    tu_value made = tu__rewrite_make(r, node, &request);
+    tu__free(inputs);
+    if (!tu_ok(made)) {
+        TU_TRY(tu_graph_status(r->to));
+        return tu_fail(TU_INTERNAL, "a pass lost an input of '%s'", node->name);
+    }
+    tu__rewrite_map_all(r, node, made);
+    return TU_OK;
+}
+
+/* ---- The end ---- */
+
+static tu_status map_results(tu__rewrite *r) {
+    TU_TRY(tu__scope_replace(r->to, "", NULL));
+    for (uint32_t i = 0; i < r->from->result_count; i++) {
+        tu_value value = tu__rewrite_value(r, r->from->results[i].value);
+        if (tu_ok(value)) tu_output(value, r->from->results[i].name);
+    }
+    return tu_graph_status(r->to);
+}
+
+tu_status tu__rewrite_finish(tu__rewrite *r, tu__unit *unit) {
+    tu_status status = tu_graph_status(r->to);
+    if (status == TU_OK) status = map_results(r);
+    for (size_t i = 0; i < unit->fetch_count && status == TU_OK; i++)
+        if (!tu_ok(tu__rewrite_value(r, unit->fetch[i])))
+            status = tu_fail(TU_INTERNAL, "a pass lost fetch %zu, '%s'", i,
+                             r->from->nodes[unit->fetch[i].node]->name);
+    if (status != TU_OK) {
+        tu__rewrite_abandon(r);
+        return status;
+    }
+    for (size_t i = 0; i < unit->fetch_count; i++) {
+        tu_value value = tu__rewrite_value(r, unit->fetch[i]);
+        unit->fetch[i] = (tu__edge){value.node, value.output};
+    }
+    tu_graph_free(unit->graph);
+    unit->graph = r->to;
+    r->to = NULL;
+    tu__rewrite_abandon(r);
+    return TU_OK;
+}

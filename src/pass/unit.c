@@ -1,0 +1,125 @@
+/* Units: a graph and what is wanted of it, and the passes that they go through. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "pass/pass.h"
+
+tu_status tu__precision_parse(const char *name, tu__precision *precision) {
+    static const char *const names[] = {
+        [TU__PRECISION_AS_BUILT] = "f32", [TU__PRECISION_BF16] = "bf16", [TU__PRECISION_F16] = "f16"};
+    *precision = TU__PRECISION_AS_BUILT;
+    if (!name) return TU_OK;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], name) == 0) {
+            *precision = (tu__precision)i;
+            return TU_OK;
+        }
+    return tu_fail(TU_INVALID, "precision '%s': expected f32, bf16 or f16", name);
+}
+
+/* ---- Life ---- */
+
+/* The whole graph, node by node: the user's own is never touched. */
+static tu_status copy_graph(tu__unit *unit, const tu_graph *graph) {
+    tu__rewrite r;
+    TU_TRY(tu__rewrite_begin(&r, graph));
+    tu_status status = TU_OK;
+    for (uint32_t i = 0; i < graph->node_count && status == TU_OK; i++)
+        status = tu__rewrite_copy(&r, graph->nodes[i]);
+    if (status == TU_OK) return tu__rewrite_finish(&r, unit);
+    tu__rewrite_abandon(&r);
+    return status;
+}
+
+tu_status tu__unit_begin(tu__unit *unit, const tu_graph *graph, size_t fetch_count, const tu_value *fetch,
+                         bool updates) {
+    *unit = (tu__unit){.fetch_count = fetch_count, .updates = updates};
+    TU_TRY(tu_graph_status(graph));
+    for (size_t i = 0; i < fetch_count; i++)
+        if (fetch[i].graph != graph || !tu_ok(fetch[i]))
+            return tu_fail(TU_INVALID, "fetch %zu is not a value of the graph being compiled", i);
+    unit->fetch = tu__alloc_array(fetch_count + 1, sizeof *unit->fetch, "the fetches of a program");
+    if (!unit->fetch) return TU_NO_MEMORY;
+    for (size_t i = 0; i < fetch_count; i++) unit->fetch[i] = (tu__edge){fetch[i].node, fetch[i].output};
+    tu_status status = copy_graph(unit, graph);
+    if (status != TU_OK) tu__unit_end(unit);
+    return status;
+}
+
+void tu__unit_end(tu__unit *unit) {
+    tu_graph_free(unit->graph);
+    tu__free(unit->fetch);
+    *unit = (tu__unit){0};
+}
+
+bool *tu__unit_needed(const tu__unit *unit) {
+    const tu_graph *graph = unit->graph;
+    bool *needed = tu__alloc_array((size_t)graph->node_count + 1, sizeof *needed, "a pass");
+    if (!needed) return NULL;
+    for (size_t i = 0; i < unit->fetch_count; i++) needed[unit->fetch[i].node] = true;
+    for (uint32_t id = graph->node_count; id-- > 0;) {
+        const tu__node *node = graph->nodes[id];
+        if (unit->updates && (node->op->traits & TU__EFFECT)) needed[id] = true;
+        for (uint32_t i = 0; needed[id] && i < node->input_count; i++) needed[node->inputs[i].node] = true;
+    }
+    return needed;
+}
+
+tu_status tu__unit_drop_dead(tu__unit *unit) {
+    tu__rewrite r;
+    bool *needed = tu__unit_needed(unit);
+    tu_status status = needed ? tu__rewrite_begin(&r, unit->graph) : TU_NO_MEMORY;
+    if (status == TU_OK) {
+        for (uint32_t i = 0; i < unit->graph->node_count && status == TU_OK; i++)
+            if (needed[i]) status = tu__rewrite_copy(&r, unit->graph->nodes[i]);
+        if (status == TU_OK)
+            status = tu__rewrite_finish(&r, unit);
+        else
+            tu__rewrite_abandon(&r);
+    }
+    tu__free(needed);
+    return status;
+}
+
+/* ---- All passes ---- */
+
+const tu__pass tu__passes[] = {
+    {"simplify", "constants folded, equal nodes merged, dead ones dropped", tu__pass_simplify},
+    {"precision", "half precision where asked for, casts at the borders", tu__pass_precision},
+    {"place", "a device for every node", tu__pass_place},
+    {"partition", "copies where an edge crosses devices", tu__pass_partition},
+    {0},
+};
+
+static tu_status unknown_pass(const char *name) {
+    tu__text known = {0};
+    for (const tu__pass *pass = tu__passes; pass->name; pass++)
+        tu__text_printf(&known, "%s%s", pass == tu__passes ? "" : pass[1].name ? ", " : " or ", pass->name);
+    tu_fail(TU_NOT_FOUND, "unknown pass '%s': expected %s", name, tu__text_string(&known));
+    tu__text_free(&known);
+    return TU_NOT_FOUND;
+}
+
+static tu_status run_pass(const tu__pass *pass, tu__unit *unit) {
+    TU_TRY(pass->run(unit));
+#ifndef NDEBUG
+    tu_status status = tu_graph_verify(unit->graph);
+    if (status != TU_OK)
+        return tu_fail(status == TU_NO_MEMORY ? status : TU_INTERNAL, "after the pass '%s': %s", pass->name,
+                       tu_message());
+#endif
+    return TU_OK;
+}
+
+tu_status tu__run_passes(tu__unit *unit, const char *last) {
+    bool known = !last;
+    for (const tu__pass *pass = tu__passes; pass->name && !known; pass++)
+        known = strcmp(pass->name, last) == 0;
+    if (!known) return unknown_pass(last);
+    for (const tu__pass *pass = tu__passes; pass->name; pass++) {
+        TU_TRY(run_pass(pass, unit));
+        if (last && strcmp(pass->name, last) == 0) return TU_OK;
+    }
+    return TU_OK;
+}

@@ -1,0 +1,110 @@
+/* Binding: every buffer of a program gets its address, for the state it runs over.
+ *
+ * Addresses stay the same from run to run, so devices build their kernels against them once. They change only when
+ * the program meets another state, a variable's memory has moved, or a hungrier program has made a device's scratch
+ * grow; then the parts are bound and built anew. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include "run/program.h"
+
+/* Constants are put into one block of the device's memory, once. */
+static tu_status place_constants(const tu_program *program, tu__part *part) {
+    const tu_graph *g = program->unit.graph;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < part->leaf_count; i++)
+        if (g->nodes[part->leaves[i].node]->op->code == TU__OP_CONSTANT)
+            bytes += (part->plan->buffers[part->leaves[i].buffer].bytes + 63) & ~(size_t)63;
+    if (!bytes || part->constants) return TU_OK;
+    TU_TRY(part->device->api->allocate(part->device->instance, bytes, &part->constants));
+    part->constant_bytes = bytes;
+    char *at = part->constants;
+    for (uint32_t i = 0; i < part->leaf_count; i++) {
+        const tu__node *node = g->nodes[part->leaves[i].node];
+        if (node->op->code != TU__OP_CONSTANT) continue;
+        uint32_t b = part->leaves[i].buffer;
+        part->addresses[b] = at;
+        TU_TRY(part->device->api->upload(part->device->instance, at, node->data, part->plan->buffers[b].bytes));
+        at += (part->plan->buffers[b].bytes + 63) & ~(size_t)63;
+    }
+    return TU_OK;
+}
+
+static tu_status place_variables(const tu_program *program, tu__part *part, tu_state *state) {
+    const tu_graph *g = program->unit.graph;
+    for (uint32_t i = 0; i < part->leaf_count; i++) {
+        const tu__node *node = g->nodes[part->leaves[i].node];
+        if (node->op->code != TU__OP_VARIABLE) continue;
+        tu__variable *v = tu__state_bind(state, node->name, node->outputs[0]);
+        if (!v) return TU_INVALID;
+        TU_TRY(tu__state_move(state, v, part->device));
+    }
+    for (uint32_t i = 0; i < part->update_count; i++) { /* a target nobody reads must be in the state all the same */
+        const tu__node *node = g->nodes[part->updates[i].variable];
+        tu__variable *v = tu__state_bind(state, node->name, node->outputs[0]);
+        if (!v) return TU_INVALID;
+        TU_TRY(tu__state_move(state, v, part->device));
+    }
+    return TU_OK;
+}
+
+/* Room for next values that lie in a variable's own memory now. */
+static tu_status place_staging(tu__part *part) {
+    for (uint32_t i = 0; i < part->update_count; i++) {
+        tu__update *u = &part->updates[i];
+        bool waits = !u->in_place && !u->staging && part->memory.storage[u->buffer] == TU__STORAGE_OUTSIDE;
+        size_t bytes = part->plan->buffers[u->buffer].bytes;
+        if (!waits) continue;
+        TU_TRY(part->device->api->allocate(part->device->instance, bytes, &u->staging));
+        part->constant_bytes += bytes;
+    }
+    return TU_OK;
+}
+
+static tu_status build_part(tu_program *program, tu__part *part, const tu_state *state) {
+    const tu_graph *g = program->unit.graph;
+    char *scratch = part->device->scratch;
+    for (uint32_t i = 0; i < part->leaf_count; i++) {
+        const tu__node *node = g->nodes[part->leaves[i].node];
+        if (node->op->code == TU__OP_VARIABLE)
+            part->addresses[part->leaves[i].buffer] = tu__state_bind(state, node->name, node->outputs[0])->data;
+    }
+    for (uint32_t b = 0; b < part->plan->buffer_count; b++) {
+        if (part->memory.same_as[b] != TU_NO_NODE)
+            part->addresses[b] = part->addresses[part->memory.same_as[b]];
+        else if (part->memory.storage[b] == TU__STORAGE_SCRATCH)
+            part->addresses[b] = scratch + part->memory.offset[b];
+    }
+    for (uint32_t k = 0; k < part->plan->kernel_count; k++)
+        part->workspaces[k] = part->plan->kernels[k].workspace ? scratch + part->memory.workspace[k] : NULL;
+    tu_binding binding = {.struct_size = sizeof binding, .order = part->order, .buffers = part->addresses,
+                          .workspaces = part->workspaces, .seed = &program->seed};
+    part->scratch_generation = part->device->scratch_generation;
+    return part->device->api->build(part->device->instance, part->plan, &binding);
+}
+
+static bool is_bound(const tu_program *program, const tu_state *state) {
+    if (program->bound != state || program->bound_generation != state->generation) return false;
+    for (size_t i = 0; i < program->device_count; i++)
+        if (program->parts[i].scratch_generation != program->devices[i]->scratch_generation ||
+            program->devices[i]->scratch_bytes < program->parts[i].memory.scratch_bytes)
+            return false;
+    return true;
+}
+
+tu_status tu__program_bind(tu_program *program, tu_state *state) {
+    if (is_bound(program, state)) return TU_OK;
+    program->bound = NULL;
+    for (size_t i = 0; i < program->device_count; i++) {
+        tu__part *part = &program->parts[i];
+        TU_TRY(tu__device_scratch(part->device, part->memory.scratch_bytes));
+        TU_TRY(place_constants(program, part));
+        TU_TRY(place_variables(program, part, state));
+        TU_TRY(place_staging(part));
+    }
+    for (size_t i = 0; i < program->device_count; i++) TU_TRY(build_part(program, &program->parts[i], state));
+    program->bound = state;
+    program->bound_generation = state->generation;
+    return TU_OK;
+}

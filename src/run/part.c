@@ -1,0 +1,365 @@
+/* From a partitioned graph to one part a device: which nodes it computes, which values come from outside, which leave,
+ * and in which steps it all happens. */
+#include "run/part.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include "run/schedule.h"
+
+uint32_t tu__part_of(const tu__unit *unit, uint32_t node) {
+    const char *device = unit->graph->nodes[node]->device;
+    for (size_t i = 0; device && i < unit->device_count; i++)
+        if (strcmp(device, unit->devices[i]) == 0) return (uint32_t)i;
+    return 0;
+}
+
+uint32_t tu__part_buffer(const tu__part *part, tu__edge value) {
+    for (uint32_t b = 0; b < part->plan->buffer_count; b++) {
+        const tu_buffer *buffer = &part->plan->buffers[b];
+        if (buffer->dense && buffer->value.node == value.node && buffer->value.output == value.output) return b;
+    }
+    return TU_NO_NODE;
+}
+
+static bool is_op(const tu__node *node, tu__opcode op) {
+    return node->op->code == op;
+}
+
+/* Made by the engine, not by the device. */
+static bool is_leaf(const tu__node *node) {
+    return (node->op->traits & TU__LEAF) || is_op(node, TU__OP_COPY);
+}
+
+/* ---- Nodes and exports ---- */
+
+static bool same_edge(tu__edge a, tu__edge b) {
+    return a.node == b.node && a.output == b.output;
+}
+
+static void add_export(tu__part *part, tu__edge value) {
+    for (uint32_t i = 0; i < part->export_count; i++)
+        if (same_edge(part->exports[i], value)) return;
+    part->exports[part->export_count++] = value;
+}
+
+static tu_status reserve_part(tu__part *part, size_t nodes, size_t exports) {
+    part->nodes = tu__alloc_array(nodes, sizeof *part->nodes, "a part");
+    part->exports = tu__alloc_array(exports, sizeof *part->exports, "a part");
+    part->leaves = tu__alloc_array(nodes, sizeof *part->leaves, "a part");
+    part->arrivals = tu__alloc_array(nodes, sizeof *part->arrivals, "a part");
+    part->updates = tu__alloc_array(nodes, sizeof *part->updates, "a part");
+    return part->nodes && part->exports && part->leaves && part->arrivals && part->updates ? TU_OK : TU_NO_MEMORY;
+}
+
+/* Deals the graph's nodes out to the parts. */
+static tu_status deal(const tu__unit *unit, size_t count, tu__part *parts) {
+    const tu_graph *g = unit->graph;
+    for (size_t i = 0; i < count; i++) TU_TRY(reserve_part(&parts[i], g->node_count, g->node_count + unit->fetch_count));
+    for (uint32_t id = 0; id < g->node_count; id++) {
+        const tu__node *node = g->nodes[id];
+        tu__part *part = &parts[tu__part_of(unit, id)];
+        if (is_op(node, TU__OP_ASSIGN)) {
+            add_export(part, node->inputs[1]);
+        } else if (is_op(node, TU__OP_COPY)) {
+            add_export(&parts[tu__part_of(unit, node->inputs[0].node)], node->inputs[0]);
+        } else if (!is_leaf(node)) {
+            part->nodes[part->node_count++] = id;
+        }
+    }
+    for (size_t i = 0; i < unit->fetch_count; i++) {
+        const tu__node *node = g->nodes[unit->fetch[i].node];
+        tu__edge value = is_op(node, TU__OP_ASSIGN) ? node->inputs[1] : unit->fetch[i];
+        add_export(&parts[tu__part_of(unit, value.node)], value);
+    }
+    return TU_OK;
+}
+
+static tu_status select_part(const tu__unit *unit, const uint32_t *levels, tu__part *part) {
+    tu_part view = {.struct_size = sizeof view, .graph = unit->graph, .node_count = part->node_count, .nodes = part->nodes,
+                    .export_count = part->export_count, .exports = part->exports, .levels = levels};
+    TU_TRY(part->device->api->select(part->device->instance, &view, &part->plan));
+    for (uint32_t i = 0; i < part->export_count; i++)
+        if (tu__part_buffer(part, part->exports[i]) == TU_NO_NODE)
+            return tu_fail(TU_INTERNAL, "device '%s' gives '%s' no buffer", part->device->name,
+                           unit->graph->nodes[part->exports[i].node]->name);
+    return TU_OK;
+}
+
+/* ---- Leaves, arrivals, updates ---- */
+
+/* Buffers that hold a leaf's value. */
+static void find_leaves(const tu__unit *unit, tu__part *part) {
+    for (uint32_t b = 0; b < part->plan->buffer_count; b++) {
+        uint32_t node = part->plan->buffers[b].value.node;
+        if (node == TU_NO_NODE || !part->plan->buffers[b].dense || !is_leaf(unit->graph->nodes[node])) continue;
+        part->leaves[part->leaf_count++] = (tu__leaf){.node = node, .buffer = b};
+    }
+}
+
+static tu_status find_arrivals(const tu__unit *unit, tu__part *parts, size_t index, uint32_t *events) {
+    tu__part *part = &parts[index];
+    for (uint32_t i = 0; i < part->leaf_count; i++) {
+        const tu__node *node = unit->graph->nodes[part->leaves[i].node];
+        if (!is_op(node, TU__OP_COPY)) continue;
+        tu__edge source = node->inputs[0];
+        uint32_t from = tu__part_of(unit, source.node);
+        part->arrivals[part->arrival_count++] =
+            (tu__arrival){.node = node->id, .source = source, .source_part = from, .buffer = part->leaves[i].buffer,
+                          .source_buffer = tu__part_buffer(&parts[from], source), .made = (*events)++, .arrived = (*events)++};
+    }
+    return TU_OK;
+}
+
+static void find_updates(const tu__unit *unit, tu__part *parts) {
+    const tu_graph *g = unit->graph;
+    for (uint32_t id = 0; id < g->node_count; id++) {
+        const tu__node *node = g->nodes[id];
+        if (!is_op(node, TU__OP_ASSIGN)) continue;
+        tu__part *part = &parts[tu__part_of(unit, id)];
+        part->updates[part->update_count++] = (tu__update){.variable = node->inputs[0].node, .assign = id,
+                                                          .buffer = tu__part_buffer(part, node->inputs[1])};
+    }
+}
+
+/* ---- Order and memory ---- */
+
+static bool is_read(const tu_plan *plan, uint32_t buffer) {
+    for (uint32_t k = 0; k < plan->kernel_count; k++)
+        for (uint32_t r = 0; r < plan->kernels[k].read_count; r++)
+            if (plan->kernels[k].reads[r] == buffer) return true;
+    return false;
+}
+
+static bool leaves_part(const tu__unit *unit, const tu__part *parts, size_t count, size_t index, uint32_t buffer) {
+    for (size_t p = 0; p < count; p++)
+        for (uint32_t i = 0; i < parts[p].arrival_count; i++)
+            if (parts[p].arrivals[i].source_part == index && parts[p].arrivals[i].source_buffer == buffer) return true;
+    for (size_t i = 0; i < unit->fetch_count; i++)
+        if (tu__part_of(unit, unit->fetch[i].node) == index && tu__part_buffer(&parts[index], unit->fetch[i]) == buffer)
+            return true;
+    return false;
+}
+
+static const tu__update *update_of(const tu__part *part, uint32_t buffer) {
+    for (uint32_t i = 0; i < part->update_count; i++)
+        if (part->updates[i].buffer == buffer) return &part->updates[i];
+    return NULL;
+}
+
+/* Kernels that write nothing but next values of variables, which nobody else reads: they run last, behind a barrier,
+ * so that a run that fails leaves the state as it was. */
+static void mark_update_kernels(const tu__unit *unit, const tu__part *parts, size_t count, size_t index, bool *last) {
+    const tu__part *part = &parts[index];
+    for (uint32_t k = 0; k < part->plan->kernel_count; k++) {
+        const tu_kernel *kernel = &part->plan->kernels[k];
+        last[k] = kernel->write_count > 0;
+        for (uint32_t w = 0; w < kernel->write_count && last[k]; w++) {
+            uint32_t b = kernel->writes[w];
+            last[k] = update_of(part, b) && !is_read(part->plan, b) && !leaves_part(unit, parts, count, index, b);
+        }
+    }
+}
+
+/* How often a value changed devices on its way to each node, at most. */
+static uint32_t *node_levels(const tu_graph *g) {
+    uint32_t *level = tu__alloc_array(g->node_count, sizeof *level, "a part");
+    for (uint32_t id = 0; level && id < g->node_count; id++) {
+        const tu__node *node = g->nodes[id];
+        for (uint32_t i = 0; i < node->input_count; i++) {
+            uint32_t in = level[node->inputs[i].node] + is_op(node, TU__OP_COPY);
+            if (in > level[id]) level[id] = in;
+        }
+    }
+    return level;
+}
+
+static void kernel_levels(const tu_plan *plan, const uint32_t *node_level, uint32_t *level) {
+    for (uint32_t k = 0; k < plan->kernel_count; k++)
+        for (uint32_t i = 0; i < plan->kernels[k].node_count; i++)
+            if (node_level[plan->kernels[k].nodes[i]] > level[k]) level[k] = node_level[plan->kernels[k].nodes[i]];
+}
+
+typedef struct marks {
+    const uint32_t *node_level; /* per node of the graph */
+    uint32_t *level;            /* per kernel */
+    bool *outside, *from_start, *to_end;
+    uint32_t *becomes;
+} marks;
+
+static uint32_t leaf_buffer(const tu__part *part, uint32_t node) {
+    for (uint32_t i = 0; i < part->leaf_count; i++)
+        if (part->leaves[i].node == node) return part->leaves[i].buffer;
+    return TU_NO_NODE;
+}
+
+static void mark_buffers(const tu__unit *unit, const tu__part *parts, size_t count, size_t index, marks *m) {
+    const tu__part *part = &parts[index];
+    for (uint32_t i = 0; i < part->leaf_count; i++) {
+        const tu__node *node = unit->graph->nodes[part->leaves[i].node];
+        uint32_t b = part->leaves[i].buffer;
+        m->outside[b] = is_op(node, TU__OP_VARIABLE) || is_op(node, TU__OP_CONSTANT);
+        m->from_start[b] = !m->outside[b];
+    }
+    for (uint32_t b = 0; b < part->plan->buffer_count; b++) m->becomes[b] = TU_NO_NODE;
+    for (uint32_t i = 0; i < part->export_count; i++) {
+        uint32_t b = tu__part_buffer(part, part->exports[i]);
+        m->to_end[b] = true;
+    }
+    for (uint32_t i = 0; i < part->update_count; i++) {
+        const tu__update *u = &part->updates[i];
+        uint32_t target = leaf_buffer(part, u->variable);
+        /* A variable whose old value leaves the part must keep it to the end. */
+        if (target != TU_NO_NODE && !leaves_part(unit, parts, count, index, target)) m->becomes[u->buffer] = target;
+    }
+}
+
+static tu_status order_and_place(const tu__unit *unit, tu__part *parts, size_t count, size_t index, marks *m, bool *last) {
+    tu__part *part = &parts[index];
+    mark_update_kernels(unit, parts, count, index, last);
+    kernel_levels(part->plan, m->node_level, m->level);
+    TU_TRY(tu__schedule(part->plan, m->level, last, part->order, &part->update_kernels));
+    mark_buffers(unit, parts, count, index, m);
+    tu__memory_request request = {.plan = part->plan, .order = part->order, .outside = m->outside, .from_start = m->from_start,
+                                  .to_end = m->to_end, .becomes = m->becomes};
+    TU_TRY(tu__plan_memory(&request, &part->memory));
+    for (uint32_t i = 0; i < part->update_count; i++)
+        part->updates[i].in_place = part->memory.same_as[part->updates[i].buffer] != TU_NO_NODE;
+    return TU_OK;
+}
+
+static tu_status order_part(const tu__unit *unit, const uint32_t *levels, tu__part *parts, size_t count, size_t index) {
+    tu__part *part = &parts[index];
+    size_t buffers = part->plan->buffer_count, kernels = part->plan->kernel_count;
+    part->order = tu__alloc_array(kernels, sizeof *part->order, "a part");
+    part->addresses = tu__alloc_array(buffers, sizeof *part->addresses, "a part");
+    part->workspaces = tu__alloc_array(kernels, sizeof *part->workspaces, "a part");
+    bool *last = tu__alloc_array(kernels, sizeof *last, "a part");
+    marks m = {.node_level = levels,
+               .level = tu__alloc_array(kernels, sizeof *m.level, "a part"),
+               .outside = tu__alloc_array(buffers, 1, "a part"), .from_start = tu__alloc_array(buffers, 1, "a part"),
+               .to_end = tu__alloc_array(buffers, 1, "a part"),
+               .becomes = tu__alloc_array(buffers, sizeof *m.becomes, "a part")};
+    bool ready = part->order && part->addresses && part->workspaces && last && m.level && m.outside && m.from_start && m.to_end && m.becomes;
+    tu_status status = ready ? order_and_place(unit, parts, count, index, &m, last) : TU_NO_MEMORY;
+    tu__free(last);
+    tu__free(m.level);
+    tu__free(m.outside);
+    tu__free(m.from_start);
+    tu__free(m.to_end);
+    tu__free(m.becomes);
+    return status;
+}
+
+/* ---- Steps ---- */
+
+static bool reads_buffer(const tu_kernel *k, uint32_t buffer) {
+    for (uint32_t i = 0; i < k->read_count; i++)
+        if (k->reads[i] == buffer) return true;
+    return false;
+}
+
+static bool writes_buffer(const tu_kernel *k, uint32_t buffer) {
+    for (uint32_t i = 0; i < k->write_count; i++)
+        if (k->writes[i] == buffer) return true;
+    return false;
+}
+
+static void add_step(tu__part *part, tu__step step) {
+    tu__step *latest = part->step_count ? &part->steps[part->step_count - 1] : NULL;
+    if (step.kind == TU__STEP_LAUNCH && latest && latest->kind == TU__STEP_LAUNCH)
+        latest->count += step.count;
+    else
+        part->steps[part->step_count++] = step;
+}
+
+/* Events of values that leave the part once kernel `k` is done (NULL: that are there from the start). */
+static void signal_departures(tu__part *parts, size_t count, size_t index, const tu_kernel *k) {
+    tu__part *part = &parts[index];
+    for (size_t p = 0; p < count; p++)
+        for (uint32_t i = 0; i < parts[p].arrival_count; i++) {
+            const tu__arrival *a = &parts[p].arrivals[i];
+            if (a->source_part != index) continue;
+            bool written = false;
+            for (uint32_t j = 0; j < part->plan->kernel_count && !k && !written; j++)
+                written = writes_buffer(&part->plan->kernels[j], a->source_buffer);
+            if (k ? writes_buffer(k, a->source_buffer) : !written)
+                add_step(part, (tu__step){.kind = TU__STEP_SIGNAL, .event = a->made});
+        }
+}
+
+static void wait_arrivals(tu__part *part, const tu_kernel *k, bool *awaited) {
+    for (uint32_t i = 0; i < part->arrival_count; i++) {
+        if (awaited[i] || !reads_buffer(k, part->arrivals[i].buffer)) continue;
+        awaited[i] = true;
+        add_step(part, (tu__step){.kind = TU__STEP_WAIT, .event = part->arrivals[i].arrived});
+    }
+}
+
+static tu_status write_steps(tu__part *parts, size_t count, size_t index) {
+    tu__part *part = &parts[index];
+    size_t arrivals = 0;
+    for (size_t p = 0; p < count; p++) arrivals += parts[p].arrival_count;
+    part->steps = tu__alloc_array(part->plan->kernel_count + 2 * arrivals + 2, sizeof *part->steps, "a part");
+    bool *awaited = tu__alloc_array(part->arrival_count, sizeof *awaited, "a part");
+    if (!part->steps || !awaited) {
+        tu__free(awaited);
+        return TU_NO_MEMORY;
+    }
+    signal_departures(parts, count, index, NULL);
+    uint32_t computing = part->plan->kernel_count - part->update_kernels;
+    for (uint32_t i = 0; i < part->plan->kernel_count; i++) {
+        const tu_kernel *k = &part->plan->kernels[part->order[i]];
+        wait_arrivals(part, k, awaited);
+        if (i == computing) add_step(part, (tu__step){.kind = TU__STEP_BARRIER});
+        add_step(part, (tu__step){.kind = TU__STEP_LAUNCH, .first = i, .count = 1});
+        signal_departures(parts, count, index, k);
+    }
+    for (uint32_t i = 0; i < part->arrival_count; i++) /* a copy that only a fetch or an assignment wants */
+        if (!awaited[i]) add_step(part, (tu__step){.kind = TU__STEP_WAIT, .event = part->arrivals[i].arrived});
+    if (!part->update_kernels) add_step(part, (tu__step){.kind = TU__STEP_BARRIER});
+    tu__free(awaited);
+    return TU_OK;
+}
+
+static tu_status build_parts(const tu__unit *unit, const uint32_t *levels, size_t count, tu__device **devices, tu__part *parts,
+                             uint32_t *event_count) {
+    for (size_t i = 0; i < count; i++) parts[i].device = devices[i];
+    TU_TRY(deal(unit, count, parts));
+    for (size_t i = 0; i < count; i++) TU_TRY(select_part(unit, levels, &parts[i]));
+    for (size_t i = 0; i < count; i++) find_leaves(unit, &parts[i]);
+    for (size_t i = 0; i < count; i++) TU_TRY(find_arrivals(unit, parts, i, event_count));
+    find_updates(unit, parts);
+    for (size_t i = 0; i < count; i++) TU_TRY(order_part(unit, levels, parts, count, i));
+    for (size_t i = 0; i < count; i++) TU_TRY(write_steps(parts, count, i));
+    return TU_OK;
+}
+
+tu_status tu__parts_build(const tu__unit *unit, size_t count, tu__device **devices, tu__part *parts, uint32_t *event_count) {
+    *event_count = 0;
+    uint32_t *levels = node_levels(unit->graph);
+    tu_status status = levels ? build_parts(unit, levels, count, devices, parts, event_count) : TU_NO_MEMORY;
+    tu__free(levels);
+    return status;
+}
+
+void tu__parts_free(size_t count, tu__part *parts) {
+    for (size_t i = 0; i < count; i++) {
+        tu__part *p = &parts[i];
+        if (p->plan) p->device->api->plan_free(p->device->instance, p->plan);
+        if (p->constants) p->device->api->release(p->device->instance, p->constants);
+        for (uint32_t k = 0; k < p->update_count; k++)
+            if (p->updates[k].staging) p->device->api->release(p->device->instance, p->updates[k].staging);
+        tu__memory_plan_free(&p->memory);
+        tu__free(p->nodes);
+        tu__free(p->exports);
+        tu__free(p->order);
+        tu__free(p->leaves);
+        tu__free(p->arrivals);
+        tu__free(p->updates);
+        tu__free(p->steps);
+        tu__free(p->addresses);
+        tu__free(p->workspaces);
+    }
+}

@@ -1,0 +1,72 @@
+/* One device's part of a program: its kernels in order, its memory, and what it exchanges with the others. */
+#ifndef TU__RUN_PART_H
+#define TU__RUN_PART_H
+
+#include "device/device.h"
+#include "pass/pass.h"
+#include "run/plan_memory.h"
+
+/* A leaf of the part: a value the engine puts into a buffer. */
+typedef struct tu__leaf {
+    uint32_t node; /* INPUT, CONSTANT, VARIABLE or COPY */
+    uint32_t buffer;
+} tu__leaf;
+
+/* A copy that comes in: waits until the other part has made the value, then fetches it. */
+typedef struct tu__arrival {
+    uint32_t node;          /* the COPY */
+    tu__edge source;        /* the value copied */
+    uint32_t source_part, source_buffer;
+    uint32_t buffer;        /* where it goes */
+    uint32_t made, arrived; /* events of the program */
+} tu__arrival;
+
+/* An assignment: what lies in `buffer` after the run becomes the variable's value. */
+typedef struct tu__update {
+    uint32_t variable, assign; /* nodes */
+    uint32_t buffer;
+    bool in_place;             /* it lies in the variable's memory already */
+    void *staging;             /* where a value that is itself a variable waits, so that two can be exchanged */
+} tu__update;
+
+/* One thing after another, on the part's thread. */
+typedef struct tu__step {
+    enum { TU__STEP_WAIT, TU__STEP_LAUNCH, TU__STEP_SIGNAL, TU__STEP_BARRIER } kind;
+    uint32_t event;        /* WAIT, SIGNAL */
+    uint32_t first, count; /* LAUNCH: kernels in order */
+} tu__step;
+
+typedef struct tu__part {
+    tu__device *device;
+    uint32_t *nodes, node_count;
+    tu__edge *exports;
+    uint32_t export_count;
+    tu_plan *plan;
+    uint32_t *order, update_kernels; /* the last so many of the order apply updates */
+    tu__memory_plan memory;
+    tu__leaf *leaves;
+    uint32_t leaf_count;
+    tu__arrival *arrivals;
+    uint32_t arrival_count;
+    tu__update *updates;
+    uint32_t update_count;
+    tu__step *steps;
+    uint32_t step_count;
+    /* bound to addresses: bind.c */
+    void **addresses, **workspaces;
+    void *constants;
+    size_t constant_bytes, variable_bytes;
+    uint64_t scratch_generation;
+} tu__part;
+
+/* Builds all parts of a unit whose nodes are placed and whose copies are made: select, schedule, plan memory, steps.
+ * `*event_count` events are needed. */
+tu_status tu__parts_build(const tu__unit *unit, size_t count, tu__device **devices, tu__part *parts, uint32_t *event_count);
+void tu__parts_free(size_t count, tu__part *parts);
+
+/* The part a node is placed on. */
+uint32_t tu__part_of(const tu__unit *unit, uint32_t node);
+/* The dense buffer of a value in a part; TU_NO_NODE when it has none. */
+uint32_t tu__part_buffer(const tu__part *part, tu__edge value);
+
+#endif

@@ -1,0 +1,71 @@
+/* Programs from inside. */
+#ifndef TU__RUN_PROGRAM_H
+#define TU__RUN_PROGRAM_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <tutti/run.h>
+
+#include "run/part.h"
+#include "run/state.h"
+
+enum { TU__MOST_DEVICES = 64 };
+
+typedef struct tu__feed_place { /* where an input's data goes */
+    uint32_t source; /* the node in the user's graph */
+    uint32_t node;   /* and in the program's */
+    uint32_t part, buffer;
+    size_t bytes;
+} tu__feed_place;
+
+typedef struct tu__fetch_place {
+    uint32_t part, buffer;
+    size_t bytes;
+} tu__fetch_place;
+
+/* What the parts' threads share while a run is under way. */
+typedef struct tu__exchange {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t epoch;                  /* number of the run: an event has happened when it holds this */
+    atomic_uint_least64_t *events;
+    uint32_t event_count;
+    uint32_t at_barrier;             /* parts that have computed everything */
+    atomic_bool aborted;
+    double deadline;                 /* seconds, as clock_gettime(CLOCK_MONOTONIC) counts */
+    double allowed;                  /* seconds for a run */
+    tu_status status;                /* the first failure, and its message */
+    char message[1024];
+} tu__exchange;
+
+struct tu_program {
+    tu_graph *source; /* the user's */
+    tu__unit unit;
+    size_t device_count;
+    tu__device *devices[TU__MOST_DEVICES];
+    const char *device_names[TU__MOST_DEVICES];
+    tu__part *parts;
+    tu__feed_place *feeds;
+    size_t feed_count;
+    tu__fetch_place *fetches;
+    tu__exchange exchange;
+    uint64_t seed;
+    int64_t samples;   /* in the batch; 0: the program draws nothing for samples */
+    int64_t *ordinals; /* room for them */
+    const tu_state *bound;
+    uint64_t bound_generation;
+};
+
+/* bind.c: gives every buffer its address for this state, where anything has changed since the last run. */
+tu_status tu__program_bind(tu_program *program, tu_state *state);
+
+/* executor.c: all parts at once, on their devices' threads. */
+tu_status tu__exchange_begin(tu__exchange *exchange, uint32_t event_count, double allowed);
+void tu__exchange_end(tu__exchange *exchange);
+tu_status tu__program_execute(tu_program *program);
+
+/* memory_report.c: refuses a program that does not fit its devices, with what weighs most and what would help. */
+tu_status tu__check_memory(const tu_program *program, uint64_t limit);
+
+#endif

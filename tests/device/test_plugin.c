@@ -1,0 +1,113 @@
+/* Statements about devices from outside: a plug-in is loaded, trains a network like the reference does, mixes with
+ * other devices, and one made for another interface is refused by name. */
+#include "test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+/* CMakeLists.txt says where examples/device was built. */
+#ifndef PLUGIN_FOLDER
+#error "PLUGIN_FOLDER must name the folder of tally.so"
+#endif
+
+static void load(void) {
+    assert_int_equal(tu_device_load(PLUGIN_FOLDER "/tally.so"), TU_OK);
+}
+
+/* Trains a small network for five steps; the weights after them. */
+static void train(const char *devices, const char *second, float weights[12]) {
+    tu_graph *g;
+    tu_program *step;
+    tu_state *state;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(5, 4)), h = {0};
+    tu_value y = tu_batch_input(g, "y", TU_I32, TU_SHAPE(5));
+    h = tu_dense(x, .units = 3, .act = TU_TANH, .name = "hidden");
+    if (second)
+        tu_with_device(g, second) h = tu_dense(h, .units = 2, .name = "logits");
+    else
+        h = tu_dense(h, .units = 2, .name = "logits");
+    tu_value loss = tu_mean(tu_cross_entropy(h, y));
+    assert_int_equal(tu_add_sgd(loss, 0.5, 0.9), TU_OK);
+    tu_status status = tu_compile(g, &step, .devices = devices, .fetch = &loss, .fetch_count = 1, .updates = true);
+    if (status != TU_OK) fail_msg("%s", tu_message());
+    assert_int_equal(tu_state_new(g, &state, .seed = 2), TU_OK);
+    static const float images[20] = {1, 2, 3, 4, -1, 0, 1, 0, 2, 2, 1, 1, 0, 0, 0, 1, -2, 1, 3, 0};
+    static const int labels[5] = {0, 1, 1, 0, 1};
+    float now, first = 0;
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(tu_run(step, state, 2, (tu_feed[]){{x, images}, {y, labels}}, (void *[]){&now}), TU_OK);
+        if (i == 0) first = now;
+    }
+    assert_true(now < first);
+    assert_int_equal(tu_state_get(state, "hidden/weights", weights, 12 * sizeof(float)), TU_OK);
+    tu_program_free(step);
+    tu_state_free(state);
+    tu_graph_free(g);
+}
+
+static void a_plugged_in_device_trains_like_the_reference(void **unused) {
+    (void)unused;
+    load();
+    float expected[12], got[12];
+    train("ref", NULL, expected);
+    train("tally", NULL, got);
+    assert_memory_equal(expected, got, sizeof expected);
+}
+
+static void it_shares_a_program_with_other_devices(void **unused) {
+    (void)unused;
+    load();
+    float expected[12], got[12];
+    train("ref", NULL, expected);
+    train("ref,tally:0", "tally:0", got);
+    assert_memory_equal(expected, got, sizeof expected);
+}
+
+static void it_is_listed_with_the_others(void **unused) {
+    (void)unused;
+    load();
+    tu_device_info info;
+    bool seen = false;
+    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++) seen = seen || strcmp(info.name, "tally:0") == 0;
+    assert_true(seen);
+}
+
+static void another_interface_is_refused_by_name(void **unused) {
+    (void)unused;
+    assert_int_equal(tu_device_load(PLUGIN_FOLDER "/tally_other_abi.so"), TU_UNSUPPORTED);
+    assert_non_null(strstr(tu_message(), "tally_other_abi.so"));
+    assert_non_null(strstr(tu_message(), "99"));
+    assert_int_equal(tu_device_load("/nowhere/at/all.so"), TU_NOT_FOUND);
+    assert_non_null(strstr(tu_message(), "/nowhere/at/all.so"));
+}
+
+/* Lists of devices that cannot be: each with words its message must hold. */
+static void impossible_device_lists_are_refused(void **unused) {
+    (void)unused;
+    static const char *const rows[][2] = {{"gpu9:0", "gpu9:0"},     {"cpu:77", "cpu:77"},      {"cpu:0/0", "expected KIND"},
+                                          {"cpu:0.5/2", "KIND"},    {"cpu:x", "KIND"},         {"ref,,ref", "commas"},
+                                          {"ref:0,ref:0", "twice"}, {"null:3-1", "expected"}};
+    tu_graph *g;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value x = tu_fill(g, TU_F32, TU_SHAPE(2), 1);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tu_program *p;
+        assert_int_not_equal(tu_compile(g, &p, .devices = rows[i][0], .fetch = &x, .fetch_count = 1), TU_OK);
+        if (!strstr(tu_message(), rows[i][1])) fail_msg("'%s' gives: %s", rows[i][0], tu_message());
+    }
+    tu_graph_free(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_plugged_in_device_trains_like_the_reference),
+        cmocka_unit_test(it_shares_a_program_with_other_devices),
+        cmocka_unit_test(it_is_listed_with_the_others),
+        cmocka_unit_test(another_interface_is_refused_by_name),
+        cmocka_unit_test(impossible_device_lists_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,156 @@
+/* No attribute and no input that a file could hold upsets a shape rule: every node of every case is made again with
+ * each of its attribute cells set to extreme numbers, and with each of its inputs replaced by every other value of its
+ * graph. The rule refuses with a message, or accepts, and then all that works on types alone must work: the verifier
+ * agrees, the costs are no negative numbers. Nothing is computed: shapes may be of any size. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/attrs.h"
+#include "graph/graph.h"
+#include "graph/summary.h"
+#include "ops/driver.h"
+
+enum { MOST_INPUTS = 16, MOST_ATTRIBUTE_BYTES = 512 };
+
+static long tried, accepted, failures;
+static bool seen[TU__OP_COUNT];
+
+static void complain(const case_run *c, const tu__node *node, const char *what) {
+    printf("FAIL %s: %s '%s': %s: %s\n", c->entry->name, node->op->name, node->name, what, tu_message());
+    failures++;
+}
+
+/* A mistake sticks to a graph; here it is forgiven, since the next one is to be seen too. */
+static void forgive(tu_graph *graph) {
+    graph->status = TU_OK;
+    graph->message[0] = '\0';
+}
+
+static void try_node(case_run *c, const tu__node *like, const void *attrs, const tu_value *inputs) {
+    tu_graph *graph = c->graph;
+    tu_value made = tu__make(graph, &(tu__node_request){.op = like->op->code,
+                                                        .attrs = attrs,
+                                                        .inputs = inputs,
+                                                        .input_count = like->input_count,
+                                                        .custom = like->custom});
+    tried++;
+    seen[like->op->code] = true;
+    if (!tu_ok(made)) {
+        if (graph->status != TU_INVALID && graph->status != TU_UNSUPPORTED)
+            complain(c, like, "refused with the wrong status");
+        if (!strstr(tu_message(), like->op->name))
+            complain(c, like, "the message does not name the operation");
+        forgive(graph);
+        return;
+    }
+    accepted++;
+    tu_type in[MOST_INPUTS];
+    const tu__node *node = tu__node_of(made);
+    if (tu__node_flops(graph, node, in) < 0) complain(c, node, "negative costs");
+    if (tu__node_activation_bytes(node) < 0) complain(c, node, "negative bytes");
+    for (uint32_t i = 0; i < node->output_count; i++)
+        if (tu_shape_elements(node->outputs[i].shape) < 1) complain(c, node, "an output without elements");
+    graph->node_count--; /* forgotten, so that the graph stays small; its name stays taken */
+}
+
+static const int64_t extremes[] = {0,
+                                   1,
+                                   -1,
+                                   2,
+                                   3,
+                                   7,
+                                   8,
+                                   9,
+                                   255,
+                                   256,
+                                   INT32_MAX,
+                                   INT32_MIN,
+                                   INT64_C(1) << 47,
+                                   INT64_C(1) << 48,
+                                   INT64_C(1) << 62,
+                                   INT64_MAX,
+                                   INT64_MAX - 1,
+                                   INT64_MIN,
+                                   INT64_MIN + 1};
+
+static void vary_attributes(case_run *c, const tu__node *node, const tu_value *inputs) {
+    unsigned char attrs[MOST_ATTRIBUTE_BYTES];
+    if (node->op->attr_bytes > sizeof attrs) abort();
+    for (uint32_t cell = 0; cell < node->op->attr_bytes / 8; cell++)
+        for (size_t i = 0; i < sizeof extremes / sizeof *extremes + 4; i++) {
+            const double numbers[] = {NAN, INFINITY, -INFINITY, 1e308};
+            size_t whole = sizeof extremes / sizeof *extremes;
+            memcpy(attrs, node->attrs, node->op->attr_bytes);
+            memcpy(attrs + 8 * cell, i < whole ? (const void *)&extremes[i] : &numbers[i - whole], 8);
+            try_node(c, node, attrs, inputs);
+        }
+}
+
+/* Two cells at once: sums and products of attributes overflow where one alone does not. */
+static void vary_pairs(case_run *c, const tu__node *node, const tu_value *inputs) {
+    static const int64_t large[] = {-1, INT64_C(1) << 31, INT64_C(1) << 47, INT64_MAX, INT64_MIN};
+    uint32_t cells = node->op->attr_bytes / 8;
+    unsigned char attrs[MOST_ATTRIBUTE_BYTES];
+    for (uint32_t a = 0; a < cells; a++)
+        for (uint32_t b = a + 1; b < cells; b++)
+            for (size_t i = 0; i < 25; i++) {
+                memcpy(attrs, node->attrs, node->op->attr_bytes);
+                memcpy(attrs + 8 * a, &large[i / 5], 8);
+                memcpy(attrs + 8 * b, &large[i % 5], 8);
+                try_node(c, node, attrs, inputs);
+            }
+}
+
+static void vary_inputs(case_run *c, const tu__node *node, const tu_value *inputs, uint32_t values) {
+    tu_value varied[MOST_INPUTS];
+    for (uint32_t k = 0; k < node->input_count; k++)
+        for (uint32_t id = 0; id < values; id++)
+            for (uint32_t output = 0; output < c->graph->nodes[id]->output_count; output++) {
+                memcpy(varied, inputs, node->input_count * sizeof *varied);
+                varied[k] = tu__value(c->graph, id, output);
+                try_node(c, node, node->attrs, varied);
+            }
+}
+
+/* Types that few cases have, for vary_inputs to offer. */
+static void add_odd_values(tu_graph *graph) {
+    tu_input(graph, "odd0", TU_F32, TU_SCALAR);
+    tu_input(graph, "odd1", TU_BOOL, TU_SHAPE(1, 1, 1, 1, 1, 1, 1, 1));
+    tu_input(graph, "odd2", TU_I64, TU_SHAPE(3));
+    tu_input(graph, "odd3", TU_F32, TU_SHAPE(1 << 24, 1 << 24));
+    tu_input(graph, "odd4", TU_F32, TU_SHAPE(1 << 12, 1 << 12, 1 << 12, 1 << 12));
+    tu_input(graph, "odd5", TU_F16, TU_SHAPE(2, 3, 4, 5));
+}
+
+static void vary_case(case_run *c) {
+    case_add_gradients(c);
+    add_odd_values(c->graph);
+    uint32_t count = c->graph->node_count;
+    for (uint32_t id = 0; id < count; id++) {
+        const tu__node *node = c->graph->nodes[id];
+        if (node->input_count > MOST_INPUTS || node->op->code == TU__OP_CONSTANT) continue;
+        tu_value inputs[MOST_INPUTS];
+        for (uint32_t k = 0; k < node->input_count; k++) inputs[k] = tu__input_of(c->graph, node, k);
+        vary_attributes(c, node, inputs);
+        if (c->draws == 1) vary_pairs(c, node, inputs);
+        vary_inputs(c, node, inputs, count);
+    }
+    if (tu_graph_verify(c->graph) != TU_OK) complain(c, c->graph->nodes[0], "the graph is broken");
+}
+
+int main(void) {
+    for (const op_case *e = case_first(); e; e = e->next) {
+        case_run *c = case_begin(e, TU_F32, 1);
+        while (c->draws < 3 && case_draw(c)) vary_case(c);
+        case_end(c);
+    }
+    for (int i = 0; i < TU__OP_COUNT; i++) {
+        if (seen[i] || i == TU__OP_CONSTANT) continue;
+        printf("FAIL operation %s was not tried\n", tu__op_get((tu__opcode)i)->name);
+        failures++;
+    }
+    printf("%ld nodes tried, %ld accepted\n", tried, accepted);
+    return failures > 0 || accepted == 0 || accepted == tried;
+}

@@ -1,0 +1,235 @@
+/* Random graphs on random placements: the same results as on one device.
+ *
+ * Each graph is built twice from one seed: once for a single device, once with every node put on a random one of
+ * several. Devices of one kind and width must agree in every bit; the reference among them gives another rounding,
+ * and then a tolerance holds. On null devices the program is planned and run for its order alone. Every run has a
+ * deadline, so a deadlock is a failure with a name.
+ *
+ * test_random_graphs COUNT [FIRST] */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+#include "base/alloc.h"
+#include "graph/graph.h"
+
+enum { MOST_VALUES = 256, ROWS = 6, COLUMNS = 8, MOST_FETCHES = 12 };
+
+typedef struct maker {
+    tu_graph *graph;
+    uint64_t random;
+    tu_value values[MOST_VALUES]; /* all f32 [ROWS, COLUMNS] */
+    int count;
+    tu_value fetches[MOST_FETCHES];
+    int fetch_count;
+} maker;
+
+static uint64_t draw(uint64_t *state, uint64_t below) {
+    uint64_t x = *state += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return (x ^ (x >> 31)) % below;
+}
+
+static tu_value any(maker *m) {
+    /* Mostly recent values, so that graphs grow deep as well as wide. */
+    uint64_t span = draw(&m->random, 3) ? 6 : (uint64_t)m->count;
+    uint64_t back = draw(&m->random, span < (uint64_t)m->count ? span : (uint64_t)m->count);
+    return m->values[m->count - 1 - (int)back];
+}
+
+static void push(maker *m, tu_value value) {
+    if (m->count < MOST_VALUES) m->values[m->count++] = value;
+}
+
+static tu_value weights(maker *m, const char *name, tu_shape shape) {
+    return tu_variable(m->graph, name, TU_F32, shape, .init = {.kind = TU_INIT_UNIFORM, .a = -0.4, .b = 0.4});
+}
+
+/* One more operation over values there are; results stay around one in size. */
+static void grow(maker *m, int index) {
+    char name[32];
+    snprintf(name, sizeof name, "w%d", index);
+    tu_value x = any(m), y = any(m);
+    switch (draw(&m->random, 14)) {
+    case 0: push(m, tu_tanh(tu_add(x, y))); break;
+    case 1: push(m, tu_mul(x, tu_sigmoid(y))); break;
+    case 2: push(m, tu_relu(tu_sub(x, y))); break;
+    case 3: push(m, tu_maximum(x, tu_scale(y, 0.5))); break;
+    case 4: push(m, tu_tanh(tu_matmul(x, weights(m, name, TU_SHAPE(COLUMNS, COLUMNS))))); break;
+    case 5: push(m, tu_add(x, weights(m, name, TU_SHAPE(COLUMNS)))); break;
+    case 6: push(m, tu_softmax(x, 1)); break;
+    case 7: push(m, tu_sub(x, tu_mean(x, .axes = TU_AXES(1), .keep = true))); break;
+    case 8: push(m, tu_add(tu_scale(y, 0.5), tu_scale(tu_sum(x, .axes = TU_AXES(0), .keep = true), 0.1))); break;
+    case 9: {
+        tu_value halves[] = {tu_slice(x, 1, 0, COLUMNS / 2, 1), tu_slice(y, 1, COLUMNS / 2, TU_END, 1)};
+        push(m, tu_concat(halves, 2, 1));
+        break;
+    }
+    case 10: push(m, tu_dropout(x, 0.25)); break;
+    case 11: push(m, tu_transpose(tu_tanh(tu_transpose(x)))); break;
+    case 12: { /* a small convolution over the rows as one image */
+        tu_value image = tu_reshape(x, TU_SHAPE(1, ROWS, COLUMNS / 4, 4));
+        tu_value f = weights(m, name, TU_SHAPE(4, 3, 3, 4));
+        push(m, tu_tanh(tu_reshape(tu_convolve(image, f), TU_SHAPE(ROWS, COLUMNS))));
+        break;
+    }
+    default: push(m, tu_select(tu_greater(x, y), tu_square(tu_tanh(x)), y)); break;
+    }
+}
+
+static void fetch(maker *m, tu_value value) {
+    if (m->fetch_count < MOST_FETCHES) m->fetches[m->fetch_count++] = value;
+}
+
+/* Operations, then gradients of a loss by some variables, and updates of these. */
+static bool make_graph(maker *m, uint64_t seed) {
+    m->random = seed;
+    if (tu_graph_new(&m->graph) != TU_OK) return false;
+    push(m, tu_batch_input(m->graph, "a", TU_F32, TU_SHAPE(ROWS, COLUMNS)));
+    push(m, tu_input(m->graph, "b", TU_F32, TU_SHAPE(ROWS, COLUMNS)));
+    int operations = 3 + (int)draw(&m->random, 30);
+    for (int i = 0; i < operations; i++) grow(m, i);
+    for (int i = 0; i < 3; i++) fetch(m, any(m));
+    tu_value variables[64], gradients[64];
+    size_t count = tu_trainable(m->graph, 64, variables);
+    if (count > 64) count = 64;
+    tu_value loss = tu_mean(tu_square(tu_add(any(m), any(m))));
+    fetch(m, loss);
+    if (draw(&m->random, 4) && count) {
+        tu_gradients(loss, count, variables, gradients);
+        for (size_t i = 0; i < count; i++) {
+            if (draw(&m->random, 2)) fetch(m, gradients[i]);
+            tu_assign(variables[i], tu_sub(variables[i], tu_scale(gradients[i], 0.5)));
+        }
+    }
+    return tu_graph_status(m->graph) == TU_OK;
+}
+
+/* ---- Running ---- */
+
+typedef struct outcome {
+    float *results[MOST_FETCHES];
+    float *variables; /* all of the state, one behind the other */
+    size_t variable_count;
+} outcome;
+
+static void free_outcome(outcome *o) {
+    for (int i = 0; i < MOST_FETCHES; i++) free(o->results[i]);
+    free(o->variables);
+}
+
+static void read_variables(tu_state *state, outcome *o) {
+    for (size_t i = 0; i < tu_state_count(state); i++) {
+        const char *name;
+        tu_type type;
+        tu_state_variable(state, i, &name, &type);
+        if (type.dtype != TU_F32) continue;
+        size_t n = (size_t)tu_shape_elements(type.shape);
+        o->variables = realloc(o->variables, (o->variable_count + n) * sizeof(float));
+        tu_state_get(state, name, o->variables + o->variable_count, n * sizeof(float));
+        o->variable_count += n;
+    }
+}
+
+/* Three steps over one state; what the last fetched, and the variables after it. */
+static bool run_graph(maker *m, const char *devices, int threads, outcome *o) {
+    tu_program *program = NULL;
+    tu_state *state = NULL;
+    float a[ROWS * COLUMNS], b[ROWS * COLUMNS];
+    uint64_t random = 77;
+    for (int i = 0; i < ROWS * COLUMNS; i++) {
+        a[i] = (float)draw(&random, 1000) / 500 - 1;
+        b[i] = (float)draw(&random, 1000) / 500 - 1;
+    }
+    for (int i = 0; i < m->fetch_count; i++)
+        o->results[i] = calloc(1, tu_type_bytes(tu_value_type(m->fetches[i])));
+    tu_feed feeds[] = {{m->values[0], a}, {m->values[1], b}};
+    bool good = tu_compile(m->graph, &program, .devices = devices, .threads = threads, .fetch = m->fetches,
+                           .fetch_count = (size_t)m->fetch_count, .updates = true, .deadline = 20) == TU_OK &&
+                tu_state_new(m->graph, &state, .seed = 4) == TU_OK;
+    for (int step = 0; step < 3 && good; step++) good = tu_run(program, state, 2, feeds, (void *const *)o->results) == TU_OK;
+    if (good) read_variables(state, o);
+    if (!good) printf("     %s: %s\n", devices, tu_message());
+    tu_program_free(program);
+    tu_state_free(state);
+    return good;
+}
+
+static bool agree(const float *x, const float *y, size_t n, bool bits, const char *what) {
+    if (bits && n && memcmp(x, y, n * sizeof *x) == 0) return true;
+    for (size_t i = 0; i < n; i++) {
+        double slack = bits ? 0 : 2e-4 * fmax(1, fabs((double)x[i]));
+        if (fabs((double)x[i] - (double)y[i]) <= slack) continue;
+        printf("     %s element %zu: %.9g on one device, %.9g on several\n", what, i, (double)x[i], (double)y[i]);
+        return false;
+    }
+    return true;
+}
+
+static bool same_outcome(const maker *m, const outcome *one, const outcome *many, bool bits) {
+    for (int i = 0; i < m->fetch_count; i++)
+        if (!agree(one->results[i], many->results[i], (size_t)tu_shape_elements(tu_value_shape(m->fetches[i])), bits,
+                   tu_value_name(m->fetches[i])))
+            return false;
+    return one->variable_count == many->variable_count && agree(one->variables, many->variables, one->variable_count, bits, "variables");
+}
+
+/* ---- Placements ---- */
+
+typedef struct placement {
+    const char *list;
+    int count;
+    const char *names[5];
+    const char *alone; /* the one device to compare with */
+    bool bits, computes;
+} placement;
+
+static const placement placements[] = {
+    {"cpu:0/2", 2, {"cpu:0.0", "cpu:0.1"}, "cpu:0", true, true},
+    {"cpu:0/3", 3, {"cpu:0.0", "cpu:0.1", "cpu:0.2"}, "cpu:0", true, true},
+    {"cpu:0/5", 5, {"cpu:0.0", "cpu:0.1", "cpu:0.2", "cpu:0.3", "cpu:0.4"}, "cpu:0", true, true},
+    {"ref,cpu:0/2", 3, {"ref:0", "cpu:0.0", "cpu:0.1"}, "ref", false, true},
+    {"ref,cpu:0/3", 4, {"ref:0", "cpu:0.0", "cpu:0.1", "cpu:0.2"}, "ref", false, true},
+    {"null:0-3", 4, {"null:0", "null:1", "null:2", "null:3"}, NULL, false, false},
+};
+enum { PLACEMENTS = sizeof placements / sizeof *placements };
+
+static void scatter(maker *m, const placement *p, uint64_t seed) {
+    uint64_t random = seed ^ 0x5bd1e995;
+    for (uint32_t i = 0; i < m->graph->node_count; i++)
+        m->graph->nodes[i]->device = p->names[draw(&random, (uint64_t)p->count)];
+}
+
+static bool check_graph(uint64_t seed) {
+    const placement *p = &placements[seed % PLACEMENTS];
+    maker one = {0}, many = {0};
+    outcome alone = {0}, together = {0};
+    bool good = make_graph(&one, seed) && make_graph(&many, seed);
+    if (!good) printf("     %s\n", tu_message());
+    if (good) scatter(&many, p, seed);
+    good = good && run_graph(&many, p->list, 1, &together);
+    if (good && p->computes)
+        good = run_graph(&one, p->alone, 1, &alone) && same_outcome(&one, &alone, &together, p->bits);
+    if (!good) printf("FAIL graph %llu on %s\n", (unsigned long long)seed, p->list);
+    free_outcome(&alone);
+    free_outcome(&together);
+    tu_graph_free(one.graph);
+    tu_graph_free(many.graph);
+    return good;
+}
+
+int main(int argc, char **argv) {
+    int count = argc > 1 ? atoi(argv[1]) : 100, first = argc > 2 ? atoi(argv[2]) : 0, failed = 0;
+    int64_t live = tu__alloc_live();
+    for (int i = 0; i < count; i++) failed += !check_graph((uint64_t)(first + i));
+    if (tu__alloc_live() != live) {
+        printf("FAIL %lld blocks leaked\n", (long long)(tu__alloc_live() - live));
+        failed++;
+    }
+    printf("%d passed, %d failed\n", count - failed, failed);
+    return failed != 0;
+}

@@ -1,0 +1,442 @@
+/* Statements about the CPU device's convolutions and products, where the case list's small shapes do not reach: tiles of
+ * every width, several panels, edges left out, bands, taps shared out, deep panels; on every instruction set this machine
+ * has; and oneDNN's adapter beside them. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/parallel.h"
+#include "device/cpu/conv_direct.h"
+#include "device/cpu/dnnl.h"
+#include "device/cpu/ending.h"
+#include "device/cpu/gemm.h"
+#include "device/cpu/isa/loops.h"
+#include "test.h"
+
+static const char *const isas[] = {"baseline", "avx2", "avx512"};
+enum { ISAS = 3 };
+
+static const struct cpu_loops_gemm *loops_of(int isa) {
+    setenv("TUTTI_ISA", isas[isa], 1);
+    return cpu_loops_for_this_machine()->gemm;
+}
+
+static uint32_t random_state = 1;
+
+static int64_t draw(int64_t low, int64_t high) {
+    random_state = random_state * 1664525 + 1013904223;
+    return low + (int64_t)(random_state >> 8) % (high - low + 1);
+}
+
+/* Numbers of either type, small multiples of 1/64: sums of products are then exact in both, whatever their order. */
+static void *new_numbers(int64_t count, int bytes) {
+    void *x = tu__alloc_aligned((size_t)(count * bytes), "a test");
+    assert_non_null(x);
+    for (int64_t i = 0; i < count; i++) {
+        double number = (double)draw(-16, 16) / 64;
+        if (bytes == 8)
+            ((double *)x)[i] = number;
+        else
+            ((float *)x)[i] = (float)number;
+    }
+    return x;
+}
+
+static double number_at(const void *x, int bytes, int64_t i) {
+    return bytes == 8 ? ((const double *)x)[i] : (double)((const float *)x)[i];
+}
+
+/* ---- The definition, as in src/graph/ops/conv.c ---- */
+
+typedef struct sizes {
+    int64_t x, filter, y;
+} sizes;
+
+static sizes sizes_of(const cpu_convolution *c) {
+    return (sizes){c->images * c->x_size[0] * c->x_size[1] * c->groups * c->x_channels,
+                   c->groups * c->y_channels * c->windows.size[0] * c->windows.size[1] * c->x_channels,
+                   c->images * c->y_size[0] * c->y_size[1] * c->groups * c->y_channels};
+}
+
+typedef void meeting(int64_t x, int64_t filter, int64_t y, void *context);
+
+/* All channels of a pixel of x, a tap and a pixel of y. */
+static void meet_pixels(const cpu_convolution *c, int64_t x, int64_t tap, int64_t y, meeting *meet,
+                        void *context) {
+    int64_t taps = c->windows.size[0] * c->windows.size[1];
+    for (int64_t g = 0; g < c->groups; g++)
+        for (int64_t o = 0; o < c->y_channels; o++)
+            for (int64_t i = 0; i < c->x_channels; i++)
+                meet((x * c->groups + g) * c->x_channels + i,
+                     ((g * c->y_channels + o) * taps + tap) * c->x_channels + i,
+                     (y * c->groups + g) * c->y_channels + o, context);
+}
+
+static bool inside(const cpu_convolution *c, int axis, int64_t pixel, int64_t tap, int64_t *place) {
+    *place = pixel * c->windows.stride[axis] + tap * c->windows.dilation[axis] - c->windows.pad[2 * axis];
+    return *place >= 0 && *place < c->x_size[axis];
+}
+
+static void meet_all(const cpu_convolution *c, meeting *meet, void *context) {
+    int64_t row, column, taps = c->windows.size[0] * c->windows.size[1];
+    for (int64_t y = 0; y < c->images * c->y_size[0] * c->y_size[1]; y++)
+        for (int64_t tap = 0; tap < taps; tap++) {
+            int64_t image = y / (c->y_size[0] * c->y_size[1]), p = y / c->y_size[1] % c->y_size[0];
+            if (inside(c, 0, p, tap / c->windows.size[1], &row) &&
+                inside(c, 1, y % c->y_size[1], tap % c->windows.size[1], &column))
+                meet_pixels(c, (image * c->x_size[0] + row) * c->x_size[1] + column, tap, y, meet, context);
+        }
+}
+
+typedef struct definition {
+    cpu_convolution_side side;
+    const void *first, *second;
+    int bytes;
+    double *out;
+} definition;
+
+static void add_product(int64_t x, int64_t filter, int64_t y, void *context) {
+    definition *d = context;
+    int64_t places[3][3] = {{x, filter, y}, {y, filter, x}, {x, y, filter}}, *at = places[d->side];
+    d->out[at[2]] += number_at(d->first, d->bytes, at[0]) * number_at(d->second, d->bytes, at[1]);
+}
+
+typedef struct trial { /* operands of a convolution, its result by definition, and room for one */
+    void *first, *second, *out;
+    double *expected;
+    int64_t count;
+    int bytes;
+} trial;
+
+static trial trial_new(const cpu_convolution *c, cpu_convolution_side side, int bytes) {
+    sizes n = sizes_of(c);
+    int64_t first = side == CPU_CONV_X ? n.y : n.x, second = side == CPU_CONV_FILTER ? n.y : n.filter;
+    trial t = {.bytes = bytes, .count = side == CPU_CONV_Y ? n.y : side == CPU_CONV_X ? n.x : n.filter};
+    t.first = new_numbers(first, bytes);
+    t.second = new_numbers(second, bytes);
+    t.out = new_numbers(t.count, bytes);
+    t.expected = calloc((size_t)t.count, sizeof *t.expected);
+    assert_non_null(t.expected);
+    definition d = {side, t.first, t.second, bytes, t.expected};
+    meet_all(c, add_product, &d);
+    return t;
+}
+
+static void trial_free(trial *t) {
+    tu__free_aligned(t->first);
+    tu__free_aligned(t->second);
+    tu__free_aligned(t->out);
+    free(t->expected);
+}
+
+static void assert_as_defined(const trial *t) {
+    for (int64_t i = 0; i < t->count; i++)
+        if (number_at(t->out, t->bytes, i) != t->expected[i]) /* NOLINT: exact, see new_numbers */
+            fail_msg("element %d of %d is %g, expected %g", (int)i, (int)t->count,
+                     number_at(t->out, t->bytes, i), t->expected[i]);
+}
+
+/* ---- Ours ---- */
+
+/* Plans for `threads`, runs with `width`. */
+static void check_own(const cpu_convolution *c, cpu_convolution_side side, const cpu_gemm_loops *loops,
+                      int threads, int width) {
+    tu__arena arena = {0};
+    cpu_direct *plan;
+    assert_int_equal(cpu_direct_new(&arena, loops, c, side, threads, &plan), TU_OK);
+    assert_non_null(plan);
+    trial t = trial_new(c, side, loops->bytes);
+    size_t bytes = cpu_direct_workspace(plan);
+    unsigned char *workspace = tu__alloc_aligned(bytes + 64, "a test");
+    assert_non_null(workspace);
+    memset(workspace, 0xff, bytes + 64); /* NaN everywhere: nothing is read before it was written */
+    cpu_direct_operands o = {.first = t.first, .second = t.second, .out = t.out, .workspace = workspace};
+    tu__parallel_set_width(width);
+    cpu_direct_run(plan, &o);
+    tu__parallel_set_width(1);
+    assert_as_defined(&t);
+    for (int i = 0; i < 64; i++) assert_int_equal(workspace[bytes + (size_t)i], 0xff);
+    tu__free_aligned(workspace);
+    trial_free(&t);
+    tu__arena_free(&arena);
+}
+
+static void check_sides(const cpu_convolution *c, const cpu_gemm_loops *loops, int threads, int width) {
+    for (int side = CPU_CONV_Y; side <= CPU_CONV_FILTER; side++)
+        check_own(c, (cpu_convolution_side)side, loops, threads, width);
+}
+
+/* False when the window does not fit. */
+static bool draw_convolution(cpu_convolution *c, int64_t most_channels) {
+    c->images = draw(1, 3);
+    c->groups = draw(0, 2) == 0 ? draw(2, 3) : 1;
+    c->x_channels = draw(1, most_channels);
+    c->y_channels = draw(1, most_channels);
+    for (int i = 0; i < 2; i++) {
+        c->windows.size[i] = draw(1, 4);
+        c->windows.stride[i] = draw(1, 3);
+        c->windows.dilation[i] = draw(1, 2);
+        c->windows.pad[2 * i] = draw(0, 4);
+        c->windows.pad[2 * i + 1] = draw(0, 4);
+        c->x_size[i] = draw(1, 9);
+        int64_t room = c->x_size[i] + c->windows.pad[2 * i] + c->windows.pad[2 * i + 1] -
+                       (c->windows.size[i] - 1) * c->windows.dilation[i] - 1;
+        if (room < 0) return false;
+        c->y_size[i] = 1 + room / c->windows.stride[i];
+    }
+    return true;
+}
+
+static void own_convolutions_are_as_defined_on_every_instruction_set(void **state) {
+    (void)state;
+    for (int isa = 0; isa < ISAS; isa++)
+        for (int i = 0; i < 60; i++) {
+            cpu_convolution c;
+            if (!draw_convolution(&c, i % 3 == 0 ? 40 : 6)) continue;
+            int threads = (int)draw(1, 3);
+            check_sides(&c, loops_of(isa)->f32, threads, threads);
+            check_sides(&c, loops_of(isa)->f64, threads, threads);
+        }
+}
+
+/* Same padding, stride 1. */
+static cpu_convolution square(int64_t images, int64_t pixels, int64_t in, int64_t out, int64_t size) {
+    int64_t before = (size - 1) / 2, after = size - 1 - before;
+    return (cpu_convolution){.windows = {.size = {size, size},
+                                         .stride = {1, 1},
+                                         .dilation = {1, 1},
+                                         .pad = {before, after, before, after}},
+                             .images = images,
+                             .x_size = {pixels, pixels},
+                             .y_size = {pixels, pixels},
+                             .groups = 1,
+                             .x_channels = in,
+                             .y_channels = out};
+}
+
+static void wide_layers_are_cut_into_panels(void **state) {
+    (void)state;
+    cpu_convolution c = square(2, 7, 20, 150, 3);
+    for (int isa = 0; isa < ISAS; isa++) check_sides(&c, loops_of(isa)->f32, 2, 2);
+}
+
+static void deep_panels_are_worked_through_in_chunks(void **state) {
+    (void)state;
+    cpu_convolution c =
+        square(1, 4, 520, 66, 3); /* 9 * 520 rows of 64 and more columns: beyond half a megabyte */
+    check_sides(&c, loops_of(2)->f32, 1, 1);
+    c = square(1, 3, 300, 66, 5);
+    c.windows.dilation[1] = 2; /* no longer neighbours: the padded way */
+    c.windows.pad[2] = c.windows.pad[3] = 4;
+    check_sides(&c, loops_of(2)->f32, 1, 1);
+}
+
+static void few_images_are_cut_into_bands(void **state) {
+    (void)state;
+    cpu_convolution c = square(1, 13, 3, 9, 5), narrow = square(1, 11, 24, 18, 3);
+    check_sides(&c, loops_of(2)->f32, 3, 3);
+    check_sides(&narrow, loops_of(2)->f32, 3, 3);
+}
+
+static void large_filters_share_out_their_taps(void **state) {
+    (void)state;
+    cpu_convolution c = square(3, 6, 20, 70, 3); /* 180 * 80 elements for each of 2,000 workers: too many */
+    check_own(&c, CPU_CONV_FILTER, loops_of(2)->f32, 2000, 3);
+}
+
+static void images_of_many_rows_are_added_band_by_band(void **state) {
+    (void)state;
+    cpu_convolution c = square(1, 48, 2, 40, 3), wide = square(1, 40, 18, 48, 3);
+    check_own(&c, CPU_CONV_FILTER, loops_of(2)->f32, 1, 1);
+    check_own(&wide, CPU_CONV_FILTER, loops_of(2)->f64, 1, 1);
+}
+
+static void senseless_paddings_are_not_planned(void **state) {
+    (void)state;
+    tu__arena arena = {0};
+    cpu_direct *plan;
+    cpu_convolution c = square(1, 8, 1, 1, 3);
+    c.windows.pad[0] = INT64_C(1) << 40;
+    c.y_size[0] += (INT64_C(1) << 40) - 1;
+    assert_int_equal(cpu_direct_new(&arena, loops_of(0)->f32, &c, CPU_CONV_Y, 1, &plan), TU_OK);
+    assert_null(plan);
+    tu__arena_free(&arena);
+}
+
+static void the_same_width_gives_the_same_bits(void **state) {
+    (void)state;
+    enum { RUNS = 3 };
+    cpu_convolution c = square(5, 9, 17, 33, 3);
+    sizes n = sizes_of(&c);
+    tu__arena arena = {0};
+    cpu_direct *plan;
+    float *x = new_numbers(n.x, 4), *y = new_numbers(n.y, 4), *results[RUNS];
+    for (int64_t i = 0; i < n.x; i++) x[i] = sinf((float)i); /* numbers whose sums depend on the order */
+    for (int64_t i = 0; i < n.y; i++) y[i] = cosf((float)i);
+    assert_int_equal(cpu_direct_new(&arena, loops_of(2)->f32, &c, CPU_CONV_FILTER, 3, &plan), TU_OK);
+    void *workspace = tu__alloc_aligned(cpu_direct_workspace(plan), "a test");
+    tu__parallel_set_width(3);
+    for (int i = 0; i < RUNS; i++) {
+        results[i] = new_numbers(n.filter, 4);
+        cpu_direct_run(
+            plan, &(cpu_direct_operands){.first = x, .second = y, .out = results[i], .workspace = workspace});
+        assert_memory_equal(results[i], results[0], (size_t)n.filter * 4);
+    }
+    tu__parallel_set_width(1);
+    for (int i = 0; i < RUNS; i++) tu__free_aligned(results[i]);
+    tu__free_aligned(workspace);
+    tu__free_aligned(x);
+    tu__free_aligned(y);
+    tu__arena_free(&arena);
+}
+
+/* ---- Endings ---- */
+
+static void bias_and_relu_are_part_of_the_tile(void **state) {
+    (void)state;
+    for (int isa = 0; isa < ISAS; isa++)
+        for (int64_t channels = 1; channels < 70; channels += 17) {
+            cpu_convolution c = square(1, 5, 18, channels, 3);
+            tu__arena arena = {0};
+            cpu_direct *plan;
+            trial t = trial_new(&c, CPU_CONV_Y, 4);
+            float *bias = new_numbers(channels, 4);
+            ((float *)t.first)[0] = NAN; /* stays, as x < 0 ? 0 : x says */
+            assert_int_equal(cpu_direct_new(&arena, loops_of(isa)->f32, &c, CPU_CONV_Y, 1, &plan), TU_OK);
+            void *workspace = tu__alloc_aligned(cpu_direct_workspace(plan), "a test");
+            cpu_direct_run(plan, &(cpu_direct_operands){t.first, t.second, bias, t.out, workspace, true});
+            for (int64_t i = 0; i < t.count; i++) {
+                int64_t row = i / channels / 5, column = i / channels % 5;
+                float got = ((float *)t.out)[i], wanted = (float)t.expected[i] + bias[i % channels];
+                if (row < 2 && column < 2)
+                    assert_true(isnan(got));
+                else
+                    assert_true(got == (wanted < 0 ? 0 : wanted)); /* NOLINT: exact, see new_numbers */
+            }
+            tu__free_aligned(workspace);
+            tu__free_aligned(bias);
+            trial_free(&t);
+            tu__arena_free(&arena);
+        }
+}
+
+static void relu_in_place_keeps_nan_and_the_sign_of_zero(void **state) {
+    (void)state;
+    float x[] = {-1, 2, -0.0F, NAN, -INFINITY, INFINITY, -1e-45F};
+    cpu_relu_in_place(TU_F32, x, 7);
+    assert_true(x[0] == 0 && x[1] == 2 && signbit(x[2]) && isnan(x[3]) && x[4] == 0 && isinf(x[5]) &&
+                x[6] == 0);
+    uint16_t h[] = {0xbf80, 0x4000, 0x8000, 0x7fc0, 0xff80, 0x7f80, 0x8001, 0xffc0};
+    const uint16_t wanted[] = {0, 0x4000, 0x8000, 0x7fc0, 0, 0x7f80, 0, 0xffc0};
+    cpu_relu_in_place(TU_BF16, h, 8);
+    assert_memory_equal(h, wanted, sizeof h);
+}
+
+/* ---- Products ---- */
+
+static void check_product(const cpu_gemm *g, int width) {
+    int bytes = g->loops->bytes;
+    int64_t a_count = 0, b_count = 0;
+    for (int64_t i = 0; i < g->batch; i++) {
+        if (g->a_at[i] + g->m * g->k > a_count) a_count = g->a_at[i] + g->m * g->k;
+        if (g->b_at[i] + g->k * g->n > b_count) b_count = g->b_at[i] + g->k * g->n;
+    }
+    void *a = new_numbers(a_count, bytes), *b = new_numbers(b_count, bytes), *bias = new_numbers(g->n, bytes);
+    void *c = new_numbers(g->batch * g->m * g->n, bytes),
+         *workspace = new_numbers((int64_t)cpu_gemm_workspace(g) / 4 + 1, 4);
+    tu__parallel_set_width(width);
+    cpu_gemm_run(g, &(cpu_gemm_operands){a, b, bias, c, workspace, false});
+    tu__parallel_set_width(1);
+    for (int64_t i = 0; i < g->batch * g->m * g->n; i++) {
+        int64_t item = i / (g->m * g->n), row = i / g->n % g->m, column = i % g->n;
+        double sum = number_at(bias, bytes, column);
+        for (int64_t p = 0; p < g->k; p++)
+            sum +=
+                number_at(a, bytes, g->a_at[item] + (g->transpose_a ? p * g->m + row : row * g->k + p)) *
+                number_at(b, bytes, g->b_at[item] + (g->transpose_b ? column * g->k + p : p * g->n + column));
+        assert_true(sum == number_at(c, bytes, i)); /* NOLINT: exact, see new_numbers */
+    }
+    tu__free_aligned(a);
+    tu__free_aligned(b);
+    tu__free_aligned(c);
+    tu__free_aligned(bias);
+    tu__free_aligned(workspace);
+}
+
+static void own_products_are_as_defined_on_every_instruction_set(void **state) {
+    (void)state;
+    for (int isa = 0; isa < ISAS; isa++)
+        for (int i = 0; i < 60; i++) {
+            int64_t a_at[8], b_at[8];
+            cpu_gemm g = {.loops = i % 2 ? loops_of(isa)->f32 : loops_of(isa)->f64,
+                          .m = draw(1, 60),
+                          .n = draw(1, 150),
+                          .k = i % 10 == 0 ? draw(500, 1100) : draw(1, 40),
+                          .transpose_a = draw(0, 1),
+                          .transpose_b = draw(0, 1),
+                          .batch = i % 5 == 0 ? draw(1, 8) : 1,
+                          .a_at = a_at,
+                          .b_at = b_at,
+                          .threads = (int)draw(1, 3)};
+            for (int64_t j = 0; j < g.batch; j++) {
+                a_at[j] = j * g.m * g.k;
+                b_at[j] = j / 2 * g.k * g.n; /* each matrix twice: broadcast */
+            }
+            check_product(&g, g.threads);
+        }
+}
+
+/* ---- oneDNN ---- */
+
+static void dnnl_convolutions_are_as_defined(void **state) {
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        cpu_convolution c;
+        if (!draw_convolution(&c, i % 3 == 0 ? 40 : 6)) continue;
+        for (int side = CPU_CONV_Y; side <= CPU_CONV_FILTER; side++) {
+            cpu_dnnl *op;
+            cpu_dnnl_ending none = {0};
+            int threads = (int)draw(1, 3);
+            assert_int_equal(cpu_dnnl_convolution(&c, (cpu_convolution_side)side, TU_F32, none, threads, &op),
+                             TU_OK);
+            if (!op) continue; /* not offered */
+            trial t = trial_new(&c, (cpu_convolution_side)side, 4);
+            void *workspace = tu__alloc_aligned(cpu_dnnl_workspace(op) + 64, "a test");
+            tu__parallel_set_width(threads);
+            cpu_direct_operands o = {
+                .first = t.first, .second = t.second, .out = t.out, .workspace = workspace};
+            assert_int_equal(cpu_dnnl_run(op, &o), TU_OK);
+            tu__parallel_set_width(1);
+            assert_as_defined(&t);
+            tu__free_aligned(workspace);
+            trial_free(&t);
+            cpu_dnnl_free(op);
+        }
+    }
+}
+
+static void dnnl_tells_its_version(void **state) {
+    (void)state;
+    const char *version = cpu_dnnl_version();
+    assert_true(!version || strchr(version, '.'));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(own_convolutions_are_as_defined_on_every_instruction_set),
+        cmocka_unit_test(wide_layers_are_cut_into_panels),
+        cmocka_unit_test(deep_panels_are_worked_through_in_chunks),
+        cmocka_unit_test(few_images_are_cut_into_bands),
+        cmocka_unit_test(large_filters_share_out_their_taps),
+        cmocka_unit_test(images_of_many_rows_are_added_band_by_band),
+        cmocka_unit_test(senseless_paddings_are_not_planned),
+        cmocka_unit_test(the_same_width_gives_the_same_bits),
+        cmocka_unit_test(bias_and_relu_are_part_of_the_tile),
+        cmocka_unit_test(relu_in_place_keeps_nan_and_the_sign_of_zero),
+        cmocka_unit_test(own_products_are_as_defined_on_every_instruction_set),
+        cmocka_unit_test(dnnl_convolutions_are_as_defined),
+        cmocka_unit_test(dnnl_tells_its_version),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,196 @@
+/* Statements about order and memory, over random plans: every buffer is written before it is read, nothing alive
+ * overlaps, what works in place does, and updates come last and land in their variables. */
+#include "test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "run/plan_memory.h"
+#include "run/schedule.h"
+
+enum { MOST = 64 };
+
+typedef struct random_plan {
+    tu_plan plan;
+    tu_buffer buffers[2 * MOST];
+    tu_kernel kernels[MOST];
+    uint32_t nodes[MOST], reads[MOST][3], writes[MOST][1];
+    int32_t in_place[MOST][1];
+    bool outside[2 * MOST], from_start[2 * MOST], to_end[2 * MOST], last[MOST];
+    uint32_t becomes[2 * MOST], order[MOST], level[MOST];
+} random_plan;
+
+static uint64_t draw(uint64_t *state, uint64_t below) {
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (*state >> 33) % below;
+}
+
+/* Leaves first (inputs, and a variable or two), then kernels that each write a buffer from up to three before. Node
+ * numbers are shuffled, so that the schedule has work to do. */
+static void make_plan(random_plan *p, uint64_t seed) {
+    memset(p, 0, sizeof *p);
+    uint32_t leaves = 1 + (uint32_t)draw(&seed, 4), kernels = 1 + (uint32_t)draw(&seed, MOST - 1);
+    p->plan = (tu_plan){.struct_size = sizeof p->plan, .buffer_count = leaves + kernels, .kernel_count = kernels,
+                        .buffers = p->buffers, .kernels = p->kernels};
+    for (uint32_t b = 0; b < p->plan.buffer_count; b++) {
+        p->buffers[b] = (tu_buffer){.bytes = 64 * (1 + draw(&seed, 40)) - draw(&seed, 64), .value = {b, 0}, .dense = true};
+        p->becomes[b] = TU_NO_NODE;
+        if (b < leaves) {
+            p->outside[b] = draw(&seed, 2);
+            p->from_start[b] = !p->outside[b];
+        }
+        p->to_end[b] = draw(&seed, 6) == 0;
+    }
+    for (uint32_t k = 0; k < kernels; k++) {
+        uint32_t reads = 1 + (uint32_t)draw(&seed, 3);
+        for (uint32_t r = 0; r < reads; r++) p->reads[k][r] = (uint32_t)draw(&seed, leaves + k);
+        p->writes[k][0] = leaves + k;
+        p->in_place[k][0] = draw(&seed, 2) ? (int32_t)draw(&seed, reads) : -1;
+        p->nodes[k] = (uint32_t)draw(&seed, 1000);
+        p->kernels[k] = (tu_kernel){.name = "k", .node_count = 1, .nodes = &p->nodes[k], .read_count = reads,
+                                    .reads = p->reads[k], .write_count = 1, .writes = p->writes[k],
+                                    .in_place = p->in_place[k], .workspace = draw(&seed, 3) ? 0 : 64 * draw(&seed, 30)};
+    }
+}
+
+static uint32_t position(const random_plan *p, uint32_t kernel) {
+    for (uint32_t i = 0; i < p->plan.kernel_count; i++)
+        if (p->order[i] == kernel) return i;
+    fail_msg("kernel %u is not in the order", kernel);
+    return 0;
+}
+
+static void every_buffer_is_written_before_it_is_read(void **unused) {
+    (void)unused;
+    for (uint64_t seed = 0; seed < 2000; seed++) {
+        random_plan p;
+        uint32_t last;
+        make_plan(&p, seed);
+        uint32_t leaves = p.plan.buffer_count - p.plan.kernel_count;
+        assert_int_equal(tu__schedule(&p.plan, p.level, p.last, p.order, &last), TU_OK);
+        assert_int_equal(last, 0);
+        for (uint32_t k = 0; k < p.plan.kernel_count; k++)
+            for (uint32_t r = 0; r < p.kernels[k].read_count; r++)
+                if (p.reads[k][r] >= leaves) assert_true(position(&p, p.reads[k][r] - leaves) < position(&p, k));
+    }
+}
+
+/* Simulates the run: whoever writes stamps the bytes, whoever reads must find the stamp of what it reads. */
+static void check_by_running(const random_plan *p, const tu__memory_plan *m) {
+    static unsigned char memory[1 << 20], variables[2 * MOST][4096];
+    uint32_t count = p->plan.buffer_count, leaves = count - p->plan.kernel_count;
+    unsigned char *at[2 * MOST] = {0};
+    assert_true(m->scratch_bytes <= sizeof memory);
+    for (uint32_t b = 0; b < count; b++) {
+        if (m->same_as[b] != TU_NO_NODE) at[b] = variables[m->same_as[b]];
+        else if (m->storage[b] == TU__STORAGE_OUTSIDE) at[b] = variables[b];
+        else if (m->storage[b] == TU__STORAGE_SCRATCH) {
+            assert_true(m->offset[b] % 64 == 0 && m->offset[b] + p->buffers[b].bytes <= m->scratch_bytes);
+            at[b] = memory + m->offset[b];
+        }
+    }
+    for (uint32_t b = 0; b < leaves; b++)
+        if (at[b]) memset(at[b], (int)b, p->buffers[b].bytes);
+    for (uint32_t i = 0; i < p->plan.kernel_count; i++) {
+        uint32_t k = p->order[i];
+        for (uint32_t r = 0; r < p->kernels[k].read_count; r++) {
+            uint32_t b = p->reads[k][r];
+            assert_non_null(at[b]);
+            assert_true(at[b][0] == b && at[b][p->buffers[b].bytes - 1] == b);
+        }
+        if (p->kernels[k].workspace) {
+            assert_true(m->workspace[k] + p->kernels[k].workspace <= m->scratch_bytes);
+            memset(memory + m->workspace[k], 0xff, p->kernels[k].workspace);
+            for (uint32_t r = 0; r < p->kernels[k].read_count; r++) /* a workspace lies on nothing that is read */
+                assert_true(at[p->reads[k][r]][0] == p->reads[k][r]);
+        }
+        if (at[leaves + k]) memset(at[leaves + k], (int)(leaves + k), p->buffers[leaves + k].bytes);
+    }
+    for (uint32_t b = 0; b < count; b++)
+        if (p->to_end[b] && at[b]) assert_true(at[b][0] == b && at[b][p->buffers[b].bytes - 1] == b);
+}
+
+static tu_status plan(random_plan *p, tu__memory_plan *m) {
+    uint32_t last;
+    assert_int_equal(tu__schedule(&p->plan, p->level, p->last, p->order, &last), TU_OK);
+    tu__memory_request request = {.plan = &p->plan, .order = p->order, .outside = p->outside, .from_start = p->from_start,
+                                  .to_end = p->to_end, .becomes = p->becomes};
+    return tu__plan_memory(&request, m);
+}
+
+static void nothing_alive_overlaps(void **unused) {
+    (void)unused;
+    for (uint64_t seed = 0; seed < 3000; seed++) {
+        random_plan p;
+        tu__memory_plan m;
+        make_plan(&p, seed);
+        assert_int_equal(plan(&p, &m), TU_OK);
+        check_by_running(&p, &m);
+        tu__memory_plan_free(&m);
+    }
+}
+
+/* A chain of kernels that may all work in place needs one buffer's memory. */
+static void a_chain_in_place_takes_one_buffer(void **unused) {
+    (void)unused;
+    random_plan p;
+    make_plan(&p, 1);
+    p.plan.kernel_count = 10;
+    p.plan.buffer_count = 11;
+    for (uint32_t b = 0; b < 11; b++) {
+        p.buffers[b].bytes = 4096;
+        p.outside[b] = p.to_end[b] = false;
+        p.from_start[b] = b == 0;
+    }
+    for (uint32_t k = 0; k < 10; k++) {
+        p.reads[k][0] = k;
+        p.writes[k][0] = k + 1;
+        p.in_place[k][0] = 0;
+        p.kernels[k].read_count = 1;
+        p.kernels[k].workspace = 0;
+    }
+    p.to_end[10] = true;
+    tu__memory_plan m;
+    assert_int_equal(plan(&p, &m), TU_OK);
+    assert_int_equal(m.scratch_bytes, 4096);
+    tu__memory_plan_free(&m);
+}
+
+/* w' = f(w, g) in place: no scratch for w', and its memory is the variable's; unless w is still wanted afterwards. */
+static void an_update_lands_in_its_variable(void **unused) {
+    (void)unused;
+    for (int still_wanted = 0; still_wanted < 2; still_wanted++) {
+        random_plan p;
+        make_plan(&p, 1);
+        p.plan.kernel_count = 1;
+        p.plan.buffer_count = 3; /* 0: the variable, 1: the gradient, 2: the next value */
+        for (uint32_t b = 0; b < 3; b++) {
+            p.buffers[b].bytes = 256;
+            p.outside[b] = b == 0;
+            p.from_start[b] = b == 1;
+            p.to_end[b] = b == 2 || (b == 0 && still_wanted);
+            p.becomes[b] = b == 2 ? 0 : TU_NO_NODE;
+        }
+        p.reads[0][0] = 0;
+        p.reads[0][1] = 1;
+        p.writes[0][0] = 2;
+        p.in_place[0][0] = 0;
+        p.kernels[0].read_count = 2;
+        p.kernels[0].workspace = 0;
+        tu__memory_plan m;
+        assert_int_equal(plan(&p, &m), TU_OK);
+        assert_int_equal(m.same_as[2], still_wanted ? TU_NO_NODE : 0);
+        assert_int_equal(m.scratch_bytes, still_wanted ? 512 : 256);
+        tu__memory_plan_free(&m);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_buffer_is_written_before_it_is_read),
+        cmocka_unit_test(nothing_alive_overlaps),
+        cmocka_unit_test(a_chain_in_place_takes_one_buffer),
+        cmocka_unit_test(an_update_lands_in_its_variable),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,198 @@
+/* precision: half where it pays, f32 where it would hurt, and one cast a value. */
+#include "interpret.h"
+
+static tu__unit network(const char *name, tu_graph **graph, tu_value *loss, tu__precision precision) {
+    tu_model_graph model;
+    assert_int_equal(tu_graph_new(graph), TU_OK);
+    assert_int_equal(
+        tu_model_build(*graph, name, &model, .batch = 4, .height = 8, .width = 8, .base = 4, .classes = 3),
+        TU_OK);
+    assert_int_equal(tu_add_sgd(model.loss, 0.1, 0.9), TU_OK);
+    *loss = model.loss;
+    return unit_after("precision", *graph, 1, loss, precision, 0, NULL);
+}
+
+static tu_dtype input_type(const tu_graph *graph, const tu__node *node, uint32_t i) {
+    return graph->nodes[node->inputs[i].node]->outputs[node->inputs[i].output].dtype;
+}
+
+/* ---- Classes ---- */
+
+static void products_are_half_and_state_is_not(void **state) {
+    (void)state;
+    static const char *const names[] = {"mlp", "tutorial-cnn", "resnet20"};
+    for (size_t k = 0; k < 3; k++) {
+        tu_graph *g;
+        tu_value loss;
+        tu__unit unit = network(names[k], &g, &loss, TU__PRECISION_BF16);
+        for (uint32_t i = 0; i < unit.graph->node_count; i++) {
+            const tu__node *node = unit.graph->nodes[i];
+            switch (node->op->code) {
+            case TU__OP_CONV2D:
+            case TU__OP_CONV2D_DX:
+            case TU__OP_CONV2D_DW:
+            case TU__OP_MATMUL:
+            case TU__OP_RELU:
+            case TU__OP_MAX_POOL:
+            case TU__OP_MAX_POOL_GRAD:
+            case TU__OP_LRN:
+            case TU__OP_LRN_GRAD: assert_int_equal(node->outputs[0].dtype, TU_BF16); break;
+            case TU__OP_BATCH_NORM:
+            case TU__OP_BATCH_NORM_GRAD:
+                assert_int_equal(node->outputs[0].dtype, TU_BF16);
+                assert_int_equal(node->outputs[1].dtype, TU_F32);
+                assert_int_equal(input_type(unit.graph, node, 1), TU_F32);
+                break;
+            case TU__OP_CROSS_ENTROPY: assert_int_equal(input_type(unit.graph, node, 0), TU_F32); break;
+            case TU__OP_VARIABLE:
+            case TU__OP_ASSIGN:
+            case TU__OP_SOFTMAX: assert_int_not_equal(node->outputs[0].dtype, TU_BF16); break;
+            default: break;
+            }
+        }
+        assert_int_equal(unit.graph->nodes[unit.fetch[0].node]->outputs[0].dtype, TU_F32);
+        tu__unit_end(&unit);
+        tu_graph_free(g);
+    }
+}
+
+/* Going back from an assignment, all arithmetic on tensors of its shape is f32. */
+static void updates_are_f32(void **state) {
+    (void)state;
+    tu_graph *g;
+    tu_value loss;
+    tu__unit unit = network("tutorial-cnn", &g, &loss, TU__PRECISION_F16);
+    size_t seen = 0;
+    for (uint32_t i = 0; i < unit.graph->node_count; i++) {
+        const tu__node *node = unit.graph->nodes[i];
+        if (strncmp(node->name, "sgd/", 4) != 0) continue;
+        for (uint32_t k = 0; k < node->output_count; k++)
+            assert_int_not_equal(node->outputs[k].dtype, TU_F16);
+        for (uint32_t k = 0; k < node->input_count; k++)
+            assert_int_not_equal(input_type(unit.graph, node, k), TU_F16);
+        seen++;
+    }
+    assert_true(seen > 20);
+    tu__unit_end(&unit);
+    tu_graph_free(g);
+}
+
+/* Without momentum the rate multiplies the gradient itself, which must be f32 by then. */
+static void gradients_are_cast_before_the_update(void **state) {
+    (void)state;
+    tu_graph *g;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(4, 5)), w = tu_variable(g, "w", TU_F32, TU_SHAPE(3, 5));
+    tu_value loss = tu_mean(tu_square(tu_matmul(x, w, .transpose_b = true))), dw;
+    assert_int_equal(tu_gradients(loss, 1, &w, &dw), TU_OK);
+    tu_value step = tu_name(tu_scale(dw, 0.1), "small_step");
+    tu_assign(w, tu_sub(w, step));
+    tu__unit unit = unit_after("precision", g, 1, &loss, TU__PRECISION_BF16, 0, NULL);
+    const tu__node *node = tu__find_node(unit.graph, "small_step");
+    assert_non_null(node);
+    assert_int_equal(node->outputs[0].dtype, TU_F32);
+    tu__unit_end(&unit);
+    tu_graph_free(g);
+}
+
+static void losses_between_exact_operations_are_f32(void **state) {
+    (void)state;
+    tu_graph *g;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(4, 5)), target = tu_input(g, "t", TU_F32, TU_SHAPE(4, 3));
+    tu_value y = tu_dense(x, .units = 3);
+    tu_value difference = tu_name(tu_sub(y, target), "difference");
+    tu_value loss = tu_mean(tu_square(difference));
+    tu__unit unit = unit_after("precision", g, 1, &loss, TU__PRECISION_F16, 0, NULL);
+    assert_int_equal(tu__find_node(unit.graph, "difference")->outputs[0].dtype, TU_F32);
+    assert_int_equal(count_nodes(unit.graph, TU__OP_CAST), 3); /* x, the weights, and back what they give */
+    tu__unit_end(&unit);
+    tu_graph_free(g);
+}
+
+static void other_types_are_left_alone(void **state) {
+    (void)state;
+    tu_graph *g;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value x = tu_input(g, "x", TU_F64, TU_SHAPE(4, 4)), n = tu_input(g, "n", TU_I32, TU_SHAPE(4, 4));
+    tu_value fetch[] = {tu_matmul(x, x), tu_matmul(n, n), tu_cast(n, TU_F32)};
+    tu__unit unit = unit_after("precision", g, 3, fetch, TU__PRECISION_BF16, 0, NULL);
+    assert_same_results(g, fetch, &unit, 0);
+    assert_int_equal(unit.graph->node_count, 5);
+    tu__unit_end(&unit);
+    tu_graph_free(g);
+}
+
+/* ---- Casts ---- */
+
+static void a_value_is_cast_once_each_way(void **state) {
+    (void)state;
+    tu_graph *g;
+    tu_value loss;
+    tu__unit unit = network("resnet20", &g, &loss, TU__PRECISION_BF16);
+    for (uint32_t i = 0; i < unit.graph->node_count; i++) {
+        const tu__node *a = unit.graph->nodes[i];
+        if (a->op->code != TU__OP_CAST) continue;
+        const tu__node *source = unit.graph->nodes[a->inputs[0].node];
+        assert_true(source->op->code != TU__OP_CAST); /* nor there and back again */
+        assert_true(source->op->code != TU__OP_FILL);
+        for (uint32_t k = i + 1; k < unit.graph->node_count; k++) {
+            const tu__node *b = unit.graph->nodes[k];
+            bool same = b->op->code == TU__OP_CAST && b->inputs[0].node == a->inputs[0].node &&
+                        b->inputs[0].output == a->inputs[0].output;
+            assert_false(same);
+        }
+    }
+    tu__unit_end(&unit);
+    tu_graph_free(g);
+}
+
+static void results_stay_near(void **state) {
+    (void)state;
+    static const char *const names[] = {"mlp", "tutorial-cnn"};
+    for (size_t k = 0; k < 2; k++) {
+        tu_graph *g;
+        tu_value loss;
+        tu__unit unit = network(names[k], &g, &loss, TU__PRECISION_BF16);
+        assert_same_results(g, &loss, &unit, 0.08); /* roundings of 2^-9 in some twenty layers */
+        tu__unit_end(&unit);
+        tu_graph_free(g);
+    }
+}
+
+static void as_built_changes_nothing(void **state) {
+    (void)state;
+    tu_graph *g;
+    tu_value loss;
+    tu__unit unit = network("mlp", &g, &loss, TU__PRECISION_AS_BUILT);
+    assert_int_equal(count_nodes(unit.graph, TU__OP_CAST), 0);
+    assert_same_results(g, &loss, &unit, 0);
+    tu__unit_end(&unit);
+    tu_graph_free(g);
+}
+
+static void precisions_have_names(void **state) {
+    (void)state;
+    tu__precision precision;
+    assert_int_equal(tu__precision_parse("f16", &precision), TU_OK);
+    assert_int_equal(precision, TU__PRECISION_F16);
+    assert_int_equal(tu__precision_parse(NULL, &precision), TU_OK);
+    assert_int_equal(precision, TU__PRECISION_AS_BUILT);
+    assert_int_equal(tu__precision_parse("f8", &precision), TU_INVALID);
+    assert_string_equal(tu_message(), "precision 'f8': expected f32, bf16 or f16");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_are_half_and_state_is_not),
+        cmocka_unit_test(updates_are_f32),
+        cmocka_unit_test(gradients_are_cast_before_the_update),
+        cmocka_unit_test(losses_between_exact_operations_are_f32),
+        cmocka_unit_test(other_types_are_left_alone),
+        cmocka_unit_test(a_value_is_cast_once_each_way),
+        cmocka_unit_test(results_stay_near),
+        cmocka_unit_test(as_built_changes_nothing),
+        cmocka_unit_test(precisions_have_names),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
