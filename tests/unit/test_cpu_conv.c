@@ -9,7 +9,6 @@
 #include "base/parallel.h"
 #include "device/cpu/conv_direct.h"
 #include "device/cpu/dnnl.h"
-#include "device/cpu/ending.h"
 #include "device/cpu/gemm.h"
 #include "device/cpu/isa/loops.h"
 #include "test.h"
@@ -321,16 +320,28 @@ static void bias_and_relu_are_part_of_the_tile(void **state) {
         }
 }
 
-static void relu_in_place_keeps_nan_and_the_sign_of_zero(void **state) {
+static void endings_in_place_keep_nan_and_round_like_operations(void **state) {
     (void)state;
-    float x[] = {-1, 2, -0.0F, NAN, -INFINITY, INFINITY, -1e-45F};
-    cpu_relu_in_place(TU_F32, x, 7);
-    assert_true(x[0] == 0 && x[1] == 2 && signbit(x[2]) && isnan(x[3]) && x[4] == 0 && isinf(x[5]) &&
-                x[6] == 0);
-    uint16_t h[] = {0xbf80, 0x4000, 0x8000, 0x7fc0, 0xff80, 0x7f80, 0x8001, 0xffc0};
-    const uint16_t wanted[] = {0, 0x4000, 0x8000, 0x7fc0, 0, 0x7f80, 0, 0xffc0};
-    cpu_relu_in_place(TU_BF16, h, 8);
-    assert_memory_equal(h, wanted, sizeof h);
+    for (int isa = 0; isa < ISAS; isa++) {
+        const struct cpu_loops_gemm *loops = loops_of(isa);
+        float x[] = {-1, 2, -0.0F, NAN, -INFINITY, INFINITY, -1e-45F};
+        loops->end_f32(1, 7, x, NULL, true);
+        assert_true(x[0] == 0 && x[1] == 2 && signbit(x[2]) && isnan(x[3]) && x[4] == 0 && isinf(x[5]) &&
+                    x[6] == 0);
+        float y[] = {1, 2, 3, 4};
+        loops->end_f32(2, 2, y, (const float[]){-2, 0.5F}, true);
+        assert_true(y[0] == 0 && y[1] == 2.5F && y[2] == 1 && y[3] == 4.5F);
+        uint16_t h[] = {0xbf80, 0x4000, 0x8000, 0x7fc0, 0xff80, 0x7f80, 0x8001, 0xffc0};
+        const uint16_t wanted[] = {0, 0x4000, 0x8000, 0x7fc0, 0, 0x7f80, 0, 0xffc0};
+        loops->end_bf16(1, 8, h, NULL, true);
+        assert_memory_equal(h, wanted, sizeof h);
+        uint16_t s[] = {0x4300, 0x4302,
+                        0x7f80}; /* 128 + 0.5 and 130 + 0.5 lie between two numbers: to the even one */
+        loops->end_bf16(1, 3, s, (const uint16_t[]){0x3f00, 0x3f00, 0xff80}, false);
+        assert_int_equal(s[0], 0x4300);
+        assert_int_equal(s[1], 0x4302);
+        assert_true((s[2] & 0x7fff) > 0x7f80);
+    }
 }
 
 /* ---- Products ---- */
@@ -396,9 +407,8 @@ static void dnnl_convolutions_are_as_defined(void **state) {
         if (!draw_convolution(&c, i % 3 == 0 ? 40 : 6)) continue;
         for (int side = CPU_CONV_Y; side <= CPU_CONV_FILTER; side++) {
             cpu_dnnl *op;
-            cpu_dnnl_ending none = {0};
             int threads = (int)draw(1, 3);
-            assert_int_equal(cpu_dnnl_convolution(&c, (cpu_convolution_side)side, TU_F32, none, threads, &op),
+            assert_int_equal(cpu_dnnl_convolution(&c, (cpu_convolution_side)side, TU_F32, threads, &op),
                              TU_OK);
             if (!op) continue; /* not offered */
             trial t = trial_new(&c, (cpu_convolution_side)side, 4);
@@ -433,7 +443,7 @@ int main(void) {
         cmocka_unit_test(senseless_paddings_are_not_planned),
         cmocka_unit_test(the_same_width_gives_the_same_bits),
         cmocka_unit_test(bias_and_relu_are_part_of_the_tile),
-        cmocka_unit_test(relu_in_place_keeps_nan_and_the_sign_of_zero),
+        cmocka_unit_test(endings_in_place_keep_nan_and_round_like_operations),
         cmocka_unit_test(own_products_are_as_defined_on_every_instruction_set),
         cmocka_unit_test(dnnl_convolutions_are_as_defined),
         cmocka_unit_test(dnnl_tells_its_version),

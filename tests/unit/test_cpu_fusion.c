@@ -22,7 +22,8 @@ typedef struct bench {
     tu_plan *plan;
     void **buffers, **workspaces;
     bool *borrowed; /* per buffer: it took over another's memory */
-    uint32_t *order;
+    uint32_t *order, *nodes;
+    tu_edge *exports;
     uint64_t seed;
 } bench;
 
@@ -39,7 +40,8 @@ static void *room(size_t bytes) {
 }
 
 /* Selects the nodes given; NULL: all but the leaves. */
-static void bench_select(bench *b, const tu_graph *graph, int threads, size_t export_count, const tu_edge *exports) {
+static void bench_select(bench *b, const tu_graph *graph, int threads, size_t export_count,
+                         const tu_edge *exports) {
     *b = (bench){.graph = graph};
     assert_int_equal(tu_graph_status(graph), TU_OK);
     tu_open_options options = {.struct_size = sizeof options, .parts = 1, .threads = threads};
@@ -49,7 +51,9 @@ static void bench_select(bench *b, const tu_graph *graph, int threads, size_t ex
     tu_edge *kept = calloc(export_count + 1, sizeof *kept);
     assert_true(nodes && kept);
     memcpy(kept, exports, export_count * sizeof *kept);
-    b->part = (tu_part){sizeof b->part, graph, 0, nodes, (uint32_t)export_count, kept};
+    b->nodes = nodes;
+    b->exports = kept;
+    b->part = (tu_part){sizeof b->part, graph, 0, nodes, (uint32_t)export_count, kept, NULL};
     for (uint32_t i = 0; i < graph->node_count; i++)
         if (!is_leaf(graph->nodes[i])) nodes[b->part.node_count++] = i;
     if (tu__cpu_api.select(b->device, &b->part, &b->plan) != TU_OK) fail_msg("%s", tu_message());
@@ -120,8 +124,8 @@ static void bench_close(bench *b) {
     free(b->borrowed);
     free(b->workspaces);
     free(b->order);
-    free((void *)(uintptr_t)b->part.nodes);
-    free((void *)(uintptr_t)b->part.exports);
+    free(b->nodes);
+    free(b->exports);
 }
 
 /* ---- Random numbers and values ---- */
@@ -195,7 +199,8 @@ static void check_bits(const pair *p) {
     }
 }
 
-static void select_pair(pair *p, const tu_graph *graph, int threads, size_t count, const tu_value *exports, bool in_place) {
+static void select_pair(pair *p, const tu_graph *graph, int threads, size_t count, const tu_value *exports,
+                        bool in_place) {
     tu_edge *edges = calloc(graph->node_count + count, sizeof *edges);
     assert_non_null(edges);
     for (size_t i = 0; i < count; i++) edges[i] = (tu_edge){exports[i].node, exports[i].output};
@@ -289,11 +294,13 @@ static tu_value random_node(const pool *p) {
     case 9: return tu_tanh(x);
     case 10: return tu_sigmoid(x);
     case 11: return tu_sub(x, tu_tanh(y));
-    case 12: return shape.rank < 4 ? tu_broadcast(x, shape.rank == 0   ? TU_SHAPE(3)
-                                                     : shape.rank == 1 ? TU_SHAPE(3, shape.dim[0])
-                                                     : shape.rank == 2 ? TU_SHAPE(2, shape.dim[0], shape.dim[1])
-                                                                       : TU_SHAPE(2, shape.dim[0], shape.dim[1], shape.dim[2]))
-                                   : tu_neg(x);
+    case 12:
+        return shape.rank < 4 ? tu_broadcast(x, shape.rank == 0   ? TU_SHAPE(3)
+                                                : shape.rank == 1 ? TU_SHAPE(3, shape.dim[0])
+                                                : shape.rank == 2
+                                                    ? TU_SHAPE(2, shape.dim[0], shape.dim[1])
+                                                    : TU_SHAPE(2, shape.dim[0], shape.dim[1], shape.dim[2]))
+                              : tu_neg(x);
     case 13: return tu_mean(x);
     case 14: return shape.rank ? tu_sum(x, .axes = TU_AXES(0), .keep = true) : tu_neg(x);
     case 15: return shape.rank ? tu_mean(x, .axes = TU_AXES(-1), .keep = true) : tu_neg(x);
@@ -305,10 +312,12 @@ static tu_value random_node(const pool *p) {
 }
 
 static void random_leaves(tu_graph *g, pool *p) {
-    static const tu_dtype types[] = {TU_F32, TU_F32, TU_F32, TU_BF16, TU_F16, TU_I32, TU_I64, TU_U8, TU_BOOL, TU_F64};
+    static const tu_dtype types[] = {TU_F32, TU_F32, TU_F32, TU_BF16, TU_F16,
+                                     TU_I32, TU_I64, TU_U8,  TU_BOOL, TU_F64};
     int64_t c = 1 + draw(70), r = 1 + draw(40), k = 1 + draw(3);
-    const tu_shape shapes[] = {TU_SHAPE(k, r, c), TU_SHAPE(c),    TU_SHAPE(r, 1),    TU_SCALAR,      TU_SHAPE(k, 1, c),
-                               TU_SHAPE(r, c),    TU_SHAPE(k, r, 1), TU_SHAPE(2500), TU_SHAPE(3, 2500)};
+    const tu_shape shapes[] = {TU_SHAPE(k, r, c), TU_SHAPE(c),       TU_SHAPE(r, 1),
+                               TU_SCALAR,         TU_SHAPE(k, 1, c), TU_SHAPE(r, c),
+                               TU_SHAPE(k, r, 1), TU_SHAPE(2500),    TU_SHAPE(3, 2500)};
     for (int i = 0; i < 10; i++) {
         char name[16];
         snprintf(name, sizeof name, "leaf%d", i);
@@ -330,8 +339,8 @@ static void random_graph_agrees(uint64_t seed, bool in_place) {
     }
     tu_value exports[8];
     size_t count = 1 + draw(8);
-    for (size_t i = 0; i < count; i++)
-        do exports[i] = pick(&p);
+    for (size_t i = 0; i < count; i++) do
+            exports[i] = pick(&p);
         while (is_leaf(tu__node_of(exports[i])));
     select_pair(&both, g, 1 + (int)draw(3), count, exports, in_place);
     run_pair(&both);
@@ -423,7 +432,10 @@ static void what_comes_back_from_another_device_is_not_fused_with_what_left(void
     tu_value out = tu_neg(x), back = tu_exp(out), both = tu_add(out, back), other = tu_square(x);
     const uint32_t nodes[] = {out.node, both.node, other.node};
     const tu_edge edges[] = {{other.node, 0}, {out.node, 0}, {both.node, 0}};
-    tu_part part = {sizeof part, g, 3, nodes, 3, edges};
+    uint32_t levels[8] = {0};
+    levels[back.node] = 1; /* out was copied to the other device */
+    levels[both.node] = 2; /* and what it made of it back */
+    tu_part part = {sizeof part, g, 3, nodes, 3, edges, levels};
     tu_open_options options = {.struct_size = sizeof options, .parts = 1};
     assert_int_equal(tu__cpu_api.open(&options, &device), TU_OK);
     assert_int_equal(tu__cpu_api.select(device, &part, &plan), TU_OK);
@@ -435,12 +447,98 @@ static void what_comes_back_from_another_device_is_not_fused_with_what_left(void
     tu_graph_free(g);
 }
 
+/* ---- Sums at the end of a cluster ---- */
+
+typedef struct sum_case {
+    tu_dtype dtype;
+    tu_shape shape;
+    tu_reduce_options options;
+    bool fused; /* or too large for one kernel to do it as a reduction would */
+} sum_case;
+
+/* The sum of -x, fused, and of y, a leaf that holds -x: a kernel of its own. */
+static void check_sum(const sum_case *c, int threads) {
+    tu_graph *g;
+    bench b;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value x = tu_input(g, "x", c->dtype, c->shape), y = tu_input(g, "y", c->dtype, c->shape);
+    tu_reduce_options options = c->options;
+    options.struct_size = sizeof options;
+    tu_value fused = tu_mean_with(tu_neg(x), &options), alone = tu_mean_with(y, &options);
+    const tu_edge exports[] = {{fused.node, 0}, {alone.node, 0}};
+    bench_select(&b, g, threads, 2, exports);
+    bench_bind(&b, false);
+    assert_int_equal(b.plan->kernel_count, c->fused ? 2 : 3);
+    tu_edge leaf = {x.node, 0}, other = {y.node, 0};
+    fill_leaf(tu_edge_type(g, leaf), buffer_of(&b, leaf));
+    for (int64_t i = 0; i < tu_shape_elements(c->shape); i++)
+        tu__store(c->dtype, buffer_of(&b, other), i, -tu__load(c->dtype, buffer_of(&b, leaf), i));
+    bench_run(&b);
+    assert_memory_equal(buffer_of(&b, exports[0]), buffer_of(&b, exports[1]),
+                        tu_type_bytes(tu_edge_type(g, exports[0])));
+    bench_close(&b);
+    tu_graph_free(g);
+}
+
+static void a_sum_has_the_same_bits_fused_and_alone(void **state) {
+    (void)state;
+    const sum_case cases[] = {
+        {TU_F32, TU_SHAPE(1000, 64), {.axes = TU_AXES(0)}, true},
+        {TU_F32, TU_SHAPE(7, 33, 9, 70), {.axes = TU_AXES(0, 1, 2)}, true},
+        {TU_F32, TU_SHAPE(129, 192), {.axes = TU_AXES(0), .keep = true}, true},
+        {TU_F32, TU_SHAPE(4000, 10), {.axes = TU_AXES(0)}, true},
+        {TU_BF16, TU_SHAPE(777, 65), {.axes = TU_AXES(0)}, true},
+        {TU_F32, TU_SHAPE(300, 77), {.axes = TU_AXES(1)}, true},
+        {TU_F32, TU_SHAPE(5, 9000), {.axes = TU_AXES(-1)}, true},
+        {TU_BF16, TU_SHAPE(40, 3, 101), {.axes = TU_AXES(1, 2)}, true},
+        {TU_F32, TU_SHAPE(100, 100), {.axes = TU_AXES(0, 1)}, true},
+        {TU_F32, TU_SHAPE(100, 1000), {.axes = TU_AXES(0, 1)}, false},
+        {TU_F32, TU_SHAPE(20, 30, 40), {.axes = TU_AXES(1)}, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int threads = 1; threads <= 4; threads++) check_sum(&cases[i], threads);
+}
+
+/* ---- Memory that runs out ---- */
+
+static void selecting_without_memory_fails_and_leaks_nothing(void **state) {
+    (void)state;
+    tu_graph *g;
+    tu_device_instance *device;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(64, 40)), b = tu_input(g, "b", TU_F32, TU_SHAPE(40));
+    tu_value y = tu_tanh(tu_add(tu_transpose(tu_transpose(x)), b)), z = tu_cumsum(y, 0);
+    const tu_edge exports[] = {
+        {tu_sum(y, .axes = TU_AXES(0)).node, 0}, {tu_exp(z).node, 0}, {tu_flatten(y).node, 0}};
+    uint32_t nodes[16], count = 0;
+    for (uint32_t i = 0; i < g->node_count; i++)
+        if (!is_leaf(g->nodes[i])) nodes[count++] = i;
+    tu_part part = {sizeof part, g, count, nodes, 3, exports, NULL};
+    tu_open_options options = {.struct_size = sizeof options, .parts = 1};
+    assert_int_equal(tu__cpu_api.open(&options, &device), TU_OK);
+    int64_t live = tu__alloc_live();
+    tu_status status = TU_NO_MEMORY;
+    for (uint64_t nth = 1; status != TU_OK; nth++) {
+        tu_plan *plan = NULL;
+        tu__alloc_fail_at(nth);
+        status = tu__cpu_api.select(device, &part, &plan);
+        tu__alloc_fail_at(0);
+        assert_true(status == TU_OK || status == TU_NO_MEMORY);
+        if (status == TU_OK) tu__cpu_api.plan_free(device, plan);
+        assert_int_equal(tu__alloc_live(), live);
+    }
+    tu__cpu_api.close(device);
+    tu_graph_free(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chain_is_one_kernel_without_intermediate_buffers),
         cmocka_unit_test(updates_of_all_parameters_are_one_kernel),
+        cmocka_unit_test(a_sum_has_the_same_bits_fused_and_alone),
         cmocka_unit_test(exports_never_share_memory),
         cmocka_unit_test(what_comes_back_from_another_device_is_not_fused_with_what_left),
+        cmocka_unit_test(selecting_without_memory_fails_and_leaks_nothing),
         cmocka_unit_test(random_graphs_have_the_same_bits_however_fused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

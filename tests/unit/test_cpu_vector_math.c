@@ -18,10 +18,14 @@ typedef struct function {
 } function;
 
 static const function functions[] = {
-    {"exp", TU__OP_EXP, exp, 2, -INFINITY, INFINITY},       {"expm1", TU__OP_EXPM1, expm1, 2, -INFINITY, INFINITY},
-    {"log", TU__OP_LOG, log, 2, -INFINITY, INFINITY},       {"log1p", TU__OP_LOG1P, log1p, 2, -INFINITY, INFINITY},
-    {"tanh", TU__OP_TANH, tanh, 3, -INFINITY, INFINITY},    {"erf", TU__OP_ERF, erf, 2, -INFINITY, INFINITY},
-    {"sin", TU__OP_SIN, sin, 1, -0x1p30, 0x1p30},           {"cos", TU__OP_COS, cos, 1, -0x1p30, 0x1p30},
+    {"exp", TU__OP_EXP, exp, 2, -INFINITY, INFINITY},
+    {"expm1", TU__OP_EXPM1, expm1, 2, -INFINITY, INFINITY},
+    {"log", TU__OP_LOG, log, 2, -INFINITY, INFINITY},
+    {"log1p", TU__OP_LOG1P, log1p, 2, -INFINITY, INFINITY},
+    {"tanh", TU__OP_TANH, tanh, 3, -INFINITY, INFINITY},
+    {"erf", TU__OP_ERF, erf, 2, -INFINITY, INFINITY},
+    {"sin", TU__OP_SIN, sin, 1, -0x1p30, 0x1p30},
+    {"cos", TU__OP_COS, cos, 1, -0x1p30, 0x1p30},
     {"tan", TU__OP_TAN, tan, 1, -0x1p30, 0x1p30},
 };
 enum { FUNCTIONS = sizeof functions / sizeof *functions, N = 4096 };
@@ -59,7 +63,8 @@ static void check_function(const cpu_loops *loops, const function *f) {
     float worst_x = 0;
     uint32_t bits = 0;
     for (int round = 0; round < 1024; round++) {
-        for (int i = 0; i < N; i++, bits += 1021) x[i] = float_of(bits); /* 2^32 / 1021 of all floats, evenly spread */
+        for (int i = 0; i < N; i++, bits += 1021)
+            x[i] = float_of(bits); /* 2^32 / 1021 of all floats, evenly spread */
         loops->pointwise[f->op](N, x, x, x, 0, 0, y);
         for (int i = 0; i < N; i++) {
             if (x[i] < f->low || x[i] > f->high) continue;
@@ -92,14 +97,16 @@ static void check_power(const cpu_loops *loops, float x, float y) {
     loops->pointwise[TU__OP_POW](1, &x, &y, &x, 0, 0, &z);
     double error = error_in_units(z, pow((double)x, (double)y));
     if (error > 2)
-        fail_msg("pow(%.9g, %.9g) is %.9g: off by %.2f units (%s)", (double)x, (double)y, (double)z, error, loops->isa);
+        fail_msg("pow(%.9g, %.9g) is %.9g: off by %.2f units (%s)", (double)x, (double)y, (double)z, error,
+                 loops->isa);
 }
 
 static void powers_are_exact_to_two_units(void **state) {
     (void)state;
-    static const float special[] = {0,         -0.0f,   1,       -1,       2,      -2,   0.5f, -0.5f, 3,
-                                    -3,        1e30f,   -1e30f,  1e-40f,   0x1p24f, 0x1.8p23f, 8388607, -8388607, 4194303.5f,
-                                    INFINITY,  -INFINITY, NAN,   0.99999f, 1.00001f};
+    static const float special[] = {0,        -0.0f,     1,         -1,       2,        -2,
+                                    0.5f,     -0.5f,     3,         -3,       1e30f,    -1e30f,
+                                    1e-40f,   0x1p24f,   0x1.8p23f, 8388607,  -8388607, 4194303.5f,
+                                    INFINITY, -INFINITY, NAN,       0.99999f, 1.00001f};
     const cpu_loops *loops = cpu_loops_for_this_machine();
     int count = sizeof special / sizeof *special;
     for (int i = 0; i < count; i++)

@@ -27,24 +27,19 @@ typedef struct conv_data {
     cpu_direct *direct; /* one of the two */
     cpu_dnnl *dnnl;
     bool bias, relu;
-    tu_dtype dtype;
-    int64_t elements; /* of the result */
+    tu_type type; /* of the result */
 } conv_data;
 
 static tu_status run_conv(const cpu_kernel *k) {
     const conv_data *d = k->data;
-    cpu_direct_operands o = {.first = k->in[0],
-                             .second = k->in[1],
-                             .bias = d->bias ? k->in[2] : NULL,
-                             .out = k->out[0],
-                             .workspace = k->workspace,
-                             .relu = d->relu};
+    const void *bias = d->bias ? k->in[2] : NULL;
+    cpu_direct_operands o = {k->in[0], k->in[1], bias, k->out[0], k->workspace, d->relu};
     if (!d->dnnl) {
         cpu_direct_run(d->direct, &o);
         return TU_OK;
     }
     TU_TRY(cpu_dnnl_run(d->dnnl, &o));
-    if (d->relu) cpu_relu_in_place(d->dtype, k->out[0], d->elements);
+    cpu_end_in_place(k->device, d->type, k->out[0], bias, d->relu);
     return TU_OK;
 }
 
@@ -69,10 +64,6 @@ static cpu_convolution shape_of(const tu__node *node, tu_type x, tu_type filter,
                              .y_channels = filter.shape.dim[0] / a->groups};
 }
 
-static bool is_relu(const tu__node *node) {
-    return node->op->code == TU__OP_RELU;
-}
-
 /* Whether ours is the first choice. */
 static bool prefers_own(const cpu_convolution *c, cpu_convolution_side side, tu_dtype dtype, bool relu,
                         int threads) {
@@ -90,43 +81,33 @@ static bool prefers_own(const cpu_convolution *c, cpu_convolution_side side, tu_
 }
 
 static tu_status choose_dnnl(cpu_selection *s, const cpu_convolution *c, cpu_convolution_side side,
-                             const tu__node *node, conv_data *d, cpu_ending *ending) {
-    if (side == CPU_CONV_Y) *ending = cpu_ending_of(s, node, cpu_dnnl_applies);
-    d->relu = ending->activation && is_relu(ending->activation);
-    cpu_dnnl_ending e = {ending->add != NULL, d->relu ? NULL : ending->activation};
-    return cpu_dnnl_convolution(c, side, node->outputs[0].dtype, e, s->device->threads, &d->dnnl);
+                             conv_data *d) {
+    return cpu_dnnl_convolution(c, side, d->type.dtype, s->device->threads, &d->dnnl);
 }
 
 static tu_status choose_own(cpu_selection *s, const cpu_convolution *c, cpu_convolution_side side,
-                            const tu__node *node, conv_data *d, cpu_ending *ending) {
-    tu_dtype dtype = node->outputs[0].dtype;
+                            conv_data *d) {
+    tu_dtype dtype = d->type.dtype;
     if (dtype != TU_F32 && dtype != TU_F64) return TU_OK;
     const struct cpu_loops_gemm *loops = s->device->loops->gemm;
-    if (side == CPU_CONV_Y) *ending = cpu_ending_of(s, node, is_relu);
-    d->relu = ending->activation != NULL;
     return cpu_direct_new(&s->arena, dtype == TU_F32 ? loops->f32 : loops->f64, c, side, s->device->threads,
                           &d->direct);
 }
 
 /* Fills `d` with one of the two ways; TU_UNSUPPORTED when there is none. */
-static tu_status choose(cpu_selection *s, const cpu_convolution *c, cpu_convolution_side side,
-                        const tu__node *node, conv_data *d, cpu_ending *ending) {
-    *ending = (cpu_ending){.result = {node->id, 0}};
-    bool relu = side == CPU_CONV_Y && cpu_ending_of(s, node, is_relu).activation;
-    bool own = prefers_own(c, side, node->outputs[0].dtype, relu, s->device->threads);
+static tu_status choose(cpu_selection *s, const cpu_convolution *c, cpu_convolution_side side, conv_data *d) {
+    bool own = prefers_own(c, side, d->type.dtype, d->relu, s->device->threads);
     for (int attempt = 0; attempt < 2 && !d->dnnl && !d->direct; attempt++, own = !own)
-        TU_TRY((own ? choose_own : choose_dnnl)(s, c, side, node, d, ending));
-    d->bias = ending->add != NULL;
-    d->dtype = node->outputs[0].dtype;
-    d->elements = tu_shape_elements(node->outputs[0].shape);
+        TU_TRY((own ? choose_own : choose_dnnl)(s, c, side, d));
     return d->dnnl || d->direct ? TU_OK : TU_UNSUPPORTED;
 }
 
 static tu_status make(cpu_selection *s, const tu__node *node, cpu_convolution_side side,
-                      const cpu_convolution *c, const char *const names[6]) {
-    conv_data found = {0};
-    cpu_ending ending;
-    TU_TRY(choose(s, c, side, node, &found, &ending));
+                      const cpu_convolution *c, const char *const names[4]) {
+    cpu_ending ending = {.result = {node->id, 0}};
+    if (side == CPU_CONV_Y) ending = cpu_ending_of(s, node);
+    conv_data found = {.bias = ending.add, .relu = ending.relu, .type = node->outputs[0]};
+    TU_TRY(choose(s, c, side, &found));
     cpu_kernel *k = cpu_kernel_new(s, node, cpu_ending_name(&ending, names), run_conv);
     conv_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
     if (!d) {
@@ -146,21 +127,21 @@ static tu_status make(cpu_selection *s, const tu__node *node, cpu_convolution_si
 }
 
 tu_status cpu_make_conv2d(cpu_selection *s, const tu__node *node) {
-    static const char *const names[6] = CPU_ENDING_NAMES("conv2d");
+    static const char *const names[4] = CPU_ENDING_NAMES("conv2d");
     cpu_convolution c =
         shape_of(node, type_of(s, node->inputs[0]), type_of(s, node->inputs[1]), node->outputs[0]);
     return make(s, node, CPU_CONV_Y, &c, names);
 }
 
 tu_status cpu_make_conv2d_dx(cpu_selection *s, const tu__node *node) {
-    static const char *const names[6] = {"conv2d_dx"};
+    static const char *const names[4] = {"conv2d_dx"};
     cpu_convolution c =
         shape_of(node, node->outputs[0], type_of(s, node->inputs[1]), type_of(s, node->inputs[0]));
     return make(s, node, CPU_CONV_X, &c, names);
 }
 
 tu_status cpu_make_conv2d_dw(cpu_selection *s, const tu__node *node) {
-    static const char *const names[6] = {"conv2d_dw"};
+    static const char *const names[4] = {"conv2d_dw"};
     cpu_convolution c =
         shape_of(node, type_of(s, node->inputs[0]), node->outputs[0], type_of(s, node->inputs[1]));
     return make(s, node, CPU_CONV_FILTER, &c, names);

@@ -90,7 +90,8 @@ static int split_cores(int part, int parts, cpu_set_t *group, int *first) {
 
 static tu_status open_device(const tu_open_options *options, tu_device_instance **device) {
     int parts = options->parts > 0 ? options->parts : 1;
-    if (options->index != 0) return tu_fail(TU_NOT_FOUND, "there is no device cpu:%d: expected cpu:0", options->index);
+    if (options->index != 0)
+        return tu_fail(TU_NOT_FOUND, "there is no device cpu:%d: expected cpu:0", options->index);
     if (options->part < 0 || options->part >= parts)
         return tu_fail(TU_INVALID, "part %d of cpu:0/%d: expected 0 to %d", options->part, parts, parts - 1);
     if (options->threads < 0) return tu_fail(TU_INVALID, "%d threads: expected at least 1", options->threads);
@@ -114,8 +115,8 @@ static void close_device(tu_device_instance *device) {
 static tu_status attach(tu_device_instance *device) {
     const cpu_device *d = &device->device;
     if (d->parts > 1 && sched_setaffinity(0, sizeof device->cores, &device->cores) != 0)
-        return tu_fail(TU_INTERNAL, "cpu:%d.%d: the host thread could not be pinned to its %d cores", d->index,
-                       d->part, CPU_COUNT(&device->cores));
+        return tu_fail(TU_INTERNAL, "cpu:%d.%d: the host thread could not be pinned to its %d cores",
+                       d->index, d->part, CPU_COUNT(&device->cores));
     tu__parallel_set_width(d->threads);
     return TU_OK;
 }
@@ -184,7 +185,8 @@ static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t firs
     return TU_OK;
 }
 
-static tu_status trace(tu_device_instance *device, tu_plan *plan, uint32_t place, double *start, double *seconds) {
+static tu_status trace(tu_device_instance *device, tu_plan *plan, uint32_t place, double *start,
+                       double *seconds) {
     (void)device;
     const cpu_plan *p = (const cpu_plan *)plan;
     if (place >= p->kernel_count)

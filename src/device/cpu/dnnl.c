@@ -20,21 +20,15 @@ const char *cpu_dnnl_version(void) {
     return NULL;
 }
 
-bool cpu_dnnl_applies(const tu__node *activation) {
-    (void)activation;
-    return false;
-}
-
 tu_status cpu_dnnl_convolution(const cpu_convolution *convolution, cpu_convolution_side side, tu_dtype dtype,
-                               cpu_dnnl_ending ending, int threads, cpu_dnnl **op) {
-    (void)convolution, (void)side, (void)dtype, (void)ending, (void)threads;
+                               int threads, cpu_dnnl **op) {
+    (void)convolution, (void)side, (void)dtype, (void)threads;
     *op = NULL;
     return TU_OK;
 }
 
-tu_status cpu_dnnl_matmul(const cpu_dnnl_product *product, cpu_dnnl_ending ending, int threads,
-                          cpu_dnnl **op) {
-    (void)product, (void)ending, (void)threads;
+tu_status cpu_dnnl_matmul(const cpu_dnnl_product *product, int threads, cpu_dnnl **op) {
+    (void)product, (void)threads;
     *op = NULL;
     return TU_OK;
 }
@@ -72,8 +66,6 @@ typedef const_dnnl_memory_desc_t description_view;
 #define VIEW(md) (md)
 #define INIT_BY_TAG dnnl_memory_desc_create_with_tag
 #define INIT_BY_STRIDES dnnl_memory_desc_create_with_strides
-#define APPEND_ELTWISE(ops, kind, alpha) dnnl_post_ops_append_eltwise(ops, kind, alpha, 0)
-#define SOFTPLUS_ALPHA 1
 
 #else
 
@@ -81,8 +73,6 @@ typedef const dnnl_memory_desc_t *description_view;
 #define VIEW(md) (&(md))
 #define INIT_BY_TAG dnnl_memory_desc_init_by_tag
 #define INIT_BY_STRIDES dnnl_memory_desc_init_by_strides
-#define APPEND_ELTWISE(ops, kind, alpha) dnnl_post_ops_append_eltwise(ops, 1, kind, alpha, 0)
-#define SOFTPLUS_ALPHA 0
 
 #endif
 
@@ -142,7 +132,7 @@ const char *cpu_dnnl_version(void) {
 
 /* ---- Operations ---- */
 
-enum { FIRST, SECOND, BIAS, OUT, OPERANDS }; /* what callers hand in */
+enum { FIRST, SECOND, OUT, OPERANDS }; /* what callers hand in */
 
 typedef struct step { /* a primitive and its arguments */
     dnnl_primitive_t primitive;
@@ -182,9 +172,8 @@ static tu_status failed(const char *what, dnnl_status_t status) {
 }
 
 tu_status cpu_dnnl_run(const cpu_dnnl *op, const cpu_direct_operands *o) {
-    void *const addresses[OPERANDS] = {(void *)o->first, (void *)o->second, (void *)o->bias, o->out};
-    for (int i = 0; i < OPERANDS; i++)
-        if (op->given[i]) dnnl_memory_set_data_handle(op->given[i], addresses[i]);
+    void *const addresses[OPERANDS] = {(void *)o->first, (void *)o->second, o->out};
+    for (int i = 0; i < OPERANDS; i++) dnnl_memory_set_data_handle(op->given[i], addresses[i]);
     for (int i = 0; i < op->own_count; i++)
         dnnl_memory_set_data_handle(op->own[i], (char *)o->workspace + op->own_offset[i]);
     for (int i = 0; i < op->step_count; i++) {
@@ -201,8 +190,7 @@ tu_status cpu_dnnl_run(const cpu_dnnl *op, const cpu_direct_operands *o) {
 typedef struct recipe { /* what a primitive is made from */
     dnnl_primitive_desc_t primitive;
     description dense[OPERANDS]; /* how callers keep each operand */
-    bool used[OPERANDS];
-    int argument[OPERANDS]; /* DNNL_ARG_… */
+    int argument[OPERANDS];      /* DNNL_ARG_… */
 } recipe;
 
 static dnnl_memory_t add_own(cpu_dnnl *op, description_view d) {
@@ -255,7 +243,6 @@ static bool assemble(cpu_dnnl *op, const recipe *r) {
     dnnl_memory_t bound[OPERANDS] = {0};
     if (dnnl_stream_create(&op->stream, engine, dnnl_stream_default_flags) != dnnl_success) return false;
     for (int i = 0; i < OPERANDS; i++) {
-        if (!r->used[i]) continue;
         if (!bind_operand(op, r, i, &bound[i])) return false;
         arguments[count++] = (dnnl_exec_arg_t){r->argument[i], bound[i]};
     }
@@ -293,55 +280,12 @@ static tu_status finish(recipe *r, cpu_dnnl **op) {
     return status;
 }
 
-/* ---- Attributes ---- */
+/* ---- What all of them share ---- */
 
-/* Not TU__OP_RELU: oneDNN computes it as a maximum that makes zeros of NaN (see ending.h). */
-static bool activation_kind(const tu__node *activation, dnnl_alg_kind_t *kind, float *alpha) {
-    *alpha = 0;
-    switch (activation->op->code) {
-    case TU__OP_LEAKY_RELU:
-        *kind = dnnl_eltwise_relu;
-        *alpha = (float)tu__attrs(activation, leaky_relu)->slope;
-        return true;
-    case TU__OP_ELU:
-        *kind = dnnl_eltwise_elu;
-        *alpha = (float)tu__attrs(activation, elu)->alpha;
-        return true;
-    case TU__OP_TANH: *kind = dnnl_eltwise_tanh; return true;
-    case TU__OP_SIGMOID: *kind = dnnl_eltwise_logistic; return true;
-    case TU__OP_GELU: *kind = dnnl_eltwise_gelu_erf; return true;
-    case TU__OP_GELU_TANH: *kind = dnnl_eltwise_gelu_tanh; return true;
-    case TU__OP_SILU:
-        *kind = dnnl_eltwise_swish;
-        *alpha = 1;
-        return true;
-    case TU__OP_SOFTPLUS:
-        *kind = dnnl_eltwise_soft_relu;
-        *alpha = SOFTPLUS_ALPHA;
-        return true;
-    default: return false;
-    }
-}
-
-bool cpu_dnnl_applies(const tu__node *activation) {
-    dnnl_alg_kind_t kind;
-    float alpha;
-    return activation->op->code == TU__OP_RELU || activation_kind(activation, &kind, &alpha);
-}
-
-static dnnl_primitive_attr_t new_attributes(const tu__node *activation) {
+static dnnl_primitive_attr_t new_attributes(void) {
     dnnl_primitive_attr_t attributes;
-    dnnl_post_ops_t ops;
-    dnnl_alg_kind_t kind;
-    float alpha;
     if (dnnl_primitive_attr_create(&attributes) != dnnl_success) return NULL;
     dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user);
-    if (activation && activation_kind(activation, &kind, &alpha) &&
-        dnnl_post_ops_create(&ops) == dnnl_success) {
-        APPEND_ELTWISE(ops, kind, alpha);
-        dnnl_primitive_attr_set_post_ops(attributes, ops);
-        dnnl_post_ops_destroy(ops);
-    }
     return attributes;
 }
 
@@ -353,7 +297,7 @@ static bool type_of(tu_dtype dtype, dnnl_data_type_t *type) {
 /* ---- Convolution ---- */
 
 typedef struct conv_descriptions { /* as the primitive is asked for: filters in any layout */
-    description x, filter, bias, y;
+    description x, filter, y;
     dnnl_dims_t strides, dilations, before, after;
 } conv_descriptions;
 
@@ -372,13 +316,7 @@ static bool describe_filter(description *d, const cpu_convolution *c, dnnl_data_
     return describe(d, 5 - skip, dims + skip, type, any ? NULL : strides + skip);
 }
 
-static bool describe_bias(description *d, int64_t count, dnnl_data_type_t type) {
-    int64_t stride = 1;
-    return describe(d, 1, &count, type, &stride);
-}
-
-static bool describe_convolution(conv_descriptions *d, const cpu_convolution *c, dnnl_data_type_t type,
-                                 bool bias) {
+static bool describe_convolution(conv_descriptions *d, const cpu_convolution *c, dnnl_data_type_t type) {
     for (int i = 0; i < 2; i++) {
         d->strides[i] = c->windows.stride[i];
         d->dilations[i] = c->windows.dilation[i] - 1;
@@ -387,27 +325,24 @@ static bool describe_convolution(conv_descriptions *d, const cpu_convolution *c,
     }
     return describe_images(&d->x, c, c->x_size, c->x_channels, type) &&
            describe_images(&d->y, c, c->y_size, c->y_channels, type) &&
-           describe_filter(&d->filter, c, type, true) &&
-           (!bias || describe_bias(&d->bias, c->groups * c->y_channels, type));
+           describe_filter(&d->filter, c, type, true);
 }
 
 static void free_convolution(conv_descriptions *d) {
     description_free(&d->x);
     description_free(&d->filter);
-    description_free(&d->bias);
     description_free(&d->y);
 }
 
 #if DNNL_VERSION_MAJOR >= 3
 
-static dnnl_primitive_desc_t ask_convolution(const conv_descriptions *d, cpu_convolution_side side, bool bias,
+static dnnl_primitive_desc_t ask_convolution(const conv_descriptions *d, cpu_convolution_side side,
                                              dnnl_primitive_attr_t attributes) {
     dnnl_primitive_desc_t forward = NULL, backward = NULL;
     dnnl_prop_kind_t kind = side == CPU_CONV_Y ? dnnl_forward_inference : dnnl_forward_training;
     if (dnnl_convolution_forward_primitive_desc_create(
-            &forward, engine, kind, dnnl_convolution_direct, view(&d->x), view(&d->filter),
-            bias ? view(&d->bias) : NULL, view(&d->y), d->strides, d->dilations, d->before, d->after,
-            attributes) != dnnl_success)
+            &forward, engine, kind, dnnl_convolution_direct, view(&d->x), view(&d->filter), NULL, view(&d->y),
+            d->strides, d->dilations, d->before, d->after, attributes) != dnnl_success)
         return NULL;
     if (side == CPU_CONV_Y) return forward;
     dnnl_status_t status =
@@ -430,13 +365,13 @@ static dnnl_primitive_desc_t ask(const void *operation, dnnl_primitive_attr_t at
     return dnnl_primitive_desc_create(&d, operation, attributes, engine, hint) == dnnl_success ? d : NULL;
 }
 
-static dnnl_primitive_desc_t ask_convolution(const conv_descriptions *d, cpu_convolution_side side, bool bias,
+static dnnl_primitive_desc_t ask_convolution(const conv_descriptions *d, cpu_convolution_side side,
                                              dnnl_primitive_attr_t attributes) {
     dnnl_convolution_desc_t forward, backward;
     dnnl_prop_kind_t kind = side == CPU_CONV_Y ? dnnl_forward_inference : dnnl_forward_training;
-    if (dnnl_dilated_convolution_forward_desc_init(
-            &forward, kind, dnnl_convolution_direct, &d->x.md, &d->filter.md, bias ? &d->bias.md : NULL,
-            &d->y.md, d->strides, d->dilations, d->before, d->after) != dnnl_success)
+    if (dnnl_dilated_convolution_forward_desc_init(&forward, kind, dnnl_convolution_direct, &d->x.md,
+                                                   &d->filter.md, NULL, &d->y.md, d->strides, d->dilations,
+                                                   d->before, d->after) != dnnl_success)
         return NULL;
     dnnl_primitive_desc_t hint = ask(&forward, attributes, NULL);
     if (side == CPU_CONV_Y || !hint) return hint;
@@ -455,38 +390,34 @@ static dnnl_primitive_desc_t ask_convolution(const conv_descriptions *d, cpu_con
 #endif
 
 static bool plan_convolution(recipe *r, const cpu_convolution *c, cpu_convolution_side side,
-                             dnnl_data_type_t type, cpu_dnnl_ending ending) {
+                             dnnl_data_type_t type) {
     static const int arguments[3][OPERANDS] = {
-        [CPU_CONV_Y] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST},
-        [CPU_CONV_X] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, 0, DNNL_ARG_DIFF_SRC},
-        [CPU_CONV_FILTER] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, 0, DNNL_ARG_DIFF_WEIGHTS},
+        [CPU_CONV_Y] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
+        [CPU_CONV_X] = {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC},
+        [CPU_CONV_FILTER] = {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS},
     };
     static const int x_at[3] = {FIRST, OUT, FIRST}, filter_at[3] = {SECOND, SECOND, OUT},
                      y_at[3] = {OUT, FIRST, SECOND};
     conv_descriptions d = {0};
-    dnnl_primitive_attr_t attributes = new_attributes(ending.activation);
+    dnnl_primitive_attr_t attributes = new_attributes();
     memcpy(r->argument, arguments[side], sizeof r->argument);
-    r->used[FIRST] = r->used[SECOND] = r->used[OUT] = true;
-    r->used[BIAS] = ending.bias;
-    if (attributes && describe_convolution(&d, c, type, ending.bias))
-        r->primitive = ask_convolution(&d, side, ending.bias, attributes);
+    if (attributes && describe_convolution(&d, c, type)) r->primitive = ask_convolution(&d, side, attributes);
     free_convolution(&d);
     if (attributes) dnnl_primitive_attr_destroy(attributes);
     return r->primitive && describe_images(&r->dense[x_at[side]], c, c->x_size, c->x_channels, type) &&
            describe_images(&r->dense[y_at[side]], c, c->y_size, c->y_channels, type) &&
-           describe_filter(&r->dense[filter_at[side]], c, type, false) &&
-           (!ending.bias || describe_bias(&r->dense[BIAS], c->groups * c->y_channels, type));
+           describe_filter(&r->dense[filter_at[side]], c, type, false);
 }
 
 tu_status cpu_dnnl_convolution(const cpu_convolution *convolution, cpu_convolution_side side, tu_dtype dtype,
-                               cpu_dnnl_ending ending, int threads, cpu_dnnl **op) {
+                               int threads, cpu_dnnl **op) {
     recipe r = {0};
     dnnl_data_type_t type;
     *op = NULL;
     if (!type_of(dtype, &type) || !engine_ready()) return TU_OK;
     int width = tu__parallel_width();
     tu__parallel_set_width(threads);
-    if (!plan_convolution(&r, convolution, side, type, ending) && r.primitive) {
+    if (!plan_convolution(&r, convolution, side, type) && r.primitive) {
         dnnl_primitive_desc_destroy(r.primitive);
         r.primitive = NULL;
     }
@@ -506,54 +437,42 @@ static bool describe_matrices(description *d, const cpu_dnnl_product *p, int64_t
     return describe(d, 3 - skip, dims + skip, type, all + skip);
 }
 
-static bool describe_row(description *d, const cpu_dnnl_product *p, dnnl_data_type_t type) {
-    int64_t dims[3] = {1, 1, p->n}, strides[3] = {p->n, p->n, 1};
-    int skip = p->batch == 1 ? 1 : 0;
-    return describe(d, 3 - skip, dims + skip, type, strides + skip);
-}
-
 static dnnl_primitive_desc_t ask_product(const recipe *r, dnnl_primitive_attr_t attributes) {
-    description_view bias = r->used[BIAS] ? view(&r->dense[BIAS]) : NULL;
 #if DNNL_VERSION_MAJOR >= 3
     dnnl_primitive_desc_t d = NULL;
     return dnnl_matmul_primitive_desc_create(&d, engine, view(&r->dense[FIRST]), view(&r->dense[SECOND]),
-                                             bias, view(&r->dense[OUT]), attributes) == dnnl_success
+                                             NULL, view(&r->dense[OUT]), attributes) == dnnl_success
                ? d
                : NULL;
 #else
     dnnl_matmul_desc_t d;
-    if (dnnl_matmul_desc_init(&d, view(&r->dense[FIRST]), view(&r->dense[SECOND]), bias,
+    if (dnnl_matmul_desc_init(&d, view(&r->dense[FIRST]), view(&r->dense[SECOND]), NULL,
                               view(&r->dense[OUT])) != dnnl_success)
         return NULL;
     return ask(&d, attributes, NULL);
 #endif
 }
 
-static void plan_product(recipe *r, const cpu_dnnl_product *p, dnnl_data_type_t type,
-                         cpu_dnnl_ending ending) {
-    static const int arguments[OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST};
+static void plan_product(recipe *r, const cpu_dnnl_product *p, dnnl_data_type_t type) {
+    static const int arguments[OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
     const int64_t c_strides[3] = {p->m * p->n, p->n, 1};
     memcpy(r->argument, arguments, sizeof r->argument);
-    r->used[FIRST] = r->used[SECOND] = r->used[OUT] = true;
-    r->used[BIAS] = ending.bias;
-    dnnl_primitive_attr_t attributes = new_attributes(ending.activation);
+    dnnl_primitive_attr_t attributes = new_attributes();
     if (attributes && describe_matrices(&r->dense[FIRST], p, p->m, p->k, p->a_strides, type) &&
         describe_matrices(&r->dense[SECOND], p, p->k, p->n, p->b_strides, type) &&
-        describe_matrices(&r->dense[OUT], p, p->m, p->n, c_strides, type) &&
-        (!ending.bias || describe_row(&r->dense[BIAS], p, type)))
+        describe_matrices(&r->dense[OUT], p, p->m, p->n, c_strides, type))
         r->primitive = ask_product(r, attributes);
     if (attributes) dnnl_primitive_attr_destroy(attributes);
 }
 
-tu_status cpu_dnnl_matmul(const cpu_dnnl_product *product, cpu_dnnl_ending ending, int threads,
-                          cpu_dnnl **op) {
+tu_status cpu_dnnl_matmul(const cpu_dnnl_product *product, int threads, cpu_dnnl **op) {
     recipe r = {0};
     dnnl_data_type_t type;
     *op = NULL;
     if (!type_of(product->dtype, &type) || !engine_ready()) return TU_OK;
     int width = tu__parallel_width();
     tu__parallel_set_width(threads);
-    plan_product(&r, product, type, ending);
+    plan_product(&r, product, type);
     tu_status status = finish(&r, op);
     tu__parallel_set_width(width);
     return status;

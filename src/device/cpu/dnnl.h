@@ -11,22 +11,13 @@
 /* "2.6.3", or NULL in a build without oneDNN. */
 const char *cpu_dnnl_version(void);
 
-/* Whether a pointwise operation can be done by the kernel that makes its input. Rectifiers too, but those are done
- * afterwards, by the caller, and never part of an ending. */
-bool cpu_dnnl_applies(const tu__node *activation);
-
 /* Something to run: a primitive, the reorders around it and their memory. NULL where it is wanted: oneDNN does not
  * offer it, or by nothing better than its reference code. */
 typedef struct cpu_dnnl cpu_dnnl;
 
-typedef struct cpu_dnnl_ending { /* what happens to a result before it is stored */
-    bool bias;                   /* one for each column or channel, of the operands' type */
-    const tu__node *activation;  /* or NULL */
-} cpu_dnnl_ending;
-
-/* Activations NHWC, filters OHWI. An ending only where y is computed. */
+/* Activations NHWC, filters OHWI. */
 tu_status cpu_dnnl_convolution(const cpu_convolution *convolution, cpu_convolution_side side, tu_dtype dtype,
-                               cpu_dnnl_ending ending, int threads, cpu_dnnl **op);
+                               int threads, cpu_dnnl **op);
 
 /* c [batch, m, n] = a b, with strides of the operands in elements; a batch stride of 0 repeats the matrix. */
 typedef struct cpu_dnnl_product {
@@ -34,11 +25,10 @@ typedef struct cpu_dnnl_product {
     int64_t a_strides[3], b_strides[3]; /* batch, row, column: of a [m, k] and b [k, n] */
     tu_dtype dtype;
 } cpu_dnnl_product;
-tu_status cpu_dnnl_matmul(const cpu_dnnl_product *product, cpu_dnnl_ending ending, int threads,
-                          cpu_dnnl **op);
+tu_status cpu_dnnl_matmul(const cpu_dnnl_product *product, int threads, cpu_dnnl **op);
 
 size_t cpu_dnnl_workspace(const cpu_dnnl *op);
-/* Operands as in conv_direct.h: (x, filter), (y, filter), (x, y), (a, b). */
+/* Operands as in conv_direct.h: (x, filter), (y, filter), (x, y), (a, b); no bias, no relu. */
 tu_status cpu_dnnl_run(const cpu_dnnl *op, const cpu_direct_operands *operands);
 void cpu_dnnl_free(cpu_dnnl *op);
 

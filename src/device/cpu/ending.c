@@ -1,6 +1,8 @@
-/* Finding the bias and the activation that follow a node, and taking them into its kernel. */
+/* Finding the bias and the rectifier that follow a node, and taking them into its kernel. */
 #include "device/cpu/ending.h"
 
+#include "device/cpu/isa/loops.h"
+#include "device/cpu/isa/loops_gemm.h"
 #include "device/cpu/select.h"
 
 /* One number for each place along the last axis of `type`. */
@@ -28,8 +30,7 @@ static const tu__node *free_reader(cpu_selection *s, tu__edge value) {
     return reader && s->plan->state[reader->id] != CPU_DONE ? reader : NULL;
 }
 
-cpu_ending cpu_ending_of(cpu_selection *s, const tu__node *node,
-                         bool (*applies)(const tu__node *activation)) {
+cpu_ending cpu_ending_of(cpu_selection *s, const tu__node *node) {
     cpu_ending e = {.result = {node->id, 0}};
     const tu__node *reader = free_reader(s, e.result);
     if (find_bias(s, reader, e.result, &e.bias)) {
@@ -37,15 +38,15 @@ cpu_ending cpu_ending_of(cpu_selection *s, const tu__node *node,
         e.result = (tu__edge){reader->id, 0};
         reader = free_reader(s, e.result);
     }
-    if (reader && applies && reader->input_count == 1 && applies(reader)) {
-        e.activation = reader;
+    if (reader && reader->op->code == TU__OP_RELU) {
+        e.relu = reader;
         e.result = (tu__edge){reader->id, 0};
     }
     return e;
 }
 
 tu_status cpu_kernel_end(cpu_kernel *k, const cpu_ending *e) {
-    const tu__node *const nodes[2] = {e->add, e->activation};
+    const tu__node *const nodes[2] = {e->add, e->relu};
     for (int i = 0; i < 2; i++) {
         if (!nodes[i]) continue;
         TU_TRY(cpu_kernel_cover(k, nodes[i]));
@@ -54,26 +55,37 @@ tu_status cpu_kernel_end(cpu_kernel *k, const cpu_ending *e) {
     return e->add ? cpu_kernel_read(k, e->bias) : TU_OK;
 }
 
-enum { RELU_GRAIN = 1 << 14 /* elements worth another thread */ };
+/* ---- In place ---- */
 
-static void relu_f32(void *context, int64_t first, int64_t last, int worker) {
+enum { GRAIN = 1 << 14 /* elements worth another thread */ };
+
+typedef struct task {
+    cpu_end_rows end;
+    char *data;
+    const void *bias;
+    int64_t columns, row_bytes;
+    bool relu;
+} task;
+
+static void end_rows(void *context, int64_t first, int64_t last, int worker) {
     (void)worker;
-    float *x = context;
-    for (int64_t i = first; i < last; i++) x[i] = x[i] < 0 ? 0 : x[i];
+    const task *t = context;
+    t->end(last - first, t->columns, t->data + first * t->row_bytes, t->bias, t->relu);
 }
 
-/* As integers: numbers below zero lie between minus infinity, 0xff80, and the smallest, 0x8001. */
-static void relu_bf16(void *context, int64_t first, int64_t last, int worker) {
-    (void)worker;
-    int16_t *x = context;
-    for (int64_t i = first; i < last; i++) x[i] = x[i] <= -128 && x[i] != INT16_MIN ? 0 : x[i];
+void cpu_end_in_place(const cpu_device *device, tu_type type, void *data, const void *bias, bool relu) {
+    if (!bias && !relu) return;
+    const struct cpu_loops_gemm *loops = device->loops->gemm;
+    int64_t columns = type.shape.dim[type.shape.rank - 1];
+    task t = {type.dtype == TU_BF16 ? loops->end_bf16 : loops->end_f32,
+              data,
+              bias,
+              columns,
+              columns * (int64_t)tu_dtype_size(type.dtype),
+              relu};
+    tu__parallel_for(tu_shape_elements(type.shape) / columns, 1 + GRAIN / columns, end_rows, &t);
 }
 
-void cpu_relu_in_place(tu_dtype dtype, void *data, int64_t count) {
-    tu__parallel_for(count, RELU_GRAIN, dtype == TU_BF16 ? relu_bf16 : relu_f32, data);
-}
-
-const char *cpu_ending_name(const cpu_ending *e, const char *const names[6]) {
-    int activation = !e->activation ? 0 : e->activation->op->code == TU__OP_RELU ? 2 : 4;
-    return names[activation + (e->add ? 1 : 0)];
+const char *cpu_ending_name(const cpu_ending *e, const char *const names[4]) {
+    return names[(e->relu ? 2 : 0) + (e->add ? 1 : 0)];
 }

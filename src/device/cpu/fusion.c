@@ -30,7 +30,8 @@ static bool needs_wide(tu_dtype dtype) {
 
 static bool is_wide(const cpu_selection *s, const tu__node *node) {
     bool wide = needs_wide(node->outputs[0].dtype);
-    for (uint32_t i = 0; i < node->input_count; i++) wide |= needs_wide(cpu_type_of(s, node->inputs[i])->dtype);
+    for (uint32_t i = 0; i < node->input_count; i++)
+        wide |= needs_wide(cpu_type_of(s, node->inputs[i])->dtype);
     return wide;
 }
 
@@ -364,7 +365,8 @@ static tu_status join_all(joint *j, uint32_t count, const wanted *list) {
     cpu_cluster previous = {0};
     for (uint32_t i = 0; i < count; i++) {
         const tu__node *node = j->s->graph->nodes[list[i].node];
-        if (p->state[node->id] == CPU_PENDING && (node->op->traits & TU__POINTWISE)) TU_TRY(join(j, node, &previous));
+        if (p->state[node->id] == CPU_PENDING && (node->op->traits & TU__POINTWISE))
+            TU_TRY(join(j, node, &previous));
     }
     return finish_joint(j, &previous);
 }

@@ -17,16 +17,16 @@ typedef struct matmul_data {
     cpu_gemm gemm;
     cpu_dnnl *dnnl; /* if it is to be used */
     bool bias, relu;
-    tu_dtype dtype;
+    tu_type type; /* of the result */
 } matmul_data;
 
 static tu_status run_matmul(const cpu_kernel *k) {
     const matmul_data *d = k->data;
     const void *bias = d->bias ? k->in[2] : NULL;
     if (d->dnnl) {
-        cpu_direct_operands o = {k->in[0], k->in[1], bias, k->out[0], k->workspace, false};
+        cpu_direct_operands o = {k->in[0], k->in[1], NULL, k->out[0], k->workspace, false};
         TU_TRY(cpu_dnnl_run(d->dnnl, &o));
-        if (d->relu) cpu_relu_in_place(d->dtype, k->out[0], d->gemm.batch * d->gemm.m * d->gemm.n);
+        cpu_end_in_place(k->device, d->type, k->out[0], bias, d->relu);
         return TU_OK;
     }
     cpu_gemm_operands o = {k->in[0], k->in[1], bias, k->out[0], k->workspace, d->relu};
@@ -88,11 +88,7 @@ static bool even_steps(const int64_t *at, int64_t count, int64_t *step) {
     return true;
 }
 
-static bool is_relu(const tu__node *node) {
-    return node->op->code == TU__OP_RELU;
-}
-
-static tu_status ask_dnnl(const cpu_gemm *g, tu_dtype dtype, const cpu_ending *ending, cpu_dnnl **op) {
+static tu_status ask_dnnl(const cpu_gemm *g, tu_dtype dtype, cpu_dnnl **op) {
     cpu_dnnl_product p = {.batch = g->batch, .m = g->m, .n = g->n, .k = g->k, .dtype = dtype};
     int64_t a_step, b_step;
     if (!even_steps(g->a_at, g->batch, &a_step) || !even_steps(g->b_at, g->batch, &b_step)) return TU_OK;
@@ -102,34 +98,27 @@ static tu_status ask_dnnl(const cpu_gemm *g, tu_dtype dtype, const cpu_ending *e
     p.b_strides[0] = b_step;
     p.b_strides[1] = g->transpose_b ? 1 : g->n;
     p.b_strides[2] = g->transpose_b ? g->k : 1;
-    const tu__node *activation =
-        ending->activation && !is_relu(ending->activation) ? ending->activation : NULL;
-    cpu_dnnl_ending e = {ending->add != NULL, activation};
-    return cpu_dnnl_matmul(&p, e, g->threads, op);
+    return cpu_dnnl_matmul(&p, g->threads, op);
 }
 
-static tu_status choose(cpu_selection *s, const tu__node *node, matmul_data *d, cpu_ending *ending) {
-    d->dtype = node->outputs[0].dtype;
-    *ending = cpu_ending_of(s, node, cpu_dnnl_applies);
-    d->relu = ending->activation && is_relu(ending->activation);
-    TU_TRY(ask_dnnl(&d->gemm, d->dtype, ending, &d->dnnl));
+static tu_status choose(cpu_selection *s, matmul_data *d) {
+    tu_dtype dtype = d->type.dtype;
+    TU_TRY(ask_dnnl(&d->gemm, dtype, &d->dnnl));
     if (d->dnnl) return TU_OK;
-    if (d->dtype != TU_F32 && d->dtype != TU_F64) return TU_UNSUPPORTED;
+    if (dtype != TU_F32 && dtype != TU_F64) return TU_UNSUPPORTED;
     const struct cpu_loops_gemm *loops = s->device->loops->gemm;
-    d->gemm.loops = d->dtype == TU_F32 ? loops->f32 : loops->f64;
-    *ending = cpu_ending_of(s, node, is_relu);
-    d->relu = ending->activation != NULL;
+    d->gemm.loops = dtype == TU_F32 ? loops->f32 : loops->f64;
     return TU_OK;
 }
 
 tu_status cpu_make_matmul(cpu_selection *s, const tu__node *node) {
-    static const char *const names[6] = CPU_ENDING_NAMES("matmul");
+    static const char *const names[4] = CPU_ENDING_NAMES("matmul");
     tu_dtype dtype = node->outputs[0].dtype;
     if (dtype != TU_F32 && dtype != TU_F64 && dtype != TU_BF16) return TU_UNSUPPORTED;
-    matmul_data found = {0};
-    cpu_ending ending;
+    cpu_ending ending = cpu_ending_of(s, node);
+    matmul_data found = {.bias = ending.add, .relu = ending.relu, .type = node->outputs[0]};
     TU_TRY(describe(s, node, &found.gemm));
-    TU_TRY(choose(s, node, &found, &ending));
+    TU_TRY(choose(s, &found));
     cpu_kernel *k = cpu_kernel_new(s, node, cpu_ending_name(&ending, names), run_matmul);
     matmul_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
     if (!d) {
@@ -137,7 +126,6 @@ tu_status cpu_make_matmul(cpu_selection *s, const tu__node *node) {
         return TU_NO_MEMORY;
     }
     *d = found;
-    d->bias = ending.add != NULL;
     k->release = release_matmul;
     k->workspace_bytes = d->dnnl ? cpu_dnnl_workspace(d->dnnl) : cpu_gemm_workspace(&d->gemm);
     const tu_type in[2] = {type_of(s, node->inputs[0]), type_of(s, node->inputs[1])};

@@ -32,7 +32,7 @@ typedef struct copy_plan {
 typedef struct move_data {
     uint32_t count; /* copies: one a part of a concatenation */
     copy_plan *copies;
-    bool fills;              /* the target is first set to `number` */
+    bool fills;                          /* the target is first set to `number` */
     _Alignas(8) unsigned char number[8]; /* one element */
     int64_t elements, element;
 } move_data;
@@ -76,9 +76,10 @@ static void find_tiles(copy_plan *c) {
     }
 }
 
-static copy_plan plan_copy(tu_shape box, size_t element, int64_t from_start, const int64_t *from, int64_t to_start,
-                           const int64_t *to) {
-    copy_plan c = {.element = (int64_t)element, .from_start = from_start, .to_start = to_start, .rank = (int)box.rank};
+static copy_plan plan_copy(tu_shape box, size_t element, int64_t from_start, const int64_t *from,
+                           int64_t to_start, const int64_t *to) {
+    copy_plan c = {
+        .element = (int64_t)element, .from_start = from_start, .to_start = to_start, .rank = (int)box.rank};
     for (int64_t i = 0; i < box.rank; i++) c.axes[i] = (axis){box.dim[i], from[i], to[i]};
     merge_axes(&c);
     find_tiles(&c);
@@ -90,7 +91,8 @@ static copy_plan plan_copy(tu_shape box, size_t element, int64_t from_start, con
 #define EACH_SIZE(X) X(1, uint8_t) X(2, uint16_t) X(4, uint32_t) X(8, uint64_t)
 
 #define MOVERS(bytes, type)                                                                                  \
-    static void move_row_##bytes(int64_t n, const void *from, int64_t from_step, void *to, int64_t to_step) { \
+    static void move_row_##bytes(int64_t n, const void *from, int64_t from_step, void *to,                   \
+                                 int64_t to_step) {                                                          \
         const type *source = from;                                                                           \
         type *target = to;                                                                                   \
         if (from_step == 0 && to_step == 1) {                                                                \
@@ -101,8 +103,8 @@ static copy_plan plan_copy(tu_shape box, size_t element, int64_t from_start, con
         }                                                                                                    \
     }                                                                                                        \
     /* target[i * to_step + k] = source[i + k * from_step], i < rows, k < columns */                         \
-    static void move_tile_##bytes(int64_t rows, int64_t columns, const void *from, int64_t from_step, void *to, \
-                                  int64_t to_step) {                                                         \
+    static void move_tile_##bytes(int64_t rows, int64_t columns, const void *from, int64_t from_step,        \
+                                  void *to, int64_t to_step) {                                               \
         const type *source = from;                                                                           \
         type *target = to;                                                                                   \
         for (int64_t i = 0; i < rows; i++)                                                                   \
@@ -110,7 +112,8 @@ static copy_plan plan_copy(tu_shape box, size_t element, int64_t from_start, con
     }
 EACH_SIZE(MOVERS)
 
-static void move_row(int64_t element, int64_t n, const void *from, int64_t from_step, void *to, int64_t to_step) {
+static void move_row(int64_t element, int64_t n, const void *from, int64_t from_step, void *to,
+                     int64_t to_step) {
     if (from_step == 1 && to_step == 1) {
         memcpy(to, from, (size_t)(n * element));
         return;
@@ -124,8 +127,8 @@ static void move_row(int64_t element, int64_t n, const void *from, int64_t from_
     }
 }
 
-static void move_tile(int64_t element, int64_t rows, int64_t columns, const void *from, int64_t from_step, void *to,
-                      int64_t to_step) {
+static void move_tile(int64_t element, int64_t rows, int64_t columns, const void *from, int64_t from_step,
+                      void *to, int64_t to_step) {
     switch (element) {
 #define CASE(bytes, type)                                                                                    \
     case bytes: move_tile_##bytes(rows, columns, from, from_step, to, to_step); break;
@@ -175,7 +178,8 @@ static void move_rows(void *context, int64_t first, int64_t last, int worker) {
     for (int64_t unit = first; unit < last; unit++) {
         int64_t from, to;
         offsets_of(c, c->rank - 1, unit, &from, &to);
-        move_row(c->element, row.size, m->from + from * c->element, row.from, m->to + to * c->element, row.to);
+        move_row(c->element, row.size, m->from + from * c->element, row.from, m->to + to * c->element,
+                 row.to);
     }
 }
 

@@ -24,10 +24,10 @@ typedef struct runner {
     const cpu_kernel *k;
     const cpu_piece *piece;
     const cpu_loops *loops;
-    int64_t size;             /* bytes of a computed element */
-    char *scratch;            /* the worker's own */
-    int64_t block_start;      /* elements before the block of rows being summed */
-    void *at[MOST_SLOTS];     /* slot -> the tile's data */
+    int64_t size;         /* bytes of a computed element */
+    char *scratch;        /* the worker's own */
+    int64_t block_start;  /* elements before the block of rows being summed */
+    void *at[MOST_SLOTS]; /* slot -> the tile's data */
 } runner;
 
 typedef struct tile {
@@ -36,8 +36,8 @@ typedef struct tile {
     int64_t offset;      /* elements before it */
 } tile;
 
-static const void *element(const void *base, tu_dtype dtype, int64_t index) {
-    return (const char *)base + index * (int64_t)tu_dtype_size(dtype);
+static void *element(void *base, tu_dtype dtype, int64_t index) {
+    return (char *)base + index * (int64_t)tu_dtype_size(dtype);
 }
 
 static void *computed(const runner *r, void *base, int64_t index) {
@@ -81,7 +81,8 @@ static int64_t row_offset(const cpu_piece *p, const cpu_load *load, int64_t row)
 }
 
 /* `n` elements of one row, from `column` on. */
-static void load_row(const runner *r, const cpu_load *load, int64_t row, int64_t column, int64_t n, void *to) {
+static void load_row(const runner *r, const cpu_load *load, int64_t row, int64_t column, int64_t n,
+                     void *to) {
     bool repeats = load->stride[r->piece->rank - 1] == 0;
     int64_t offset = row_offset(r->piece, load, row) + (repeats ? 0 : column);
     convert(r, load->dtype, repeats ? 1 : n, element(r->k->in[load->in], load->dtype, offset), to);
@@ -98,12 +99,14 @@ static void load_rows(const runner *r, const cpu_load *load, tile t) {
 }
 
 static void load_tile(runner *r, const cpu_load *load, tile t) {
-    const void *base = r->k->in[load->in];
+    void *base = r->k->in[load->in];
     switch (load->access) {
-    case CPU_DIRECT: r->at[load->slot] = (void *)(uintptr_t)element(base, load->dtype, t.offset); break;
-    case CPU_CONVERT: convert(r, load->dtype, t.n, element(base, load->dtype, t.offset), r->at[load->slot]); break;
+    case CPU_DIRECT: r->at[load->slot] = element(base, load->dtype, t.offset); break;
+    case CPU_CONVERT:
+        convert(r, load->dtype, t.n, element(base, load->dtype, t.offset), r->at[load->slot]);
+        break;
     case CPU_ROW:
-        r->at[load->slot] = (void *)(uintptr_t)element(base, load->dtype, row_offset(r->piece, load, t.row) + t.column);
+        r->at[load->slot] = element(base, load->dtype, row_offset(r->piece, load, t.row) + t.column);
         break;
     case CPU_WALK: load_rows(r, load, t); break;
     case CPU_ONCE: break;
@@ -130,8 +133,8 @@ static void run_step(const runner *r, const cpu_step *step, int64_t n) {
 }
 
 static void *result(const runner *r, const cpu_store *store, tile t) {
-    if (store->out != CPU_NONE) return (void *)(uintptr_t)element(r->k->out[store->out], store->dtype, t.offset);
-    return (void *)(uintptr_t)element(r->scratch + store->block, store->dtype, t.offset - r->block_start);
+    if (store->out != CPU_NONE) return element(r->k->out[store->out], store->dtype, t.offset);
+    return element(r->scratch + store->block, store->dtype, t.offset - r->block_start);
 }
 
 static void store_tile(const runner *r, const cpu_store *store, tile t) {
@@ -208,7 +211,7 @@ static void run_tiles(void *context, int64_t first, int64_t last, int worker) {
 
 tu_status cpu_run_pointwise(const cpu_kernel *k) {
     const cpu_pointwise *d = k->data;
-    tu__parallel_for(d->first_tile[d->piece_count], d->grain, run_tiles, (void *)(uintptr_t)k);
+    tu__parallel_for(d->first_tile[d->piece_count], d->grain, run_tiles, (void *)k);
     return TU_OK;
 }
 
@@ -313,10 +316,10 @@ tu_status cpu_run_with_sums(const cpu_kernel *k) {
     const cpu_pointwise *d = k->data;
     const cpu_piece *p = d->pieces;
     if (p->sum_kind == CPU_ROW_SUMS) {
-        tu__parallel_for(p->sum_rows, p->sum_grain, sum_each_row, (void *)(uintptr_t)k);
+        tu__parallel_for(p->sum_rows, p->sum_grain, sum_each_row, (void *)k);
         return TU_OK;
     }
-    tu__parallel_for(p->sum_rows, p->sum_grain, sum_columns, (void *)(uintptr_t)k);
+    tu__parallel_for(p->sum_rows, p->sum_grain, sum_columns, (void *)k);
     join_sums(k, tu__parallel_ranges(p->sum_rows, p->sum_grain));
     return TU_OK;
 }

@@ -26,9 +26,10 @@ typedef enum cpu_operand_kind { CPU_MEMBER, CPU_NUMBER, CPU_LOAD, CPU_OBSTACLE }
 
 typedef struct cpu_operand {
     cpu_operand_kind kind;
-    tu__edge value;  /* MEMBER: output 0 of the node; LOAD: what is read; OBSTACLE: what must be computed first */
-    tu_type type;    /* LOAD: its shape broadcasts to the space */
-    double number;   /* NUMBER */
+    tu__edge
+        value; /* MEMBER: output 0 of the node; LOAD: what is read; OBSTACLE: what must be computed first */
+    tu_type type;  /* LOAD: its shape broadcasts to the space */
+    double number; /* NUMBER */
 } cpu_operand;
 
 typedef struct cpu_cluster {
@@ -46,7 +47,7 @@ typedef struct cpu_cluster {
     uint32_t sum_count;
     const tu__node *sum_nodes[CPU_MOST_SUMS]; /* sum or mean */
     uint32_t sum_members[CPU_MOST_SUMS];      /* of which member */
-    bool summed[CPU_MOST_MEMBERS]; /* not stored, but kept for as long as it takes to be summed */
+    bool summed[CPU_MOST_MEMBERS];            /* not stored, but kept for as long as it takes to be summed */
     bool blocked;
     tu__edge obstacle;
 } cpu_cluster;
@@ -101,12 +102,12 @@ typedef struct cpu_sum {
 
 typedef struct cpu_piece {
     bool wide;
-    int rank;               /* of the space with axes merged; at least 1 */
+    int rank; /* of the space with axes merged; at least 1 */
     int64_t dim[TU_MAX_RANK];
-    int64_t count, row;     /* elements; size of the last axis */
-    int64_t tile;           /* elements of a tile, at most */
+    int64_t count, row; /* elements; size of the last axis */
+    int64_t tile;       /* elements of a tile, at most */
     int64_t tiles;
-    int64_t row_tiles;      /* tiles a row, when a tile lies within one; 0: a tile is whole rows */
+    int64_t row_tiles; /* tiles a row, when a tile lies within one; 0: a tile is whole rows */
     uint32_t load_count, number_count, step_count, store_count;
     cpu_load *loads;
     cpu_number *numbers;
@@ -126,9 +127,9 @@ typedef struct cpu_piece {
 typedef struct cpu_pointwise {
     uint32_t piece_count;
     cpu_piece *pieces;
-    int64_t *first_tile;   /* per piece, and the total */
-    size_t scratch_bytes;  /* of one worker */
-    int64_t grain;         /* tiles */
+    int64_t *first_tile;  /* per piece, and the total */
+    size_t scratch_bytes; /* of one worker */
+    int64_t grain;        /* tiles */
 } cpu_pointwise;
 
 /* Turns a cluster into a piece that reads and writes through the kernel. */

@@ -22,8 +22,8 @@ enum {
     SCRATCH_BYTES = 24 << 10, /* registers of a worker: most of a first-level cache */
     LONGEST_TILE = 2048,
     SHORTEST_TILE = 256,
-    REGISTER_STEP = 2048, /* bytes; half a page */
-    GRAIN_WORK = 1 << 15, /* element operations that are worth a second thread */
+    REGISTER_STEP = 2048,         /* bytes; half a page */
+    GRAIN_WORK = 1 << 15,         /* element operations that are worth a second thread */
     SUM_BLOCK_ELEMENTS = 1 << 12, /* rows summed along themselves: computed by blocks of about this */
     NO_USE = -1,
     FOREVER = 1 << 30,
@@ -41,13 +41,14 @@ typedef struct program {
     cpu_piece *piece;
     tu_shape space; /* merged */
     value values[CPU_MOST_OPERANDS + CPU_MOST_MEMBERS];
-    cpu_operand operands[CPU_MOST_OPERANDS];       /* distinct loads and numbers */
-    cpu_load loads[CPU_MOST_OPERANDS];             /* per operand; access is set for loads alone */
+    cpu_operand operands[CPU_MOST_OPERANDS]; /* distinct loads and numbers */
+    cpu_load loads[CPU_MOST_OPERANDS];       /* per operand; access is set for loads alone */
     uint32_t operand_count;
-    uint32_t inputs[CPU_MOST_MEMBERS][3];          /* per member: values */
-    uint32_t alias[CPU_MOST_MEMBERS];              /* the value a member is, when it needs no step */
+    uint32_t inputs[CPU_MOST_MEMBERS][3];            /* per member: values */
+    uint32_t alias[CPU_MOST_MEMBERS];                /* the value a member is, when it needs no step */
     bool busy[CPU_MOST_OPERANDS + CPU_MOST_MEMBERS]; /* registers */
-    uint16_t registers, others; /* slots so far: in scratch, and outside it (numbered after them in the end) */
+    uint16_t registers,
+        others; /* slots so far: in scratch, and outside it (numbered after them in the end) */
     bool outside[CPU_MOST_OPERANDS + CPU_MOST_MEMBERS]; /* per value: its slot is one of the others */
 } program;
 
@@ -212,7 +213,8 @@ static void find_last_uses(program *p) {
             p->values[p->inputs[i][k]].last_use = (int32_t)i;
     }
     for (uint32_t i = 0; i < p->operand_count; i++)
-        if (p->operands[i].kind == CPU_NUMBER || p->loads[i].access == CPU_ONCE) p->values[i].last_use = FOREVER;
+        if (p->operands[i].kind == CPU_NUMBER || p->loads[i].access == CPU_ONCE)
+            p->values[i].last_use = FOREVER;
     for (uint32_t i = 0; i < p->c->member_count; i++)
         if (is_kept(p, i)) p->values[CPU_MOST_OPERANDS + i].last_use = (int32_t)p->c->member_count;
 }
@@ -355,21 +357,34 @@ static void write_steps(program *p) {
     }
 }
 
-/* The load whose memory the member's result may take over; -1: none. Each is given once. */
+/* The variable that the member's value is assigned to; node TU_NO_NODE when there is none. */
+static tu__edge variable_of(const program *p, uint32_t member) {
+    const tu_graph *g = p->c->s->graph;
+    uint32_t id = p->c->members[member]->id;
+    for (uint32_t i = id + 1; i < g->node_count; i++)
+        if (g->nodes[i]->op->code == TU__OP_ASSIGN && g->nodes[i]->inputs[1].node == id) return g->nodes[i]->inputs[0];
+    return (tu__edge){TU_NO_NODE, 0};
+}
+
+/* The load whose memory the member's result may take over; -1: none. Each is given once. A new value of a variable
+ * belongs in the variable's own memory. */
 static int find_place(program *p, uint32_t member, bool *taken) {
     const tu__node *node = p->c->members[member];
     size_t size = tu_dtype_size(node->outputs[0].dtype);
-    uint32_t load = 0;
+    uint32_t variable = variable_of(p, member).node, load = 0, chosen = CPU_NONE;
+    int place = -1;
     for (uint32_t i = 0; i < p->operand_count; i++) {
         if (p->operands[i].kind != CPU_LOAD) continue;
         const cpu_load *l = &p->piece->loads[load++];
-        bool dense = l->access == CPU_DIRECT || l->access == CPU_CONVERT;
-        if (!dense || taken[i] || tu_dtype_size(l->dtype) != size) continue;
-        if (l->access == CPU_DIRECT && stored_directly(p, member) && p->values[i].last_use > (int32_t)member) continue;
-        taken[i] = true;
-        return (int)l->in;
+        bool dense = l->access == CPU_DIRECT || l->access == CPU_CONVERT, own = p->operands[i].value.node == variable;
+        if (!dense || taken[i] || tu_dtype_size(l->dtype) != size || (place >= 0 && !own)) continue;
+        if (l->access == CPU_DIRECT && stored_directly(p, member) && p->values[i].last_use > (int32_t)member)
+            continue;
+        chosen = i;
+        place = (int)l->in;
     }
-    return -1;
+    if (place >= 0) taken[chosen] = true;
+    return place;
 }
 
 static tu_status write_stores(program *p) {
@@ -378,7 +393,8 @@ static tu_status write_stores(program *p) {
         if (!is_kept(p, i)) continue;
         tu_type type = p->c->members[i]->outputs[0];
         cpu_store *store = &p->piece->stores[p->piece->store_count++];
-        *store = (cpu_store){stored_directly(p, i), slot_of(p, CPU_MOST_OPERANDS + i), CPU_NONE, type.dtype, 0};
+        *store =
+            (cpu_store){stored_directly(p, i), slot_of(p, CPU_MOST_OPERANDS + i), CPU_NONE, type.dtype, 0};
         for (uint32_t n = 0; n < p->c->sum_count; n++)
             if (p->c->sum_members[n] == i) p->piece->sums[n].store = p->piece->store_count - 1;
         if (!p->c->stored[i]) continue;
@@ -410,7 +426,8 @@ static tu_status write_sums(program *p) {
     bool columns = piece->sum_kind == CPU_COLUMN_SUMS;
     piece->sum_rows = piece->count / piece->sum_row;
     bool whole = columns && !p->c->sum_cut;
-    piece->sum_grain = whole ? piece->sum_rows : cpu_grain(piece->sum_rows, piece->sum_row, p->k->device->threads);
+    piece->sum_grain =
+        whole ? piece->sum_rows : cpu_grain(piece->sum_rows, piece->sum_row, p->k->device->threads);
     int64_t fit = SUM_BLOCK_ELEMENTS / piece->sum_row;
     piece->block_rows = columns ? CPU_SUM_BLOCK : fit < 1 ? 1 : fit > CPU_SUM_BLOCK ? CPU_SUM_BLOCK : fit;
     piece->sum_count = p->c->sum_count;
@@ -439,7 +456,8 @@ static void lay_out_scratch(cpu_piece *piece) {
         if (piece->stores[i].out == CPU_NONE)
             piece->stores[i].block = take_scratch(piece, block * tu_dtype_size(piece->stores[i].dtype));
     if (piece->sum_kind == CPU_NO_SUMS) return;
-    size_t sums = (size_t)(piece->sum_kind == CPU_COLUMN_SUMS ? piece->sum_row : piece->block_rows) * sizeof(float);
+    size_t sums =
+        (size_t)(piece->sum_kind == CPU_COLUMN_SUMS ? piece->sum_row : piece->block_rows) * sizeof(float);
     for (uint32_t i = 0; i < piece->sum_count; i++) piece->sums[i].partial = take_scratch(piece, sums);
     piece->spare = take_scratch(piece, sums);
 }
@@ -453,8 +471,9 @@ tu_status cpu_piece_make(cpu_kernel *k, cpu_cluster *c, cpu_piece *piece) {
     TU_TRY(make_room(&p));
     piece->scratch_slots = p.registers;
     size_t bytes = (size_t)piece->tile * (c->wide ? 8 : 4);
-    piece->register_bytes = bytes > REGISTER_STEP / 2 ? (bytes + REGISTER_STEP - 1) & ~(size_t)(REGISTER_STEP - 1)
-                                                      : cpu_lines(bytes);
+    piece->register_bytes = bytes > REGISTER_STEP / 2
+                                ? (bytes + REGISTER_STEP - 1) & ~(size_t)(REGISTER_STEP - 1)
+                                : cpu_lines(bytes);
     piece->slots = (uint16_t)(p.registers + p.others);
     TU_TRY(write_loads(&p));
     write_steps(&p);

@@ -34,7 +34,8 @@ const tu_type *cpu_type_of(const cpu_selection *s, tu__edge value) {
 }
 
 static bool is_view(const cpu_selection *s, tu__edge value) {
-    return plan_of(s)->state[value.node] != CPU_OUTSIDE && (s->graph->nodes[value.node]->op->traits & TU__VIEW);
+    return plan_of(s)->state[value.node] != CPU_OUTSIDE &&
+           (s->graph->nodes[value.node]->op->traits & TU__VIEW);
 }
 
 tu__edge cpu_root_of(const cpu_selection *s, tu__edge value) {
@@ -210,8 +211,7 @@ static tu_status visit(cpu_selection *s, const tu__node *node) {
     cpu_plan *p = plan_of(s);
     if (p->state[node->id] != CPU_WAITING) return TU_OK;
     p->state[node->id] = CPU_BUSY; /* a chain of inputs never leads back */
-    for (uint32_t i = 0; i < node->input_count; i++)
-        TU_TRY(visit(s, s->graph->nodes[node->inputs[i].node]));
+    for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(visit(s, s->graph->nodes[node->inputs[i].node]));
     if (p->state[node->id] == CPU_DONE) return TU_OK; /* fused into an input meanwhile */
     if (node->op->traits & TU__VIEW)
         p->state[node->id] = CPU_DONE;
@@ -233,7 +233,8 @@ tu_status cpu_require(cpu_selection *s, tu__edge value) {
     switch (p->state[node->id]) {
     case CPU_PENDING: return node->op->traits & TU__POINTWISE ? cpu_fuse(s, node) : make(s, node);
     case CPU_BUSY:
-        return tu_fail(TU_INTERNAL, "the kernel of %s '%s' would wait for itself", node->op->name, node->name);
+        return tu_fail(TU_INTERNAL, "the kernel of %s '%s' would wait for itself", node->op->name,
+                       node->name);
     default: return TU_OK;
     }
 }
@@ -250,7 +251,8 @@ tu_status cpu_dense_buffer(cpu_selection *s, tu__edge value, uint32_t *buffer) {
     if (v->dense == CPU_NONE && v->blocked != CPU_NONE) TU_TRY(cpu_make_dense(s, root));
     if (v->dense == CPU_NONE) {
         const tu__node *node = s->graph->nodes[root.node];
-        return tu_fail(TU_INTERNAL, "%s '%s' is read but no kernel keeps its value", node->op->name, node->name);
+        return tu_fail(TU_INTERNAL, "%s '%s' is read but no kernel keeps its value", node->op->name,
+                       node->name);
     }
     *buffer = v->dense;
     return TU_OK;
@@ -263,7 +265,8 @@ static tu_status give_export(cpu_selection *s, tu__edge value) {
     tu__edge root = cpu_root_of(s, value);
     cpu_value *own = cpu_value_of(s, value), *v = cpu_value_of(s, root);
     if (own->exported_buffer) return TU_OK; /* listed twice */
-    if (p->state[value.node] == CPU_OUTSIDE) { /* the engine fills it, but it must have a buffer to be found by */
+    if (p->state[value.node] ==
+        CPU_OUTSIDE) { /* the engine fills it, but it must have a buffer to be found by */
         uint32_t leaf = 0;
         own->exported_buffer = true;
         return cpu_dense_buffer(s, value, &leaf);
@@ -293,7 +296,7 @@ static tu_status give_exports(cpu_selection *s) {
 
 typedef struct arrangement {
     cpu_plan *plan;
-    uint32_t *writer;      /* buffer -> kernel, CPU_NONE */
+    uint32_t *writer; /* buffer -> kernel, CPU_NONE */
     uint32_t *kernel_level;
     bool *placed;
     cpu_kernel **sorted;
@@ -456,7 +459,7 @@ static void free_tables(cpu_plan *p) {
 static tu_status fill_plan(cpu_plan *p, const tu_part *part) {
     cpu_selection *s = &p->selection;
     TU_TRY(begin_tables(p, part));
-    memcpy(p->level, part->levels, part->graph->node_count * sizeof *p->level);
+    if (part->levels) memcpy(p->level, part->levels, part->graph->node_count * sizeof *p->level);
     TU_TRY(list_readers(p, part));
     for (uint32_t i = 0; i < part->node_count; i++) TU_TRY(visit(s, s->graph->nodes[part->nodes[i]]));
     TU_TRY(cpu_fuse_exports(s));

@@ -17,7 +17,8 @@ typedef enum cpu_node_state {
 typedef struct cpu_value {
     uint32_t dense, blocked; /* buffers; CPU_NONE */
     const void *layout;      /* of the blocked buffer */
-    uint32_t first_reader, reader_count; /* in cpu_plan.readers: one entry for each input that is this value */
+    uint32_t first_reader,
+        reader_count; /* in cpu_plan.readers: one entry for each input that is this value */
     bool exported;
     bool exported_buffer; /* its buffer is an export's: no other export may share it */
 } cpu_value;
@@ -38,10 +39,11 @@ typedef struct cpu_plan {
     /* while selecting: per node of the graph */
     uint8_t *state;
     uint32_t *slot;  /* node -> its first entry in `values` */
-    uint32_t *level; /* how often a path to it has left the part and come back; see select.c */
+    uint32_t *level; /* tu_part.levels */
     uint32_t *mark;  /* fusion.c: the cluster being gathered that holds the node */
     uint32_t cluster_count;
-    const tu__node *asking; /* the node whose input is being required, for cpu_fuse; NULL: somebody else asks */
+    const tu__node
+        *asking; /* the node whose input is being required, for cpu_fuse; NULL: somebody else asks */
     cpu_value *values;
     uint32_t *readers;
 

@@ -10,9 +10,9 @@
 #include "device/cpu/ranges.h"
 
 enum {
-    STRIP = 512,             /* reduce.c: results of one unit of work */
-    LONGEST_ROW = 1 << 14,   /* summed along itself */
-    LONGEST_SUMS = 1 << 12,  /* columns: a block of rows must stay in the second-level cache */
+    STRIP = 512,            /* reduce.c: results of one unit of work */
+    LONGEST_ROW = 1 << 14,  /* summed along itself */
+    LONGEST_SUMS = 1 << 12, /* columns: a block of rows must stay in the second-level cache */
 };
 
 /* The space as [outer, reduced, inner] around the reduced axes; false when these are not one run. */

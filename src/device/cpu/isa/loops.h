@@ -28,7 +28,8 @@
 
 /* One pointwise operation over a tile of n elements, in f32 or f64. a, b: the operation's attributes. `out` may be
  * one of the inputs. */
-typedef void (*cpu_tile_f32)(int64_t n, const float *x, const float *y, const float *z, float a, float b, float *out);
+typedef void (*cpu_tile_f32)(int64_t n, const float *x, const float *y, const float *z, float a, float b,
+                             float *out);
 typedef void (*cpu_tile_f64)(int64_t n, const double *x, const double *y, const double *z, double a, double b,
                              double *out);
 
@@ -45,8 +46,9 @@ typedef struct cpu_loops {
     cpu_tile_f32 pointwise[TU__OP_COUNT];     /* loops_pointwise.c; NULL for other operations */
     cpu_tile_f64 pointwise_f64[TU__OP_COUNT]; /* likewise */
     struct cpu_loops_convert *convert;        /* loops_convert.c: bf16, f16, u8 and bool to and from f32 */
-    struct cpu_loops_kernels *kernels;        /* loops_kernels*.c: LRN, pooling, normalisation, reductions, softmax … */
-    struct cpu_loops_gemm *gemm;              /* loops_gemm.c: our own product */
+    struct cpu_loops_kernels
+        *kernels;                /* loops_kernels*.c: LRN, pooling, normalisation, reductions, softmax … */
+    struct cpu_loops_gemm *gemm; /* loops_gemm.c: our own product */
 } cpu_loops;
 
 const cpu_loops *cpu_loops_for_this_machine(void);

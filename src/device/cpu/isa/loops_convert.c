@@ -102,7 +102,8 @@ static void load_f16(int64_t n, const void *from, float *to) {
     const uint16_t *source = from;
     int64_t i = 0;
     for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(source + i))));
+        _mm256_storeu_ps(to + i,
+                         _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(source + i))));
     for (; i < n; i++) to[i] = decode_f16(source[i]);
 }
 
@@ -137,7 +138,11 @@ static void store_f32(int64_t n, const float *from, void *to) {
 
 extern struct cpu_loops_convert LOOP(cpu_loops_convert);
 struct cpu_loops_convert LOOP(cpu_loops_convert) = {
-    .load = {[TU_F32] = load_f32, [TU_BF16] = load_bf16, [TU_F16] = load_f16, [TU_U8] = load_u8, [TU_BOOL] = load_bool},
+    .load = {[TU_F32] = load_f32,
+             [TU_BF16] = load_bf16,
+             [TU_F16] = load_f16,
+             [TU_U8] = load_u8,
+             [TU_BOOL] = load_bool},
     .store = {[TU_F32] = store_f32,
               [TU_BF16] = store_bf16,
               [TU_F16] = store_f16,

@@ -39,29 +39,31 @@
 #define FMA_F64(x, y, z) ((x) * (y) + (z))
 #endif
 
+/* TILE(rows, vectors) for rows up to a number, from the number before. */
+/* clang-format off */
+#define TO_6(v) TILE(1, v) TILE(2, v) TILE(3, v) TILE(4, v) TILE(5, v) TILE(6, v)
+#define TO_8(v) TILE(7, v) TILE(8, v)
+#define TO_10(v) TILE(9, v) TILE(10, v)
+#define TO_14(v) TILE(11, v) TILE(12, v) TILE(13, v) TILE(14, v)
+#define TO_24(v) TILE(15, v) TILE(16, v) TILE(17, v) TILE(18, v) TILE(19, v) TILE(20, v) TILE(21, v) TILE(22, v) \
+                 TILE(23, v) TILE(24, v)
+/* clang-format on */
+
 #ifdef MANY_REGISTERS
 #define MOST_VECTORS 4
 #define MOST_ROWS 24
 #define ROWS_BY_VECTORS                                                                                      \
     { 0, 24, 14, 8, 6 }
+/* clang-format off */
 #define TILES                                                                                                \
-    TILE(1, 1)                                                                                               \
-    TILE(2, 1) TILE(3, 1) TILE(4, 1) TILE(5, 1) TILE(6, 1) TILE(7, 1) TILE(8, 1) TILE(9, 1) TILE(10, 1)      \
-        TILE(11, 1) TILE(12, 1) TILE(13, 1) TILE(14, 1) TILE(15, 1) TILE(16, 1) TILE(17, 1) TILE(18, 1)      \
-            TILE(19, 1) TILE(20, 1) TILE(21, 1) TILE(22, 1) TILE(23, 1) TILE(24, 1) TILE(1, 2) TILE(2, 2)    \
-                TILE(3, 2) TILE(4, 2) TILE(5, 2) TILE(6, 2) TILE(7, 2) TILE(8, 2) TILE(9, 2) TILE(10, 2)     \
-                    TILE(11, 2) TILE(12, 2) TILE(13, 2) TILE(14, 2) TILE(1, 3) TILE(2, 3) TILE(3, 3)         \
-                        TILE(4, 3) TILE(5, 3) TILE(6, 3) TILE(7, 3) TILE(8, 3) TILE(1, 4) TILE(2, 4)         \
-                            TILE(3, 4) TILE(4, 4) TILE(5, 4) TILE(6, 4)
+    TO_6(1) TO_8(1) TO_10(1) TO_14(1) TO_24(1)  TO_6(2) TO_8(2) TO_10(2) TO_14(2)  TO_6(3) TO_8(3)  TO_6(4)
+/* clang-format on */
 #else
 #define MOST_VECTORS 2
 #define MOST_ROWS 10
 #define ROWS_BY_VECTORS                                                                                      \
     { 0, 10, 6 }
-#define TILES                                                                                                \
-    TILE(1, 1)                                                                                               \
-    TILE(2, 1) TILE(3, 1) TILE(4, 1) TILE(5, 1) TILE(6, 1) TILE(7, 1) TILE(8, 1) TILE(9, 1) TILE(10, 1)      \
-        TILE(1, 2) TILE(2, 2) TILE(3, 2) TILE(4, 2) TILE(5, 2) TILE(6, 2)
+#define TILES TO_6(1) TO_8(1) TO_10(1) TO_6(2)
 #endif
 
 #define REAL float
@@ -80,5 +82,48 @@
 #define FMA FMA_F64
 #include "device/cpu/isa/loops_gemm_real.h"
 
+/* ---- Endings of results that are in memory already ---- */
+
+static void end_f32(int64_t rows, int64_t columns, void *data, const void *bias_data, bool relu) {
+    const float *restrict bias = bias_data;
+    for (int64_t r = 0; r < rows; r++) {
+        float *restrict x = (float *)data + r * columns;
+        if (bias)
+            for (int64_t j = 0; j < columns; j++) x[j] += bias[j];
+        if (relu)
+            for (int64_t j = 0; j < columns; j++) x[j] = x[j] < 0 ? 0 : x[j];
+    }
+}
+
+static inline float widen(uint16_t x) {
+    union {
+        uint32_t bits;
+        float number;
+    } u = {(uint32_t)x << 16};
+    return u.number;
+}
+
+/* To nearest, halves to even; NaN stays one. */
+static inline uint16_t narrow(float x) {
+    union {
+        float number;
+        uint32_t bits;
+    } u = {x};
+    uint32_t rounded = (u.bits + 0x7fff + (u.bits >> 16 & 1)) >> 16, nan = u.bits >> 16 | 0x40;
+    return (uint16_t)((u.bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
+}
+
+static void end_bf16(int64_t rows, int64_t columns, void *data, const void *bias_data, bool relu) {
+    const uint16_t *restrict bias = bias_data;
+    for (int64_t r = 0; r < rows; r++) {
+        uint16_t *restrict x = (uint16_t *)data + r * columns;
+        if (bias)
+            for (int64_t j = 0; j < columns; j++) x[j] = narrow(widen(x[j]) + widen(bias[j]));
+        if (relu) /* numbers below zero lie between the smallest, 0x8001, and minus infinity, 0xff80 */
+            for (int64_t j = 0; j < columns; j++) x[j] = x[j] > 0x8000 && x[j] <= 0xff80 ? 0 : x[j];
+    }
+}
+
 extern struct cpu_loops_gemm LOOP(cpu_loops_gemm);
-struct cpu_loops_gemm LOOP(cpu_loops_gemm) = {.f32 = &loops_f32, .f64 = &loops_f64};
+struct cpu_loops_gemm LOOP(cpu_loops_gemm) = {
+    .f32 = &loops_f32, .f64 = &loops_f64, .end_f32 = end_f32, .end_bf16 = end_bf16};

@@ -48,8 +48,13 @@ typedef struct cpu_gemm_loops {
                            int64_t last, int64_t columns, void *out, int64_t out_row);
 } cpu_gemm_loops;
 
+/* Rows of `columns` elements in place: x + bias[column] where there is a bias, then x < 0 ? 0 : x where relu is set,
+ * each rounded to the type, as if they were operations of their own. */
+typedef void (*cpu_end_rows)(int64_t rows, int64_t columns, void *x, const void *bias, bool relu);
+
 struct cpu_loops_gemm {
     const cpu_gemm_loops *f32, *f64;
+    cpu_end_rows end_f32, end_bf16;
 };
 
 #endif

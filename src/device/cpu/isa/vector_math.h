@@ -265,8 +265,9 @@ VECTOR_MATH float vm_pow(float x, float y) {
     result = x != x ? x : result;
     float odd = whole_half != half ? -1.0f : 1.0f;
     float negative = whole != y ? NAN : odd * result;
-    result = vm_bits(x) >> 31 ? (size == 0.0f || size == INFINITY ? (whole == y ? odd * result : result) : negative)
-                              : result;
+    result = vm_bits(x) >> 31
+                 ? (size == 0.0f || size == INFINITY ? (whole == y ? odd * result : result) : negative)
+                 : result;
     result = x == 1.0f ? 1.0f : result;
     return y == 0.0f ? 1.0f : result;
 }
