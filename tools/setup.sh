@@ -11,6 +11,8 @@ libc        | test -e /usr/include/stdio.h            | libc6-dev
 cmake       | command -v cmake                        | cmake
 ninja       | command -v ninja                        | ninja-build
 pkg-config  | command -v pkg-config                   | pkg-config
+oneDNN      | test -e /usr/include/dnnl.h             | libdnnl-dev
+lapack      | pkg-config --exists lapack              | liblapack-dev
 '
 setup_needs_check='
 cmocka      | pkg-config --exists cmocka              | libcmocka-dev

@@ -31,8 +31,10 @@ typedef struct tally_plan { /* a kernel a node, a buffer a value */
 
 static tu_status describe(int index, tu_device_info *info) {
     if (index > 0) return TU_NOT_FOUND;
-    *info = (tu_device_info){
-        .name = "tally:0", .kind = "tally", .description = "example plug-in: counts what it runs", .cores = 1};
+    *info = (tu_device_info){.name = "tally:0",
+                             .kind = "tally",
+                             .description = "example plug-in: counts what it runs",
+                             .cores = 1};
     return TU_OK;
 }
 
@@ -43,7 +45,8 @@ static tu_status open_device(const tu_open_options *options, tu_device_instance 
 }
 
 static void close_device(tu_device_instance *device) {
-    if (getenv("TALLY_VERBOSE")) fprintf(stderr, "tally: %llu kernels launched\n", (unsigned long long)device->launched);
+    if (getenv("TALLY_VERBOSE"))
+        fprintf(stderr, "tally: %llu kernels launched\n", (unsigned long long)device->launched);
     free(device);
 }
 
@@ -87,7 +90,8 @@ static tu_status select_kernels(tu_device_instance *device, const tu_part *part,
     if (!p) return tu_fail(TU_NO_MEMORY, "tally: out of memory");
     size_t values = part->export_count;
     for (uint32_t i = 0; i < part->node_count; i++)
-        values += 1 + tu_node_inputs(part->graph, part->nodes[i], 0, NULL) + tu_node_outputs(part->graph, part->nodes[i]);
+        values += 1 + tu_node_inputs(part->graph, part->nodes[i], 0, NULL) +
+                  tu_node_outputs(part->graph, part->nodes[i]);
     p->graph = part->graph;
     p->plan.struct_size = sizeof p->plan;
     p->buffers = calloc(values + 1, sizeof *p->buffers);
@@ -103,8 +107,12 @@ static tu_status select_kernels(tu_device_instance *device, const tu_part *part,
     for (uint32_t i = 0; i < part->node_count; i++) {
         uint32_t node = part->nodes[i], reads = tu_node_inputs(part->graph, node, (uint32_t)values, inputs);
         uint32_t writes = tu_node_outputs(part->graph, node);
-        p->kernels[i] = (tu_kernel){.name = tu_node_operation(part->graph, node), .node_count = 1, .nodes = next,
-                                    .read_count = reads, .write_count = writes, .reads = next + 1,
+        p->kernels[i] = (tu_kernel){.name = tu_node_operation(part->graph, node),
+                                    .node_count = 1,
+                                    .nodes = next,
+                                    .read_count = reads,
+                                    .write_count = writes,
+                                    .reads = next + 1,
                                     .writes = next + 1 + reads};
         *next++ = node;
         for (uint32_t k = 0; k < reads; k++) *next++ = buffer_of(p, inputs[k]);

@@ -55,7 +55,8 @@ TU_API const char *tu_node_name(const tu_graph *graph, uint32_t node);
 TU_API uint32_t tu_node_inputs(const tu_graph *graph, uint32_t node, uint32_t capacity, tu_edge *inputs);
 TU_API uint32_t tu_node_outputs(const tu_graph *graph, uint32_t node);
 TU_API tu_type tu_edge_type(const tu_graph *graph, tu_edge edge);
-TU_API tu_status tu_node_attribute(const tu_graph *graph, uint32_t node, const char *name, size_t count, void *cells);
+TU_API tu_status tu_node_attribute(const tu_graph *graph, uint32_t node, const char *name, size_t count,
+                                   void *cells);
 /* Computes one node by its reference meaning, on dense host tensors: how a young device can do everything. */
 TU_API tu_status tu_node_evaluate(const tu_graph *graph, uint32_t node, uint64_t seed, const void *const *in,
                                   void *const *out);
@@ -85,14 +86,15 @@ typedef struct tu_buffer {
 } tu_buffer;
 
 typedef struct tu_kernel {
-    const char *name;           /* for traces and tables: "conv2d+bias+relu" */
-    uint32_t node_count;        /* the nodes it computes */
+    const char *name;    /* for traces and tables: "conv2d+bias+relu" */
+    uint32_t node_count; /* the nodes it computes */
     const uint32_t *nodes;
     uint32_t read_count, write_count;
-    const uint32_t *reads;      /* buffers */
+    const uint32_t *reads; /* buffers */
     const uint32_t *writes;
-    const int32_t *in_place;    /* optional; per write: the place in `reads` whose memory it may take over, or -1 */
-    size_t workspace;           /* bytes for the time of the kernel */
+    const int32_t
+        *in_place;    /* optional; per write: the place in `reads` whose memory it may take over, or -1 */
+    size_t workspace; /* bytes for the time of the kernel */
     int64_t flops, bytes_moved; /* for tables; 0: unknown */
 } tu_kernel;
 
@@ -106,10 +108,10 @@ typedef struct tu_plan {
 /* Where things lie: given to build once, valid until the plan is freed. */
 typedef struct tu_binding {
     size_t struct_size;
-    const uint32_t *order;     /* kernel_count numbers: launch counts kernels in this order */
-    void *const *buffers;      /* buffer_count addresses in the device's memory, 64-byte aligned */
-    void *const *workspaces;   /* kernel_count addresses; NULL where none was asked for */
-    const uint64_t *seed;      /* host memory, read at launch */
+    const uint32_t *order;   /* kernel_count numbers: launch counts kernels in this order */
+    void *const *buffers;    /* buffer_count addresses in the device's memory, 64-byte aligned */
+    void *const *workspaces; /* kernel_count addresses; NULL where none was asked for */
+    const uint64_t *seed;    /* host memory, read at launch */
 } tu_binding;
 
 /* ---- The interface ------------------------------------------------------------------------------------------- */
@@ -118,9 +120,9 @@ typedef struct tu_device_instance tu_device_instance; /* the device's own */
 
 typedef struct tu_open_options {
     size_t struct_size;
-    int index;        /* which device of the kind: 0 in "cpu:0" */
-    int part, parts;  /* logical devices: part 1 of 2 in "cpu:0.1" of "cpu:0/2"; parts 1: the whole */
-    int threads;      /* 0: all the cores of the part */
+    int index;             /* which device of the kind: 0 in "cpu:0" */
+    int part, parts;       /* logical devices: part 1 of 2 in "cpu:0.1" of "cpu:0/2"; parts 1: the whole */
+    int threads;           /* 0: all the cores of the part */
     uint64_t memory_limit; /* bytes; 0: none */
 } tu_open_options;
 
@@ -128,7 +130,8 @@ typedef struct tu_device_api {
     uint32_t abi;       /* TU_DEVICE_ABI */
     size_t struct_size; /* sizeof(tu_device_api) */
     const char *kind;   /* "cpu": names are kind:index */
-    bool host_memory;   /* its addresses are the host's: variables are shared with other such devices in place */
+    bool
+        host_memory; /* its addresses are the host's: variables are shared with other such devices in place */
 
     /* device */
     tu_status (*describe)(int index, tu_device_info *info); /* TU_NOT_FOUND past the last */
@@ -162,7 +165,8 @@ typedef struct tu_device_api {
     tu_status (*event_wait)(tu_device_instance *device, void *event);
 
     /* optional: seconds that kernel `place` of the order took in the latest launch */
-    tu_status (*trace)(tu_device_instance *device, tu_plan *plan, uint32_t place, double *start, double *seconds);
+    tu_status (*trace)(tu_device_instance *device, tu_plan *plan, uint32_t place, double *start,
+                       double *seconds);
 } tu_device_api;
 
 #ifdef __cplusplus

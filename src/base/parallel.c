@@ -80,7 +80,8 @@ void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void
     int started = 1;
     for (int i = 0; i < ranges; i++)
         tasks[i] = (task){body, context, range_start(count, ranges, i), range_start(count, ranges, i + 1), i};
-    while (started < ranges && pthread_create(&threads[started], 0, run_task, &tasks[started]) == 0) started++;
+    while (started < ranges && pthread_create(&threads[started], 0, run_task, &tasks[started]) == 0)
+        started++;
     run_task(&tasks[0]);
     for (int i = started; i < ranges; i++) run_task(&tasks[i]); /* what no thread could be had for */
     for (int i = 1; i < started; i++) pthread_join(threads[i], 0);

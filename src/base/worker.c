@@ -51,7 +51,8 @@ static void *work(void *argument) {
     return NULL;
 }
 
-tu_status tu__worker_start(tu__worker **worker, const char *name, tu_status (*begin)(void *context), void *context) {
+tu_status tu__worker_start(tu__worker **worker, const char *name, tu_status (*begin)(void *context),
+                           void *context) {
     tu__worker *w = tu__alloc(sizeof *w, "a worker");
     if (!w) return TU_NO_MEMORY;
     w->begin = begin;
@@ -62,7 +63,8 @@ tu_status tu__worker_start(tu__worker **worker, const char *name, tu_status (*be
         pthread_mutex_destroy(&w->lock);
         pthread_cond_destroy(&w->changed);
         tu__free(w);
-        return tu_fail(TU_NO_MEMORY, "a thread for %s could not be started: the system's limit is reached", name);
+        return tu_fail(TU_NO_MEMORY, "a thread for %s could not be started: the system's limit is reached",
+                       name);
     }
     char short_name[16];
     snprintf(short_name, sizeof short_name, "%s", name);

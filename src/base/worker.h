@@ -7,7 +7,8 @@
 typedef struct tu__worker tu__worker;
 
 /* `begin` (optional) runs first on the new thread, and its failure fails the start. */
-tu_status tu__worker_start(tu__worker **worker, const char *name, tu_status (*begin)(void *context), void *context);
+tu_status tu__worker_start(tu__worker **worker, const char *name, tu_status (*begin)(void *context),
+                           void *context);
 /* Posts a job; the worker must be idle (one job at a time is all the executor needs). */
 void tu__worker_post(tu__worker *worker, void (*job)(void *argument), void *argument);
 /* Waits until the job is done. */

@@ -23,14 +23,14 @@ typedef struct tu__device {
     pthread_mutex_t turn; /* one program at a time */
     void *scratch;
     size_t scratch_bytes;
-    uint64_t scratch_generation; /* rises when the block moves: programs bind anew */
+    uint64_t scratch_generation;         /* rises when the block moves: programs bind anew */
     struct tu__worker *compute, *copier; /* started when first needed: base/worker.h */
 } tu__device;
 
 /* Opens the devices of a list ("cpu:0/2,ref"), at most `capacity`; their count in `*count`. On failure none stays
  * open. A name nobody knows is refused with those there are. */
-tu_status tu__devices_open(const char *list, int threads, uint64_t memory_limit, size_t capacity, tu__device **devices,
-                           size_t *count);
+tu_status tu__devices_open(const char *list, int threads, uint64_t memory_limit, size_t capacity,
+                           tu__device **devices, size_t *count);
 void tu__devices_close(size_t count, tu__device **devices);
 /* One more user of an opened device; ended by tu__devices_close. */
 void tu__device_keep(tu__device *device);
@@ -39,7 +39,8 @@ void tu__device_keep(tu__device *device);
 tu_status tu__device_scratch(tu__device *device, size_t bytes);
 
 /* Moves bytes between two devices, through the host where they know no shorter way. */
-tu_status tu__device_copy(tu__device *to, void *to_address, tu__device *from, const void *from_address, size_t bytes);
+tu_status tu__device_copy(tu__device *to, void *to_address, tu__device *from, const void *from_address,
+                          size_t bytes);
 
 /* The kinds built in. */
 extern const tu_device_api tu__ref_api, tu__null_api, tu__cpu_api;

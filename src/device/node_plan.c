@@ -18,8 +18,8 @@ typedef struct builder {
 static uint32_t buffer_for(builder *b, tu_edge value) {
     uint32_t *at = &b->buffer_of[b->slot[value.node] + value.output];
     if (!*at) {
-        b->buffers[b->buffer_count] =
-            (tu_buffer){.bytes = tu_type_bytes(tu_edge_type(b->part->graph, value)), .value = value, .dense = true};
+        b->buffers[b->buffer_count] = (tu_buffer){
+            .bytes = tu_type_bytes(tu_edge_type(b->part->graph, value)), .value = value, .dense = true};
         *at = ++b->buffer_count;
     }
     return *at - 1;
@@ -34,8 +34,13 @@ static tu_status fill_kernel(builder *b, const tu__node *node, tu_kernel *k) {
     *nodes = node->id;
     for (uint32_t i = 0; i < node->input_count; i++) reads[i] = buffer_for(b, node->inputs[i]);
     for (uint32_t i = 0; i < node->output_count; i++) writes[i] = buffer_for(b, (tu_edge){node->id, i});
-    *k = (tu_kernel){.name = node->op->name, .node_count = 1, .nodes = nodes, .read_count = node->input_count,
-                     .write_count = node->output_count, .reads = reads, .writes = writes};
+    *k = (tu_kernel){.name = node->op->name,
+                     .node_count = 1,
+                     .nodes = nodes,
+                     .read_count = node->input_count,
+                     .write_count = node->output_count,
+                     .reads = reads,
+                     .writes = writes};
     return TU_OK;
 }
 

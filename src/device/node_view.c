@@ -30,7 +30,8 @@ tu_type tu_edge_type(const tu_graph *graph, tu_edge edge) {
     return graph->nodes[edge.node]->outputs[edge.output];
 }
 
-tu_status tu_node_attribute(const tu_graph *graph, uint32_t node, const char *name, size_t count, void *cells) {
+tu_status tu_node_attribute(const tu_graph *graph, uint32_t node, const char *name, size_t count,
+                            void *cells) {
     const tu__node *n = graph->nodes[node];
     const char *at = n->attrs;
     for (uint32_t i = 0; i < n->op->attr_count; i++) {

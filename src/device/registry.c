@@ -10,8 +10,8 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
-#include "device/device.h"
 #include "base/worker.h"
+#include "device/device.h"
 
 /* ---- Kinds ---- */
 
@@ -25,7 +25,8 @@ static tu__device *opened;
 static tu_status add_kind(const tu_device_api *api) {
     for (int i = 0; i < kind_count; i++)
         if (strcmp(kinds[i]->kind, api->kind) == 0)
-            return kinds[i] == api ? TU_OK : tu_fail(TU_INVALID, "device kind '%s' is there already", api->kind);
+            return kinds[i] == api ? TU_OK
+                                   : tu_fail(TU_INVALID, "device kind '%s' is there already", api->kind);
     if (kind_count == MOST_KINDS) return tu_fail(TU_UNSUPPORTED, "at most %d kinds of devices", MOST_KINDS);
     kinds[kind_count++] = api;
     return TU_OK;
@@ -34,11 +35,15 @@ static tu_status add_kind(const tu_device_api *api) {
 static tu_status check_plugin(const char *path, const tu_device_api *api) {
     if (!api || !api->kind) return tu_fail(TU_INVALID, "device plug-in '%s' describes no device", path);
     if (api->abi != TU_DEVICE_ABI)
-        return tu_fail(TU_UNSUPPORTED, "device plug-in '%s' is made for device interface %u, this library has %d: "
-                       "build the plug-in against this library's headers", path, api->abi, TU_DEVICE_ABI);
+        return tu_fail(TU_UNSUPPORTED,
+                       "device plug-in '%s' is made for device interface %u, this library has %d: "
+                       "build the plug-in against this library's headers",
+                       path, api->abi, TU_DEVICE_ABI);
     if (api->struct_size < sizeof *api || !api->describe || !api->open || !api->close || !api->allocate ||
-        !api->release || !api->upload || !api->download || !api->select || !api->build || !api->plan_free || !api->launch)
-        return tu_fail(TU_INVALID, "device plug-in '%s' (%s) leaves out functions that are not optional", path, api->kind);
+        !api->release || !api->upload || !api->download || !api->select || !api->build || !api->plan_free ||
+        !api->launch)
+        return tu_fail(TU_INVALID, "device plug-in '%s' (%s) leaves out functions that are not optional",
+                       path, api->kind);
     return TU_OK;
 }
 
@@ -47,8 +52,9 @@ static tu_status load_plugin(const char *path) {
     if (!library) return tu_fail(TU_NOT_FOUND, "device plug-in '%s' cannot be loaded: %s", path, dlerror());
     const tu_device_api *(*entry)(void);
     *(void **)&entry = dlsym(library, "tu_device_plugin");
-    tu_status status = entry ? check_plugin(path, entry())
-                             : tu_fail(TU_INVALID, "'%s' is no device plug-in: it exports no tu_device_plugin", path);
+    tu_status status =
+        entry ? check_plugin(path, entry())
+              : tu_fail(TU_INVALID, "'%s' is no device plug-in: it exports no tu_device_plugin", path);
     if (status == TU_OK) status = add_kind(entry()); /* a kind in use is never unloaded */
     if (status != TU_OK) dlclose(library);
     return status;
@@ -99,8 +105,8 @@ tu_status tu_device(size_t index, tu_device_info *info) {
 
 typedef struct wanted {
     const tu_device_api *api;
-    int first, last;  /* indices */
-    int part, parts;  /* part -1: all of them */
+    int first, last; /* indices */
+    int part, parts; /* part -1: all of them */
 } wanted;
 
 static tu_status unknown(const char *name) {
@@ -108,7 +114,8 @@ static tu_status unknown(const char *name) {
     tu_device_info info;
     for (int k = 0; k < kind_count; k++)
         for (int i = 0; kinds[k]->describe(i, &info) == TU_OK; i++)
-            if (strcmp(kinds[k]->kind, "null") != 0) tu__text_printf(&known, "%s%s", known.length ? ", " : "", info.name);
+            if (strcmp(kinds[k]->kind, "null") != 0)
+                tu__text_printf(&known, "%s%s", known.length ? ", " : "", info.name);
     tu_fail(TU_NOT_FOUND, "there is no device '%s': the devices are %s (\"cpu:0/2\" splits one in two)", name,
             tu__text_string(&known));
     tu__text_free(&known);
@@ -147,11 +154,15 @@ static tu_status parse_name(const char *name, wanted *w) {
         good = false;
     }
     if (!good)
-        return tu_fail(TU_INVALID, "device '%s': expected KIND, KIND:N, KIND:N-M, KIND:N/PARTS or KIND:N.PART/PARTS", name);
+        return tu_fail(TU_INVALID,
+                       "device '%s': expected KIND, KIND:N, KIND:N-M, KIND:N/PARTS or KIND:N.PART/PARTS",
+                       name);
     tu_device_info info;
     for (int i = w->first; i <= w->last; i++)
-        if (w->api->describe(i, &info) != TU_OK) return unknown(name);
-        else if (info.unusable) return tu_fail(TU_UNSUPPORTED, "device '%s' cannot be used: %s", name, info.unusable);
+        if (w->api->describe(i, &info) != TU_OK)
+            return unknown(name);
+        else if (info.unusable)
+            return tu_fail(TU_UNSUPPORTED, "device '%s' cannot be used: %s", name, info.unusable);
     return TU_OK;
 }
 
@@ -159,8 +170,8 @@ static tu_status parse_name(const char *name, wanted *w) {
 
 static tu__device *find_opened(const tu_device_api *api, const tu_open_options *o) {
     for (tu__device *d = opened; d; d = d->next)
-        if (d->api == api && d->options.index == o->index && d->options.part == o->part && d->options.parts == o->parts &&
-            d->options.threads == o->threads)
+        if (d->api == api && d->options.index == o->index && d->options.part == o->part &&
+            d->options.parts == o->parts && d->options.threads == o->threads)
             return d;
     return NULL;
 }
@@ -201,13 +212,15 @@ static void close_one(tu__device *device) {
     tu__free(device);
 }
 
-static tu_status open_wanted(const wanted *w, tu_open_options *o, size_t capacity, tu__device **devices, size_t *count) {
+static tu_status open_wanted(const wanted *w, tu_open_options *o, size_t capacity, tu__device **devices,
+                             size_t *count) {
     for (o->index = w->first; o->index <= w->last; o->index++)
         for (int part = 0; part < w->parts; part++) {
             if (w->part >= 0 && part != w->part) continue;
             o->part = part;
             o->parts = w->parts;
-            if (*count == capacity) return tu_fail(TU_UNSUPPORTED, "at most %zu devices in one program", capacity);
+            if (*count == capacity)
+                return tu_fail(TU_UNSUPPORTED, "at most %zu devices in one program", capacity);
             TU_TRY(open_one(w->api, o, &devices[*count]));
             for (size_t i = 0; i < *count; i++)
                 if (devices[i] == devices[*count]) {
@@ -219,11 +232,13 @@ static tu_status open_wanted(const wanted *w, tu_open_options *o, size_t capacit
     return TU_OK;
 }
 
-static tu_status open_list(const char *list, tu_open_options *o, size_t capacity, tu__device **devices, size_t *count) {
+static tu_status open_list(const char *list, tu_open_options *o, size_t capacity, tu__device **devices,
+                           size_t *count) {
     char name[64];
     while (*list) {
         size_t length = strcspn(list, ",");
-        if (length == 0 || length >= sizeof name) return tu_fail(TU_INVALID, "devices '%s': expected names with commas between", list);
+        if (length == 0 || length >= sizeof name)
+            return tu_fail(TU_INVALID, "devices '%s': expected names with commas between", list);
         snprintf(name, sizeof name, "%.*s", (int)length, list);
         wanted w;
         TU_TRY(parse_name(strcmp(name, "all") == 0 ? "cpu:0" : name, &w));
@@ -233,8 +248,8 @@ static tu_status open_list(const char *list, tu_open_options *o, size_t capacity
     return *count ? TU_OK : tu_fail(TU_INVALID, "no device is named: expected for example \"cpu:0\"");
 }
 
-tu_status tu__devices_open(const char *list, int threads, uint64_t memory_limit, size_t capacity, tu__device **devices,
-                           size_t *count) {
+tu_status tu__devices_open(const char *list, int threads, uint64_t memory_limit, size_t capacity,
+                           tu__device **devices, size_t *count) {
     *count = 0;
     tu_open_options o = {.struct_size = sizeof o, .threads = threads, .memory_limit = memory_limit};
     pthread_mutex_lock(&registry_lock);
@@ -270,9 +285,11 @@ tu_status tu__device_scratch(tu__device *device, size_t bytes) {
     return TU_OK;
 }
 
-tu_status tu__device_copy(tu__device *to, void *to_address, tu__device *from, const void *from_address, size_t bytes) {
+tu_status tu__device_copy(tu__device *to, void *to_address, tu__device *from, const void *from_address,
+                          size_t bytes) {
     if (to->api->copy) {
-        tu_status status = to->api->copy(to->instance, to_address, from->instance, from->api, from_address, bytes);
+        tu_status status =
+            to->api->copy(to->instance, to_address, from->instance, from->api, from_address, bytes);
         if (status != TU_UNSUPPORTED) return status;
     }
     if (from->api->host_memory) return to->api->upload(to->instance, to_address, from_address, bytes);

@@ -25,7 +25,8 @@ static tu_status place_constants(const tu_program *program, tu__part *part) {
         if (node->op->code != TU__OP_CONSTANT) continue;
         uint32_t b = part->leaves[i].buffer;
         part->addresses[b] = at;
-        TU_TRY(part->device->api->upload(part->device->instance, at, node->data, part->plan->buffers[b].bytes));
+        TU_TRY(
+            part->device->api->upload(part->device->instance, at, node->data, part->plan->buffers[b].bytes));
         at += (part->plan->buffers[b].bytes + 63) & ~(size_t)63;
     }
     return TU_OK;
@@ -40,7 +41,8 @@ static tu_status place_variables(const tu_program *program, tu__part *part, tu_s
         if (!v) return TU_INVALID;
         TU_TRY(tu__state_move(state, v, part->device));
     }
-    for (uint32_t i = 0; i < part->update_count; i++) { /* a target nobody reads must be in the state all the same */
+    for (uint32_t i = 0; i < part->update_count;
+         i++) { /* a target nobody reads must be in the state all the same */
         const tu__node *node = g->nodes[part->updates[i].variable];
         tu__variable *v = tu__state_bind(state, node->name, node->outputs[0]);
         if (!v) return TU_INVALID;
@@ -68,7 +70,8 @@ static tu_status build_part(tu_program *program, tu__part *part, const tu_state 
     for (uint32_t i = 0; i < part->leaf_count; i++) {
         const tu__node *node = g->nodes[part->leaves[i].node];
         if (node->op->code == TU__OP_VARIABLE)
-            part->addresses[part->leaves[i].buffer] = tu__state_bind(state, node->name, node->outputs[0])->data;
+            part->addresses[part->leaves[i].buffer] =
+                tu__state_bind(state, node->name, node->outputs[0])->data;
     }
     for (uint32_t b = 0; b < part->plan->buffer_count; b++) {
         if (part->memory.same_as[b] != TU_NO_NODE)
@@ -78,8 +81,11 @@ static tu_status build_part(tu_program *program, tu__part *part, const tu_state 
     }
     for (uint32_t k = 0; k < part->plan->kernel_count; k++)
         part->workspaces[k] = part->plan->kernels[k].workspace ? scratch + part->memory.workspace[k] : NULL;
-    tu_binding binding = {.struct_size = sizeof binding, .order = part->order, .buffers = part->addresses,
-                          .workspaces = part->workspaces, .seed = &program->seed};
+    tu_binding binding = {.struct_size = sizeof binding,
+                          .order = part->order,
+                          .buffers = part->addresses,
+                          .workspaces = part->workspaces,
+                          .seed = &program->seed};
     part->scratch_generation = part->device->scratch_generation;
     return part->device->api->build(part->device->instance, part->plan, &binding);
 }

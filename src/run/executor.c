@@ -81,9 +81,9 @@ static const tu__arrival *arrival_of(const tu__part *part, uint32_t event) {
 
 static tu_status late(const tu_program *program, const tu__part *part, uint32_t event) {
     const tu__arrival *a = arrival_of(part, event);
-    return tu_fail(TU_INTERNAL, "device '%s' waited %g s for '%s' from device '%s': it is late", part->device->name,
-                   program->exchange.allowed, program->unit.graph->nodes[a->source.node]->name,
-                   program->devices[a->source_part]->name);
+    return tu_fail(TU_INTERNAL, "device '%s' waited %g s for '%s' from device '%s': it is late",
+                   part->device->name, program->exchange.allowed,
+                   program->unit.graph->nodes[a->source.node]->name, program->devices[a->source_part]->name);
 }
 
 static tu_status wait_for(tu_program *program, const tu__part *part, uint32_t event) {
@@ -105,11 +105,13 @@ static tu_status wait_at_barrier(tu_program *program) {
     pthread_mutex_lock(&x->lock);
     x->at_barrier++;
     pthread_cond_broadcast(&x->changed);
-    while (x->at_barrier < program->device_count && !atomic_load(&x->aborted) && in_time) in_time = sleep_until_change(x);
+    while (x->at_barrier < program->device_count && !atomic_load(&x->aborted) && in_time)
+        in_time = sleep_until_change(x);
     bool all = x->at_barrier >= program->device_count;
     pthread_mutex_unlock(&x->lock);
-    return all || atomic_load(&x->aborted) ? TU_OK
-                                           : tu_fail(TU_INTERNAL, "not every device had computed after %g s", x->allowed);
+    return all || atomic_load(&x->aborted)
+               ? TU_OK
+               : tu_fail(TU_INTERNAL, "not every device had computed after %g s", x->allowed);
 }
 
 /* ---- A part's two threads ---- */
@@ -148,8 +150,8 @@ static void compute_part(void *argument) {
 
 static tu_status fetch_arrival(tu_program *program, tu__part *part, const tu__arrival *a) {
     tu__part *from = &program->parts[a->source_part];
-    return tu__device_copy(part->device, part->addresses[a->buffer], from->device, from->addresses[a->source_buffer],
-                           part->plan->buffers[a->buffer].bytes);
+    return tu__device_copy(part->device, part->addresses[a->buffer], from->device,
+                           from->addresses[a->source_buffer], part->plan->buffers[a->buffer].bytes);
 }
 
 /* Any arrival that is made and not fetched yet; TU_NO_NODE when there is none. */
@@ -201,7 +203,8 @@ tu_status tu__program_execute(tu_program *program) {
     tu__exchange *x = &program->exchange;
     job jobs[TU__MOST_DEVICES];
     bool inline_run = runs_on_caller(program);
-    for (size_t i = 0; i < program->device_count && !inline_run; i++) TU_TRY(start_workers(&program->parts[i]));
+    for (size_t i = 0; i < program->device_count && !inline_run; i++)
+        TU_TRY(start_workers(&program->parts[i]));
     x->epoch++;
     x->at_barrier = 0;
     x->status = TU_OK;

@@ -18,7 +18,8 @@ uint32_t tu__part_of(const tu__unit *unit, uint32_t node) {
 uint32_t tu__part_buffer(const tu__part *part, tu__edge value) {
     for (uint32_t b = 0; b < part->plan->buffer_count; b++) {
         const tu_buffer *buffer = &part->plan->buffers[b];
-        if (buffer->dense && buffer->value.node == value.node && buffer->value.output == value.output) return b;
+        if (buffer->dense && buffer->value.node == value.node && buffer->value.output == value.output)
+            return b;
     }
     return TU_NO_NODE;
 }
@@ -50,13 +51,15 @@ static tu_status reserve_part(tu__part *part, size_t nodes, size_t exports) {
     part->leaves = tu__alloc_array(nodes, sizeof *part->leaves, "a part");
     part->arrivals = tu__alloc_array(nodes, sizeof *part->arrivals, "a part");
     part->updates = tu__alloc_array(nodes, sizeof *part->updates, "a part");
-    return part->nodes && part->exports && part->leaves && part->arrivals && part->updates ? TU_OK : TU_NO_MEMORY;
+    return part->nodes && part->exports && part->leaves && part->arrivals && part->updates ? TU_OK
+                                                                                           : TU_NO_MEMORY;
 }
 
 /* Deals the graph's nodes out to the parts. */
 static tu_status deal(const tu__unit *unit, size_t count, tu__part *parts) {
     const tu_graph *g = unit->graph;
-    for (size_t i = 0; i < count; i++) TU_TRY(reserve_part(&parts[i], g->node_count, g->node_count + unit->fetch_count));
+    for (size_t i = 0; i < count; i++)
+        TU_TRY(reserve_part(&parts[i], g->node_count, g->node_count + unit->fetch_count));
     for (uint32_t id = 0; id < g->node_count; id++) {
         const tu__node *node = g->nodes[id];
         tu__part *part = &parts[tu__part_of(unit, id)];
@@ -77,8 +80,13 @@ static tu_status deal(const tu__unit *unit, size_t count, tu__part *parts) {
 }
 
 static tu_status select_part(const tu__unit *unit, const uint32_t *levels, tu__part *part) {
-    tu_part view = {.struct_size = sizeof view, .graph = unit->graph, .node_count = part->node_count, .nodes = part->nodes,
-                    .export_count = part->export_count, .exports = part->exports, .levels = levels};
+    tu_part view = {.struct_size = sizeof view,
+                    .graph = unit->graph,
+                    .node_count = part->node_count,
+                    .nodes = part->nodes,
+                    .export_count = part->export_count,
+                    .exports = part->exports,
+                    .levels = levels};
     TU_TRY(part->device->api->select(part->device->instance, &view, &part->plan));
     for (uint32_t i = 0; i < part->export_count; i++)
         if (tu__part_buffer(part, part->exports[i]) == TU_NO_NODE)
@@ -93,7 +101,8 @@ static tu_status select_part(const tu__unit *unit, const uint32_t *levels, tu__p
 static void find_leaves(const tu__unit *unit, tu__part *part) {
     for (uint32_t b = 0; b < part->plan->buffer_count; b++) {
         uint32_t node = part->plan->buffers[b].value.node;
-        if (node == TU_NO_NODE || !part->plan->buffers[b].dense || !is_leaf(unit->graph->nodes[node])) continue;
+        if (node == TU_NO_NODE || !part->plan->buffers[b].dense || !is_leaf(unit->graph->nodes[node]))
+            continue;
         part->leaves[part->leaf_count++] = (tu__leaf){.node = node, .buffer = b};
     }
 }
@@ -106,8 +115,13 @@ static tu_status find_arrivals(const tu__unit *unit, tu__part *parts, size_t ind
         tu__edge source = node->inputs[0];
         uint32_t from = tu__part_of(unit, source.node);
         part->arrivals[part->arrival_count++] =
-            (tu__arrival){.node = node->id, .source = source, .source_part = from, .buffer = part->leaves[i].buffer,
-                          .source_buffer = tu__part_buffer(&parts[from], source), .made = (*events)++, .arrived = (*events)++};
+            (tu__arrival){.node = node->id,
+                          .source = source,
+                          .source_part = from,
+                          .buffer = part->leaves[i].buffer,
+                          .source_buffer = tu__part_buffer(&parts[from], source),
+                          .made = (*events)++,
+                          .arrived = (*events)++};
     }
     return TU_OK;
 }
@@ -118,8 +132,8 @@ static void find_updates(const tu__unit *unit, tu__part *parts) {
         const tu__node *node = g->nodes[id];
         if (!is_op(node, TU__OP_ASSIGN)) continue;
         tu__part *part = &parts[tu__part_of(unit, id)];
-        part->updates[part->update_count++] = (tu__update){.variable = node->inputs[0].node, .assign = id,
-                                                          .buffer = tu__part_buffer(part, node->inputs[1])};
+        part->updates[part->update_count++] = (tu__update){
+            .variable = node->inputs[0].node, .assign = id, .buffer = tu__part_buffer(part, node->inputs[1])};
     }
 }
 
@@ -132,12 +146,15 @@ static bool is_read(const tu_plan *plan, uint32_t buffer) {
     return false;
 }
 
-static bool leaves_part(const tu__unit *unit, const tu__part *parts, size_t count, size_t index, uint32_t buffer) {
+static bool leaves_part(const tu__unit *unit, const tu__part *parts, size_t count, size_t index,
+                        uint32_t buffer) {
     for (size_t p = 0; p < count; p++)
         for (uint32_t i = 0; i < parts[p].arrival_count; i++)
-            if (parts[p].arrivals[i].source_part == index && parts[p].arrivals[i].source_buffer == buffer) return true;
+            if (parts[p].arrivals[i].source_part == index && parts[p].arrivals[i].source_buffer == buffer)
+                return true;
     for (size_t i = 0; i < unit->fetch_count; i++)
-        if (tu__part_of(unit, unit->fetch[i].node) == index && tu__part_buffer(&parts[index], unit->fetch[i]) == buffer)
+        if (tu__part_of(unit, unit->fetch[i].node) == index &&
+            tu__part_buffer(&parts[index], unit->fetch[i]) == buffer)
             return true;
     return false;
 }
@@ -150,14 +167,16 @@ static const tu__update *update_of(const tu__part *part, uint32_t buffer) {
 
 /* Kernels that write nothing but next values of variables, which nobody else reads: they run last, behind a barrier,
  * so that a run that fails leaves the state as it was. */
-static void mark_update_kernels(const tu__unit *unit, const tu__part *parts, size_t count, size_t index, bool *last) {
+static void mark_update_kernels(const tu__unit *unit, const tu__part *parts, size_t count, size_t index,
+                                bool *last) {
     const tu__part *part = &parts[index];
     for (uint32_t k = 0; k < part->plan->kernel_count; k++) {
         const tu_kernel *kernel = &part->plan->kernels[k];
         last[k] = kernel->write_count > 0;
         for (uint32_t w = 0; w < kernel->write_count && last[k]; w++) {
             uint32_t b = kernel->writes[w];
-            last[k] = update_of(part, b) && !is_read(part->plan, b) && !leaves_part(unit, parts, count, index, b);
+            last[k] =
+                update_of(part, b) && !is_read(part->plan, b) && !leaves_part(unit, parts, count, index, b);
         }
     }
 }
@@ -178,7 +197,8 @@ static uint32_t *node_levels(const tu_graph *g) {
 static void kernel_levels(const tu_plan *plan, const uint32_t *node_level, uint32_t *level) {
     for (uint32_t k = 0; k < plan->kernel_count; k++)
         for (uint32_t i = 0; i < plan->kernels[k].node_count; i++)
-            if (node_level[plan->kernels[k].nodes[i]] > level[k]) level[k] = node_level[plan->kernels[k].nodes[i]];
+            if (node_level[plan->kernels[k].nodes[i]] > level[k])
+                level[k] = node_level[plan->kernels[k].nodes[i]];
 }
 
 typedef struct marks {
@@ -211,25 +231,32 @@ static void mark_buffers(const tu__unit *unit, const tu__part *parts, size_t cou
         const tu__update *u = &part->updates[i];
         uint32_t target = leaf_buffer(part, u->variable);
         /* A variable whose old value leaves the part must keep it to the end. */
-        if (target != TU_NO_NODE && !leaves_part(unit, parts, count, index, target)) m->becomes[u->buffer] = target;
+        if (target != TU_NO_NODE && !leaves_part(unit, parts, count, index, target))
+            m->becomes[u->buffer] = target;
     }
 }
 
-static tu_status order_and_place(const tu__unit *unit, tu__part *parts, size_t count, size_t index, marks *m, bool *last) {
+static tu_status order_and_place(const tu__unit *unit, tu__part *parts, size_t count, size_t index, marks *m,
+                                 bool *last) {
     tu__part *part = &parts[index];
     mark_update_kernels(unit, parts, count, index, last);
     kernel_levels(part->plan, m->node_level, m->level);
     TU_TRY(tu__schedule(part->plan, m->level, last, part->order, &part->update_kernels));
     mark_buffers(unit, parts, count, index, m);
-    tu__memory_request request = {.plan = part->plan, .order = part->order, .outside = m->outside, .from_start = m->from_start,
-                                  .to_end = m->to_end, .becomes = m->becomes};
+    tu__memory_request request = {.plan = part->plan,
+                                  .order = part->order,
+                                  .outside = m->outside,
+                                  .from_start = m->from_start,
+                                  .to_end = m->to_end,
+                                  .becomes = m->becomes};
     TU_TRY(tu__plan_memory(&request, &part->memory));
     for (uint32_t i = 0; i < part->update_count; i++)
         part->updates[i].in_place = part->memory.same_as[part->updates[i].buffer] != TU_NO_NODE;
     return TU_OK;
 }
 
-static tu_status order_part(const tu__unit *unit, const uint32_t *levels, tu__part *parts, size_t count, size_t index) {
+static tu_status order_part(const tu__unit *unit, const uint32_t *levels, tu__part *parts, size_t count,
+                            size_t index) {
     tu__part *part = &parts[index];
     size_t buffers = part->plan->buffer_count, kernels = part->plan->kernel_count;
     part->order = tu__alloc_array(kernels, sizeof *part->order, "a part");
@@ -238,10 +265,12 @@ static tu_status order_part(const tu__unit *unit, const uint32_t *levels, tu__pa
     bool *last = tu__alloc_array(kernels, sizeof *last, "a part");
     marks m = {.node_level = levels,
                .level = tu__alloc_array(kernels, sizeof *m.level, "a part"),
-               .outside = tu__alloc_array(buffers, 1, "a part"), .from_start = tu__alloc_array(buffers, 1, "a part"),
+               .outside = tu__alloc_array(buffers, 1, "a part"),
+               .from_start = tu__alloc_array(buffers, 1, "a part"),
                .to_end = tu__alloc_array(buffers, 1, "a part"),
                .becomes = tu__alloc_array(buffers, sizeof *m.becomes, "a part")};
-    bool ready = part->order && part->addresses && part->workspaces && last && m.level && m.outside && m.from_start && m.to_end && m.becomes;
+    bool ready = part->order && part->addresses && part->workspaces && last && m.level && m.outside &&
+                 m.from_start && m.to_end && m.becomes;
     tu_status status = ready ? order_and_place(unit, parts, count, index, &m, last) : TU_NO_MEMORY;
     tu__free(last);
     tu__free(m.level);
@@ -317,14 +346,15 @@ static tu_status write_steps(tu__part *parts, size_t count, size_t index) {
         signal_departures(parts, count, index, k);
     }
     for (uint32_t i = 0; i < part->arrival_count; i++) /* a copy that only a fetch or an assignment wants */
-        if (!awaited[i]) add_step(part, (tu__step){.kind = TU__STEP_WAIT, .event = part->arrivals[i].arrived});
+        if (!awaited[i])
+            add_step(part, (tu__step){.kind = TU__STEP_WAIT, .event = part->arrivals[i].arrived});
     if (!part->update_kernels) add_step(part, (tu__step){.kind = TU__STEP_BARRIER});
     tu__free(awaited);
     return TU_OK;
 }
 
-static tu_status build_parts(const tu__unit *unit, const uint32_t *levels, size_t count, tu__device **devices, tu__part *parts,
-                             uint32_t *event_count) {
+static tu_status build_parts(const tu__unit *unit, const uint32_t *levels, size_t count, tu__device **devices,
+                             tu__part *parts, uint32_t *event_count) {
     for (size_t i = 0; i < count; i++) parts[i].device = devices[i];
     TU_TRY(deal(unit, count, parts));
     for (size_t i = 0; i < count; i++) TU_TRY(select_part(unit, levels, &parts[i]));
@@ -336,7 +366,8 @@ static tu_status build_parts(const tu__unit *unit, const uint32_t *levels, size_
     return TU_OK;
 }
 
-tu_status tu__parts_build(const tu__unit *unit, size_t count, tu__device **devices, tu__part *parts, uint32_t *event_count) {
+tu_status tu__parts_build(const tu__unit *unit, size_t count, tu__device **devices, tu__part *parts,
+                          uint32_t *event_count) {
     *event_count = 0;
     uint32_t *levels = node_levels(unit->graph);
     tu_status status = levels ? build_parts(unit, levels, count, devices, parts, event_count) : TU_NO_MEMORY;

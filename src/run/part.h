@@ -14,8 +14,8 @@ typedef struct tu__leaf {
 
 /* A copy that comes in: waits until the other part has made the value, then fetches it. */
 typedef struct tu__arrival {
-    uint32_t node;          /* the COPY */
-    tu__edge source;        /* the value copied */
+    uint32_t node;   /* the COPY */
+    tu__edge source; /* the value copied */
     uint32_t source_part, source_buffer;
     uint32_t buffer;        /* where it goes */
     uint32_t made, arrived; /* events of the program */
@@ -25,8 +25,8 @@ typedef struct tu__arrival {
 typedef struct tu__update {
     uint32_t variable, assign; /* nodes */
     uint32_t buffer;
-    bool in_place;             /* it lies in the variable's memory already */
-    void *staging;             /* where a value that is itself a variable waits, so that two can be exchanged */
+    bool in_place; /* it lies in the variable's memory already */
+    void *staging; /* where a value that is itself a variable waits, so that two can be exchanged */
 } tu__update;
 
 /* One thing after another, on the part's thread. */
@@ -61,7 +61,8 @@ typedef struct tu__part {
 
 /* Builds all parts of a unit whose nodes are placed and whose copies are made: select, schedule, plan memory, steps.
  * `*event_count` events are needed. */
-tu_status tu__parts_build(const tu__unit *unit, size_t count, tu__device **devices, tu__part *parts, uint32_t *event_count);
+tu_status tu__parts_build(const tu__unit *unit, size_t count, tu__device **devices, tu__part *parts,
+                          uint32_t *event_count);
 void tu__parts_free(size_t count, tu__part *parts);
 
 /* The part a node is placed on. */

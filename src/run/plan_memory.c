@@ -54,7 +54,8 @@ static void find_lifetimes(planner *p) {
         for (uint32_t r = 0; r < k->read_count; r++) p->read_last[k->reads[r]] = i;
         for (uint32_t w = 0; w < k->write_count; w++) {
             if (p->written[k->writes[w]] == -2) p->written[k->writes[w]] = i;
-            if (p->read_last[k->writes[w]] < i) p->read_last[k->writes[w]] = i; /* it exists while it is written */
+            if (p->read_last[k->writes[w]] < i)
+                p->read_last[k->writes[w]] = i; /* it exists while it is written */
         }
     }
     for (uint32_t b = 0; b < plan->buffer_count; b++)
@@ -66,7 +67,8 @@ static void find_lifetimes(planner *p) {
 /* A buffer assigned to a variable may lie in the variable's memory from the start of its life: when the kernel that
  * writes it runs, nobody reads the old value any more, or only that kernel, which may work in place. */
 static bool may_become(const planner *p, uint32_t buffer, uint32_t target) {
-    if (p->request->outside[buffer] || p->request->from_start[buffer] || p->request->to_end[target]) return false;
+    if (p->request->outside[buffer] || p->request->from_start[buffer] || p->request->to_end[target])
+        return false;
     if (p->plan->buffers[buffer].bytes != p->plan->buffers[target].bytes) return false;
     int64_t at = p->written[buffer];
     if (at < 0 || p->read_last[target] > at) return false;
@@ -126,8 +128,8 @@ static void gather_intervals(planner *p) {
     for (uint32_t i = 0; i < plan->kernel_count; i++) {
         uint32_t k = p->request->order[i];
         if (!plan->kernels[k].workspace) continue;
-        p->intervals[p->interval_count++] =
-            (interval){.bytes = plan->kernels[k].workspace, .first = i, .last = i, .id = plan->buffer_count + k};
+        p->intervals[p->interval_count++] = (interval){
+            .bytes = plan->kernels[k].workspace, .first = i, .last = i, .id = plan->buffer_count + k};
     }
 }
 
@@ -150,7 +152,8 @@ static size_t aligned(size_t bytes) {
 static size_t lowest_offset(const planner *p, const interval *v, size_t placed, const interval **rivals) {
     size_t count = 0, offset = 0;
     for (size_t i = 0; i < placed; i++)
-        if (p->intervals[i].first <= v->last && v->first <= p->intervals[i].last) rivals[count++] = &p->intervals[i];
+        if (p->intervals[i].first <= v->last && v->first <= p->intervals[i].last)
+            rivals[count++] = &p->intervals[i];
     qsort(rivals, count, sizeof *rivals, lower_first);
     for (size_t i = 0; i < count; i++) {
         if (rivals[i]->offset >= offset + aligned(v->bytes)) break;

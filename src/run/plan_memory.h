@@ -6,27 +6,27 @@
 
 /* Where a buffer lies. */
 typedef enum tu__storage {
-    TU__STORAGE_SCRATCH,  /* at an offset of the device's scratch */
-    TU__STORAGE_OUTSIDE,  /* constants and variables: the engine provides the address */
-    TU__STORAGE_UNUSED,   /* nobody reads or writes it */
+    TU__STORAGE_SCRATCH, /* at an offset of the device's scratch */
+    TU__STORAGE_OUTSIDE, /* constants and variables: the engine provides the address */
+    TU__STORAGE_UNUSED,  /* nobody reads or writes it */
 } tu__storage;
 
 typedef struct tu__memory_request {
     const tu_plan *plan;
-    const uint32_t *order;       /* kernels */
-    const bool *outside;         /* per buffer: provided by the engine, never reused */
-    const bool *from_start;      /* per buffer: filled before the first kernel (inputs, copies) */
-    const bool *to_end;          /* per buffer: read after the last kernel (exports) */
-    const uint32_t *becomes;     /* per buffer: the outside buffer whose memory it shall take over at the end (an
+    const uint32_t *order;   /* kernels */
+    const bool *outside;     /* per buffer: provided by the engine, never reused */
+    const bool *from_start;  /* per buffer: filled before the first kernel (inputs, copies) */
+    const bool *to_end;      /* per buffer: read after the last kernel (exports) */
+    const uint32_t *becomes; /* per buffer: the outside buffer whose memory it shall take over at the end (an
                                     assignment in place), or TU_NO_NODE; granted where `granted` is set */
 } tu__memory_request;
 
 typedef struct tu__memory_plan {
-    tu__storage *storage;      /* per buffer */
-    size_t *offset;            /* per buffer, in scratch */
-    uint32_t *same_as;         /* per buffer: the outside buffer it lies in, or TU_NO_NODE */
-    size_t *workspace;         /* per kernel: offset */
-    size_t scratch_bytes;      /* the peak */
+    tu__storage *storage; /* per buffer */
+    size_t *offset;       /* per buffer, in scratch */
+    uint32_t *same_as;    /* per buffer: the outside buffer it lies in, or TU_NO_NODE */
+    size_t *workspace;    /* per kernel: offset */
+    size_t scratch_bytes; /* the peak */
 } tu__memory_plan;
 
 tu_status tu__plan_memory(const tu__memory_request *request, tu__memory_plan *plan);

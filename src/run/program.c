@@ -24,8 +24,10 @@ static tu_status find_feeds(tu_program *p) {
             const tu__node *node = g->nodes[leaf->node];
             if (node->op->code != TU__OP_INPUT) continue;
             const tu__node *source = tu__find_node(p->source, node->name);
-            p->feeds[p->feed_count++] = (tu__feed_place){.source = source ? source->id : TU_NO_NODE, .node = node->id,
-                                                         .part = (uint32_t)i, .buffer = leaf->buffer,
+            p->feeds[p->feed_count++] = (tu__feed_place){.source = source ? source->id : TU_NO_NODE,
+                                                         .node = node->id,
+                                                         .part = (uint32_t)i,
+                                                         .buffer = leaf->buffer,
                                                          .bytes = tu_type_bytes(node->outputs[0])};
             if (strcmp(node->name, "sample_ordinal") == 0) p->samples = node->outputs[0].shape.dim[0];
         }
@@ -41,7 +43,8 @@ static tu_status find_fetches(tu_program *p) {
         tu__edge value = p->unit.fetch[i];
         if (g->nodes[value.node]->op->code == TU__OP_ASSIGN) value = g->nodes[value.node]->inputs[1];
         uint32_t part = tu__part_of(&p->unit, value.node);
-        p->fetches[i] = (tu__fetch_place){.part = part, .buffer = tu__part_buffer(&p->parts[part], value),
+        p->fetches[i] = (tu__fetch_place){.part = part,
+                                          .buffer = tu__part_buffer(&p->parts[part], value),
                                           .bytes = tu_type_bytes(tu_edge_type(g, value))};
     }
     return TU_OK;
@@ -60,8 +63,8 @@ static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
 }
 
 static tu_status compile(tu_program *p, const tu_compile_options *o) {
-    TU_TRY(tu__devices_open(o->devices ? o->devices : "ref", o->threads, o->memory_limit, TU__MOST_DEVICES, p->devices,
-                            &p->device_count));
+    TU_TRY(tu__devices_open(o->devices ? o->devices : "ref", o->threads, o->memory_limit, TU__MOST_DEVICES,
+                            p->devices, &p->device_count));
     TU_TRY(run_passes(p, o));
     p->parts = tu__alloc_array(p->device_count, sizeof *p->parts, "a program");
     if (!p->parts) return TU_NO_MEMORY;
@@ -107,16 +110,19 @@ void tu_program_free(tu_program *program) {
 static tu_status check_feeds(const tu_program *p, size_t count, const tu_feed *feeds) {
     for (size_t i = 0; i < count; i++) {
         tu_value v = feeds[i].input;
-        if (v.graph != p->source || !tu_ok(v)) return tu_fail(TU_INVALID, "feed %zu is not a value of the program's graph", i);
+        if (v.graph != p->source || !tu_ok(v))
+            return tu_fail(TU_INVALID, "feed %zu is not a value of the program's graph", i);
         const tu__node *node = p->source->nodes[v.node];
         if (node->op->code != TU__OP_INPUT)
-            return tu_fail(TU_INVALID, "feed %zu is for %s '%s': only inputs are fed", i, node->op->name, node->name);
+            return tu_fail(TU_INVALID, "feed %zu is for %s '%s': only inputs are fed", i, node->op->name,
+                           node->name);
         if (!feeds[i].data) return tu_fail(TU_INVALID, "feed %zu for input '%s' has no data", i, node->name);
     }
     return TU_OK;
 }
 
-static const void *fed(const tu_program *p, const tu__feed_place *place, size_t count, const tu_feed *feeds, const tu_state *state) {
+static const void *fed(const tu_program *p, const tu__feed_place *place, size_t count, const tu_feed *feeds,
+                       const tu_state *state) {
     for (size_t i = 0; i < count; i++)
         if (feeds[i].input.node == place->source) return feeds[i].data;
     if (strcmp(p->unit.graph->nodes[place->node]->name, "sample_ordinal") != 0) return NULL;
@@ -129,9 +135,12 @@ static tu_status feed_all(tu_program *p, const tu_state *state, size_t count, co
         const tu__feed_place *place = &p->feeds[i];
         const tu__node *node = p->unit.graph->nodes[place->node];
         const void *data = fed(p, place, count, feeds, state);
-        if (!data) return tu_fail(TU_INVALID, "input '%s' %s was not fed", node->name, tu__type_string(node->outputs[0]));
+        if (!data)
+            return tu_fail(TU_INVALID, "input '%s' %s was not fed", node->name,
+                           tu__type_string(node->outputs[0]));
         const tu__part *part = &p->parts[place->part];
-        TU_TRY(part->device->api->upload(part->device->instance, part->addresses[place->buffer], data, place->bytes));
+        TU_TRY(part->device->api->upload(part->device->instance, part->addresses[place->buffer], data,
+                                         place->bytes));
     }
     return TU_OK;
 }
@@ -141,7 +150,8 @@ static tu_status fetch_all(const tu_program *p, void *const *fetches) {
         const tu__fetch_place *place = &p->fetches[i];
         const tu__part *part = &p->parts[place->part];
         if (!fetches[i]) continue;
-        TU_TRY(part->device->api->download(part->device->instance, fetches[i], part->addresses[place->buffer], place->bytes));
+        TU_TRY(part->device->api->download(part->device->instance, fetches[i], part->addresses[place->buffer],
+                                           place->bytes));
     }
     return TU_OK;
 }
@@ -178,7 +188,8 @@ static tu_status apply_updates(const tu_program *p, tu_state *state) {
     return TU_OK;
 }
 
-static tu_status run_locked(tu_program *p, tu_state *state, size_t feed_count, const tu_feed *feeds, void *const *fetches) {
+static tu_status run_locked(tu_program *p, tu_state *state, size_t feed_count, const tu_feed *feeds,
+                            void *const *fetches) {
     p->seed = state->seed;
     TU_TRY(tu__program_bind(p, state));
     TU_TRY(feed_all(p, state, feed_count, feeds));
@@ -203,7 +214,8 @@ static void take_turns(tu_program *p, bool take) {
     }
 }
 
-tu_status tu_run(tu_program *program, tu_state *state, size_t feed_count, const tu_feed *feeds, void *const *fetches) {
+tu_status tu_run(tu_program *program, tu_state *state, size_t feed_count, const tu_feed *feeds,
+                 void *const *fetches) {
     if (!program || !state) return tu_fail(TU_INVALID, "tu_run needs a program and a state");
     TU_TRY(check_feeds(program, feed_count, feeds));
     take_turns(program, true);

@@ -13,8 +13,8 @@
 enum { TU__MOST_DEVICES = 64 };
 
 typedef struct tu__feed_place { /* where an input's data goes */
-    uint32_t source; /* the node in the user's graph */
-    uint32_t node;   /* and in the program's */
+    uint32_t source;            /* the node in the user's graph */
+    uint32_t node;              /* and in the program's */
     uint32_t part, buffer;
     size_t bytes;
 } tu__feed_place;
@@ -28,14 +28,14 @@ typedef struct tu__fetch_place {
 typedef struct tu__exchange {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    uint64_t epoch;                  /* number of the run: an event has happened when it holds this */
+    uint64_t epoch; /* number of the run: an event has happened when it holds this */
     atomic_uint_least64_t *events;
     uint32_t event_count;
-    uint32_t at_barrier;             /* parts that have computed everything */
+    uint32_t at_barrier; /* parts that have computed everything */
     atomic_bool aborted;
-    double deadline;                 /* seconds, as clock_gettime(CLOCK_MONOTONIC) counts */
-    double allowed;                  /* seconds for a run */
-    tu_status status;                /* the first failure, and its message */
+    double deadline;  /* seconds, as clock_gettime(CLOCK_MONOTONIC) counts */
+    double allowed;   /* seconds for a run */
+    tu_status status; /* the first failure, and its message */
     char message[1024];
 } tu__exchange;
 

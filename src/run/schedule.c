@@ -10,7 +10,7 @@ typedef struct scheduler {
     uint32_t *writer; /* per buffer: the kernel that writes it, or TU_NO_NODE */
     const uint32_t *level;
     uint64_t *rank; /* per kernel: the graph's order */
-    uint8_t *seen;    /* per kernel: 0 new, 1 on the way, 2 placed */
+    uint8_t *seen;  /* per kernel: 0 new, 1 on the way, 2 placed */
     uint32_t *sorted;
     uint32_t *stack; /* every kernel is opened once and pushes at most what it reads */
     uint32_t *order, count;
@@ -91,7 +91,8 @@ static tu_status sort(scheduler *s, const bool *last, uint32_t *last_count) {
     for (uint32_t b = 0; b < s->plan->buffer_count; b++) s->writer[b] = TU_NO_NODE;
     for (uint32_t k = 0; k < n; k++) {
         s->rank[k] = rank_of(s->plan, k);
-        for (uint32_t w = 0; w < s->plan->kernels[k].write_count; w++) s->writer[s->plan->kernels[k].writes[w]] = k;
+        for (uint32_t w = 0; w < s->plan->kernels[k].write_count; w++)
+            s->writer[s->plan->kernels[k].writes[w]] = k;
     }
     sort_by_rank(s);
     for (uint32_t i = 0; i < n; i++)

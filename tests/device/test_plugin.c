@@ -31,14 +31,16 @@ static void train(const char *devices, const char *second, float weights[12]) {
         h = tu_dense(h, .units = 2, .name = "logits");
     tu_value loss = tu_mean(tu_cross_entropy(h, y));
     assert_int_equal(tu_add_sgd(loss, 0.5, 0.9), TU_OK);
-    tu_status status = tu_compile(g, &step, .devices = devices, .fetch = &loss, .fetch_count = 1, .updates = true);
+    tu_status status =
+        tu_compile(g, &step, .devices = devices, .fetch = &loss, .fetch_count = 1, .updates = true);
     if (status != TU_OK) fail_msg("%s", tu_message());
     assert_int_equal(tu_state_new(g, &state, .seed = 2), TU_OK);
     static const float images[20] = {1, 2, 3, 4, -1, 0, 1, 0, 2, 2, 1, 1, 0, 0, 0, 1, -2, 1, 3, 0};
     static const int labels[5] = {0, 1, 1, 0, 1};
     float now, first = 0;
     for (int i = 0; i < 5; i++) {
-        assert_int_equal(tu_run(step, state, 2, (tu_feed[]){{x, images}, {y, labels}}, (void *[]){&now}), TU_OK);
+        assert_int_equal(tu_run(step, state, 2, (tu_feed[]){{x, images}, {y, labels}}, (void *[]){&now}),
+                         TU_OK);
         if (i == 0) first = now;
     }
     assert_true(now < first);
@@ -87,9 +89,9 @@ static void another_interface_is_refused_by_name(void **unused) {
 /* Lists of devices that cannot be: each with words its message must hold. */
 static void impossible_device_lists_are_refused(void **unused) {
     (void)unused;
-    static const char *const rows[][2] = {{"gpu9:0", "gpu9:0"},     {"cpu:77", "cpu:77"},      {"cpu:0/0", "expected KIND"},
-                                          {"cpu:0.5/2", "KIND"},    {"cpu:x", "KIND"},         {"ref,,ref", "commas"},
-                                          {"ref:0,ref:0", "twice"}, {"null:3-1", "expected"}};
+    static const char *const rows[][2] = {
+        {"gpu9:0", "gpu9:0"}, {"cpu:77", "cpu:77"},   {"cpu:0/0", "expected KIND"}, {"cpu:0.5/2", "KIND"},
+        {"cpu:x", "KIND"},    {"ref,,ref", "commas"}, {"ref:0,ref:0", "twice"},     {"null:3-1", "expected"}};
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value x = tu_fill(g, TU_F32, TU_SHAPE(2), 1);

@@ -41,7 +41,8 @@ static bool guards_intact(const case_run *c, int output, const unsigned char *gu
     size_t bytes = tu_type_bytes(tu_value_type(c->outputs[output]));
     for (size_t k = 0; k < GUARD; k++)
         if (guarded[k] != PATTERN || guarded[GUARD + bytes + k] != PATTERN) {
-            printf("FAIL %s, draw %d: output %d was written beyond its end\n", c->entry->name, c->draws, output);
+            printf("FAIL %s, draw %d: output %d was written beyond its end\n", c->entry->name, c->draws,
+                   output);
             return false;
         }
     return true;
@@ -60,7 +61,8 @@ bool case_evaluate(case_run *c, const char *devices, int threads, double **resul
                            .fetch_count = (size_t)c->output_count) == TU_OK &&
                 tu_run(program, state, (size_t)c->input_count, feeds, fetch) == TU_OK;
     if (!good)
-        printf("FAIL %s, draw %d, %s on %s: %s\n", c->entry->name, c->draws, tu_dtype_name(c->dtype), devices, tu_message());
+        printf("FAIL %s, draw %d, %s on %s: %s\n", c->entry->name, c->draws, tu_dtype_name(c->dtype), devices,
+               tu_message());
     for (int i = 0; i < c->output_count; i++) {
         tu_type type = tu_value_type(c->outputs[i]);
         good = good && guards_intact(c, i, guarded[i]);
@@ -88,8 +90,8 @@ bool results_agree(const case_run *c, int output, const double *expected, const 
     for (int64_t i = 0; i < n; i++) {
         bool same = expected[i] == got[i] || (isnan(expected[i]) && isnan(got[i]));
         if (same || fabs(expected[i] - got[i]) <= bound) continue;
-        printf("FAIL %s, draw %d, %s: output %d element %lld is %.9g, expected %.9g\n", c->entry->name, c->draws,
-               tu_dtype_name(c->dtype), output, (long long)i, got[i], expected[i]);
+        printf("FAIL %s, draw %d, %s: output %d element %lld is %.9g, expected %.9g\n", c->entry->name,
+               c->draws, tu_dtype_name(c->dtype), output, (long long)i, got[i], expected[i]);
         return false;
     }
     return true;

@@ -299,8 +299,9 @@ static void conv2d_passes_its_options_on(void **state) {
             "conv2d 'stem/conv2d' of f32[2,7,6,4] and f32[8,9,9,4]", "does not fit");
     REFUSED(tu_conv2d(IMAGES, .filters = 8, .size = 3, .act = (tu_activation)-1),
             "activation of 'conv2d/add' f32[2,7,6,8]", "unknown activation");
-    REFUSED(tu_conv2d(IMAGES, .filters = (int64_t)1 << 47, .size = 3), "variable 'conv2d/weights'",
+    REFUSED(tu_conv2d(IMAGES, .filters = 1 << 20, .size = 1 << 20), "variable 'conv2d/weights'",
             "fewer than 2^48 elements");
+    REFUSED(tu_conv2d(IMAGES, .filters = 8, .size = (int64_t)1 << 40), "from 1 to 2^20");
 }
 
 static void batch_norm_wants_float_activations(void **state) {

@@ -30,10 +30,14 @@ static uint64_t draw(uint64_t *state, uint64_t below) {
 static void make_plan(random_plan *p, uint64_t seed) {
     memset(p, 0, sizeof *p);
     uint32_t leaves = 1 + (uint32_t)draw(&seed, 4), kernels = 1 + (uint32_t)draw(&seed, MOST - 1);
-    p->plan = (tu_plan){.struct_size = sizeof p->plan, .buffer_count = leaves + kernels, .kernel_count = kernels,
-                        .buffers = p->buffers, .kernels = p->kernels};
+    p->plan = (tu_plan){.struct_size = sizeof p->plan,
+                        .buffer_count = leaves + kernels,
+                        .kernel_count = kernels,
+                        .buffers = p->buffers,
+                        .kernels = p->kernels};
     for (uint32_t b = 0; b < p->plan.buffer_count; b++) {
-        p->buffers[b] = (tu_buffer){.bytes = 64 * (1 + draw(&seed, 40)) - draw(&seed, 64), .value = {b, 0}, .dense = true};
+        p->buffers[b] = (tu_buffer){
+            .bytes = 64 * (1 + draw(&seed, 40)) - draw(&seed, 64), .value = {b, 0}, .dense = true};
         p->becomes[b] = TU_NO_NODE;
         if (b < leaves) {
             p->outside[b] = draw(&seed, 2);
@@ -47,9 +51,15 @@ static void make_plan(random_plan *p, uint64_t seed) {
         p->writes[k][0] = leaves + k;
         p->in_place[k][0] = draw(&seed, 2) ? (int32_t)draw(&seed, reads) : -1;
         p->nodes[k] = (uint32_t)draw(&seed, 1000);
-        p->kernels[k] = (tu_kernel){.name = "k", .node_count = 1, .nodes = &p->nodes[k], .read_count = reads,
-                                    .reads = p->reads[k], .write_count = 1, .writes = p->writes[k],
-                                    .in_place = p->in_place[k], .workspace = draw(&seed, 3) ? 0 : 64 * draw(&seed, 30)};
+        p->kernels[k] = (tu_kernel){.name = "k",
+                                    .node_count = 1,
+                                    .nodes = &p->nodes[k],
+                                    .read_count = reads,
+                                    .reads = p->reads[k],
+                                    .write_count = 1,
+                                    .writes = p->writes[k],
+                                    .in_place = p->in_place[k],
+                                    .workspace = draw(&seed, 3) ? 0 : 64 * draw(&seed, 30)};
     }
 }
 
@@ -71,7 +81,8 @@ static void every_buffer_is_written_before_it_is_read(void **unused) {
         assert_int_equal(last, 0);
         for (uint32_t k = 0; k < p.plan.kernel_count; k++)
             for (uint32_t r = 0; r < p.kernels[k].read_count; r++)
-                if (p.reads[k][r] >= leaves) assert_true(position(&p, p.reads[k][r] - leaves) < position(&p, k));
+                if (p.reads[k][r] >= leaves)
+                    assert_true(position(&p, p.reads[k][r] - leaves) < position(&p, k));
     }
 }
 
@@ -82,8 +93,10 @@ static void check_by_running(const random_plan *p, const tu__memory_plan *m) {
     unsigned char *at[2 * MOST] = {0};
     assert_true(m->scratch_bytes <= sizeof memory);
     for (uint32_t b = 0; b < count; b++) {
-        if (m->same_as[b] != TU_NO_NODE) at[b] = variables[m->same_as[b]];
-        else if (m->storage[b] == TU__STORAGE_OUTSIDE) at[b] = variables[b];
+        if (m->same_as[b] != TU_NO_NODE)
+            at[b] = variables[m->same_as[b]];
+        else if (m->storage[b] == TU__STORAGE_OUTSIDE)
+            at[b] = variables[b];
         else if (m->storage[b] == TU__STORAGE_SCRATCH) {
             assert_true(m->offset[b] % 64 == 0 && m->offset[b] + p->buffers[b].bytes <= m->scratch_bytes);
             at[b] = memory + m->offset[b];
@@ -101,7 +114,8 @@ static void check_by_running(const random_plan *p, const tu__memory_plan *m) {
         if (p->kernels[k].workspace) {
             assert_true(m->workspace[k] + p->kernels[k].workspace <= m->scratch_bytes);
             memset(memory + m->workspace[k], 0xff, p->kernels[k].workspace);
-            for (uint32_t r = 0; r < p->kernels[k].read_count; r++) /* a workspace lies on nothing that is read */
+            for (uint32_t r = 0; r < p->kernels[k].read_count;
+                 r++) /* a workspace lies on nothing that is read */
                 assert_true(at[p->reads[k][r]][0] == p->reads[k][r]);
         }
         if (at[leaves + k]) memset(at[leaves + k], (int)(leaves + k), p->buffers[leaves + k].bytes);
@@ -113,8 +127,12 @@ static void check_by_running(const random_plan *p, const tu__memory_plan *m) {
 static tu_status plan(random_plan *p, tu__memory_plan *m) {
     uint32_t last;
     assert_int_equal(tu__schedule(&p->plan, p->level, p->last, p->order, &last), TU_OK);
-    tu__memory_request request = {.plan = &p->plan, .order = p->order, .outside = p->outside, .from_start = p->from_start,
-                                  .to_end = p->to_end, .becomes = p->becomes};
+    tu__memory_request request = {.plan = &p->plan,
+                                  .order = p->order,
+                                  .outside = p->outside,
+                                  .from_start = p->from_start,
+                                  .to_end = p->to_end,
+                                  .becomes = p->becomes};
     return tu__plan_memory(&request, m);
 }
 

@@ -23,8 +23,8 @@ static void begin(trainer *t, const char *name, const char *devices, int threads
     assert_int_equal(tu_graph_new(&t->graph), TU_OK);
     assert_int_equal(tu_model_build(t->graph, name, &t->model, .batch = 4), TU_OK);
     assert_int_equal(tu_add_sgd(t->model.loss, 0.01, 0.9), TU_OK);
-    if (tu_compile(t->graph, &t->step, .devices = devices, .threads = threads, .fetch = &t->model.loss, .fetch_count = 1,
-                   .updates = true) != TU_OK)
+    if (tu_compile(t->graph, &t->step, .devices = devices, .threads = threads, .fetch = &t->model.loss,
+                   .fetch_count = 1, .updates = true) != TU_OK)
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_new(t->graph, &t->state, .seed = 6), TU_OK);
     int64_t pixels = tu_shape_elements(tu_value_shape(t->model.images));
@@ -60,7 +60,8 @@ static void the_cpu_learns_what_the_reference_learns(void **unused) {
         for (int i = 0; i < 2; i++) {
             float got = run(&cpu), expected = run(&ref);
             if (!(fabsf(got - expected) <= 2e-4f * fmaxf(1, fabsf(expected))))
-                fail_msg("%s, step %d: loss %g on the CPU, %g on the reference", models[m], i, (double)got, (double)expected);
+                fail_msg("%s, step %d: loss %g on the CPU, %g on the reference", models[m], i, (double)got,
+                         (double)expected);
         }
         end(&cpu);
         end(&ref);
@@ -76,7 +77,8 @@ static void nothing_is_allocated_from_the_second_step_on(void **unused) {
         uint64_t before = tu__alloc_count();
         for (int i = 0; i < 5; i++) run(&t);
         if (tu__alloc_count() != before)
-            fail_msg("%s: %llu allocations in five steps", models[m], (unsigned long long)(tu__alloc_count() - before));
+            fail_msg("%s: %llu allocations in five steps", models[m],
+                     (unsigned long long)(tu__alloc_count() - before));
         end(&t);
     }
 }
@@ -130,8 +132,11 @@ static void many_programs_share_a_state(void **unused) {
     assert_int_equal(tu_graph_new(&small), TU_OK);
     tu_set_training(small, false);
     assert_int_equal(tu_model_build(small, "mlp", &eval, .batch = 2), TU_OK);
-    assert_int_equal(tu_compile(small, &evaluate, .devices = "cpu", .threads = 1, .fetch = &eval.loss, .fetch_count = 1), TU_OK);
-    assert_int_equal(tu_compile(t.graph, &look, .devices = "ref", .fetch = &t.model.loss, .fetch_count = 1), TU_OK);
+    assert_int_equal(
+        tu_compile(small, &evaluate, .devices = "cpu", .threads = 1, .fetch = &eval.loss, .fetch_count = 1),
+        TU_OK);
+    assert_int_equal(tu_compile(t.graph, &look, .devices = "ref", .fetch = &t.model.loss, .fetch_count = 1),
+                     TU_OK);
     float before, small_before, small_after, reference;
     tu_feed small_feeds[] = {{eval.images, t.images}, {eval.labels, t.labels}};
     tu_feed feeds[] = {{t.model.images, t.images}, {t.model.labels, t.labels}};
@@ -155,14 +160,15 @@ static void what_does_not_fit_is_refused_before_step_0(void **unused) {
     assert_int_equal(tu_graph_new(&g), TU_OK);
     assert_int_equal(tu_model_build(g, "tutorial-cnn", &model), TU_OK);
     assert_int_equal(tu_add_sgd(model.loss, 0.1, 0.9), TU_OK);
-    assert_int_equal(tu_compile(g, &p, .devices = "cpu", .fetch = &model.loss, .fetch_count = 1, .updates = true,
-                                .memory_limit = 1 << 20),
+    assert_int_equal(tu_compile(g, &p, .devices = "cpu", .fetch = &model.loss, .fetch_count = 1,
+                                .updates = true, .memory_limit = 1 << 20),
                      TU_NO_MEMORY);
-    static const char *const words[] = {"cpu:0", "limit is 1.0 MiB", "Heaviest", "conv", "half the batch", "bf16", "tu_recompute"};
+    static const char *const words[] = {"cpu:0", "limit is 1.0 MiB", "Heaviest", "conv", "half the batch",
+                                        "bf16",  "tu_recompute"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (!strstr(tu_message(), words[i])) fail_msg("'%s' is not in: %s", words[i], tu_message());
-    assert_int_equal(tu_compile(g, &p, .devices = "cpu", .fetch = &model.loss, .fetch_count = 1, .updates = true,
-                                .memory_limit = (uint64_t)4 << 30),
+    assert_int_equal(tu_compile(g, &p, .devices = "cpu", .fetch = &model.loss, .fetch_count = 1,
+                                .updates = true, .memory_limit = (uint64_t)4 << 30),
                      TU_OK);
     tu_program_free(p);
     tu_graph_free(g);

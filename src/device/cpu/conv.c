@@ -7,10 +7,11 @@
  *     x       0.81 to 0.94 for 64 channels over 12x12 pixels, 1.0 to 1.1 over 14x14 and 56x56, 1.1 to 1.7 for fewer
  *     filter  0.7 to 1.2 on one or two threads, 0.4 to 0.7 on 16, over 32 to 128 images
  *
- * So y is oneDNN's, but for a rectifier right behind it, which ours does on the way out of the registers (oneDNN's is
- * of no use: ending.h) and which costs oneDNN a pass over the result; x is ours where tiles are full; the filter's
- * gradient is ours where there are images enough to go around. bf16 is oneDNN's (AMX, AVX-512 BF16), f64 ours, and
- * each takes what the other does not offer. The rest (f16, bf16 without hardware) runs by its reference meaning. */
+ * So y and x are ours where tiles are full, which saves y a pass over the result for a bias and a rectifier (oneDNN's
+ * are of no use: ending.h), and oneDNN's elsewhere; the filter's gradient is ours where there are images enough to go
+ * around. What follows a convolution has no say in it: a value must not depend on what it was fused with. bf16 is
+ * oneDNN's (AMX, AVX-512 BF16), f64 ours, and each takes what the other does not offer. The rest (f16, bf16 without
+ * hardware) runs by its reference meaning. */
 #include "device/cpu/conv_direct.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/dnnl.h"
@@ -64,18 +65,21 @@ static cpu_convolution shape_of(const tu__node *node, tu_type x, tu_type filter,
                              .y_channels = filter.shape.dim[0] / a->groups};
 }
 
+/* Rows of the result fill tiles of four vectors by six pixels, and a panel stays in the cache. */
+static bool fills_tiles(const cpu_convolution *c, int64_t in_channels, int64_t out_channels, int64_t pixels) {
+    return out_channels % FULL_CHANNELS == 0 && pixels >= FULL_PIXELS &&
+           c->windows.size[0] * c->windows.size[1] * in_channels <= DEEP;
+}
+
 /* Whether ours is the first choice. */
-static bool prefers_own(const cpu_convolution *c, cpu_convolution_side side, tu_dtype dtype, bool relu,
-                        int threads) {
-    int64_t taps = c->windows.size[0] * c->windows.size[1];
-    bool unit_stride = c->windows.stride[0] == 1 && c->windows.stride[1] == 1;
+static bool prefers_own(const cpu_convolution *c, cpu_convolution_side side, tu_dtype dtype, int threads) {
     if (dtype != TU_F32) return dtype == TU_F64;
     if (c->groups > 1) return false;
     switch (side) {
-    case CPU_CONV_Y: return relu && taps * c->x_channels <= DEEP;
+    case CPU_CONV_Y: return fills_tiles(c, c->x_channels, c->y_channels, c->y_size[1]);
     case CPU_CONV_X:
-        return unit_stride && c->x_channels % FULL_CHANNELS == 0 && c->x_size[1] >= FULL_PIXELS &&
-               taps * c->y_channels <= DEEP;
+        return c->windows.stride[0] == 1 && c->windows.stride[1] == 1 &&
+               fills_tiles(c, c->y_channels, c->x_channels, c->x_size[1]);
     default: return c->images >= threads;
     }
 }
@@ -96,7 +100,7 @@ static tu_status choose_own(cpu_selection *s, const cpu_convolution *c, cpu_conv
 
 /* Fills `d` with one of the two ways; TU_UNSUPPORTED when there is none. */
 static tu_status choose(cpu_selection *s, const cpu_convolution *c, cpu_convolution_side side, conv_data *d) {
-    bool own = prefers_own(c, side, d->type.dtype, d->relu, s->device->threads);
+    bool own = prefers_own(c, side, d->type.dtype, s->device->threads);
     for (int attempt = 0; attempt < 2 && !d->dnnl && !d->direct; attempt++, own = !own)
         TU_TRY((own ? choose_own : choose_dnnl)(s, c, side, d));
     return d->dnnl || d->direct ? TU_OK : TU_UNSUPPORTED;

@@ -41,12 +41,13 @@ typedef struct cpu_kernel cpu_kernel;
 struct cpu_kernel {
     const char *name;
     tu_status (*run)(const cpu_kernel *k);
-    void *data;                  /* the maker's own */
-    void (*release)(void *data); /* optional: frees what `data` points to outside the arena (oneDNN primitives) */
+    void *data; /* the maker's own */
+    void (*release)(
+        void *data); /* optional: frees what `data` points to outside the arena (oneDNN primitives) */
     uint32_t node_count, read_count, write_count;
     uint32_t *nodes, *reads, *writes;
     int32_t *in_place;
-    size_t workspace_bytes;      /* set by the maker; 64-byte aligned */
+    size_t workspace_bytes; /* set by the maker; 64-byte aligned */
     int64_t flops, bytes_moved;
     /* set by build */
     void **in, **out; /* one address a read, one a write */
@@ -79,7 +80,8 @@ tu_status cpu_kernel_write(cpu_kernel *k, tu__edge value, int in_place);
 /* Layouts other than dense. A layout is an opaque description owned by whoever makes it (oneDNN's adapter), kept in
  * the plan's arena. cpu_layout_of: NULL when the value has only its dense buffer (or is a leaf). */
 const void *cpu_layout_of(cpu_selection *s, tu__edge value);
-tu_status cpu_kernel_read_layout(cpu_kernel *k, tu__edge value); /* the blocked buffer that cpu_layout_of describes */
+tu_status cpu_kernel_read_layout(cpu_kernel *k,
+                                 tu__edge value); /* the blocked buffer that cpu_layout_of describes */
 tu_status cpu_kernel_write_layout(cpu_kernel *k, tu__edge value, const void *layout, size_t bytes);
 /* Provided by oneDNN's adapter: adds a kernel that turns the blocked buffer of a value into its dense one. */
 tu_status cpu_make_dense(cpu_selection *s, tu__edge value);

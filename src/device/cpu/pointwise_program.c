@@ -362,7 +362,8 @@ static tu__edge variable_of(const program *p, uint32_t member) {
     const tu_graph *g = p->c->s->graph;
     uint32_t id = p->c->members[member]->id;
     for (uint32_t i = id + 1; i < g->node_count; i++)
-        if (g->nodes[i]->op->code == TU__OP_ASSIGN && g->nodes[i]->inputs[1].node == id) return g->nodes[i]->inputs[0];
+        if (g->nodes[i]->op->code == TU__OP_ASSIGN && g->nodes[i]->inputs[1].node == id)
+            return g->nodes[i]->inputs[0];
     return (tu__edge){TU_NO_NODE, 0};
 }
 
@@ -376,7 +377,8 @@ static int find_place(program *p, uint32_t member, bool *taken) {
     for (uint32_t i = 0; i < p->operand_count; i++) {
         if (p->operands[i].kind != CPU_LOAD) continue;
         const cpu_load *l = &p->piece->loads[load++];
-        bool dense = l->access == CPU_DIRECT || l->access == CPU_CONVERT, own = p->operands[i].value.node == variable;
+        bool dense = l->access == CPU_DIRECT || l->access == CPU_CONVERT,
+             own = p->operands[i].value.node == variable;
         if (!dense || taken[i] || tu_dtype_size(l->dtype) != size || (place >= 0 && !own)) continue;
         if (l->access == CPU_DIRECT && stored_directly(p, member) && p->values[i].last_use > (int32_t)member)
             continue;

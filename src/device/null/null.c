@@ -14,10 +14,12 @@ struct tu_device_instance {
 };
 
 static tu_status describe(int index, tu_device_info *info) {
-    static const char *const names[] = {"null:0", "null:1", "null:2", "null:3", "null:4", "null:5", "null:6", "null:7"};
+    static const char *const names[] = {"null:0", "null:1", "null:2", "null:3",
+                                        "null:4", "null:5", "null:6", "null:7"};
     if (index >= 8) return tu_fail(TU_NOT_FOUND, "there are eight null devices, null:0 to null:7");
-    *info = (tu_device_info){
-        .name = names[index], .kind = "null", .description = "plans programs, computes nothing: results are zeros"};
+    *info = (tu_device_info){.name = names[index],
+                             .kind = "null",
+                             .description = "plans programs, computes nothing: results are zeros"};
     return TU_OK;
 }
 

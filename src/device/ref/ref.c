@@ -78,7 +78,8 @@ enum { MOST_TENSORS = 64 };
 
 /* Addresses of a kernel's buffers; `few` serves but for very wide concatenations. */
 static void **addresses(const tu__node_plan *p, const uint32_t *buffers, uint32_t count, void **few) {
-    void **list = count <= MOST_TENSORS ? few : tu__alloc_array(count, sizeof *list, "an operation's tensors");
+    void **list =
+        count <= MOST_TENSORS ? few : tu__alloc_array(count, sizeof *list, "an operation's tensors");
     for (uint32_t i = 0; list && i < count; i++) list[i] = p->buffers[buffers[i]];
     return list;
 }
