@@ -1,6 +1,6 @@
-/* Statements about the CPU device's convolutions and products, where the case list's small shapes do not reach: tiles of
- * every width, several panels, edges left out, bands, taps shared out, deep panels; on every instruction set this machine
- * has; and oneDNN's adapter beside them. */
+/* Statements about the CPU device's convolutions and products, where the case list's small shapes do not reach: tiles
+ * of every width, several panels, edges left out, bands, taps shared out, deep panels; on every instruction set this
+ * machine has; and oneDNN's adapter beside them. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

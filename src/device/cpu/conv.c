@@ -1,17 +1,20 @@
 /* Makers of convolutions: which of the two ways, oneDNN's (dnnl.c) or ours (conv_direct.c).
  *
- * Both run near the processor's peak on wide layers. Measured side by side (bench/kernels; Xeon with AVX-512, 1, 2 and
- * 16 threads; time of ours over oneDNN 2.6.3's):
+ * Both run near the processor's peak on wide layers. Measured side by side (a Xeon with AVX-512; 1, 2 and 16
+ * threads; 32 or 128 images; time of ours over oneDNN 2.6.3's):
  *
- *     y       0.92 to 1.08 for the two layers of tutorial-cnn, 1.0 to 1.7 for resnet20's, 1.2 to 1.5 over 7x7 pixels
- *     x       0.81 to 0.94 for 64 channels over 12x12 pixels, 1.0 to 1.1 over 14x14 and 56x56, 1.1 to 1.7 for fewer
- *     filter  0.7 to 1.2 on one or two threads, 0.4 to 0.7 on 16, over 32 to 128 images
+ *     y       0.92 to 1.08 for the two layers of tutorial-cnn and over 56x56 pixels, 1.0 to 1.3 for resnet20's, 1.4 to
+ *             1.5 over 7x7
+ *     x       0.81 to 0.94 for 64 channels over 12x12 pixels, 0.85 to 1.04 over 14x14 and 56x56, 1.0 to 1.6 for fewer
+ *             channels, more with a stride
+ *     filter  0.8 to 1.2 up to some 200,000 weights, 1.1 to 1.6 beyond; where there are fewer images than threads
+ *             ours does not split the work
  *
  * So y and x are ours where tiles are full, which saves y a pass over the result for a bias and a rectifier (oneDNN's
- * are of no use: ending.h), and oneDNN's elsewhere; the filter's gradient is ours where there are images enough to go
- * around. What follows a convolution has no say in it: a value must not depend on what it was fused with. bf16 is
- * oneDNN's (AMX, AVX-512 BF16), f64 ours, and each takes what the other does not offer. The rest (f16, bf16 without
- * hardware) runs by its reference meaning. */
+ * are of no use: ending.h), and oneDNN's elsewhere; a filter's gradient is ours where images are enough to go around
+ * and the filter is not large. What follows a convolution has no say in it: a value must not depend on what it was
+ * fused with. bf16 is oneDNN's (AMX, AVX-512 BF16), f64 ours, and each takes what the other does not offer. The rest
+ * (f16, bf16 without hardware) runs by its reference meaning. */
 #include "device/cpu/conv_direct.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/dnnl.h"
@@ -21,7 +24,8 @@
 enum {
     FULL_CHANNELS = 64, /* four vectors of AVX-512 */
     FULL_PIXELS = 12,   /* two tiles of six */
-    DEEP = 2304         /* k of a panel that no longer stays in the second-level cache */
+    DEEP = 2304,        /* k of a panel that no longer stays in the second-level cache */
+    LARGE_FILTER = 1 << 18
 };
 
 typedef struct conv_data {
@@ -80,7 +84,9 @@ static bool prefers_own(const cpu_convolution *c, cpu_convolution_side side, tu_
     case CPU_CONV_X:
         return c->windows.stride[0] == 1 && c->windows.stride[1] == 1 &&
                fills_tiles(c, c->y_channels, c->x_channels, c->x_size[1]);
-    default: return c->images >= threads;
+    default:
+        return c->images >= threads &&
+               c->windows.size[0] * c->windows.size[1] * c->x_channels * c->y_channels <= LARGE_FILTER;
     }
 }
 

@@ -4,12 +4,13 @@
  * under the same row one pixel further. A convolution is therefore a matrix product whose left matrix is the image
  * itself, read through strides: no im2col matrix is written. All that has to be prepared is
  *
- *   the filter   packed into panels [k, some vectors of output channels], once for the whole batch: 2 bytes moved for
+ *   the filter   packed into panels [k, some vectors of output channels], once for the whole batch: 8 bytes moved for
  *                thousands of multiply-adds;
  *   the edges    where a filter hangs over the image. With few channels the image is copied with its padding around
- *                it, one at a time, into memory that stays in the core's cache, and no tile meets an edge. With more
- *                (CPU_DIRECT_EXACT_CHANNELS) the taps that hang over are left out, which saves their arithmetic (a fifth for 5x5
- *                over 12x12 pixels): a tile at an edge is made of pieces, each over the taps that its rows share.
+ *                it, one at a time, into memory that stays in the core's cache, and no tile meets an edge. With
+ *                more (CPU_DIRECT_EXACT_CHANNELS) the taps that hang over are left out, which saves their arithmetic
+ *                (a fifth for 5x5 over 12x12 pixels): a tile at an edge is made of pieces, each over the taps that
+ *                its rows share.
  *
  * The three faces of the convolution (src/graph/ops/conv.c) become
  *

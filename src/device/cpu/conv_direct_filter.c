@@ -1,7 +1,7 @@
-/* Convolution by our own tiles: the gradient of the filter. Rows of a tile are neighbouring taps and channels of x, k runs
- * over the pixels of y. Each worker adds up its images in a matrix of its own, [k, o]; at the end the matrices are added
- * in the workers' order and transposed. Where all those matrices would be larger than the work is worth, workers share
- * out the taps of one instead, and each goes through all images. */
+/* Convolution by our own tiles: the gradient of the filter. Rows of a tile are neighbouring taps and channels of x, k
+ * runs over the pixels of y. Each worker adds up its images in a matrix of its own, [k, o]; at the end the matrices are
+ * added in the workers' order and transposed. Where all those matrices would be larger than the work is worth, workers
+ * share out the taps of one instead, and each goes through all images. */
 #include "device/cpu/conv_direct_plan.h"
 
 enum {

@@ -1,8 +1,8 @@
 /* The maker of matrix products: oneDNN's (dnnl.c), or ours (gemm.c) where it is absent or has none.
  *
  * Measured side by side (Xeon with AVX-512, the products of mlp and tutorial-cnn), ours takes 1.0 to 1.4 times as long
- * on one or two threads, mostly for packing weights that are used by 128 rows only, and 0.8 to 1.3 on 16; with few
- * rows up to 3 times. A rectifier is done afterwards: see ending.h. f64 is ours, integers the reference's.
+ * on one or two threads, mostly for packing weights that are used by 128 rows only, 0.8 to 1.2 on 16, and up to 3 times
+ * with fewer rows. f64 is ours, integers the reference's.
  *
  * A product [..., m, k] x [k, n] whose left side is not transposed is one product of all rows together. Any other
  * batch is a list of places where its matrices begin, which is how broadcasting costs nothing. */
