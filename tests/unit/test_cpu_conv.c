@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/number.h"
 #include "base/parallel.h"
 #include "device/cpu/conv_direct.h"
 #include "device/cpu/dnnl.h"
@@ -28,22 +29,20 @@ static int64_t draw(int64_t low, int64_t high) {
     return low + (int64_t)(random_state >> 8) % (high - low + 1);
 }
 
-/* Numbers of either type, small multiples of 1/64: sums of products are then exact in both, whatever their order. */
+static tu_dtype dtype_of(int bytes) {
+    return bytes == 8 ? TU_F64 : bytes == 4 ? TU_F32 : TU_BF16;
+}
+
+/* Numbers of f64, f32 or bf16, small multiples of 1/64: sums of products are exact in f32, whatever their order. */
 static void *new_numbers(int64_t count, int bytes) {
     void *x = tu__alloc_aligned((size_t)(count * bytes), "a test");
     assert_non_null(x);
-    for (int64_t i = 0; i < count; i++) {
-        double number = (double)draw(-16, 16) / 64;
-        if (bytes == 8)
-            ((double *)x)[i] = number;
-        else
-            ((float *)x)[i] = (float)number;
-    }
+    for (int64_t i = 0; i < count; i++) tu__store(dtype_of(bytes), x, i, (double)draw(-16, 16) / 64);
     return x;
 }
 
 static double number_at(const void *x, int bytes, int64_t i) {
-    return bytes == 8 ? ((const double *)x)[i] : (double)((const float *)x)[i];
+    return tu__load(dtype_of(bytes), x, i);
 }
 
 /* ---- The definition, as in src/graph/ops/conv.c ---- */
@@ -119,6 +118,7 @@ static trial trial_new(const cpu_convolution *c, cpu_convolution_side side, int 
     assert_non_null(t.expected);
     definition d = {side, t.first, t.second, bytes, t.expected};
     meet_all(c, add_product, &d);
+    tu__round_array(dtype_of(bytes), t.expected, t.count);
     return t;
 }
 
@@ -145,7 +145,7 @@ static void check_own(const cpu_convolution *c, cpu_convolution_side side, const
     cpu_direct *plan;
     assert_int_equal(cpu_direct_new(&arena, loops, c, side, threads, &plan), TU_OK);
     assert_non_null(plan);
-    trial t = trial_new(c, side, loops->bytes);
+    trial t = trial_new(c, side, loops->operand_bytes);
     size_t bytes = cpu_direct_workspace(plan);
     unsigned char *workspace = tu__alloc_aligned(bytes + 64, "a test");
     assert_non_null(workspace);
@@ -164,6 +164,14 @@ static void check_own(const cpu_convolution *c, cpu_convolution_side side, const
 static void check_sides(const cpu_convolution *c, const cpu_gemm_loops *loops, int threads, int width) {
     for (int side = CPU_CONV_Y; side <= CPU_CONV_FILTER; side++)
         check_own(c, (cpu_convolution_side)side, loops, threads, width);
+}
+
+/* The filter's gradient from pairs of bf16, with and without an instruction for them. */
+static void check_pairs(const cpu_convolution *c, const struct cpu_loops_gemm *loops, int threads,
+                        int width) {
+    check_own(c, CPU_CONV_FILTER, loops->bf16, threads, width);
+    if (loops->bf16_dot && cpu_loops_has_bf16_dot())
+        check_own(c, CPU_CONV_FILTER, loops->bf16_dot, threads, width);
 }
 
 /* False when the window does not fit. */
@@ -196,6 +204,7 @@ static void own_convolutions_are_as_defined_on_every_instruction_set(void **stat
             int threads = (int)draw(1, 3);
             check_sides(&c, loops_of(isa)->f32, threads, threads);
             check_sides(&c, loops_of(isa)->f64, threads, threads);
+            check_pairs(&c, loops_of(isa), threads, threads);
         }
 }
 
@@ -217,7 +226,10 @@ static cpu_convolution square(int64_t images, int64_t pixels, int64_t in, int64_
 static void wide_layers_are_cut_into_panels(void **state) {
     (void)state;
     cpu_convolution c = square(2, 7, 20, 150, 3);
-    for (int isa = 0; isa < ISAS; isa++) check_sides(&c, loops_of(isa)->f32, 2, 2);
+    for (int isa = 0; isa < ISAS; isa++) {
+        check_sides(&c, loops_of(isa)->f32, 2, 2);
+        check_pairs(&c, loops_of(isa), 2, 2);
+    }
 }
 
 static void deep_panels_are_worked_through_in_chunks(void **state) {
@@ -242,6 +254,7 @@ static void large_filters_share_out_their_taps(void **state) {
     (void)state;
     cpu_convolution c = square(3, 6, 20, 70, 3); /* 180 * 80 elements for each of 2,000 workers: too many */
     check_own(&c, CPU_CONV_FILTER, loops_of(2)->f32, 2000, 3);
+    check_pairs(&c, loops_of(2), 2000, 3);
 }
 
 static void images_of_many_rows_are_added_band_by_band(void **state) {
@@ -249,6 +262,9 @@ static void images_of_many_rows_are_added_band_by_band(void **state) {
     cpu_convolution c = square(1, 48, 2, 40, 3), wide = square(1, 40, 18, 48, 3);
     check_own(&c, CPU_CONV_FILTER, loops_of(2)->f32, 1, 1);
     check_own(&wide, CPU_CONV_FILTER, loops_of(2)->f64, 1, 1);
+    cpu_convolution tall = square(1, 57, 18, 48, 3); /* an odd number of pixels: one is left over */
+    check_pairs(&c, loops_of(2), 1, 1);
+    check_pairs(&tall, loops_of(2), 1, 1);
 }
 
 static void senseless_paddings_are_not_planned(void **state) {
@@ -263,24 +279,25 @@ static void senseless_paddings_are_not_planned(void **state) {
     tu__arena_free(&arena);
 }
 
-static void the_same_width_gives_the_same_bits(void **state) {
-    (void)state;
+static void check_same_bits(const cpu_gemm_loops *loops) {
     enum { RUNS = 3 };
     cpu_convolution c = square(5, 9, 17, 33, 3);
     sizes n = sizes_of(&c);
     tu__arena arena = {0};
     cpu_direct *plan;
-    float *x = new_numbers(n.x, 4), *y = new_numbers(n.y, 4), *results[RUNS];
-    for (int64_t i = 0; i < n.x; i++) x[i] = sinf((float)i); /* numbers whose sums depend on the order */
-    for (int64_t i = 0; i < n.y; i++) y[i] = cosf((float)i);
-    assert_int_equal(cpu_direct_new(&arena, loops_of(2)->f32, &c, CPU_CONV_FILTER, 3, &plan), TU_OK);
+    int bytes = loops->operand_bytes;
+    void *x = new_numbers(n.x, bytes), *y = new_numbers(n.y, bytes), *results[RUNS];
+    for (int64_t i = 0; i < n.x; i++) /* numbers whose sums depend on the order */
+        tu__store(dtype_of(bytes), x, i, sin((double)i));
+    for (int64_t i = 0; i < n.y; i++) tu__store(dtype_of(bytes), y, i, cos((double)i));
+    assert_int_equal(cpu_direct_new(&arena, loops, &c, CPU_CONV_FILTER, 3, &plan), TU_OK);
     void *workspace = tu__alloc_aligned(cpu_direct_workspace(plan), "a test");
     tu__parallel_set_width(3);
     for (int i = 0; i < RUNS; i++) {
-        results[i] = new_numbers(n.filter, 4);
+        results[i] = new_numbers(n.filter, bytes);
         cpu_direct_run(
             plan, &(cpu_direct_operands){.first = x, .second = y, .out = results[i], .workspace = workspace});
-        assert_memory_equal(results[i], results[0], (size_t)n.filter * 4);
+        assert_memory_equal(results[i], results[0], (size_t)(n.filter * bytes));
     }
     tu__parallel_set_width(1);
     for (int i = 0; i < RUNS; i++) tu__free_aligned(results[i]);
@@ -288,6 +305,14 @@ static void the_same_width_gives_the_same_bits(void **state) {
     tu__free_aligned(x);
     tu__free_aligned(y);
     tu__arena_free(&arena);
+}
+
+static void the_same_width_gives_the_same_bits(void **state) {
+    (void)state;
+    const struct cpu_loops_gemm *loops = loops_of(2);
+    check_same_bits(loops->f32);
+    check_same_bits(loops->bf16);
+    if (loops->bf16_dot && cpu_loops_has_bf16_dot()) check_same_bits(loops->bf16_dot);
 }
 
 /* ---- Endings ---- */

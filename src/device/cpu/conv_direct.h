@@ -19,7 +19,8 @@ typedef enum cpu_convolution_side { CPU_CONV_Y, CPU_CONV_X, CPU_CONV_FILTER } cp
 
 typedef struct cpu_direct cpu_direct;
 
-/* Lives in the arena. NULL in *plan: the numbers are beyond what is worth planning (paddings of millions). */
+/* Lives in the arena. NULL in *plan: the numbers are beyond what is worth planning (paddings of millions). Loops over
+ * pairs compute CPU_CONV_FILTER alone. */
 tu_status cpu_direct_new(tu__arena *arena, const cpu_gemm_loops *loops, const cpu_convolution *convolution,
                          cpu_convolution_side side, int threads, cpu_direct **plan);
 size_t cpu_direct_workspace(const cpu_direct *plan);

@@ -56,6 +56,7 @@ struct cpu_direct {
     /* filter */
     int64_t run_length, runs; /* neighbouring taps and channels; in a group */
     int64_t *a_blocks;
+    int64_t pixels; /* of y in an element: 2 where those are pairs */
     bool copies_y, shares_taps;
     /* workspace, in bytes */
     size_t packed_bytes, scratch_bytes, y_bytes;

@@ -27,8 +27,16 @@ const cpu_loops *cpu_loops_for_this_machine(void) {
     if (has_avx2() && (any || strcmp(wanted, "baseline") != 0)) return &cpu_loops_avx2;
     return &cpu_loops_baseline;
 }
+
+bool cpu_loops_has_bf16_dot(void) {
+    return has_avx512() && __builtin_cpu_supports("avx512bf16");
+}
 #else
 const cpu_loops *cpu_loops_for_this_machine(void) {
     return &cpu_loops_baseline;
+}
+
+bool cpu_loops_has_bf16_dot(void) {
+    return false;
 }
 #endif

@@ -7,6 +7,8 @@
  * registers 6 x 2 leaves one for the broadcast. */
 #include "device/cpu/isa/loops_gemm.h"
 
+#include <string.h>
+
 #include "device/cpu/isa/loops.h"
 
 #define PRAGMA(text) _Pragma(#text)
@@ -82,18 +84,12 @@
 #define FMA FMA_F64
 #include "device/cpu/isa/loops_gemm_real.h"
 
-/* ---- Endings of results that are in memory already ---- */
+#undef REAL
+#undef BITS
+#undef NAME
+#undef FMA
 
-static void end_f32(int64_t rows, int64_t columns, void *data, const void *bias_data, bool relu) {
-    const float *restrict bias = bias_data;
-    for (int64_t r = 0; r < rows; r++) {
-        float *restrict x = (float *)data + r * columns;
-        if (bias)
-            for (int64_t j = 0; j < columns; j++) x[j] += bias[j];
-        if (relu)
-            for (int64_t j = 0; j < columns; j++) x[j] = x[j] < 0 ? 0 : x[j];
-    }
-}
+/* ---- Pairs of bf16 ---- */
 
 static inline float widen(uint16_t x) {
     union {
@@ -113,6 +109,84 @@ static inline uint16_t narrow(float x) {
     return (uint16_t)((u.bits & 0x7fffffff) > 0x7f800000 ? nan : rounded);
 }
 
+static void pair_bf16(int64_t n, const void *low, const void *high, void *pairs) {
+    const uint16_t *restrict l = low, *restrict h = high;
+    uint32_t *restrict to = pairs;
+    if (l && h)
+        for (int64_t i = 0; i < n; i++) to[i] = (uint32_t)h[i] << 16 | l[i];
+    else if (l)
+        for (int64_t i = 0; i < n; i++) to[i] = l[i];
+    else if (h)
+        for (int64_t i = 0; i < n; i++) to[i] = (uint32_t)h[i] << 16;
+    else
+        memset(to, 0, (size_t)n * sizeof *to);
+}
+
+static void sum_transposed_bf16(int64_t count, const void *parts, int64_t stride, int64_t row, int64_t first,
+                                int64_t last, int64_t columns, void *out, int64_t out_row) {
+    for (int64_t i = first; i < last; i++) {
+        const float *from = (const float *)parts + i * row;
+        for (int64_t j = 0; j < columns; j++) {
+            float sum = from[j];
+            for (int64_t s = 1; s < count; s++) sum += from[s * stride + j];
+            ((uint16_t *)out)[j * out_row + i] = narrow(sum);
+        }
+    }
+}
+
+#define PAIR_LOOPS(tile_function)                                                                            \
+    {                                                                                                        \
+        .bytes = sizeof(float), .operand_bytes = sizeof(uint16_t), .vector = WIDTH_f32,                      \
+        .most_vectors = MOST_VECTORS, .most_rows = ROWS_BY_VECTORS, .tile = (tile_function),                 \
+        .pair = pair_bf16, .sum_transposed = sum_transposed_bf16                                             \
+    }
+
+#define ELEMENT int32_t
+#define REAL float
+#define BITS int32_t
+
+/* The upper half of an f32 is the bf16: with a shift and a mask each half is a vector of f32. */
+static inline __attribute__((always_inline)) vector_f32 add_pairs(bits_f32 x, bits_f32 y, vector_f32 sum) {
+    const bits_f32 upper = (bits_f32){0} - 0x10000;
+    sum = FMA_F32((vector_f32)(x << 16), (vector_f32)(y << 16), sum);
+    return FMA_F32((vector_f32)(x & upper), (vector_f32)(y & upper), sum);
+}
+
+#define NAME(x) x##_bf16
+#define FMA add_pairs
+#define TARGET
+#include "device/cpu/isa/loops_gemm_tile.h"
+#undef NAME
+#undef FMA
+#undef TARGET
+
+static const cpu_gemm_loops loops_bf16 = PAIR_LOOPS(any_tile_bf16);
+
+#ifdef __AVX512F__ /* an instruction for both products, which takes subnormal numbers for zeros */
+#define NAME(x) x##_bf16_dot
+#define FMA(x, y, sum) ((vector_f32)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)(x), (__m512bh)(y)))
+#define TARGET __attribute__((target("avx512bf16")))
+#include "device/cpu/isa/loops_gemm_tile.h"
+
+static const cpu_gemm_loops loops_bf16_dot = PAIR_LOOPS(any_tile_bf16_dot);
+#define BF16_DOT &loops_bf16_dot
+#else
+#define BF16_DOT NULL
+#endif
+
+/* ---- Endings of results that are in memory already ---- */
+
+static void end_f32(int64_t rows, int64_t columns, void *data, const void *bias_data, bool relu) {
+    const float *restrict bias = bias_data;
+    for (int64_t r = 0; r < rows; r++) {
+        float *restrict x = (float *)data + r * columns;
+        if (bias)
+            for (int64_t j = 0; j < columns; j++) x[j] += bias[j];
+        if (relu)
+            for (int64_t j = 0; j < columns; j++) x[j] = x[j] < 0 ? 0 : x[j];
+    }
+}
+
 static void end_bf16(int64_t rows, int64_t columns, void *data, const void *bias_data, bool relu) {
     const uint16_t *restrict bias = bias_data;
     for (int64_t r = 0; r < rows; r++) {
@@ -125,5 +199,9 @@ static void end_bf16(int64_t rows, int64_t columns, void *data, const void *bias
 }
 
 extern struct cpu_loops_gemm LOOP(cpu_loops_gemm);
-struct cpu_loops_gemm LOOP(cpu_loops_gemm) = {
-    .f32 = &loops_f32, .f64 = &loops_f64, .end_f32 = end_f32, .end_bf16 = end_bf16};
+struct cpu_loops_gemm LOOP(cpu_loops_gemm) = {.f32 = &loops_f32,
+                                              .f64 = &loops_f64,
+                                              .bf16 = &loops_bf16,
+                                              .bf16_dot = BF16_DOT,
+                                              .end_f32 = end_f32,
+                                              .end_bf16 = end_bf16};
