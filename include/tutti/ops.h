@@ -336,6 +336,9 @@ TU_API tu_value tu_flip_with(tu_value x, tu_axes axes);
 #define tu_flip(x, ...) tu_flip_with(x, (tu_axes)TU_AXES(__VA_ARGS__))
 #endif
 
+/* Elements moved `shift` places along an axis; what leaves at the end comes in at the start. Negative: backwards. */
+TU_API tu_value tu_roll(tu_value x, int axis, int64_t shift);
+
 /* ---- Images: [n,h,w,c] --------------------------------------------------------------------------------------- */
 
 typedef enum tu_resize_method {
