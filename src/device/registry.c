@@ -47,16 +47,20 @@ static tu_status check_plugin(const char *path, const tu_device_api *api) {
     return TU_OK;
 }
 
+static tu_status take_plugin(const char *path, void *library) {
+    const tu_device_api *(*entry)(void);
+    *(void **)&entry = dlsym(library, "tu_device_plugin");
+    if (!entry) return tu_fail(TU_INVALID, "'%s' is no device plug-in: it exports no tu_device_plugin", path);
+    const tu_device_api *api = entry();
+    TU_TRY(check_plugin(path, api));
+    return add_kind(api);
+}
+
 static tu_status load_plugin(const char *path) {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) return tu_fail(TU_NOT_FOUND, "device plug-in '%s' cannot be loaded: %s", path, dlerror());
-    const tu_device_api *(*entry)(void);
-    *(void **)&entry = dlsym(library, "tu_device_plugin");
-    tu_status status =
-        entry ? check_plugin(path, entry())
-              : tu_fail(TU_INVALID, "'%s' is no device plug-in: it exports no tu_device_plugin", path);
-    if (status == TU_OK) status = add_kind(entry()); /* a kind in use is never unloaded */
-    if (status != TU_OK) dlclose(library);
+    tu_status status = take_plugin(path, library);
+    if (status != TU_OK) dlclose(library); /* a kind that was taken is never unloaded */
     return status;
 }
 

@@ -198,28 +198,30 @@ static tu_status run_locked(tu_program *p, tu_state *state, size_t feed_count, c
     return apply_updates(p, state);
 }
 
+/* The device with the lowest address above `done`. */
+static tu__device *next_turn(const tu_program *p, const tu__device *done) {
+    tu__device *next = NULL;
+    for (size_t i = 0; i < p->device_count; i++)
+        if (p->devices[i] > done && (!next || p->devices[i] < next)) next = p->devices[i];
+    return next;
+}
+
 /* Every device serves one program at a time. Turns are taken in the order of addresses, so that two programs over the
  * same devices cannot wait for each other. */
-static void take_turns(tu_program *p, bool take) {
-    const tu__device *done = NULL;
-    for (size_t n = 0; n < p->device_count; n++) {
-        tu__device *next = NULL;
-        for (size_t i = 0; i < p->device_count; i++)
-            if (p->devices[i] > done && (!next || p->devices[i] < next)) next = p->devices[i];
-        if (take)
-            pthread_mutex_lock(&next->turn);
-        else
-            pthread_mutex_unlock(&next->turn);
-        done = next;
-    }
+static void take_turns(const tu_program *p) {
+    for (tu__device *d = next_turn(p, NULL); d; d = next_turn(p, d)) pthread_mutex_lock(&d->turn);
+}
+
+static void give_turns(const tu_program *p) {
+    for (tu__device *d = next_turn(p, NULL); d; d = next_turn(p, d)) pthread_mutex_unlock(&d->turn);
 }
 
 tu_status tu_run(tu_program *program, tu_state *state, size_t feed_count, const tu_feed *feeds,
                  void *const *fetches) {
     if (!program || !state) return tu_fail(TU_INVALID, "tu_run needs a program and a state");
     TU_TRY(check_feeds(program, feed_count, feeds));
-    take_turns(program, true);
+    take_turns(program);
     tu_status status = run_locked(program, state, feed_count, feeds, fetches);
-    take_turns(program, false);
+    give_turns(program);
     return status;
 }

@@ -232,7 +232,7 @@ static bool check_graph(uint64_t seed) {
 int main(int argc, char **argv) {
     int count = argc > 1 ? atoi(argv[1]) : 100, first = argc > 2 ? atoi(argv[2]) : 0, failed = 0;
     int64_t live = tu__alloc_live();
-    for (int i = 0; i < count; i++) failed += !check_graph((uint64_t)(first + i));
+    for (int i = 0; i < count; i++) failed += !check_graph((uint64_t)first + (uint64_t)i);
     if (tu__alloc_live() != live) {
         printf("FAIL %lld blocks leaked\n", (long long)(tu__alloc_live() - live));
         failed++;
