@@ -41,14 +41,19 @@ typedef struct tu_value {
 } tu_value;
 
 /* Options are structures with a leading size, filled by the macros with designated initialisers: a field left out
- * is zero, and zero always means the default. The size lets a newer library serve an older program. */
+ * is zero, and zero always means the default. The size lets a newer library serve an older program. In C++ designated
+ * initialisers come with C++20, and fields must be given in the order of their declaration. */
 #ifdef __cplusplus
 }
 template <class T> static inline const T *tu_options_address(const T &options) {
     return &options;
 }
 extern "C" {
+#if __cplusplus >= 202002L
+#define TU_OPTIONS(type, ...) tu_options_address(type{.struct_size = sizeof(type) __VA_OPT__(, ) __VA_ARGS__})
+#else
 #define TU_OPTIONS(type, ...) tu_options_address(type{sizeof(type), __VA_ARGS__})
+#endif
 #else
 #define TU_OPTIONS(type, ...) (&(const type){.struct_size = sizeof(type), __VA_ARGS__})
 #endif

@@ -6,7 +6,7 @@
  *
  *     tu_program *step;
  *     tu_state *state;
- *     tu_compile(g, &step, .fetch = {loss}, .fetch_count = 1, .updates = true);
+ *     tu_compile(g, &step, .fetch = &loss, .fetch_count = 1, .updates = true);
  *     tu_state_new(g, &state, .seed = 1);
  *     float value;
  *     tu_run(step, state, 2, (tu_feed[]){{x, images}, {y, labels}}, (void *[]){&value});

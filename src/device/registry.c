@@ -33,12 +33,17 @@ static tu_status add_kind(const tu_device_api *api) {
 }
 
 static tu_status check_plugin(const char *path, const tu_device_api *api) {
-    if (!api || !api->kind) return tu_fail(TU_INVALID, "device plug-in '%s' describes no device", path);
+    if (!api) return tu_fail(TU_INVALID, "device plug-in '%s' describes no device", path);
     if (api->abi != TU_DEVICE_ABI)
         return tu_fail(TU_UNSUPPORTED,
                        "device plug-in '%s' is made for device interface %u, this library has %d: "
                        "build the plug-in against this library's headers",
                        path, api->abi, TU_DEVICE_ABI);
+    size_t letters = api->kind ? strspn(api->kind, "abcdefghijklmnopqrstuvwxyz0123456789_") : 0;
+    if (letters < 1 || letters > 16 || api->kind[letters])
+        return tu_fail(TU_INVALID,
+                       "device plug-in '%s' calls its kind '%s': expected 1 to 16 of a-z, 0-9 and _", path,
+                       api->kind ? api->kind : "");
     if (api->struct_size < sizeof *api || !api->describe || !api->open || !api->close || !api->allocate ||
         !api->release || !api->upload || !api->download || !api->select || !api->build || !api->plan_free ||
         !api->launch)
@@ -153,7 +158,7 @@ static tu_status parse_name(const char *name, wanted *w) {
             if (!one) w->part = -1;
         }
         good = !*rest && w->first >= 0 && w->last >= w->first && w->parts >= 1 && w->parts <= MOST_PARTS &&
-               w->part < w->parts;
+               w->part < w->parts && (!one || w->part >= 0);
     } else if (*rest) {
         good = false;
     }
@@ -227,7 +232,7 @@ static tu_status open_wanted(const wanted *w, tu_open_options *o, size_t capacit
                 return tu_fail(TU_UNSUPPORTED, "at most %zu devices in one program", capacity);
             TU_TRY(open_one(w->api, o, &devices[*count]));
             for (size_t i = 0; i < *count; i++)
-                if (devices[i] == devices[*count]) {
+                if (strcmp(devices[i]->name, devices[*count]->name) == 0) {
                     close_one(devices[*count]);
                     return tu_fail(TU_INVALID, "device '%s' is in the list twice", devices[i]->name);
                 }

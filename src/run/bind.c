@@ -16,9 +16,11 @@ static tu_status place_constants(const tu_program *program, tu__part *part) {
     for (uint32_t i = 0; i < part->leaf_count; i++)
         if (g->nodes[part->leaves[i].node]->op->code == TU__OP_CONSTANT)
             bytes += (part->plan->buffers[part->leaves[i].buffer].bytes + 63) & ~(size_t)63;
-    if (!bytes || part->constants) return TU_OK;
-    TU_TRY(part->device->api->allocate(part->device->instance, bytes, &part->constants));
-    part->constant_bytes = bytes;
+    if (!bytes || part->constants_filled) return TU_OK;
+    if (!part->constants) {
+        TU_TRY(part->device->api->allocate(part->device->instance, bytes, &part->constants));
+        part->constant_bytes += bytes;
+    }
     char *at = part->constants;
     for (uint32_t i = 0; i < part->leaf_count; i++) {
         const tu__node *node = g->nodes[part->leaves[i].node];
@@ -29,6 +31,7 @@ static tu_status place_constants(const tu_program *program, tu__part *part) {
             part->device->api->upload(part->device->instance, at, node->data, part->plan->buffers[b].bytes));
         at += (part->plan->buffers[b].bytes + 63) & ~(size_t)63;
     }
+    part->constants_filled = true;
     return TU_OK;
 }
 
@@ -55,9 +58,8 @@ static tu_status place_variables(const tu_program *program, tu__part *part, tu_s
 static tu_status place_staging(tu__part *part) {
     for (uint32_t i = 0; i < part->update_count; i++) {
         tu__update *u = &part->updates[i];
-        bool waits = !u->in_place && !u->staging && part->memory.storage[u->buffer] == TU__STORAGE_OUTSIDE;
         size_t bytes = part->plan->buffers[u->buffer].bytes;
-        if (!waits) continue;
+        if (u->staging || !tu__update_waits(part, u)) continue;
         TU_TRY(part->device->api->allocate(part->device->instance, bytes, &u->staging));
         part->constant_bytes += bytes;
     }
@@ -91,7 +93,7 @@ static tu_status build_part(tu_program *program, tu__part *part, const tu_state 
 }
 
 static bool is_bound(const tu_program *program, const tu_state *state) {
-    if (program->bound != state || program->bound_generation != state->generation) return false;
+    if (program->bound != state->id || program->bound_generation != state->generation) return false;
     for (size_t i = 0; i < program->device_count; i++)
         if (program->parts[i].scratch_generation != program->devices[i]->scratch_generation ||
             program->devices[i]->scratch_bytes < program->parts[i].memory.scratch_bytes)
@@ -101,7 +103,7 @@ static bool is_bound(const tu_program *program, const tu_state *state) {
 
 tu_status tu__program_bind(tu_program *program, tu_state *state) {
     if (is_bound(program, state)) return TU_OK;
-    program->bound = NULL;
+    program->bound = 0;
     for (size_t i = 0; i < program->device_count; i++) {
         tu__part *part = &program->parts[i];
         TU_TRY(tu__device_scratch(part->device, part->memory.scratch_bytes));
@@ -110,7 +112,7 @@ tu_status tu__program_bind(tu_program *program, tu_state *state) {
         TU_TRY(place_staging(part));
     }
     for (size_t i = 0; i < program->device_count; i++) TU_TRY(build_part(program, &program->parts[i], state));
-    program->bound = state;
+    program->bound = state->id;
     program->bound_generation = state->generation;
     return TU_OK;
 }

@@ -24,6 +24,10 @@ uint32_t tu__part_buffer(const tu__part *part, tu__edge value) {
     return TU_NO_NODE;
 }
 
+bool tu__update_waits(const tu__part *part, const tu__update *update) {
+    return !update->in_place && part->memory.storage[update->buffer] == TU__STORAGE_OUTSIDE;
+}
+
 static bool is_op(const tu__node *node, tu__opcode op) {
     return node->op->code == op;
 }
@@ -248,7 +252,8 @@ static tu_status order_and_place(const tu__unit *unit, tu__part *parts, size_t c
                                   .outside = m->outside,
                                   .from_start = m->from_start,
                                   .to_end = m->to_end,
-                                  .becomes = m->becomes};
+                                  .becomes = m->becomes,
+                                  .update_kernels = part->update_kernels};
     TU_TRY(tu__plan_memory(&request, &part->memory));
     for (uint32_t i = 0; i < part->update_count; i++)
         part->updates[i].in_place = part->memory.same_as[part->updates[i].buffer] != TU_NO_NODE;
@@ -326,6 +331,15 @@ static void wait_arrivals(tu__part *part, const tu_kernel *k, bool *awaited) {
     }
 }
 
+/* Everything has arrived before the first update, and what only a fetch or an assignment wants arrives too. */
+static void wait_all(tu__part *part, bool *awaited) {
+    for (uint32_t i = 0; i < part->arrival_count; i++) {
+        if (awaited[i]) continue;
+        awaited[i] = true;
+        add_step(part, (tu__step){.kind = TU__STEP_WAIT, .event = part->arrivals[i].arrived});
+    }
+}
+
 static tu_status write_steps(tu__part *parts, size_t count, size_t index) {
     tu__part *part = &parts[index];
     size_t arrivals = 0;
@@ -341,13 +355,14 @@ static tu_status write_steps(tu__part *parts, size_t count, size_t index) {
     for (uint32_t i = 0; i < part->plan->kernel_count; i++) {
         const tu_kernel *k = &part->plan->kernels[part->order[i]];
         wait_arrivals(part, k, awaited);
-        if (i == computing) add_step(part, (tu__step){.kind = TU__STEP_BARRIER});
+        if (i == computing) {
+            wait_all(part, awaited);
+            add_step(part, (tu__step){.kind = TU__STEP_BARRIER});
+        }
         add_step(part, (tu__step){.kind = TU__STEP_LAUNCH, .first = i, .count = 1});
         signal_departures(parts, count, index, k);
     }
-    for (uint32_t i = 0; i < part->arrival_count; i++) /* a copy that only a fetch or an assignment wants */
-        if (!awaited[i])
-            add_step(part, (tu__step){.kind = TU__STEP_WAIT, .event = part->arrivals[i].arrived});
+    wait_all(part, awaited);
     if (!part->update_kernels) add_step(part, (tu__step){.kind = TU__STEP_BARRIER});
     tu__free(awaited);
     return TU_OK;

@@ -55,6 +55,7 @@ typedef struct tu__part {
     /* bound to addresses: bind.c */
     void **addresses, **workspaces;
     void *constants;
+    bool constants_filled;
     size_t constant_bytes, variable_bytes;
     uint64_t scratch_generation;
 } tu__part;
@@ -64,6 +65,9 @@ typedef struct tu__part {
 tu_status tu__parts_build(const tu__unit *unit, size_t count, tu__device **devices, tu__part *parts,
                           uint32_t *event_count);
 void tu__parts_free(size_t count, tu__part *parts);
+
+/* Whether a next value lies in a variable's own memory, and must wait elsewhere while variables change. */
+bool tu__update_waits(const tu__part *part, const tu__update *update);
 
 /* The part a node is placed on. */
 uint32_t tu__part_of(const tu__unit *unit, uint32_t node);

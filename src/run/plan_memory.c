@@ -71,7 +71,8 @@ static bool may_become(const planner *p, uint32_t buffer, uint32_t target) {
         return false;
     if (p->plan->buffers[buffer].bytes != p->plan->buffers[target].bytes) return false;
     int64_t at = p->written[buffer];
-    if (at < 0 || p->read_last[target] > at) return false;
+    if (at < (int64_t)p->plan->kernel_count - p->request->update_kernels || p->read_last[target] > at)
+        return false;
     if (p->read_last[target] < at) return true;
     const tu_kernel *k = &p->plan->kernels[p->request->order[at]];
     for (uint32_t w = 0; w < k->write_count; w++)

@@ -18,7 +18,8 @@ typedef struct tu__memory_request {
     const bool *from_start;  /* per buffer: filled before the first kernel (inputs, copies) */
     const bool *to_end;      /* per buffer: read after the last kernel (exports) */
     const uint32_t *becomes; /* per buffer: the outside buffer whose memory it shall take over at the end (an
-                                    assignment in place), or TU_NO_NODE; granted where `granted` is set */
+                                    assignment in place), or TU_NO_NODE */
+    uint32_t update_kernels; /* the last so many of the order: only these may write into variables */
 } tu__memory_request;
 
 typedef struct tu__memory_plan {

@@ -51,6 +51,8 @@ static tu_status find_fetches(tu_program *p) {
 }
 
 static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
+    if (o->fetch_count && !o->fetch)
+        return tu_fail(TU_INVALID, "%zu fetches are announced, but there is no list of them", o->fetch_count);
     for (size_t i = 0; i < o->fetch_count; i++)
         if (o->fetch[i].graph != p->source || !tu_ok(o->fetch[i]))
             return tu_fail(TU_INVALID, "fetch %zu is not a value of the graph being compiled", i);
@@ -108,6 +110,8 @@ void tu_program_free(tu_program *program) {
 /* ---- Running ---- */
 
 static tu_status check_feeds(const tu_program *p, size_t count, const tu_feed *feeds) {
+    if (count && !feeds)
+        return tu_fail(TU_INVALID, "%zu feeds are announced, but there is no list of them", count);
     for (size_t i = 0; i < count; i++) {
         tu_value v = feeds[i].input;
         if (v.graph != p->source || !tu_ok(v))

@@ -53,7 +53,7 @@ struct tu_program {
     uint64_t seed;
     int64_t samples;   /* in the batch; 0: the program draws nothing for samples */
     int64_t *ordinals; /* room for them */
-    const tu_state *bound;
+    uint64_t bound;    /* id of the state it is bound to; 0: none */
     uint64_t bound_generation;
 };
 

@@ -5,6 +5,7 @@
 #include "run/state.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -195,6 +196,8 @@ tu_status tu_state_new_with(const tu_graph *graph, tu_state **state, const tu_st
     TU_TRY(tu_graph_status(graph));
     tu_state *s = tu__alloc(sizeof *s, "a state");
     if (!s) return TU_NO_MEMORY;
+    static atomic_uint_least64_t next_id;
+    s->id = atomic_fetch_add(&next_id, 1) + 1;
     s->seed = o.seed;
     s->names = tu__names_new();
     tu_status status = s->names ? tu_state_extend(s, graph) : TU_NO_MEMORY;
@@ -249,25 +252,24 @@ tu_status tu_state_variable(const tu_state *state, size_t index, const char **na
 }
 
 /* The variable, if `bytes` is its size. */
-static tu__variable *sized(const tu_state *state, const char *name, size_t bytes) {
-    tu__variable *v = find(state, name);
-    if (v && tu_type_bytes(v->type) != bytes) {
-        tu_fail(TU_INVALID, "variable '%s' %s has %zu bytes, %zu given", name, tu__type_string(v->type),
-                tu_type_bytes(v->type), bytes);
-        return NULL;
-    }
-    return v;
+static tu_status sized(const tu_state *state, const char *name, size_t bytes, tu__variable **variable) {
+    *variable = find(state, name);
+    if (!*variable) return TU_NOT_FOUND;
+    tu_type type = (*variable)->type;
+    if (tu_type_bytes(type) == bytes) return TU_OK;
+    return tu_fail(TU_INVALID, "variable '%s' %s has %zu bytes, %zu given", name, tu__type_string(type),
+                   tu_type_bytes(type), bytes);
 }
 
 tu_status tu_state_get(const tu_state *state, const char *name, void *data, size_t bytes) {
-    const tu__variable *v = sized(state, name, bytes);
-    if (!v) return TU_INVALID;
+    tu__variable *v;
+    TU_TRY(sized(state, name, bytes, &v));
     return read_data(v, data);
 }
 
 tu_status tu_state_set(tu_state *state, const char *name, const void *data, size_t bytes) {
-    tu__variable *v = sized(state, name, bytes);
-    if (!v) return TU_INVALID;
+    tu__variable *v;
+    TU_TRY(sized(state, name, bytes, &v));
     return write_data(v, data);
 }
 

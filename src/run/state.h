@@ -18,6 +18,7 @@ struct tu_state {
     tu__variable *variables; /* in the order made */
     size_t count, capacity;
     tu__name_table *names;
+    uint64_t id;         /* unique in the process: another state at the same address is another state */
     uint64_t generation; /* rises when a variable's memory moves: programs bind anew */
     uint64_t seed;
     int64_t sample; /* ordinal of the next sample */

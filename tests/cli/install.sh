@@ -42,4 +42,19 @@ build_and_run "$compiler" -std=c17 -pedantic "$scratch/program.c"
 if command -v g++ >/dev/null; then
     cp "$scratch/program.c" "$scratch/program.cc"
     build_and_run g++ -std=c++17 "$scratch/program.cc"
+    cat >"$scratch/options.cc" <<'PROGRAM'
+// Options by designated initialisers, as C++20 has them.
+#include <tutti/tutti.h>
+int main() {
+    tu_graph *g;
+    if (tu_graph_new(&g) != TU_OK) return 1;
+    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2, 8, 8, 3));
+    x = tu_conv2d(x, .filters = 4, .size = 3, .act = TU_RELU);
+    x = tu_mean(x, .axes = TU_AXES(1, 2));
+    tu_status status = tu_shape_equal(tu_value_shape(tu_softmax(x, -1)), TU_SHAPE(2, 4)) ? TU_OK : TU_INVALID;
+    tu_graph_free(g);
+    return status;
+}
+PROGRAM
+    build_and_run g++ -std=c++20 -Wno-missing-field-initializers "$scratch/options.cc"
 fi

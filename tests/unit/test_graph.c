@@ -104,6 +104,11 @@ static void wrong_leaves_are_refused(void **state) {
     ASSERT_MISTAKE(g, TU_INVALID, "2^48");
     tu_graph_free(g);
     g = fresh();
+    assert_false(
+        tu_ok(tu_input(g, "sample_ordinal", TU_F32, TU_SHAPE(2, 3)))); /* the engine feeds that one itself */
+    ASSERT_MISTAKE(g, TU_INVALID, "sample_ordinal", "i64[samples]");
+    tu_graph_free(g);
+    g = fresh();
     assert_false(tu_ok(tu_variable(g, "w", TU_I32, TU_SHAPE(2), .init = {TU_INIT_NORMAL, .b = 1})));
     ASSERT_MISTAKE(g, TU_INVALID, "variable", "floating-point");
     tu_graph_free(g);

@@ -63,6 +63,66 @@ static void a_run_that_fails_changes_nothing(void **unused) {
     tu_graph_free(g);
 }
 
+static tu_status stubborn_shape(const tu_custom_call *call, tu_type *outputs) {
+    outputs[0] = call->inputs[0];
+    return TU_OK;
+}
+static tu_status stubborn_run(const tu_custom_call *call, const void *const *in, void *const *out) {
+    (void)call, (void)in, (void)out;
+    return tu_fail(TU_NUMERIC, "it will not");
+}
+
+/* The next value of a variable is read by something that then fails: the variable must still hold the old one. */
+static void a_value_read_before_the_failure_is_not_yet_the_variables(void **unused) {
+    (void)unused;
+    static const tu_custom_op stubborn = {.struct_size = sizeof stubborn,
+                                          .name = "stubborn",
+                                          .outputs = 1,
+                                          .shape = stubborn_shape,
+                                          .run = stubborn_run};
+    assert_int_equal(tu_custom_register(&stubborn), TU_OK);
+    for (int device = 0; device < 2; device++) {
+        tu_graph *g = fresh();
+        tu_value w = tu_variable(g, "w", TU_F32, TU_SHAPE(3)), next = tu_shift(w, 1);
+        tu_assign(w, next);
+        tu_value bad = tu_custom("stubborn", 1, &next);
+        tu_program *step;
+        tu_state *state;
+        assert_int_equal(tu_compile(g, &step, .devices = device ? "cpu" : "ref", .fetch = &bad,
+                                    .fetch_count = 1, .updates = true),
+                         TU_OK);
+        assert_int_equal(tu_state_new(g, &state), TU_OK);
+        float out[3], now[3];
+        assert_int_equal(tu_run(step, state, 0, NULL, (void *[]){out}), TU_NUMERIC);
+        assert_int_equal(tu_state_get(state, "w", now, sizeof now), TU_OK);
+        assert_true(now[0] == 0 && now[2] == 0);
+        tu_program_free(step);
+        tu_state_free(state);
+        tu_graph_free(g);
+    }
+}
+
+/* A state freed and another made, likely at the same address: the program must notice. */
+static void a_program_meets_one_state_after_another(void **unused) {
+    (void)unused;
+    tu_graph *g = fresh();
+    tu_value w = tu_variable(g, "w", TU_F32, TU_SHAPE(1000), .init = {.kind = TU_INIT_CONSTANT, .a = 1});
+    tu_assign(w, tu_shift(w, 1));
+    tu_program *step;
+    assert_int_equal(tu_compile(g, &step, .updates = true), TU_OK);
+    for (int i = 0; i < 20; i++) {
+        tu_state *state;
+        float now[1000];
+        assert_int_equal(tu_state_new(g, &state), TU_OK);
+        assert_int_equal(tu_run(step, state, 0, NULL, NULL), TU_OK);
+        assert_int_equal(tu_state_get(state, "w", now, sizeof now), TU_OK);
+        assert_true(now[0] == 2 && now[999] == 2);
+        tu_state_free(state);
+    }
+    tu_program_free(step);
+    tu_graph_free(g);
+}
+
 static void wrong_feeds_and_fetches_are_refused(void **unused) {
     (void)unused;
     tu_graph *g = fresh(), *other = fresh();
@@ -77,6 +137,9 @@ static void wrong_feeds_and_fetches_are_refused(void **unused) {
     assert_non_null(strstr(tu_message(), "ref"));
     assert_int_equal(tu_compile(g, &p, .fetch = &y, .fetch_count = 1), TU_OK);
     assert_int_equal(tu_state_new(g, &state), TU_OK);
+    tu_program *none;
+    assert_int_equal(tu_compile(g, &none, .fetch_count = 1), TU_INVALID);
+    assert_int_equal(tu_run(p, state, 1, NULL, (void *[]){out}), TU_INVALID);
     assert_int_equal(tu_run(p, state, 0, NULL, (void *[]){out}), TU_INVALID);
     assert_non_null(strstr(tu_message(), "'x' f32[2] was not fed"));
     assert_int_equal(tu_run(p, state, 1, (tu_feed[]){{y, data}}, (void *[]){out}), TU_INVALID);
@@ -114,7 +177,7 @@ static void two_graphs_share_a_state_by_name(void **unused) {
     assert_non_null(strstr(tu_message(), "f32[4,3]"));
     assert_non_null(strstr(tu_message(), "f32[4,7]"));
     assert_int_equal(tu_state_count(state), count);
-    assert_int_equal(tu_state_get(state, "nothing", more, sizeof more), TU_INVALID);
+    assert_int_equal(tu_state_get(state, "nothing", more, sizeof more), TU_NOT_FOUND);
     assert_int_equal(tu_state_set(state, "more", more, 3), TU_INVALID);
     tu_state_free(state);
     tu_graph_free(small);
@@ -239,6 +302,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(assignments_take_effect_together_at_the_end),
         cmocka_unit_test(a_run_that_fails_changes_nothing),
+        cmocka_unit_test(a_value_read_before_the_failure_is_not_yet_the_variables),
+        cmocka_unit_test(a_program_meets_one_state_after_another),
         cmocka_unit_test(wrong_feeds_and_fetches_are_refused),
         cmocka_unit_test(two_graphs_share_a_state_by_name),
         cmocka_unit_test(initialisers_have_their_moments),

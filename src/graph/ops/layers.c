@@ -14,6 +14,13 @@ static tu_value refuse(tu_value x, const char *layer, const char *expected) {
                           tu__type_string(tu_value_type(x)), expected);
 }
 
+/* An option's value, and what was expected of it. */
+static tu_value refuse_option(tu_value x, const char *layer, const char *option, int64_t given,
+                              const char *expected) {
+    return tu__graph_fail(x.graph, TU_INVALID, "%s of '%s' %s: %s is %" PRId64 ", expected %s", layer,
+                          tu_value_name(x), tu__type_string(tu_value_type(x)), option, given, expected);
+}
+
 /* ReLU halves the variance that Xavier's scheme counts on (He et al. 2015). */
 static tu_init weights_or_default(tu_init given, tu_activation act, int64_t fan_in, int64_t fan_out) {
     bool rectifies = act == TU_RELU || act == TU_GELU || act == TU_GELU_TANH || act == TU_SILU;
@@ -30,7 +37,7 @@ tu_value tu_dense_with(tu_value x, const tu_dense_options *options) {
     tu_type type = tu_value_type(x);
     if (type.shape.rank < 2 || !tu_dtype_is_float(type.dtype))
         return refuse(x, "dense", "floating-point rows [..., n] (tu_flatten makes them)");
-    if (o.units < 1) return refuse(x, "dense", ".units of at least 1");
+    if (o.units < 1) return refuse_option(x, "dense", ".units", o.units, "at least 1");
     int64_t n = type.shape.dim[type.shape.rank - 1];
     tu_value y = x;
     tu_scope(g, o.name ? o.name : "dense") {
