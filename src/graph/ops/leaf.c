@@ -35,7 +35,8 @@ tu_status tu__input_shape(tu__rule *rule) {
         return tu__refuse(rule, "a batched input needs a first axis that counts samples");
     bool ordinals = strcmp(rule->name, "sample_ordinal") == 0;
     if (ordinals && (a->dtype != TU_I64 || a->shape.rank != 1 || !a->batched))
-        return tu__refuse(rule, "the name is that of the samples' ordinals, i64[samples]: tu_sample_ordinals makes it");
+        return tu__refuse(
+            rule, "the name is that of the samples' ordinals, i64[samples]: tu_sample_ordinals makes it");
     return leaf_shape(rule, a->dtype, a->shape);
 }
 
