@@ -45,7 +45,7 @@ int main(void) {
     tu_program *step = NULL;
     tu_state *state = NULL;
     tu_value fetch[] = {loss, accuracy};
-    if (tu_compile(g, &step, .fetch = fetch, .fetch_count = 2, .updates = true) != TU_OK ||
+    if (tu_compile(g, &step, .devices = "all", .fetch = fetch, .fetch_count = 2, .updates = true) != TU_OK ||
         tu_state_new(g, &state, .seed = 1) != TU_OK) {
         fprintf(stderr, "%s\n", tu_message());
         return 2;

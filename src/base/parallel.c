@@ -42,7 +42,6 @@ void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void
         if (ranges == 1) body(context, 0, count, 0);
         return;
     }
-    /* Always the whole width: libgomp ends and starts threads where the size of the team changes. */
     /* Always a team of the full width: a team that shrinks and grows makes libgomp end and start threads. */
 #pragma omp parallel num_threads(width)
     {
