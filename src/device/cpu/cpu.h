@@ -5,8 +5,8 @@
  * adds one kernel (or a few) to the selection, or answers TU_UNSUPPORTED, and the node then runs by its reference
  * meaning (reference.c): every operation and type works, and the common ones are fast.
  *
- * A kernel reads and writes buffers. A value has at most one dense buffer; oneDNN's kernels may keep it in a blocked
- * one as well or instead, and whoever asks for the dense form then gets a reorder in between.
+ * A kernel reads and writes buffers; a value has at most one, dense. What oneDNN wants in another layout (filters) it
+ * reorders in its own workspace.
  *
  *     tu_status cpu_make_lrn(cpu_selection *s, const tu__node *node) {
  *         if (node->outputs[0].dtype != TU_F32) return TU_UNSUPPORTED;
@@ -76,15 +76,6 @@ tu_status cpu_kernel_cover(cpu_kernel *k, const tu__node *node);
 tu_status cpu_kernel_read(cpu_kernel *k, tu__edge value);
 /* The value's dense buffer, as the next entry of k->out. `in_place`: which read's memory it may take over, or -1. */
 tu_status cpu_kernel_write(cpu_kernel *k, tu__edge value, int in_place);
-
-/* Layouts other than dense. A layout is an opaque description owned by whoever makes it (oneDNN's adapter), kept in
- * the plan's arena. cpu_layout_of: NULL when the value has only its dense buffer (or is a leaf). */
-const void *cpu_layout_of(cpu_selection *s, tu__edge value);
-tu_status cpu_kernel_read_layout(cpu_kernel *k,
-                                 tu__edge value); /* the blocked buffer that cpu_layout_of describes */
-tu_status cpu_kernel_write_layout(cpu_kernel *k, tu__edge value, const void *layout, size_t bytes);
-/* Provided by oneDNN's adapter: adds a kernel that turns the blocked buffer of a value into its dense one. */
-tu_status cpu_make_dense(cpu_selection *s, tu__edge value);
 
 /* How many nodes of the part read a value, the only reader (NULL if there are several or it is exported). */
 const tu__node *cpu_only_reader(cpu_selection *s, tu__edge value);

@@ -479,8 +479,3 @@ tu_status cpu_dnnl_matmul(const cpu_dnnl_product *product, int threads, cpu_dnnl
 }
 
 #endif
-
-/* Kernels keep no value in a blocked layout, so none is ever asked back. */
-tu_status cpu_make_dense(cpu_selection *s, tu__edge value) {
-    return tu_fail(TU_INTERNAL, "'%s' has no blocked layout", s->graph->nodes[value.node]->name);
-}

@@ -301,7 +301,6 @@ static tu_status depends_on_joint(const joint *j, cpu_cluster *c, bool *depends)
             if (operand.kind != CPU_LOAD) continue;
             const cpu_value *v = cpu_value_of(j->s, cpu_root_of(j->s, operand.value));
             if (v->dense != CPU_NONE && tainted[v->dense]) *depends = true;
-            if (v->blocked != CPU_NONE && tainted[v->blocked]) *depends = true;
         }
     tu__free(tainted);
     return TU_OK;

@@ -123,30 +123,6 @@ tu_status cpu_kernel_write(cpu_kernel *k, tu__edge value, int in_place) {
     return add_write(k, v->dense, in_place);
 }
 
-/* A view of another shape has no blocked form: the layout describes the root's axes. */
-const void *cpu_layout_of(cpu_selection *s, tu__edge value) {
-    tu__edge root = cpu_root_of(s, value);
-    if (!tu_shape_equal(cpu_type_of(s, root)->shape, cpu_type_of(s, value)->shape)) return NULL;
-    return cpu_value_of(s, root)->layout;
-}
-
-tu_status cpu_kernel_read_layout(cpu_kernel *k, tu__edge value) {
-    const cpu_value *v = cpu_value_of(k->owner, cpu_root_of(k->owner, value));
-    if (v->blocked == CPU_NONE)
-        return tu_fail(TU_INTERNAL, "%s reads a blocked buffer that does not exist", k->name);
-    return append(&k->owner->arena, &k->reads, &k->read_count, v->blocked);
-}
-
-tu_status cpu_kernel_write_layout(cpu_kernel *k, tu__edge value, const void *layout, size_t bytes) {
-    cpu_value *v = cpu_value_of(k->owner, value);
-    if (v->blocked == CPU_NONE) {
-        tu_buffer buffer = {bytes, {TU_NO_NODE, 0}, false};
-        TU_TRY(add_buffer(plan_of(k->owner), buffer, &v->blocked));
-        v->layout = layout;
-    }
-    return add_write(k, v->blocked, -1);
-}
-
 const tu__node *cpu_only_reader(cpu_selection *s, tu__edge value) {
     const cpu_plan *p = plan_of(s);
     const cpu_value *v = cpu_value_of(s, value);
@@ -175,11 +151,6 @@ static void drop_kernels_of(cpu_plan *p, const tu__node *node, uint32_t from) {
             k->release(k->data);
     }
     p->kernel_count = kept;
-    for (uint32_t i = 0; i < node->output_count; i++) {
-        cpu_value *v = &p->values[p->slot[node->id] + i];
-        v->blocked = CPU_NONE;
-        v->layout = NULL;
-    }
 }
 
 static tu_status make(cpu_selection *s, const tu__node *node) {
@@ -248,7 +219,6 @@ tu_status cpu_dense_buffer(cpu_selection *s, tu__edge value, uint32_t *buffer) {
         TU_TRY(add_buffer(p, leaf, &v->dense));
     }
     if (v->dense == CPU_NONE) TU_TRY(cpu_require(s, root));
-    if (v->dense == CPU_NONE && v->blocked != CPU_NONE) TU_TRY(cpu_make_dense(s, root));
     if (v->dense == CPU_NONE) {
         const tu__node *node = s->graph->nodes[root.node];
         return tu_fail(TU_INTERNAL, "%s '%s' is read but no kernel keeps its value", node->op->name,
@@ -405,7 +375,7 @@ static tu_status begin_tables(cpu_plan *p, const tu_part *part) {
     }
     p->values = tu__alloc_array(outputs, sizeof *p->values, "a plan");
     if (!p->values) return TU_NO_MEMORY;
-    for (uint32_t i = 0; i < outputs; i++) p->values[i].dense = p->values[i].blocked = CPU_NONE;
+    for (uint32_t i = 0; i < outputs; i++) p->values[i].dense = CPU_NONE;
     for (uint32_t i = 0; i < part->node_count; i++) p->state[part->nodes[i]] = CPU_WAITING;
     for (uint32_t i = 0; i < part->export_count; i++)
         cpu_value_of(&p->selection, part->exports[i])->exported = true;

@@ -15,8 +15,7 @@ typedef enum cpu_node_state {
 } cpu_node_state;
 
 typedef struct cpu_value {
-    uint32_t dense, blocked; /* buffers; CPU_NONE */
-    const void *layout;      /* of the blocked buffer */
+    uint32_t dense; /* its buffer; CPU_NONE */
     uint32_t first_reader,
         reader_count; /* in cpu_plan.readers: one entry for each input that is this value */
     bool exported;
@@ -60,7 +59,7 @@ cpu_value *cpu_value_of(cpu_selection *s, tu__edge value);
 const tu_type *cpu_type_of(const cpu_selection *s, tu__edge value);
 /* The value that the given one is a view of, through any number of views; itself otherwise. */
 tu__edge cpu_root_of(const cpu_selection *s, tu__edge value);
-/* Sees to it that kernels compute the value; it may be in a blocked layout afterwards. */
+/* Sees to it that kernels compute the value. */
 tu_status cpu_require(cpu_selection *s, tu__edge value);
 /* Its dense buffer, made if need be. */
 tu_status cpu_dense_buffer(cpu_selection *s, tu__edge value, uint32_t *buffer);
