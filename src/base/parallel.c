@@ -3,15 +3,17 @@
 
 #include <pthread.h>
 
-#ifdef _OPENMP
+/* A checker may read these flags without having the header that the compiler brings along. */
+#if defined(_OPENMP) && __has_include(<omp.h>)
 #include <omp.h>
+#define OVER_OPENMP 1
 #endif
 
 static _Thread_local int width = 1;
 
 void tu__parallel_set_width(int threads) {
     width = threads < 1 ? 1 : threads;
-#ifdef _OPENMP
+#ifdef OVER_OPENMP
     omp_set_dynamic(0); /* oneDNN's loops too: no fewer threads because the machine is busy */
     omp_set_num_threads(width);
 #endif
@@ -34,7 +36,7 @@ static int64_t range_start(int64_t count, int ranges, int i) {
     return i * each + (i < extra ? i : extra);
 }
 
-#ifdef _OPENMP
+#ifdef OVER_OPENMP
 
 void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void *context) {
     int ranges = tu__parallel_ranges(count, grain);
