@@ -32,8 +32,8 @@ const cpu_loops *cpu_loops_for_this_machine(void) {
     return &cpu_loops_baseline;
 }
 
-/* Processors with AMX (Intel's) do have the instruction, but at a fraction of the rate of a multiplication in f32:
- * conv2_dw of tutorial-cnn took 5.2 ms by it on 16 threads of one, 2.6 ms in f32. */
+/* Not on processors with AMX (Intel's): they have the instruction, but a filter's gradient was slower by it than by
+ * multiplications in f32. Seen in two runs and not side by side: docs/performance.md. */
 bool cpu_loops_has_bf16_dot(void) {
     unsigned a, b, c, d;
     bool amx = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1);
