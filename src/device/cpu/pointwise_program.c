@@ -357,22 +357,12 @@ static void write_steps(program *p) {
     }
 }
 
-/* The variable that the member's value is assigned to; node TU_NO_NODE when there is none. */
-static tu__edge variable_of(const program *p, uint32_t member) {
-    const tu_graph *g = p->c->s->graph;
-    uint32_t id = p->c->members[member]->id;
-    for (uint32_t i = id + 1; i < g->node_count; i++)
-        if (g->nodes[i]->op->code == TU__OP_ASSIGN && g->nodes[i]->inputs[1].node == id)
-            return g->nodes[i]->inputs[0];
-    return (tu__edge){TU_NO_NODE, 0};
-}
-
 /* The load whose memory the member's result may take over; -1: none. Each is given once. A new value of a variable
  * belongs in the variable's own memory. */
 static int find_place(program *p, uint32_t member, bool *taken) {
     const tu__node *node = p->c->members[member];
     size_t size = tu_dtype_size(node->outputs[0].dtype);
-    uint32_t variable = variable_of(p, member).node, load = 0, chosen = CPU_NONE;
+    uint32_t variable = p->c->s->plan->assigned[node->id], load = 0, chosen = CPU_NONE;
     int place = -1;
     for (uint32_t i = 0; i < p->operand_count; i++) {
         if (p->operands[i].kind != CPU_LOAD) continue;

@@ -361,13 +361,25 @@ static tu_status publish(cpu_plan *p) {
 
 /* ---- Beginning: tables over the whole graph ---- */
 
+/* A value that several variables take is noted for the first of them. */
+static void note_assignments(cpu_plan *p, const tu_graph *g) {
+    for (uint32_t i = 0; i < g->node_count; i++) {
+        const tu__node *node = g->nodes[i];
+        p->assigned[i] = CPU_NONE;
+        if (node->op->code == TU__OP_ASSIGN && p->assigned[node->inputs[1].node] == CPU_NONE)
+            p->assigned[node->inputs[1].node] = node->inputs[0].node;
+    }
+}
+
 static tu_status begin_tables(cpu_plan *p, const tu_part *part) {
     const tu_graph *g = part->graph;
     p->state = tu__alloc_array(g->node_count, sizeof *p->state, "a plan");
     p->slot = tu__alloc_array(g->node_count, sizeof *p->slot, "a plan");
     p->level = tu__alloc_array(g->node_count, sizeof *p->level, "a plan");
     p->mark = tu__alloc_array(g->node_count, sizeof *p->mark, "a plan");
-    if (!p->state || !p->slot || !p->level || !p->mark) return TU_NO_MEMORY;
+    p->assigned = tu__alloc_array(g->node_count, sizeof *p->assigned, "a plan");
+    if (!p->state || !p->slot || !p->level || !p->mark || !p->assigned) return TU_NO_MEMORY;
+    note_assignments(p, g);
     uint32_t outputs = 0;
     for (uint32_t i = 0; i < g->node_count; i++) {
         p->slot[i] = outputs;
@@ -417,10 +429,11 @@ static void free_tables(cpu_plan *p) {
     tu__free(p->slot);
     tu__free(p->level);
     tu__free(p->mark);
+    tu__free(p->assigned);
     tu__free(p->values);
     tu__free(p->readers);
     p->state = NULL;
-    p->slot = p->level = p->mark = p->readers = NULL;
+    p->slot = p->level = p->mark = p->assigned = p->readers = NULL;
     p->values = NULL;
 }
 

@@ -37,9 +37,10 @@ typedef struct cpu_plan {
 
     /* while selecting: per node of the graph */
     uint8_t *state;
-    uint32_t *slot;  /* node -> its first entry in `values` */
-    uint32_t *level; /* tu_part.levels */
-    uint32_t *mark;  /* fusion.c: the cluster being gathered that holds the node */
+    uint32_t *slot;     /* node -> its first entry in `values` */
+    uint32_t *level;    /* tu_part.levels */
+    uint32_t *mark;     /* fusion.c: the cluster being gathered that holds the node */
+    uint32_t *assigned; /* the variable that its value is assigned to; CPU_NONE */
     uint32_t cluster_count;
     const tu__node
         *asking; /* the node whose input is being required, for cpu_fuse; NULL: somebody else asks */
