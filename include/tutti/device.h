@@ -167,6 +167,10 @@ typedef struct tu_device_api {
     /* optional: seconds that kernel `place` of the order took in the latest launch */
     tu_status (*trace)(tu_device_instance *device, tu_plan *plan, uint32_t place, double *start,
                        double *seconds);
+
+    /* optional: an opened device as it is, for tables: the threads of its loops (0: does not apply), and a line that its
+     * user should know (NULL: nothing). The line lives as long as the device and is the same for all parts of one. */
+    tu_status (*inspect)(tu_device_instance *device, int *threads, const char **notice);
 } tu_device_api;
 
 #ifdef __cplusplus

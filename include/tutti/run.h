@@ -10,6 +10,16 @@
  *     tu_state_new(g, &state, .seed = 1);
  *     float value;
  *     tu_run(step, state, 2, (tu_feed[]){{x, images}, {y, labels}}, (void *[]){&value});
+ *
+ * Threads. Calls may come from any thread; tu_message() speaks of the calling thread's own latest failure, wherever
+ * in a run it arose.
+ * - Several threads may compile at once, also from one graph, as long as nobody adds to that graph.
+ * - tu_run may be called from several threads at once, with one program or many. A device serves one program at a time:
+ *   runs that have a device in common (same name, same number of threads) wait for each other, others run beside each
+ *   other.
+ * - A state has no lock of its own. Runs over one state may be made at once only where each waits for every other by the
+ *   rule above. All other calls with a state, reading ones too, must not be made while a run over it is under way.
+ * - A program may be asked what it needs and does, or freed, while no run of it is under way.
  */
 #ifndef TUTTI_RUN_H
 #define TUTTI_RUN_H
@@ -63,8 +73,10 @@ typedef struct tu_compile_options {
     size_t fetch_count;
     bool updates;          /* also run every assignment of the graph */
     const char *precision; /* "bf16" or "f16" for products and activations; NULL, "f32": as built */
+    bool plan_only;        /* to look at, also when it does not fit: such a program cannot be run */
 } tu_compile_options;
-/* Fails with the graph's first mistake, if one was made. The graph must outlive the program and grow no more. */
+/* Fails with the graph's first mistake, if one was made. The graph must outlive the program and grow no more. A program
+ * that does not fit its devices is refused with TU_NO_MEMORY: tu_program_peak of one made with plan_only tells why. */
 TU_API tu_status tu_compile_with(tu_graph *graph, tu_program **program, const tu_compile_options *options);
 #define tu_compile(graph, program, ...)                                                                      \
     tu_compile_with(graph, program, TU_OPTIONS(tu_compile_options, __VA_ARGS__))
@@ -89,9 +101,39 @@ typedef struct tu_memory_report {
     uint64_t constant_bytes;
     uint64_t variable_bytes; /* of the variables that live there */
     uint64_t taken_bytes; /* what was really allocated for scratch and constants, once the program has run */
+    uint64_t
+        limit_bytes; /* what it may take: the limit it was compiled with, or the device's memory; 0: unknown */
 } tu_memory_report;
 /* Memory of the program on its device number `index`; TU_NOT_FOUND past the last. */
 TU_API tu_status tu_program_memory(const tu_program *program, size_t index, tu_memory_report *report);
+
+typedef enum tu_memory_kind {
+    TU_MEMORY_TENSOR,    /* an input, an activation, a gradient */
+    TU_MEMORY_WORKSPACE, /* of a kernel, or where a value waits that is exchanged between variables */
+    TU_MEMORY_VARIABLE,
+    TU_MEMORY_CONSTANT,
+    TU_MEMORY_GAP, /* between tensors whose lifetimes do not fit into each other */
+} tu_memory_kind;
+
+typedef struct tu_memory_item {
+    tu_memory_kind kind;
+    const char *name; /* of the node that makes it; of the kernel, for its workspace; "" for gaps */
+    tu_type type;     /* of a tensor, variable or constant */
+    uint64_t bytes;   /* that it takes, alignment included */
+} tu_memory_item;
+/* What lies in the memory of the program's device number `index` when most does, heaviest first: writes up to
+ * `capacity` items, returns how many there are. Their bytes add up to scratch, constants and variables of
+ * tu_program_memory. */
+TU_API size_t tu_program_peak(const tu_program *program, size_t index, size_t capacity,
+                              tu_memory_item *items);
+
+typedef struct tu_device_report {
+    const char *device; /* "cpu:0.1" */
+    int threads;        /* of its parallel loops; 0: not known, or does not apply */
+    const char *notice; /* NULL, or a line for the user: what makes this device slower than it looks */
+} tu_device_report;
+/* The program's device number `index`, in the order of the list it was compiled for; TU_NOT_FOUND past the last. */
+TU_API tu_status tu_program_device(const tu_program *program, size_t index, tu_device_report *report);
 
 /* Kernels in the order they run, one line each: device, name, operations covered, bytes. */
 TU_API tu_status tu_program_print(const tu_program *program, FILE *out);

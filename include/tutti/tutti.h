@@ -3,6 +3,7 @@
 #define TUTTI_TUTTI_H
 
 #include <tutti/custom.h>
+#include <tutti/data.h>
 #include <tutti/device.h>
 #include <tutti/graph.h>
 #include <tutti/layers.h>
@@ -10,6 +11,7 @@
 #include <tutti/ops.h>
 #include <tutti/run.h>
 #include <tutti/status.h>
+#include <tutti/train.h>
 #include <tutti/types.h>
 
 #endif

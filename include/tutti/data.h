@@ -1,0 +1,131 @@
+/* Data: sets of labelled images, and loaders that read them in a seeded order.
+ *
+ * A set has two splits, train and test, of images of one size and type. It comes from a name ("cifar10", "mnist",
+ * "generated"), a folder with a folder of PNG or JPEG files a class, a pair of .npy files, or functions of your own.
+ * A loader walks a split: the order of an epoch is a function of seed and epoch, so the sample with ordinal
+ * epoch * count + position is always the same one, wherever a run began and however many threads read.
+ *
+ *     tu_dataset *set;
+ *     tu_loader *loader;
+ *     tu_batch batch;
+ *     tu_dataset_open("cifar10", &set);
+ *     tu_loader_new(set, &loader, .split = TU_TRAIN, .batch = 128, .shuffle = true, .seed = 1);
+ *     while (tu_loader_next(loader, &batch) == TU_OK && batch.epoch < 10) …
+ *     tu_loader_free(loader);
+ *     tu_dataset_free(set);
+ */
+#ifndef TUTTI_DATA_H
+#define TUTTI_DATA_H
+
+#include <tutti/graph.h>
+#include <tutti/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TU_MOST_CHANNELS 4
+
+typedef enum tu_split { TU_TRAIN, TU_TEST } tu_split;
+
+typedef struct tu_dataset tu_dataset;
+
+typedef struct tu_dataset_info {
+    const char *name;   /* "cifar10" */
+    const char *origin; /* for people: where its bytes came from */
+    int64_t count[2];   /* images of each tu_split */
+    int64_t height, width, channels;
+    tu_dtype dtype; /* of a pixel: TU_U8 (0 … 255) or TU_F32 (as it is) */
+    int64_t classes;
+    const char *const *class_names;     /* classes of them */
+    double mean[TU_MOST_CHANNELS];      /* of the training pixels, a channel each; bytes counted as 0 … 1 */
+    double deviation[TU_MOST_CHANNELS]; /* likewise */
+    const char *digest;                 /* SHA-256, in hexadecimal, of all images and labels */
+} tu_dataset_info;
+
+/* How far a long piece of work is: `total` 0 while it is not known. Called from the thread that asked for the work. */
+typedef void (*tu_progress)(void *context, const char *what, int64_t done, int64_t total);
+
+typedef struct tu_dataset_options {
+    size_t struct_size;
+    int64_t height, width; /* images of folders are fitted to this size; 0: 64 */
+    double test_share;     /* of a folder without train/ and test/, or a pair of arrays, held out; 0: 0.1 */
+    uint64_t seed;         /* of that choice */
+    bool offline;          /* do not fetch: refuse what is not in the cache */
+    tu_progress progress;
+    void *context;
+} tu_dataset_options;
+
+/* Opens a set by its name or path, fetching and converting it first if needed:
+ *
+ *     cifar10, mnist                fetched once into the cache: $TUTTI_DATA, else the user's cache folder
+ *     generated                     32x32 pictures of ten classes, drawn as they are read; needs nothing
+ *     FOLDER                        FOLDER/CLASS/FILE.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…
+ *     IMAGES.npy,LABELS.npy         [n,h,w], [n,h,w,c] and [n]
+ */
+TU_API tu_status tu_dataset_open_with(const char *spec, tu_dataset **set, const tu_dataset_options *options);
+#define tu_dataset_open(spec, set, ...)                                                                      \
+    tu_dataset_open_with(spec, set, TU_OPTIONS(tu_dataset_options, __VA_ARGS__))
+TU_API void tu_dataset_free(tu_dataset *set);
+/* The strings live as long as the set. */
+TU_API void tu_dataset_describe(const tu_dataset *set, tu_dataset_info *info);
+/* Copies image `index` (height * width * channels pixels) and its label; many threads may. */
+TU_API tu_status tu_dataset_read(const tu_dataset *set, tu_split split, int64_t index, void *image,
+                                 int32_t *label);
+
+/* A set of your own. `read` is called by the loader's threads, several at a time. */
+typedef struct tu_source {
+    size_t struct_size;
+    const char *name;
+    int64_t count[2], height, width, channels;
+    tu_dtype dtype;
+    int64_t classes;
+    const char *const *class_names; /* NULL: "0", "1", … */
+    void *context;
+    tu_status (*read)(void *context, tu_split split, int64_t index, void *image, int32_t *label);
+    void (*close)(void *context); /* optional */
+} tu_source;
+/* The structure is copied; means and deviations are taken over at most 10,000 training images. */
+TU_API tu_status tu_dataset_from(const tu_source *source, tu_dataset **set);
+
+/* Fetches "cifar10" or "mnist" into the cache unless it is there, and gives the path of its file. */
+TU_API tu_status tu_data_get_with(const char *name, char path[4096], const tu_dataset_options *options);
+#define tu_data_get(name, path, ...) tu_data_get_with(name, path, TU_OPTIONS(tu_dataset_options, __VA_ARGS__))
+
+/* ---- Loaders ------------------------------------------------------------------------------------------------- */
+
+typedef struct tu_loader tu_loader;
+
+typedef struct tu_loader_options {
+    size_t struct_size;
+    tu_split split;
+    int64_t batch; /* 0: 128. The last batch of an epoch is short when the split does not divide */
+    uint64_t seed;
+    bool shuffle;
+    int64_t start; /* the ordinal of the first sample: where a resumed run goes on */
+    int threads;   /* that read ahead; 0: 1. Negative: none, tu_loader_next reads itself */
+    int depth;     /* batches read ahead; 0: 4 */
+} tu_loader_options;
+
+typedef struct tu_batch {
+    int64_t count;           /* samples */
+    int64_t epoch;           /* all of one epoch */
+    int64_t first;           /* ordinal of the first; the others follow */
+    const void *images;      /* [count, height, width, channels] of the set's type, 64-byte aligned */
+    const int32_t *labels;   /* [count] */
+    const int64_t *ordinals; /* [count]: first, first + 1, … */
+    const int64_t *indices;  /* [count] in the split */
+} tu_batch;
+
+TU_API tu_status tu_loader_new_with(const tu_dataset *set, tu_loader **loader,
+                                    const tu_loader_options *options);
+#define tu_loader_new(set, loader, ...)                                                                      \
+    tu_loader_new_with(set, loader, TU_OPTIONS(tu_loader_options, __VA_ARGS__))
+TU_API void tu_loader_free(tu_loader *loader);
+/* The next batch, valid until the next call; epochs follow each other without end. */
+TU_API tu_status tu_loader_next(tu_loader *loader, tu_batch *batch);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,43 @@
+/* safetensors: named dense tensors in one file, the format of checkpoints and of weights from elsewhere.
+ *
+ *     u64 little-endian N | N bytes of JSON | data
+ *
+ * Reading checks all that the reference parser checks, and refuses duplicate names; the file is mapped, not copied. */
+#ifndef TU__IO_SAFETENSORS_H
+#define TU__IO_SAFETENSORS_H
+
+#include <stddef.h>
+
+#include <tutti/types.h>
+
+typedef struct tu__tensor {
+    const char *name;
+    tu_type type;
+    const void *data; /* dense */
+} tu__tensor;
+
+typedef struct tu__metadata {
+    const char *key, *value;
+} tu__metadata;
+
+/* Writes atomically (base/save.h): the old file or the new one, never a torn one. Tensors are laid out as the reference
+ * writer does: by size of element, largest first, then by name. */
+tu_status tu__safetensors_save(const char *path, size_t tensor_count, const tu__tensor *tensors,
+                               size_t metadata_count, const tu__metadata *metadata);
+
+typedef struct tu__safetensors {
+    size_t tensor_count, metadata_count;
+    const tu__tensor *tensors; /* in the order of the file's data */
+    const tu__metadata *metadata;
+    void *own; /* the mapping and the arena behind it all */
+} tu__safetensors;
+
+tu_status tu__safetensors_open(const char *path, tu__safetensors *file);
+/* The same from bytes that outlive the result; `name` is for messages. */
+tu_status tu__safetensors_parse(const char *name, const void *bytes, size_t size, tu__safetensors *file);
+void tu__safetensors_close(tu__safetensors *file);
+/* NULL where there is none. */
+const tu__tensor *tu__safetensors_find(const tu__safetensors *file, const char *name);
+const char *tu__safetensors_metadata(const tu__safetensors *file, const char *key);
+
+#endif
