@@ -63,8 +63,7 @@ TU_API tu_value tu_schedule_with(tu_graph *graph, const tu_schedule_options *opt
 /* ---- Optimizers ----------------------------------------------------------------------------------------------- */
 
 typedef struct tu_optimizer_group {
-    const char
-        *pattern; /* of names of variables: "*" stands for anything, commas separate: "local3/*,local4/w*" */
+    const char *pattern; /* of names: a star stands for anything, commas separate patterns */
     double weight_decay; /* instead of the optimizer's */
     double rate_factor;  /* multiplies the rate; 0: 1 */
 } tu_optimizer_group;

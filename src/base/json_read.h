@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <tutti/status.h>
+
 #include "base/arena.h"
 
 typedef enum tu__json_kind {
