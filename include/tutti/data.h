@@ -85,7 +85,7 @@ typedef struct tu_source {
     tu_status (*read)(void *context, tu_split split, int64_t index, void *image, int32_t *label);
     void (*close)(void *context); /* optional */
 } tu_source;
-/* The structure is copied; means and deviations are taken over at most 10,000 training images. */
+/* The structure is copied; means, deviations and the digest are taken over at most 10,000 training images. */
 TU_API tu_status tu_dataset_from(const tu_source *source, tu_dataset **set);
 
 /* Fetches "cifar10" or "mnist" into the cache unless it is there, and gives the path of its file. */
@@ -104,7 +104,7 @@ typedef struct tu_loader_options {
     bool shuffle;
     int64_t start; /* the ordinal of the first sample: where a resumed run goes on */
     int threads;   /* that read ahead; 0: 1. Negative: none, tu_loader_next reads itself */
-    int depth;     /* batches read ahead; 0: 4 */
+    int depth;     /* batches read ahead; 0: 4, or one more than there are threads */
 } tu_loader_options;
 
 typedef struct tu_batch {
@@ -117,6 +117,7 @@ typedef struct tu_batch {
     const int64_t *indices;  /* [count] in the split */
 } tu_batch;
 
+/* The set must outlive the loader. */
 TU_API tu_status tu_loader_new_with(const tu_dataset *set, tu_loader **loader,
                                     const tu_loader_options *options);
 #define tu_loader_new(set, loader, ...)                                                                      \

@@ -1,0 +1,109 @@
+/* Sets: made, described, read, freed. See dataset.h. */
+#include "data/dataset.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+static tu_status check_side(const char *name, const char *side, int64_t value, int64_t most) {
+    if (value >= 1 && value <= most) return TU_OK;
+    return tu_fail(TU_INVALID, "data set '%s': its %s is %lld: expected 1 to %lld", name, side,
+                   (long long)value, (long long)most);
+}
+
+tu_status tu__dataset_check(const tu_dataset_info *info, size_t *image_bytes) {
+    const char *name = info->name ? info->name : "";
+    if (!*name) return tu_fail(TU_INVALID, "a data set without a name: expected one");
+    TU_TRY(check_side(name, "height", info->height, TU__MOST_SIDE));
+    TU_TRY(check_side(name, "width", info->width, TU__MOST_SIDE));
+    TU_TRY(check_side(name, "number of channels", info->channels, TU_MOST_CHANNELS));
+    TU_TRY(check_side(name, "number of classes", info->classes, TU__MOST_CLASSES));
+    if (info->dtype != TU_U8 && info->dtype != TU_F32)
+        return tu_fail(TU_INVALID, "data set '%s': its pixels are %s: expected u8 or f32", name,
+                       tu_dtype_name(info->dtype));
+    size_t bytes = (size_t)(info->height * info->width * info->channels) * tu_dtype_size(info->dtype);
+    for (int split = TU_TRAIN; split <= TU_TEST; split++) {
+        int64_t all;
+        if (info->count[split] < 0 || __builtin_mul_overflow(info->count[split], (int64_t)bytes, &all))
+            return tu_fail(TU_INVALID, "data set '%s': it cannot have %lld images of %zu bytes", name,
+                           (long long)info->count[split], bytes);
+    }
+    if (info->count[TU_TRAIN] == 0)
+        return tu_fail(TU_INVALID, "data set '%s': it has no images to train on: expected at least one",
+                       name);
+    if (image_bytes) *image_bytes = bytes;
+    return TU_OK;
+}
+
+static tu_status copy_names(tu_dataset *set, const char *const *given) {
+    size_t count = (size_t)set->info.classes;
+    char **names = tu__arena_alloc(&set->arena, count * sizeof *names);
+    if (!names) return TU_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        char number[24];
+        snprintf(number, sizeof number, "%zu", i);
+        names[i] = tu__arena_string(&set->arena, given && given[i] ? given[i] : number);
+        if (!names[i]) return TU_NO_MEMORY;
+    }
+    set->info.class_names = (const char *const *)names;
+    return TU_OK;
+}
+
+static tu_status copy_description(tu_dataset *set, const tu_dataset_info *info) {
+    set->info = *info;
+    set->info.name = tu__arena_string(&set->arena, info->name);
+    set->info.origin = tu__arena_string(&set->arena, info->origin ? info->origin : "");
+    set->info.digest = tu__arena_string(&set->arena, info->digest ? info->digest : "");
+    if (!set->info.name || !set->info.origin || !set->info.digest) return TU_NO_MEMORY;
+    return copy_names(set, info->class_names);
+}
+
+tu_status tu__dataset_new(const tu_dataset_info *info, tu__read_image read, void (*close)(void *context),
+                          void *context, tu_dataset **set) {
+    size_t image_bytes;
+    TU_TRY(tu__dataset_check(info, &image_bytes));
+    tu_dataset *made = tu__alloc(sizeof *made, "a data set");
+    if (!made) return TU_NO_MEMORY;
+    made->arena.purpose = "a data set";
+    made->image_bytes = image_bytes;
+    tu_status status = copy_description(made, info);
+    if (status != TU_OK) {
+        tu_dataset_free(made);
+        return status;
+    }
+    made->read = read;
+    made->close = close;
+    made->context = context;
+    *set = made;
+    return TU_OK;
+}
+
+void tu_dataset_free(tu_dataset *set) {
+    if (!set) return;
+    if (set->close) set->close(set->context);
+    tu__arena_free(&set->arena);
+    tu__free(set);
+}
+
+void tu_dataset_describe(const tu_dataset *set, tu_dataset_info *info) {
+    *info = set->info;
+}
+
+tu_status tu_dataset_read(const tu_dataset *set, tu_split split, int64_t index, void *image, int32_t *label) {
+    const tu_dataset_info *info = &set->info;
+    if (split != TU_TRAIN && split != TU_TEST)
+        return tu_fail(TU_INVALID, "data set '%s': split %d: expected TU_TRAIN or TU_TEST", info->name,
+                       (int)split);
+    if (index < 0 || index >= info->count[split])
+        return tu_fail(TU_INVALID, "data set '%s': image %lld of the %s split: expected 0 to %lld",
+                       info->name, (long long)index, split == TU_TRAIN ? "training" : "test",
+                       (long long)info->count[split] - 1);
+    TU_TRY(set->read(set->context, split, index, image, label));
+    if (*label < 0 || *label >= info->classes)
+        return tu_fail(TU_CORRUPT,
+                       "data set '%s': image %lld of the %s split has label %d: expected 0 to %lld",
+                       info->name, (long long)index, split == TU_TRAIN ? "training" : "test", *label,
+                       (long long)info->classes - 1);
+    return TU_OK;
+}

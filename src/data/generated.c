@@ -1,0 +1,215 @@
+/* The generated set: 32x32 colour pictures of ten classes, drawn as they are read.
+ *
+ * It needs no download, no disk and no memory, so that everything can be tried at once, and it is no toy: a shape at
+ * a random place, size and angle, in random colours over a shaded background, with a stroke across it and noise over all.
+ * Single pixels say nothing about the class; a small convolutional network learns it in minutes, a linear one does not.
+ *
+ * A picture is a function of split and index alone: its numbers are Philox draws, and the arithmetic is sums, products,
+ * quotients and square roots in f32, which every machine rounds the same way. So the bytes are the same everywhere, and
+ * their digest and means can stand here as constants (a test computes them again). */
+#include <math.h>
+#include <string.h>
+
+#include "base/philox.h"
+#include "data/dataset.h"
+
+enum { SIDE = 32, CHANNELS = 3, CLASSES = 10 };
+
+/* ---- Shapes: distance to the edge in units of the shape's radius, negative inside ------------------------------ */
+
+/* How a picture's shape lies: p = rotation * (pixel - centre) / radius. */
+typedef struct pose {
+    float x, y, radius, cosine, sine;
+} pose;
+
+static float larger(float a, float b) {
+    return a > b ? a : b;
+}
+
+static float smaller(float a, float b) {
+    return a < b ? a : b;
+}
+
+static float distance(float x, float y) {
+    return sqrtf(x * x + y * y);
+}
+
+static float box(float x, float y, float half_width, float half_height) {
+    return larger(fabsf(x) - half_width, fabsf(y) - half_height);
+}
+
+/* A wave of straight lines with the given period: from -1/4 to 1/4 of it. */
+static float zigzag(float x, float period) {
+    float phase = x / period - floorf(x / period);
+    return (fabsf(phase - 0.5F) - 0.25F) * period;
+}
+
+static float disc(float x, float y) {
+    return distance(x, y) - 0.85F;
+}
+static float ring(float x, float y) {
+    return fabsf(distance(x, y) - 0.72F) - 0.2F;
+}
+static float square(float x, float y) {
+    return box(x, y, 0.78F, 0.78F);
+}
+static float frame(float x, float y) {
+    return larger(square(x, y), -box(x, y, 0.42F, 0.42F));
+}
+static float triangle(float x, float y) {
+    float slope = 0.8660254F * fabsf(x) + 0.5F * y;
+    return larger(slope - 0.5F, -y - 0.5F);
+}
+static float cross(float x, float y) {
+    return smaller(box(x, y, 0.95F, 0.28F), box(x, y, 0.28F, 0.95F));
+}
+static float crescent(float x, float y) {
+    return larger(distance(x, y) - 0.95F, 0.72F - distance(x - 0.5F, y));
+}
+static float stripes(float x, float y) {
+    return larger(distance(x, y) - 1.0F, zigzag(x, 0.55F));
+}
+static float checks(float x, float y) {
+    float a = zigzag(x, 0.9F), b = zigzag(y, 0.9F);
+    return larger(box(x, y, 0.9F, 0.9F), larger(smaller(a, b), -larger(a, b)));
+}
+static float dots(float x, float y) {
+    float u = x / 0.66F - floorf(x / 0.66F + 0.5F), v = y / 0.66F - floorf(y / 0.66F + 0.5F);
+    return larger(box(x, y, 1.0F, 1.0F), distance(u, v) * 0.66F - 0.22F);
+}
+
+static const struct shape {
+    const char *name;
+    float (*edge)(float x, float y);
+} shapes[CLASSES] = {
+    {"disc", disc},         {"ring", ring},   {"square", square},     {"frame", frame},
+    {"triangle", triangle}, {"cross", cross}, {"crescent", crescent}, {"stripes", stripes},
+    {"checks", checks},     {"dots", dots},
+};
+
+/* ---- Draws ---------------------------------------------------------------------------------------------------- */
+
+/* The words of one picture: blocks of four, numbered. */
+typedef struct draws {
+    uint32_t key[2], counter[4], words[4];
+    int left;
+} draws;
+
+static draws draws_of(tu_split split, int64_t index) {
+    return (draws){.key = {0x54757474u, (uint32_t)split}, /* "Tutt" */
+                   .counter = {0, 0, (uint32_t)index, (uint32_t)(index >> 32)}};
+}
+
+static uint32_t next_word(draws *d) {
+    if (d->left == 0) {
+        tu__philox4x32(d->counter, d->key, d->words);
+        d->counter[0]++;
+        d->left = 4;
+    }
+    return d->words[--d->left];
+}
+
+/* In [low, high), one of 2^24 equidistant numbers. */
+static float uniform(draws *d, float low, float high) {
+    return low + (high - low) * ((float)(next_word(d) >> 8) * (1.0F / 16777216));
+}
+
+/* Any angle, without a sine: the point where the line of slope t from (-1, 0) meets the circle, and its opposite. */
+static void rotate(draws *d, float *cosine, float *sine) {
+    float t = uniform(d, -1, 1), square_of_t = t * t, sign = next_word(d) & 1 ? 1.0F : -1.0F;
+    *cosine = sign * (1 - square_of_t) / (1 + square_of_t);
+    *sine = sign * 2 * t / (1 + square_of_t);
+}
+
+static pose draw_pose(draws *d) {
+    pose p;
+    p.radius = uniform(d, 6.5F, 12.5F);
+    float room = SIDE / 2.0F - 0.75F * p.radius;
+    p.x = SIDE / 2.0F + uniform(d, -room, room);
+    p.y = SIDE / 2.0F + uniform(d, -room, room);
+    rotate(d, &p.cosine, &p.sine);
+    return p;
+}
+
+/* ---- Pictures ------------------------------------------------------------------------------------------------- */
+
+typedef struct paint {
+    float shape[CHANNELS], ground[CHANNELS], shade[CHANNELS]; /* shade: of the ground, from left to right */
+    float stroke[CHANNELS];
+} paint;
+
+/* The shape is at least a quarter of the range lighter or darker than the ground in some channel. */
+static paint draw_paint(draws *d) {
+    paint p;
+    for (int c = 0; c < CHANNELS; c++) {
+        p.ground[c] = uniform(d, 0.1F, 0.9F);
+        p.shade[c] = uniform(d, -0.3F, 0.3F);
+        p.shape[c] = uniform(d, 0, 1);
+        p.stroke[c] = uniform(d, 0, 1);
+    }
+    int seen = (int)(next_word(d) % CHANNELS);
+    float step = uniform(d, 0.25F, 0.5F);
+    p.shape[seen] = p.ground[seen] > 0.5F ? p.ground[seen] - step : p.ground[seen] + step;
+    return p;
+}
+
+/* How much of a pixel is covered, by the distance of its centre to the edge in pixels. */
+static float coverage(float edge) {
+    return smaller(larger(0.5F - edge, 0), 1);
+}
+
+static uint8_t to_byte(float value) {
+    return (uint8_t)(smaller(larger(value, 0), 1) * 255 + 0.5F);
+}
+
+static void draw_picture(draws *d, const struct shape *shape, uint8_t *image) {
+    pose p = draw_pose(d), line = draw_pose(d);
+    paint colours = draw_paint(d);
+    float noise = uniform(d, 0.05F, 0.3F);
+    for (int row = 0; row < SIDE; row++) {
+        for (int column = 0; column < SIDE; column++) {
+            float x = (float)column + 0.5F - p.x, y = (float)row + 0.5F - p.y;
+            float u = (p.cosine * x + p.sine * y) / p.radius, v = (p.cosine * y - p.sine * x) / p.radius;
+            float inside = coverage(shape->edge(u, v) * p.radius);
+            float across =
+                line.cosine * ((float)column + 0.5F - line.x) + line.sine * ((float)row + 0.5F - line.y);
+            float stroked = 0.7F * coverage(fabsf(across) - 0.8F);
+            uint32_t bits = next_word(d);
+            for (int c = 0; c < CHANNELS; c++, bits >>= 8) {
+                float ground = colours.ground[c] + colours.shade[c] * ((float)column / SIDE - 0.5F);
+                float value = ground + inside * (colours.shape[c] - ground);
+                value += stroked * (colours.stroke[c] - value);
+                value += noise * ((float)(bits & 255) * (1.0F / 255) - 0.5F);
+                *image++ = to_byte(value);
+            }
+        }
+    }
+}
+
+static tu_status read_generated(void *context, tu_split split, int64_t index, void *image, int32_t *label) {
+    (void)context;
+    draws d = draws_of(split, index);
+    *label = (int32_t)(index % CLASSES);
+    draw_picture(&d, &shapes[*label], image);
+    return TU_OK;
+}
+
+tu_status tu__open_generated(tu_dataset **set) {
+    const char *names[CLASSES];
+    for (int i = 0; i < CLASSES; i++) names[i] = shapes[i].name;
+    tu_dataset_info info = {
+        .name = "generated",
+        .origin = "drawn as it is read",
+        .count = {50000, 10000},
+        .height = SIDE,
+        .width = SIDE,
+        .channels = CHANNELS,
+        .dtype = TU_U8,
+        .classes = CLASSES,
+        .class_names = names,
+        .mean = {0.49966312354473041, 0.50080477075674024, 0.50069156564031858},
+        .deviation = {0.24091642001140728, 0.24122132115118824, 0.2398879084777549},
+        .digest = "b265a49f942b8feff29c00767bfa242d2a1d16598807b0a5fc77ee1f774bbdb4",
+    };
+    return tu__dataset_new(&info, read_generated, NULL, NULL, set);
+}

@@ -1,0 +1,238 @@
+/* Loaders: batches in a seeded order, read ahead by threads.
+ *
+ * Batches are numbered from the loader's start; which samples batch n has is a function of n, seed and set, so threads
+ * need to agree on nothing but who fills which number. They take numbers one by one under a lock, fill the slot
+ * n % slots of a ring without it, and say when it is filled. tu_loader_next gives slot after slot in order. So one lock
+ * is taken twice a batch and never for a sample, and the batches are the same for any number of threads.
+ *
+ * Invariants, under the lock: `given` is the number of the batch the caller gets next; batches below it are free,
+ * except the one before it, which the caller is looking at until it calls again. `taken` is the first number no thread
+ * has taken; taken - given never exceeds the ring less that one slot. A slot holds batch n when slot.filled == n. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "data/dataset.h"
+#include "data/permutation.h"
+#include "graph/graph.h"
+
+enum { MOST_THREADS = 1024, MOST_DEPTH = 65536, MESSAGE = 1024 };
+
+typedef struct slot {
+    int64_t filled; /* number of the batch it holds; -1: none */
+    tu_status status;
+    char message[MESSAGE]; /* of the reading thread, when status is not TU_OK */
+    tu_batch batch;
+    unsigned char *images;
+    int32_t *labels;
+    int64_t *ordinals, *indices;
+} slot;
+
+struct tu_loader {
+    const tu_dataset *set;
+    tu_loader_options options;
+    int64_t count; /* images of the split */
+    int slot_count;
+    slot *slots;
+    pthread_mutex_t lock;
+    pthread_cond_t filled, freed;
+    int64_t given, taken;
+    bool stop;
+    int thread_count;
+    pthread_t *threads;
+};
+
+/* ---- What is in a batch -------------------------------------------------------------------------------------- */
+
+/* Epoch, first ordinal and size of batch `number`: the first epoch may begin in its middle. */
+static void locate(const tu_loader *loader, int64_t number, tu_batch *batch) {
+    int64_t count = loader->count, size = loader->options.batch;
+    int64_t epoch = loader->options.start / count, position = loader->options.start % count;
+    int64_t in_first = (count - position + size - 1) / size, in_each = (count + size - 1) / size;
+    if (number < in_first) {
+        position += number * size;
+    } else {
+        epoch += 1 + (number - in_first) / in_each;
+        position = (number - in_first) % in_each * size;
+    }
+    batch->epoch = epoch;
+    batch->first = epoch * count + position;
+    batch->count = count - position < size ? count - position : size;
+}
+
+static tu_status fill_samples(const tu_loader *loader, slot *s) {
+    const tu_loader_options *o = &loader->options;
+    tu_batch *batch = &s->batch;
+    tu__permutation order = tu__permutation_of(o->seed, (uint64_t)batch->epoch, loader->count);
+    int64_t position = batch->first - batch->epoch * loader->count;
+    for (int64_t i = 0; i < batch->count; i++) {
+        s->ordinals[i] = batch->first + i;
+        s->indices[i] = o->shuffle ? tu__permute(&order, position + i) : position + i;
+        TU_TRY(tu_dataset_read(loader->set, o->split, s->indices[i],
+                               s->images + (size_t)i * loader->set->image_bytes, &s->labels[i]));
+    }
+    return TU_OK;
+}
+
+static void fill(const tu_loader *loader, int64_t number, slot *s) {
+    s->batch =
+        (tu_batch){.images = s->images, .labels = s->labels, .ordinals = s->ordinals, .indices = s->indices};
+    locate(loader, number, &s->batch);
+    s->status = fill_samples(loader, s);
+    if (s->status != TU_OK) snprintf(s->message, sizeof s->message, "%s", tu_message());
+}
+
+/* ---- Threads ------------------------------------------------------------------------------------------------- */
+
+static void *read_ahead(void *argument) {
+    tu_loader *loader = argument;
+    pthread_mutex_lock(&loader->lock);
+    while (!loader->stop) {
+        /* One slot is the caller's, so the ring holds slot_count - 1 batches from `given` on. */
+        if (loader->taken - loader->given >= loader->slot_count - 1) {
+            pthread_cond_wait(&loader->freed, &loader->lock);
+            continue;
+        }
+        int64_t number = loader->taken++;
+        slot *s = &loader->slots[number % loader->slot_count];
+        pthread_mutex_unlock(&loader->lock);
+        fill(loader, number, s);
+        pthread_mutex_lock(&loader->lock);
+        s->filled = number;
+        pthread_cond_signal(&loader->filled);
+    }
+    pthread_mutex_unlock(&loader->lock);
+    return NULL;
+}
+
+/* Signals are for the program's own threads: a handler that ran here could find a lock of the loader held. */
+static tu_status start_threads(tu_loader *loader) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int wanted = loader->options.threads, failure = 0;
+    while (loader->thread_count < wanted && failure == 0) {
+        failure = pthread_create(&loader->threads[loader->thread_count], NULL, read_ahead, loader);
+        if (failure == 0) loader->thread_count++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failure == 0) return TU_OK;
+    return tu_fail(TU_NO_MEMORY, "loader: thread %d of %d could not be started: %s; use fewer threads",
+                   loader->thread_count + 1, wanted, strerror(failure));
+}
+
+/* ---- Making and freeing -------------------------------------------------------------------------------------- */
+
+static tu_status refuse(const char *what, long long value, const char *expected) {
+    return tu_fail(TU_INVALID, "loader: %s %lld: expected %s", what, value, expected);
+}
+
+static tu_status check_options(const tu_dataset *set, tu_loader_options *o) {
+    if (o->split != TU_TRAIN && o->split != TU_TEST) return refuse("split", o->split, "TU_TRAIN or TU_TEST");
+    if (set->info.count[o->split] == 0)
+        return tu_fail(TU_INVALID, "data set '%s' has no %s images: expected at least one", set->info.name,
+                       o->split == TU_TRAIN ? "training" : "test");
+    if (o->batch == 0) o->batch = 128;
+    int64_t bytes;
+    if (o->batch < 0 || __builtin_mul_overflow(o->batch, (int64_t)set->image_bytes, &bytes))
+        return refuse("batch of", o->batch, "a number of samples that fits memory");
+    if (o->batch > set->info.count[o->split]) o->batch = set->info.count[o->split];
+    if (o->start < 0 || o->start > INT64_MAX / 2)
+        return refuse("start at sample", o->start, "an ordinal from 0 on");
+    if (o->threads > MOST_THREADS) return refuse("threads", o->threads, "at most 1024");
+    if (o->threads == 0) o->threads = 1;
+    if (o->threads < 0) o->threads = 0;
+    if (o->depth < 0 || o->depth > MOST_DEPTH) return refuse("depth", o->depth, "0 to 65536");
+    if (o->depth == 0) o->depth = o->threads > 3 ? o->threads + 1 : 4;
+    return TU_OK;
+}
+
+static tu_status make_slot(const tu_loader *loader, slot *s) {
+    size_t batch = (size_t)loader->options.batch;
+    s->filled = -1;
+    s->images = tu__alloc_aligned(batch * loader->set->image_bytes, "a batch of images");
+    s->labels = tu__alloc_aligned(batch * sizeof *s->labels, "a batch of labels");
+    s->ordinals = tu__alloc_aligned(batch * sizeof *s->ordinals, "a batch of ordinals");
+    s->indices = tu__alloc_aligned(batch * sizeof *s->indices, "a batch of indices");
+    return s->images && s->labels && s->ordinals && s->indices ? TU_OK : TU_NO_MEMORY;
+}
+
+static tu_status prepare(tu_loader *loader) {
+    loader->slot_count = loader->options.threads ? loader->options.depth + 1 : 1;
+    loader->slots = tu__alloc_array((size_t)loader->slot_count, sizeof *loader->slots, "a loader");
+    loader->threads =
+        tu__alloc_array((size_t)loader->options.threads, sizeof *loader->threads, "a loader's threads");
+    if (!loader->slots || !loader->threads) return TU_NO_MEMORY;
+    for (int i = 0; i < loader->slot_count; i++) TU_TRY(make_slot(loader, &loader->slots[i]));
+    return start_threads(loader);
+}
+
+tu_status tu_loader_new_with(const tu_dataset *set, tu_loader **loader, const tu_loader_options *options) {
+    TU__OPTIONS(tu_loader_options, o, options);
+    TU_TRY(check_options(set, &o));
+    tu_loader *made = tu__alloc(sizeof *made, "a loader");
+    if (!made) return TU_NO_MEMORY;
+    made->set = set;
+    made->options = o;
+    made->count = set->info.count[o.split];
+    pthread_mutex_init(&made->lock, NULL);
+    pthread_cond_init(&made->filled, NULL);
+    pthread_cond_init(&made->freed, NULL);
+    tu_status status = prepare(made);
+    if (status != TU_OK) {
+        tu_loader_free(made);
+        return status;
+    }
+    *loader = made;
+    return TU_OK;
+}
+
+void tu_loader_free(tu_loader *loader) {
+    if (!loader) return;
+    pthread_mutex_lock(&loader->lock);
+    loader->stop = true;
+    pthread_cond_broadcast(&loader->freed);
+    pthread_mutex_unlock(&loader->lock);
+    for (int i = 0; i < loader->thread_count; i++) pthread_join(loader->threads[i], NULL);
+    for (int i = 0; loader->slots && i < loader->slot_count; i++) {
+        tu__free_aligned(loader->slots[i].images);
+        tu__free_aligned(loader->slots[i].labels);
+        tu__free_aligned(loader->slots[i].ordinals);
+        tu__free_aligned(loader->slots[i].indices);
+    }
+    pthread_cond_destroy(&loader->freed);
+    pthread_cond_destroy(&loader->filled);
+    pthread_mutex_destroy(&loader->lock);
+    tu__free(loader->threads);
+    tu__free(loader->slots);
+    tu__free(loader);
+}
+
+/* ---- Giving batches ------------------------------------------------------------------------------------------ */
+
+/* The slot of batch `given`, once a thread has filled it. */
+static slot *await(tu_loader *loader) {
+    slot *s = &loader->slots[loader->given % loader->slot_count];
+    if (loader->thread_count == 0) {
+        fill(loader, loader->given, s);
+        return s;
+    }
+    pthread_mutex_lock(&loader->lock);
+    while (s->filled != loader->given) pthread_cond_wait(&loader->filled, &loader->lock);
+    pthread_mutex_unlock(&loader->lock);
+    return s;
+}
+
+/* A batch that could not be read is not passed over: the next call fails the same way. */
+tu_status tu_loader_next(tu_loader *loader, tu_batch *batch) {
+    slot *s = await(loader);
+    if (s->status != TU_OK) return tu_fail(s->status, "%s", s->message);
+    *batch = s->batch;
+    pthread_mutex_lock(&loader->lock);
+    loader->given++; /* which frees the slot of the batch before this one */
+    pthread_cond_signal(&loader->freed);
+    pthread_mutex_unlock(&loader->lock);
+    return TU_OK;
+}

@@ -1,0 +1,251 @@
+/* Loaders: the order of samples is a function of seed and epoch, and of nothing else. */
+#include "test.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tutti/data.h>
+
+#include "base/alloc.h"
+#include "data/permutation.h"
+
+/* ---- A set whose images tell their own index ------------------------------------------------------------------ */
+
+enum { TRAIN = 103, TEST = 20, CLASSES = 7, FAULTY = 40 };
+
+static tu_status read_number(void *context, tu_split split, int64_t index, void *image, int32_t *label) {
+    const atomic_bool *faulty = context;
+    if (faulty && atomic_load(faulty) && split == TU_TRAIN && index == FAULTY)
+        return tu_fail(TU_IO, "image %lld cannot be read today", (long long)index);
+    float pixels[6] = {(float)index, (float)split, 1, 2, 3, 4};
+    memcpy(image, pixels, sizeof pixels);
+    *label = (int32_t)(index % CLASSES);
+    return TU_OK;
+}
+
+static tu_dataset *numbers(atomic_bool *faulty) {
+    tu_source source = {.struct_size = sizeof source,
+                        .name = "numbers",
+                        .count = {TRAIN, TEST},
+                        .height = 1,
+                        .width = 2,
+                        .channels = 3,
+                        .dtype = TU_F32,
+                        .classes = CLASSES,
+                        .context = faulty,
+                        .read = read_number};
+    tu_dataset *set = NULL;
+    assert_int_equal(tu_dataset_from(&source, &set), TU_OK);
+    assert_non_null(set);
+    return set;
+}
+
+static void expect_batch(const tu_batch *batch, tu_split split) {
+    const float *pixels = batch->images;
+    assert_int_equal((uintptr_t)batch->images % 64, 0);
+    for (int64_t i = 0; i < batch->count; i++) {
+        assert_int_equal(batch->ordinals[i], batch->first + i);
+        assert_true(pixels[6 * i] == (float)batch->indices[i]);
+        assert_true(pixels[6 * i + 1] == (float)split);
+        assert_int_equal(batch->labels[i], batch->indices[i] % CLASSES);
+    }
+}
+
+/* The indices of the first `count` samples from ordinal `start` on. */
+static void walk(const tu_dataset *set, const tu_loader_options *options, int64_t count, int64_t *indices) {
+    tu_loader *loader = NULL;
+    assert_int_equal(tu_loader_new_with(set, &loader, options), TU_OK);
+    for (int64_t done = 0; done < count;) {
+        tu_batch batch;
+        assert_int_equal(tu_loader_next(loader, &batch), TU_OK);
+        assert_int_equal(batch.first, options->start + done);
+        expect_batch(&batch, options->split);
+        for (int64_t i = 0; i < batch.count && done < count; i++) indices[done++] = batch.indices[i];
+    }
+    tu_loader_free(loader);
+}
+
+/* ---- The permutation ------------------------------------------------------------------------------------------ */
+
+static void every_index_comes_once_an_epoch(void **state) {
+    (void)state;
+    for (int64_t count = 1; count < 300; count++) {
+        tu__permutation order = tu__permutation_of(7, 3, count);
+        bool seen[300] = {false};
+        for (int64_t i = 0; i < count; i++) {
+            int64_t index = tu__permute(&order, i);
+            assert_in_range(index, 0, count - 1);
+            assert_false(seen[index]);
+            seen[index] = true;
+        }
+    }
+}
+
+/* Runs that were begun with an earlier version go on with the same samples. */
+static void the_order_never_changes(void **state) {
+    (void)state;
+    static const int64_t known[8] = {25723, 39826, 25390, 49721, 2385, 30917, 15707, 48600};
+    tu__permutation order = tu__permutation_of(1, 0, 50000);
+    for (int i = 0; i < 8; i++) assert_int_equal(tu__permute(&order, i), known[i]);
+}
+
+/* Each index lands at each place about as often: 2000 epochs over 10 places. */
+static void no_place_is_preferred(void **state) {
+    (void)state;
+    int hits[10][10] = {{0}};
+    for (uint64_t epoch = 0; epoch < 2000; epoch++) {
+        tu__permutation order = tu__permutation_of(5, epoch, 10);
+        for (int64_t i = 0; i < 10; i++) hits[i][tu__permute(&order, i)]++;
+    }
+    for (int i = 0; i < 10; i++)
+        for (int j = 0; j < 10; j++) assert_in_range(hits[i][j], 140, 260); /* 200, and 4.5 deviations */
+}
+
+/* ---- The loader ----------------------------------------------------------------------------------------------- */
+
+static void any_number_of_threads_gives_the_same_samples(void **state) {
+    (void)state;
+    tu_dataset *set = numbers(NULL);
+    int64_t expected[5 * TRAIN], got[5 * TRAIN];
+    tu_loader_options options = {
+        .struct_size = sizeof options, .batch = 8, .seed = 11, .shuffle = true, .threads = -1};
+    walk(set, &options, 5 * TRAIN, expected);
+    for (int threads = 1; threads <= 7; threads += 2) {
+        for (int depth = 1; depth <= 9; depth += 4) {
+            options.threads = threads;
+            options.depth = depth;
+            walk(set, &options, 5 * TRAIN, got);
+            assert_memory_equal(got, expected, sizeof got);
+        }
+    }
+    tu_dataset_free(set);
+}
+
+static void a_resumed_loader_goes_on_where_it_stopped(void **state) {
+    (void)state;
+    tu_dataset *set = numbers(NULL);
+    int64_t whole[3 * TRAIN], rest[3 * TRAIN];
+    tu_loader_options options = {.struct_size = sizeof options, .batch = 8, .seed = 2, .shuffle = true};
+    walk(set, &options, 3 * TRAIN, whole);
+    for (int64_t start = 0; start < 3 * TRAIN; start += 31) {
+        options.start = start;
+        walk(set, &options, 3 * TRAIN - start, rest);
+        assert_memory_equal(rest, whole + start, (size_t)(3 * TRAIN - start) * sizeof *rest);
+    }
+    tu_dataset_free(set);
+}
+
+static void the_last_batch_of_an_epoch_is_short(void **state) {
+    (void)state;
+    tu_dataset *set = numbers(NULL);
+    tu_loader *loader = NULL;
+    assert_int_equal(tu_loader_new(set, &loader, .batch = 50, .threads = 2), TU_OK);
+    static const int64_t sizes[] = {50, 50, 3, 50, 50, 3};
+    for (int i = 0; i < 6; i++) {
+        tu_batch batch;
+        assert_int_equal(tu_loader_next(loader, &batch), TU_OK);
+        assert_int_equal(batch.count, sizes[i]);
+        assert_int_equal(batch.epoch, i / 3);
+        assert_int_equal(batch.indices[0], i % 3 * 50); /* not shuffled: as the set has them */
+    }
+    tu_loader_free(loader);
+    tu_dataset_free(set);
+}
+
+static void epochs_and_seeds_differ_in_order(void **state) {
+    (void)state;
+    tu_dataset *set = numbers(NULL);
+    int64_t one[2 * TRAIN], other[TRAIN];
+    tu_loader_options options = {.struct_size = sizeof options, .seed = 1, .shuffle = true};
+    walk(set, &options, 2 * TRAIN, one);
+    assert_memory_not_equal(one, one + TRAIN, TRAIN * sizeof *one);
+    options.seed = 2;
+    walk(set, &options, TRAIN, other);
+    assert_memory_not_equal(one, other, TRAIN * sizeof *one);
+    tu_dataset_free(set);
+}
+
+static void the_message_of_a_failed_read_reaches_the_caller(void **state) {
+    (void)state;
+    for (int threads = -1; threads <= 3; threads += 2) {
+        atomic_bool faulty = false;
+        tu_dataset *set = numbers(&faulty);
+        atomic_store(&faulty, true);
+        tu_loader *loader = NULL;
+        tu_batch batch;
+        assert_int_equal(tu_loader_new(set, &loader, .batch = 16, .threads = threads), TU_OK);
+        for (int i = 0; i < FAULTY / 16; i++) assert_int_equal(tu_loader_next(loader, &batch), TU_OK);
+        for (int i = 0; i < 2; i++) { /* and again: a batch is not passed over */
+            tu_fail(TU_OK, "something else");
+            assert_int_equal(tu_loader_next(loader, &batch), TU_IO);
+            assert_string_equal(tu_message(), "image 40 cannot be read today");
+        }
+        tu_loader_free(loader);
+        tu_dataset_free(set);
+    }
+}
+
+static void loaders_may_be_freed_at_any_moment(void **state) {
+    (void)state;
+    tu_dataset *set = numbers(NULL);
+    for (int batches = 0; batches < 20; batches++) {
+        tu_loader *loader = NULL;
+        tu_batch batch;
+        assert_int_equal(tu_loader_new(set, &loader, .batch = 4, .threads = 4, .depth = 3), TU_OK);
+        for (int i = 0; i < batches; i++) assert_int_equal(tu_loader_next(loader, &batch), TU_OK);
+        tu_loader_free(loader);
+    }
+    tu_dataset_free(set);
+}
+
+static void what_cannot_be_is_refused(void **state) {
+    (void)state;
+    tu_dataset *set = numbers(NULL);
+    tu_loader *loader = NULL;
+    assert_int_equal(tu_loader_new(set, &loader, .batch = -1), TU_INVALID);
+    assert_string_equal(tu_message(), "loader: batch of -1: expected a number of samples that fits memory");
+    assert_int_equal(tu_loader_new(set, &loader, .batch = INT64_MAX / 2), TU_INVALID);
+    assert_int_equal(tu_loader_new(set, &loader, .start = -5), TU_INVALID);
+    assert_int_equal(tu_loader_new(set, &loader, .depth = -1), TU_INVALID);
+    assert_int_equal(tu_loader_new(set, &loader, .threads = 5000), TU_INVALID);
+    assert_null(loader);
+    tu_dataset_free(set);
+}
+
+static void every_allocation_may_fail(void **state) {
+    (void)state;
+    tu_dataset *set = numbers(NULL);
+    int64_t live = tu__alloc_live();
+    for (uint64_t n = 1;; n++) {
+        tu_loader *loader = NULL;
+        tu__alloc_fail_at(n);
+        tu_status status = tu_loader_new(set, &loader, .batch = 4, .threads = 2, .depth = 2);
+        tu__alloc_fail_at(0);
+        if (status == TU_OK) {
+            tu_loader_free(loader);
+            assert_true(n > 10);
+            break;
+        }
+        assert_int_equal(status, TU_NO_MEMORY);
+        assert_int_equal(tu__alloc_live(), live);
+    }
+    tu_dataset_free(set);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_index_comes_once_an_epoch),
+        cmocka_unit_test(the_order_never_changes),
+        cmocka_unit_test(no_place_is_preferred),
+        cmocka_unit_test(any_number_of_threads_gives_the_same_samples),
+        cmocka_unit_test(a_resumed_loader_goes_on_where_it_stopped),
+        cmocka_unit_test(the_last_batch_of_an_epoch_is_short),
+        cmocka_unit_test(epochs_and_seeds_differ_in_order),
+        cmocka_unit_test(the_message_of_a_failed_read_reaches_the_caller),
+        cmocka_unit_test(loaders_may_be_freed_at_any_moment),
+        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
