@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 static bool write_file(void *sink, const char *bytes, size_t length) {
     return fwrite(bytes, 1, length, sink) == length;
 }
@@ -30,35 +32,6 @@ static void put_string(tu__json *json, const char *string) {
 
 /* ---- Strings ---- */
 
-/* Length of the UTF-8 sequence at `s`, of which `left` > 0 bytes remain. When it is ill-formed *valid is false and
- * the length is that of its maximal well-begun part: the unit that Unicode (chapter 3.9) replaces by one U+FFFD. */
-static size_t sequence_length(const unsigned char *s, size_t left, bool *valid) {
-    unsigned char first = s[0], low = 0x80, high = 0xBF; /* bounds of the second byte */
-    size_t length;
-    *valid = true;
-    if (first < 0x80) return 1;
-    if (first >= 0xC2 && first <= 0xDF) {
-        length = 2;
-    } else if (first >= 0xE0 && first <= 0xEF) {
-        length = 3;
-        if (first == 0xE0) low = 0xA0;  /* below: an overlong form */
-        if (first == 0xED) high = 0x9F; /* above: a surrogate */
-    } else if (first >= 0xF0 && first <= 0xF4) {
-        length = 4;
-        if (first == 0xF0) low = 0x90;
-        if (first == 0xF4) high = 0x8F; /* above: beyond U+10FFFF */
-    } else {
-        *valid = false;
-        return 1;
-    }
-    for (size_t i = 1; i < length; i++, low = 0x80, high = 0xBF)
-        if (i >= left || s[i] < low || s[i] > high) {
-            *valid = false;
-            return i;
-        }
-    return length;
-}
-
 static void put_escape(tu__json *json, unsigned char c) {
     static const char letters[128] = {
         ['"'] = '"', ['\\'] = '\\', ['\b'] = 'b', ['\f'] = 'f', ['\n'] = 'n', ['\r'] = 'r', ['\t'] = 't'};
@@ -72,17 +45,17 @@ static void put_escape(tu__json *json, unsigned char c) {
 }
 
 static void put_quoted(tu__json *json, const char *bytes, size_t length) {
-    const unsigned char *s = (const unsigned char *)bytes;
     size_t done = 0, i = 0; /* [done, i) is valid and needs no escape: it is written in one piece */
     put(json, "\"", 1);
     while (i < length) {
         bool valid;
-        size_t step = sequence_length(s + i, length - i, &valid);
-        bool plain = valid && s[i] >= 0x20 && s[i] != '"' && s[i] != '\\';
+        size_t step = tu__utf8_length(bytes + i, length - i, &valid);
+        unsigned char c = (unsigned char)bytes[i];
+        bool plain = valid && c >= 0x20 && c != '"' && c != '\\';
         if (!plain) {
             put(json, bytes + done, i - done);
             if (valid)
-                put_escape(json, s[i]);
+                put_escape(json, c);
             else
                 put_string(json, "\xEF\xBF\xBD"); /* U+FFFD */
             done = i + step;

@@ -2,7 +2,9 @@
  *
  *     u64 little-endian N | N bytes of JSON | data
  *
- * Reading checks all that the reference parser checks, and refuses duplicate names; the file is mapped, not copied. */
+ * Reading checks all that the reference parser checks, and refuses duplicate names; the file is mapped, not copied.
+ * Tensors of types that Tutti does not have (i8, f8, …), empty ones and those of too many dimensions do not make a file
+ * unreadable: they are left out, and tu__safetensors_find says so by name when one of them is wanted. */
 #ifndef TU__IO_SAFETENSORS_H
 #define TU__IO_SAFETENSORS_H
 
@@ -13,7 +15,7 @@
 typedef struct tu__tensor {
     const char *name;
     tu_type type;
-    const void *data; /* dense */
+    const void *data; /* dense; in a file that was read aligned to nothing: copy it out */
 } tu__tensor;
 
 typedef struct tu__metadata {
@@ -21,7 +23,7 @@ typedef struct tu__metadata {
 } tu__metadata;
 
 /* Writes atomically (base/save.h): the old file or the new one, never a torn one. Tensors are laid out as the reference
- * writer does: by size of element, largest first, then by name. */
+ * writer does: by type, that of the largest elements first, then by name. */
 tu_status tu__safetensors_save(const char *path, size_t tensor_count, const tu__tensor *tensors,
                                size_t metadata_count, const tu__metadata *metadata);
 
@@ -36,8 +38,9 @@ tu_status tu__safetensors_open(const char *path, tu__safetensors *file);
 /* The same from bytes that outlive the result; `name` is for messages. */
 tu_status tu__safetensors_parse(const char *name, const void *bytes, size_t size, tu__safetensors *file);
 void tu__safetensors_close(tu__safetensors *file);
-/* NULL where there is none. */
+/* NULL, with this thread's message set, where there is none or Tutti cannot hold it. */
 const tu__tensor *tu__safetensors_find(const tu__safetensors *file, const char *name);
+/* NULL where there is none. */
 const char *tu__safetensors_metadata(const tu__safetensors *file, const char *key);
 
 #endif

@@ -1,6 +1,6 @@
 /* Graph files: what is written is read back, to the same bytes; what is damaged or hostile is refused, saying where.
  * Every operation of the table goes through a file in tests/ops/test_case_files.c. */
-#include "test.h"
+#include "fake_disk.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -12,7 +12,6 @@
 #include <tutti/tutti.h>
 
 #include "base/alloc.h"
-#include "base/save.h"
 #include "graph/file.h"
 #include "graph/graph.h"
 
@@ -658,9 +657,9 @@ static void a_save_that_fails_leaves_the_old_file(void **state) {
     unsigned failures = 0;
     for (unsigned nth = 1;; nth++, failures++) {
         assert_int_equal(tu_graph_save(old, f.file), TU_OK);
-        tu__save_fail_at(nth);
+        fake_disk_fail_at(nth, ENOSPC);
         tu_status status = tu_graph_save(fresh, f.file);
-        tu__save_fail_at(0);
+        fake_disk_remove();
         assert_int_equal(count_files(&f), 1);
         tu_graph *found;
         assert_int_equal(tu_graph_load(f.file, &found), TU_OK);

@@ -1,0 +1,322 @@
+/* Reading safetensors files. See safetensors.h for the format.
+ *
+ * A file comes from anywhere, so everything it says is checked before anything is used, in the order in which the
+ * reference parser does: the length of the header, its JSON, that the tensors' bytes follow each other from the first
+ * to the last byte of the file without gap or overlap, and that each has as many as its type and shape need. What
+ * passes can be read without a further check.
+ *
+ * Names, shapes and metadata live in an arena; the tensors are the bytes of the file itself, mapped. */
+#include "io/safetensors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/json_read.h"
+#include "io/safetensors_types.h"
+
+/* A tensor that the file holds and Tutti cannot: kept to say why when it is wanted. */
+typedef struct refused {
+    const char *name, *why;
+} refused;
+
+typedef struct contents {
+    tu__arena arena;
+    const char *name; /* of the file, for messages */
+    void *mapping;    /* NULL where the bytes are the caller's */
+    size_t size;
+    size_t refused_count;
+    refused *refused;
+} contents;
+
+/* What the header says of one tensor. */
+typedef struct described {
+    const char *name;
+    const tu__safetensors_type *type;
+    const tu__json_value *shape;
+    uint64_t begin, end;
+} described;
+
+static const tu__safetensors_type types[] = {
+#define ROW(name, bits, dtype) {name, bits, dtype},
+    TU__SAFETENSORS_TYPES(ROW)
+#undef ROW
+};
+
+static TU_PRINTF(2, 3) tu_status refuse(const char *file, const char *format, ...) {
+    char reason[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof reason, format, arguments);
+    va_end(arguments);
+    return tu_fail(TU_CORRUPT, "%s is no sound safetensors file: %s", file, reason);
+}
+
+/* ---- One entry of the header ---- */
+
+static const tu__safetensors_type *find_type(const char *name) {
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(types[i].name, name) == 0) return &types[i];
+    return NULL;
+}
+
+static bool is_count(const tu__json_value *value) {
+    return value->kind == TU__JSON_NUMBER && value->is_integer && value->integer >= 0;
+}
+
+static bool is_list_of_counts(const tu__json_value *value) {
+    if (!value || value->kind != TU__JSON_ARRAY) return false;
+    for (size_t i = 0; i < value->count; i++)
+        if (!is_count(&value->values[i])) return false;
+    return true;
+}
+
+static tu_status describe(const char *file, const char *name, const tu__json_value *entry, described *d) {
+    const tu__json_value *dtype = tu__json_member(entry, "dtype"), *shape = tu__json_member(entry, "shape"),
+                         *offsets = tu__json_member(entry, "data_offsets");
+    if (!dtype || dtype->kind != TU__JSON_STRING)
+        return refuse(file, "tensor '%s' has no \"dtype\", a string", name);
+    if (!is_list_of_counts(shape))
+        return refuse(file, "tensor '%s' has no \"shape\", a list of numbers", name);
+    if (!is_list_of_counts(offsets) || offsets->count != 2)
+        return refuse(file, "tensor '%s' has no \"data_offsets\", a list of two numbers", name);
+    const tu__safetensors_type *type = find_type(dtype->string);
+    if (!type) return refuse(file, "tensor '%s' is of an unknown type '%.40s'", name, dtype->string);
+    *d = (described){.name = name,
+                     .type = type,
+                     .shape = shape,
+                     .begin = (uint64_t)offsets->values[0].integer,
+                     .end = (uint64_t)offsets->values[1].integer};
+    return TU_OK;
+}
+
+/* Bytes by type and shape; false when they are beyond 64 bits or no whole number. */
+static bool bytes_of(const described *d, uint64_t *bytes) {
+    uint64_t bits = d->type->bits;
+    for (size_t i = 0; i < d->shape->count; i++)
+        if (__builtin_mul_overflow(bits, (uint64_t)d->shape->values[i].integer, &bits)) return false;
+    *bytes = bits / 8;
+    return bits % 8 == 0;
+}
+
+/* Every byte of the data belongs to exactly one tensor. `list` is in the order of the offsets. */
+static tu_status check_layout(const char *file, size_t count, const described *list, uint64_t data_size) {
+    uint64_t at = 0;
+    for (size_t i = 0; i < count; i++) {
+        const described *d = &list[i];
+        uint64_t bytes;
+        if (d->begin != at || d->end < d->begin)
+            return refuse(file,
+                          "tensor '%s' has bytes %" PRIu64 " to %" PRIu64 ", expected to begin at %" PRIu64,
+                          d->name, d->begin, d->end, at);
+        if (!bytes_of(d, &bytes) || bytes != d->end - d->begin)
+            return refuse(file, "tensor '%s' has %" PRIu64 " bytes, which its type and shape do not give",
+                          d->name, d->end - d->begin);
+        at = d->end;
+    }
+    if (at == data_size) return TU_OK;
+    return refuse(file, "its tensors have %" PRIu64 " bytes, but %" PRIu64 " follow the header", at,
+                  data_size);
+}
+
+static int compare_offsets(const void *left, const void *right) {
+    const described *a = left, *b = right;
+    if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
+    if (a->end != b->end) return a->end < b->end ? -1 : 1;
+    return strcmp(a->name, b->name); /* empty tensors may share a place: any order, always the same */
+}
+
+/* ---- From descriptions to tensors ---- */
+
+static const char *why_refused(contents *own, const described *d) {
+    char why[160];
+    bool empty = false;
+    for (size_t i = 0; i < d->shape->count; i++) empty = empty || d->shape->values[i].integer == 0;
+    if (d->type->dtype == TU__SAFETENSORS_FOREIGN)
+        snprintf(why, sizeof why,
+                 "is of type %s, which Tutti does not have: convert it to F32 where it was made",
+                 d->type->name);
+    else if (d->shape->count > TU_MAX_RANK)
+        snprintf(why, sizeof why, "has %zu dimensions; the most is %d", d->shape->count, TU_MAX_RANK);
+    else if (empty)
+        snprintf(why, sizeof why, "is empty: one of its dimensions is 0");
+    else
+        return "";
+    return tu__arena_string(&own->arena, why);
+}
+
+static tu__tensor tensor_of(const described *d, const unsigned char *data) {
+    tu__tensor tensor = {
+        .name = d->name, .type = {.dtype = (tu_dtype)d->type->dtype}, .data = data + d->begin};
+    tensor.type.shape.rank = (int64_t)d->shape->count;
+    for (size_t i = 0; i < d->shape->count; i++) tensor.type.shape.dim[i] = d->shape->values[i].integer;
+    return tensor;
+}
+
+static tu_status keep_tensors(contents *own, size_t count, const described *list, const unsigned char *data,
+                              tu__safetensors *file) {
+    tu__tensor *tensors = tu__arena_alloc(&own->arena, count * sizeof *tensors);
+    own->refused = tu__arena_alloc(&own->arena, count * sizeof *own->refused);
+    if (!tensors || !own->refused) return TU_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        const char *why = why_refused(own, &list[i]);
+        if (!why) return TU_NO_MEMORY;
+        if (*why)
+            own->refused[own->refused_count++] = (refused){list[i].name, why};
+        else
+            tensors[file->tensor_count++] = tensor_of(&list[i], data);
+    }
+    file->tensors = tensors;
+    return TU_OK;
+}
+
+static tu_status keep_metadata(contents *own, const tu__json_value *entries, tu__safetensors *file) {
+    if (!entries) return TU_OK;
+    if (entries->kind != TU__JSON_OBJECT) return refuse(own->name, "its \"__metadata__\" is no object");
+    tu__metadata *metadata = tu__arena_alloc(&own->arena, entries->count * sizeof *metadata);
+    if (!metadata) return TU_NO_MEMORY;
+    for (size_t i = 0; i < entries->count; i++) {
+        if (entries->values[i].kind != TU__JSON_STRING)
+            return refuse(own->name, "the metadata '%s' are no string", entries->keys[i]);
+        metadata[i] = (tu__metadata){entries->keys[i], entries->values[i].string};
+    }
+    file->metadata = metadata;
+    file->metadata_count = entries->count;
+    return TU_OK;
+}
+
+/* ---- The file ---- */
+
+static tu_status read_tensors(contents *own, const tu__json_value *header, const unsigned char *data,
+                              uint64_t data_size, tu__safetensors *file) {
+    described *list = tu__alloc_array(header->count, sizeof *list, "the tensors of a file");
+    if (!list) return TU_NO_MEMORY;
+    size_t count = 0;
+    tu_status status = TU_OK;
+    for (size_t i = 0; i < header->count && status == TU_OK; i++)
+        if (strcmp(header->keys[i], "__metadata__") != 0)
+            status = describe(own->name, header->keys[i], &header->values[i], &list[count++]);
+    if (status == TU_OK) {
+        qsort(list, count, sizeof *list, compare_offsets);
+        status = check_layout(own->name, count, list, data_size);
+    }
+    if (status == TU_OK) status = keep_tensors(own, count, list, data, file);
+    tu__free(list);
+    return status;
+}
+
+static tu_status read_header(contents *own, const unsigned char *bytes, size_t size, tu__safetensors *file) {
+    const size_t prefix = TU__SAFETENSORS_PREFIX;
+    if (size < prefix) return refuse(own->name, "it has %zu bytes, expected at least %zu", size, prefix);
+    uint64_t length = 0;
+    for (size_t i = prefix; i-- > 0;) length = length << 8 | bytes[i];
+    if (length > TU__SAFETENSORS_LONGEST)
+        return refuse(own->name, "it claims a header of %" PRIu64 " bytes, the most is %d", length,
+                      TU__SAFETENSORS_LONGEST);
+    if (length > size - prefix)
+        return refuse(own->name, "it claims a header of %" PRIu64 " bytes and has %zu after the first 8",
+                      length, size - prefix);
+    const char *text = (const char *)bytes + prefix;
+    if (length == 0 || *text != '{') return refuse(own->name, "its header does not begin with '{'");
+    const tu__json_value *header;
+    TU_TRY(tu__json_parse(&own->arena, own->name, text, (size_t)length, &header));
+    TU_TRY(keep_metadata(own, tu__json_member(header, "__metadata__"), file));
+    return read_tensors(own, header, bytes + prefix + length, size - prefix - length, file);
+}
+
+static tu_status new_contents(const char *name, tu__safetensors *file, contents **own) {
+    *file = (tu__safetensors){0};
+    *own = tu__alloc(sizeof **own, "a safetensors file");
+    if (!*own) return TU_NO_MEMORY;
+    file->own = *own;
+    (*own)->arena.purpose = "the header of a safetensors file";
+    (*own)->name = tu__arena_string(&(*own)->arena, name);
+    if ((*own)->name) return TU_OK;
+    tu__safetensors_close(file);
+    return TU_NO_MEMORY;
+}
+
+tu_status tu__safetensors_parse(const char *name, const void *bytes, size_t size, tu__safetensors *file) {
+    contents *own;
+    TU_TRY(new_contents(name, file, &own));
+    tu_status status = read_header(own, bytes, size, file);
+    if (status != TU_OK) tu__safetensors_close(file);
+    return status;
+}
+
+/* Maps the file for reading. What is no ordinary file cannot be mapped, and an empty one need not be. */
+static tu_status map_file(const char *path, void **mapping, size_t *size) {
+    *mapping = NULL;
+    *size = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat info;
+    if (fd < 0) {
+        tu_status status = errno == ENOENT || errno == ENOTDIR ? TU_NOT_FOUND : TU_IO;
+        return tu_fail(status, "cannot read '%s': %s", path, strerror(errno));
+    }
+    int failed = fstat(fd, &info);
+    if (failed == 0 && !S_ISREG(info.st_mode)) {
+        close(fd);
+        return tu_fail(TU_INVALID, "cannot read '%s': it is no ordinary file", path);
+    }
+    if (failed == 0 && info.st_size > 0) {
+        *size = (size_t)info.st_size;
+        *mapping = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
+        failed = *mapping == MAP_FAILED;
+    }
+    int reason = errno;
+    close(fd);
+    return failed ? tu_fail(TU_IO, "cannot read '%s': %s", path, strerror(reason)) : TU_OK;
+}
+
+tu_status tu__safetensors_open(const char *path, tu__safetensors *file) {
+    void *mapping;
+    size_t size;
+    *file = (tu__safetensors){0};
+    TU_TRY(map_file(path, &mapping, &size));
+    tu_status status = tu__safetensors_parse(path, mapping ? mapping : "", size, file);
+    if (status != TU_OK) {
+        if (mapping) munmap(mapping, size);
+        return status;
+    }
+    contents *own = file->own;
+    own->mapping = mapping;
+    own->size = size;
+    return TU_OK;
+}
+
+void tu__safetensors_close(tu__safetensors *file) {
+    contents *own = file->own;
+    *file = (tu__safetensors){0};
+    if (!own) return;
+    if (own->mapping) munmap(own->mapping, own->size);
+    tu__arena_free(&own->arena);
+    tu__free(own);
+}
+
+const tu__tensor *tu__safetensors_find(const tu__safetensors *file, const char *name) {
+    for (size_t i = 0; i < file->tensor_count; i++)
+        if (strcmp(file->tensors[i].name, name) == 0) return &file->tensors[i];
+    const contents *own = file->own;
+    for (size_t i = 0; own && i < own->refused_count; i++)
+        if (strcmp(own->refused[i].name, name) == 0) {
+            tu_fail(TU_UNSUPPORTED, "%s: tensor '%s' %s", own->name, name, own->refused[i].why);
+            return NULL;
+        }
+    tu_fail(TU_NOT_FOUND, "%s has no tensor '%s'", own ? own->name : "an empty file", name);
+    return NULL;
+}
+
+const char *tu__safetensors_metadata(const tu__safetensors *file, const char *key) {
+    for (size_t i = 0; i < file->metadata_count; i++)
+        if (strcmp(file->metadata[i].key, key) == 0) return file->metadata[i].value;
+    return NULL;
+}

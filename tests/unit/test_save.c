@@ -1,0 +1,251 @@
+/* Saving a file: whatever fails and whenever the power goes, the old file or the new one is there, whole. */
+#include "fake_disk.h"
+
+#include "base/save.h"
+
+typedef struct folder {
+    char path[64], file[80], after[64];
+} folder;
+
+static folder new_folder(void) {
+    folder f;
+    strcpy(f.path, "/tmp/tutti-test-XXXXXX");
+    strcpy(f.after, "/tmp/tutti-test-XXXXXX");
+    assert_non_null(mkdtemp(f.path));
+    assert_non_null(mkdtemp(f.after));
+    snprintf(f.file, sizeof f.file, "%s/file", f.path);
+    return f;
+}
+
+/* Removes all files; returns how many there were. */
+static int empty_folder(const char *path) {
+    int count = 0;
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        char file[512];
+        snprintf(file, sizeof file, "%s/%s", path, entry->d_name);
+        assert_int_equal(unlink(file), 0);
+        count++;
+    }
+    closedir(dir);
+    return count;
+}
+
+static void remove_folder(const folder *f) {
+    empty_folder(f->path);
+    empty_folder(f->after);
+    assert_int_equal(rmdir(f->path), 0);
+    assert_int_equal(rmdir(f->after), 0);
+}
+
+/* Its bytes as a string; "" where there is no such file. */
+static const char *contents(const char *folder_path) {
+    static char bytes[4096];
+    char path[512];
+    snprintf(path, sizeof path, "%s/file", folder_path);
+    FILE *file = fopen(path, "rb");
+    if (!file) return "";
+    size_t size = fread(bytes, 1, sizeof bytes - 1, file);
+    fclose(file);
+    bytes[size] = '\0';
+    for (size_t i = 0; i < size; i++)
+        if (!bytes[i]) bytes[i] = '0'; /* zeros must not look like an end */
+    return bytes;
+}
+
+static const char old_bytes[] = "the old contents", new_bytes[] = "the new contents, longer than the old";
+
+static tu_status save_in_pieces(const char *path) {
+    tu__save save;
+    TU_TRY(tu__save_begin(&save, path));
+    for (size_t i = 0; i < sizeof new_bytes - 1; i += 8) {
+        size_t left = sizeof new_bytes - 1 - i;
+        tu__save_append(&save, new_bytes + i, left < 8 ? left : 8);
+    }
+    return tu__save_commit(&save);
+}
+
+static tu_status save_at_once(const char *path) {
+    return tu__save_file(path, new_bytes, sizeof new_bytes - 1);
+}
+
+static tu_status (*const ways[])(const char *path) = {save_at_once, save_in_pieces};
+
+static void a_saved_file_holds_the_bytes(void **state) {
+    (void)state;
+    folder f = new_folder();
+    for (size_t way = 0; way < 2; way++) {
+        assert_int_equal(tu__save_file(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
+        assert_string_equal(contents(f.path), old_bytes);
+        assert_int_equal(ways[way](f.file), TU_OK);
+        assert_string_equal(contents(f.path), new_bytes);
+        assert_int_equal(empty_folder(f.path), 1);
+    }
+    remove_folder(&f);
+}
+
+static void an_empty_file_can_be_saved(void **state) {
+    (void)state;
+    folder f = new_folder();
+    assert_int_equal(tu__save_file(f.file, NULL, 0), TU_OK);
+    assert_string_equal(contents(f.path), "");
+    assert_int_equal(empty_folder(f.path), 1);
+    remove_folder(&f);
+}
+
+static void a_disk_that_takes_little_at_a_time_gets_it_all(void **state) {
+    (void)state;
+    folder f = new_folder();
+    fake_disk_short_writes(3);
+    assert_int_equal(tu__save_file(f.file, new_bytes, sizeof new_bytes - 1), TU_OK);
+    fake_disk_remove();
+    assert_string_equal(contents(f.path), new_bytes);
+    assert_true(fake_disk_calls > 10);
+    remove_folder(&f);
+}
+
+/* For every call of every kind of save: the failure is reported with its reason, the old bytes or the new ones are
+ * there, and nothing lies beside them. */
+static void a_save_that_fails_leaves_a_whole_file(void **state) {
+    (void)state;
+    static const int errors[] = {ENOSPC, EIO};
+    folder f = new_folder();
+    for (size_t way = 0; way < 2; way++)
+        for (int error = 0; error < 2; error++)
+            for (int forever = 0; forever < 2; forever++)
+                for (unsigned nth = 1;; nth++) {
+                    assert_int_equal(tu__save_file(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
+                    (forever ? fake_disk_fail_from : fake_disk_fail_at)(nth, errors[error]);
+                    tu_status status = ways[way](f.file);
+                    bool reached = fake_disk_calls >= nth;
+                    fake_disk_remove();
+                    bool is_old = strcmp(contents(f.path), old_bytes) == 0;
+                    bool is_new = strcmp(contents(f.path), new_bytes) == 0;
+                    assert_true(is_old || is_new);
+                    assert_int_equal(empty_folder(f.path), 1);
+                    if (!reached) {
+                        assert_int_equal(status, TU_OK);
+                        assert_true(is_new);
+                        assert_true(nth >= 8); /* open, write, flush, close, rename; the folder's three */
+                        break;
+                    }
+                    assert_int_equal(status, TU_IO);
+                    assert_non_null(strstr(tu_message(), f.file));
+                    assert_non_null(strstr(tu_message(), strerror(errors[error])));
+                }
+    remove_folder(&f);
+}
+
+/* For every moment at which the power can go and everything the disk may have kept. */
+static void a_power_cut_leaves_the_old_file_or_the_new(void **state) {
+    (void)state;
+    for (size_t way = 0; way < 2; way++)
+        for (int with_old = 0; with_old < 2; with_old++) {
+            folder f = new_folder();
+            if (with_old) assert_int_equal(tu__save_file(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
+            fake_disk_record(f.path);
+            assert_int_equal(ways[way](f.file), TU_OK);
+            fake_disk_remove();
+            int seen_old = 0, seen_new = 0;
+            for (unsigned n = 0; n <= fake_disk_calls; n++)
+                for (int choice = 0; choice < FAKE_DISK_CHOICES; choice++) {
+                    fake_disk_crash(n, choice, f.after);
+                    bool is_old = strcmp(contents(f.after), with_old ? old_bytes : "") == 0;
+                    bool is_new = strcmp(contents(f.after), new_bytes) == 0;
+                    if (!is_old && !is_new)
+                        fail_msg("after call %u, choice %d: '%s'", n, choice, contents(f.after));
+                    if (n == fake_disk_calls) assert_true(is_new); /* it had returned */
+                    seen_old += is_old;
+                    seen_new += is_new;
+                    empty_folder(f.after);
+                }
+            assert_true(seen_old > 0 && seen_new > FAKE_DISK_CHOICES);
+            fake_disk_forget();
+            remove_folder(&f);
+        }
+}
+
+/* The model itself must be able to tell a wrong save from a right one. */
+static void the_model_of_a_power_cut_finds_a_missing_flush(void **state) {
+    (void)state;
+    folder f = new_folder();
+    char beside[96];
+    snprintf(beside, sizeof beside, "%s/beside", f.path);
+    assert_int_equal(tu__save_file(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
+    fake_disk_record(f.path);
+    int fd = tu__disk_in_use->open(beside, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    assert_int_equal(tu__disk_in_use->write(fd, new_bytes, sizeof new_bytes - 1), sizeof new_bytes - 1);
+    tu__disk_in_use->close(fd);
+    assert_int_equal(tu__disk_in_use->rename(beside, f.file), 0);
+    fake_disk_remove();
+    static const char *const expected[FAKE_DISK_CHOICES] = {
+        old_bytes, "",
+        old_bytes, "the new contents, ",
+        old_bytes, "the new contents, 0000000000000000000",
+        old_bytes, new_bytes};
+    for (int choice = 0; choice < FAKE_DISK_CHOICES; choice++) {
+        fake_disk_crash(fake_disk_calls, choice, f.after);
+        assert_string_equal(contents(f.after), expected[choice]);
+        empty_folder(f.after);
+    }
+    fake_disk_forget();
+    remove_folder(&f);
+}
+
+static void an_abandoned_save_leaves_nothing(void **state) {
+    (void)state;
+    folder f = new_folder();
+    tu__save save;
+    assert_int_equal(tu__save_file(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
+    assert_int_equal(tu__save_begin(&save, f.file), TU_OK);
+    assert_int_equal(tu__save_append(&save, new_bytes, 5), TU_OK);
+    tu__save_abandon(&save);
+    tu__save_abandon(&save);
+    assert_int_equal(tu__save_commit(&save), TU_IO);
+    assert_string_equal(contents(f.path), old_bytes);
+    assert_int_equal(empty_folder(f.path), 1);
+    remove_folder(&f);
+}
+
+static void a_failure_sticks_until_the_commit(void **state) {
+    (void)state;
+    folder f = new_folder();
+    tu__save save;
+    fake_disk_fail_at(2, EIO);
+    assert_int_equal(tu__save_begin(&save, f.file), TU_OK);
+    assert_int_equal(tu__save_append(&save, "a", 1), TU_IO);
+    assert_int_equal(tu__save_append(&save, "b", 1), TU_IO);
+    assert_int_equal(tu__save_commit(&save), TU_IO);
+    assert_non_null(strstr(tu_message(), strerror(EIO)));
+    fake_disk_remove();
+    assert_int_equal(empty_folder(f.path), 0);
+    remove_folder(&f);
+}
+
+static void a_file_marked_read_only_is_not_replaced(void **state) {
+    (void)state;
+    if (geteuid() == 0) skip(); /* root may write anything */
+    folder f = new_folder();
+    assert_int_equal(tu__save_file(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
+    assert_int_equal(chmod(f.file, 0444), 0);
+    assert_int_equal(tu__save_file(f.file, new_bytes, sizeof new_bytes - 1), TU_IO);
+    assert_string_equal(contents(f.path), old_bytes);
+    remove_folder(&f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_saved_file_holds_the_bytes),
+        cmocka_unit_test(an_empty_file_can_be_saved),
+        cmocka_unit_test(a_disk_that_takes_little_at_a_time_gets_it_all),
+        cmocka_unit_test(a_save_that_fails_leaves_a_whole_file),
+        cmocka_unit_test(a_power_cut_leaves_the_old_file_or_the_new),
+        cmocka_unit_test(the_model_of_a_power_cut_finds_a_missing_flush),
+        cmocka_unit_test(an_abandoned_save_leaves_nothing),
+        cmocka_unit_test(a_failure_sticks_until_the_commit),
+        cmocka_unit_test(a_file_marked_read_only_is_not_replaced),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
