@@ -4,7 +4,8 @@
  *   - nodes are numbered in the order made, and an edge always leads to a lower number: the order is a schedule;
  *   - a node's output types are what its operation's shape rule says of its inputs and attributes;
  *   - node names are unique within the graph;
- *   - nothing is ever removed or changed once made, but for a node's name, and its device when passes place it.
+ *   - nothing is ever removed or changed once made, but for a node's name, its device when passes place it, and an
+ *     assignment that is taken back.
  */
 #ifndef TU__GRAPH_GRAPH_H
 #define TU__GRAPH_GRAPH_H
@@ -90,6 +91,9 @@ typedef struct tu__node_request {
     const char *device; /* NULL: that of the tu_with_device around, if any */
 } tu__node_request;
 tu_value tu__make(tu_graph *graph, const tu__node_request *request);
+
+/* Takes an assignment back: from now on its node only passes the value on, and the variable can be assigned again. */
+void tu__unassign(tu_graph *graph, uint32_t node);
 
 /* The short form for builders: tu__apply(CONV2D, &attrs, x, w). The graph is the first input's. */
 tu_value tu__apply_list(tu__opcode op, const void *attrs, size_t count, const tu_value *inputs);

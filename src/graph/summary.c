@@ -2,7 +2,7 @@
  *
  * A row is a layer. A layer is the outermost scope that holds trainable variables of its own (conv1, with
  * conv1/weights and conv1/bias); where no scope around a node leads to variables, the outermost of these (grad,
- * sgd); and a node that stands beside layers, like a pooling between two, is a row by itself. Numbers that a node
+ * optimizer); and a node that stands beside layers, like a pooling between two, is a row by itself. Numbers that a node
  * needs as operands (fills, constants) belong to the row of their first user.
  *
  * Activations are counted as if each were kept until the end of the run: what training without recomputation needs,

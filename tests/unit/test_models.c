@@ -258,7 +258,7 @@ static void sgd_follows_its_formula(void **state) {
             assert_int_equal(tu_state_get(weights, "w", &now, sizeof now), TU_OK);
             assert_true(now == expected);
         }
-        assert_int_equal(tu__find_node(g, "sgd/w") != NULL, momenta[m] != 0);
+        assert_int_equal(tu__find_node(g, "optimizer/velocity/w") != NULL, momenta[m] != 0);
         tu_state_free(weights);
         tu_program_free(program);
         tu_graph_free(g);

@@ -65,7 +65,7 @@ static void updates_are_f32(void **state) {
     size_t seen = 0;
     for (uint32_t i = 0; i < unit.graph->node_count; i++) {
         const tu__node *node = unit.graph->nodes[i];
-        if (strncmp(node->name, "sgd/", 4) != 0) continue;
+        if (strncmp(node->name, "optimizer/", 10) != 0) continue;
         for (uint32_t k = 0; k < node->output_count; k++)
             assert_int_not_equal(node->outputs[k].dtype, TU_F16);
         for (uint32_t k = 0; k < node->input_count; k++)

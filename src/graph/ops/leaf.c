@@ -254,6 +254,14 @@ tu_value tu_assign(tu_value variable, tu_value value) {
     return tu__apply(ASSIGN, NULL, variable, value);
 }
 
+/* A value without a gradient is what an assignment yields, and what stop_gradient does. The value is its last input. */
+void tu__unassign(tu_graph *graph, uint32_t id) {
+    tu__node *node = graph->nodes[id];
+    node->op = tu__op_get(TU__OP_STOP_GRADIENT);
+    node->inputs++;
+    node->input_count = 1;
+}
+
 tu_value tu_copy(tu_value value) {
     return tu__apply(COPY, NULL, value);
 }

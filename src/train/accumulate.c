@@ -1,0 +1,122 @@
+/* Batches in several pieces: gradients summed by one program, applied by another.
+ *
+ * The sums "gradient/NAME" are variables like any others, so a checkpoint between two pieces holds them too. Each
+ * gradient enters with its share of the batch: the sums are then the gradient of the whole batch's mean, and clipping,
+ * the guard and the rule see what they would have seen of one large batch. */
+#include <math.h>
+
+#include <tutti/ops.h>
+
+#include "base/pattern.h"
+#include "graph/graph.h"
+#include "train/optimizer.h"
+
+/* The variable "gradient/NAME". */
+static tu_value sum_of(tu_value variable) {
+    tu_type type = tu_value_type(variable);
+    tu_value sum = variable;
+    tu_scope(variable.graph, "gradient") sum =
+        tu_variable(variable.graph, tu_value_name(variable), type.dtype, type.shape, .frozen = true);
+    return sum;
+}
+
+/* ---- Summing ---- */
+
+static tu_status sum_gradients(tu_value loss, double share, const char *freeze, const tu__gradients *list,
+                               tu_value *finite) {
+    tu_graph *graph = loss.graph;
+    tu__guard guard = {tu_and(tu_is_finite(loss), tu_is_finite(tu__squared_norm(list)))};
+    tu__guard_assignments(&guard, graph, freeze);
+    for (size_t i = 0; i < list->count; i++) tu_with_device(graph, tu_value_device(list->variables[i])) {
+            tu_value sum = sum_of(list->variables[i]);
+            tu__guarded_assign(&guard, sum, tu_add(sum, tu_scale(list->gradients[i], share)));
+        }
+    if (finite) *finite = guard.finite;
+    return tu_graph_status(graph);
+}
+
+tu_status tu_add_accumulation(tu_value loss, double share, const char *freeze, tu_value *finite) {
+    tu__gradients list;
+    char *outer;
+    if (finite) *finite = tu__invalid(loss.graph);
+    if (!(share > 0) || !isfinite(share))
+        return tu_fail(TU_INVALID, "accumulation: share %g: expected a part of the batch, above 0", share);
+    TU_TRY(tu__gradients_of(loss, freeze, &list));
+    tu_status status = tu__enter_root(loss.graph, &outer);
+    if (status == TU_OK) {
+        status = sum_gradients(loss, share, freeze, &list, finite);
+        tu_status left = tu__leave_root(loss.graph, outer);
+        if (status == TU_OK) status = left;
+    }
+    tu__gradients_free(&list);
+    return status;
+}
+
+/* ---- Applying ---- */
+
+/* The same variable in another graph: found there already, or made. */
+static tu_value same_variable(tu_graph *graph, const tu__node *node) {
+    const tu__node *known = tu__find_node(graph, node->name);
+    if (known && known->op->code == TU__OP_VARIABLE) return tu__value(graph, known->id, 0);
+    return tu__make(graph, &(tu__node_request){.op = TU__OP_VARIABLE,
+                                               .name = node->name,
+                                               .exact_name = true,
+                                               .attrs = node->attrs,
+                                               .device = node->device});
+}
+
+static bool is_trained(const tu__node *node, const char *freeze) {
+    return !tu__attrs(node, variable)->frozen && tu_dtype_is_float(node->outputs[0].dtype) &&
+           !tu__pattern_fits(freeze, node->name);
+}
+
+/* Brings the network's variables into the graph; those to be updated are listed with their sums. */
+static tu_status bring_variables(tu_graph *graph, const tu_graph *network, const char *freeze,
+                                 tu__gradients *list) {
+    TU_TRY(tu__gradients_new(network->node_count, list));
+    list->count = 0;
+    for (uint32_t i = 0; i < network->node_count; i++) {
+        if (!tu__is_network_variable(network, i)) continue;
+        tu_value variable = same_variable(graph, network->nodes[i]);
+        if (!is_trained(network->nodes[i], freeze)) continue;
+        list->variables[list->count] = variable;
+        tu_with_device(graph, network->nodes[i]->device) list->gradients[list->count++] = sum_of(variable);
+    }
+    if (list->count == 0) return tu_fail(TU_INVALID, "apply: the network has no variable to train");
+    return tu_graph_status(graph);
+}
+
+/* Always, also after sums that were not finite: the next batch begins anew. */
+static tu_status clear_sums(const tu__gradients *list) {
+    for (size_t i = 0; i < list->count; i++) {
+        tu_value sum = list->gradients[i];
+        tu_type type = tu_value_type(sum);
+        tu_with_device(sum.graph, tu_value_device(sum))
+            tu_assign(sum, tu_fill(sum.graph, type.dtype, type.shape, 0));
+    }
+    return tu_graph_status(list->gradients[0].graph);
+}
+
+static tu_status apply_sums(tu_graph *graph, const tu_graph *network, const tu__optimizer *optimizer,
+                            tu_optimizer_values *values) {
+    tu__gradients list;
+    tu_status status = bring_variables(graph, network, optimizer->options.freeze, &list);
+    if (status == TU_OK) status = tu__optimize(graph, optimizer, tu__invalid(graph), &list, values);
+    if (status == TU_OK) status = clear_sums(&list);
+    tu__gradients_free(&list);
+    return status;
+}
+
+tu_status tu_add_apply_with(tu_graph *graph, const tu_graph *network, tu_optimizer_values *values,
+                            const tu_optimizer_options *options) {
+    tu__optimizer optimizer;
+    char *outer;
+    if (values) *values = (tu_optimizer_values){tu__invalid(graph), tu__invalid(graph), tu__invalid(graph)};
+    TU_TRY(tu_graph_status(graph));
+    TU_TRY(tu_graph_status(network));
+    TU_TRY(tu__optimizer_settle(graph, options, &optimizer));
+    TU_TRY(tu__enter_root(graph, &outer));
+    tu_status status = apply_sums(graph, network, &optimizer, values);
+    tu_status left = tu__leave_root(graph, outer);
+    return status == TU_OK ? left : status;
+}

@@ -1,0 +1,28 @@
+/* Guarding assignments. What is made before the guard is known, the updates of running statistics, is assigned anew:
+ * the graph never changes a node's inputs, since edges must lead back, but an assignment can be taken back
+ * (tu__unassign) and made again behind the guard. */
+#include "train/guard.h"
+
+#include <tutti/ops.h>
+
+#include "base/pattern.h"
+#include "graph/graph.h"
+
+void tu__guarded_assign(const tu__guard *guard, tu_value variable, tu_value next) {
+    bool guarded = tu_ok(guard->finite);
+    tu_assign(variable, guarded ? tu_select(guard->finite, next, variable) : next);
+}
+
+void tu__guard_assignments(const tu__guard *guard, tu_graph *graph, const char *freeze) {
+    uint32_t before = graph->node_count;
+    for (uint32_t i = 0; i < before; i++) {
+        const tu__node *node = graph->nodes[i];
+        if (node->op->code != TU__OP_ASSIGN) continue;
+        tu_value variable = tu__input_of(graph, node, 0), next = tu__input_of(graph, node, 1);
+        bool frozen = tu__pattern_fits(freeze, tu_value_name(variable));
+        if (!frozen && !tu_ok(guard->finite)) continue;
+        tu__unassign(graph, i);
+        if (frozen) continue;
+        tu_with_device(graph, tu_value_device(variable)) tu__guarded_assign(guard, variable, next);
+    }
+}

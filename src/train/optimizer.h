@@ -1,0 +1,26 @@
+/* Optimizers from inside: settings with their defaults, and the updates they make of gradients. */
+#ifndef TU__TRAIN_OPTIMIZER_H
+#define TU__TRAIN_OPTIMIZER_H
+
+#include <tutti/train.h>
+
+#include "train/gradients.h"
+#include "train/update_rules.h"
+
+typedef struct tu__optimizer {
+    tu_optimizer_options options; /* defaults filled in, checked */
+    const tu__update_rule *rule;
+} tu__optimizer;
+
+/* Reads and checks a user's settings for updates in `graph`. */
+tu_status tu__optimizer_settle(tu_graph *graph, const tu_optimizer_options *given, tu__optimizer *settled);
+
+/* Updates of the listed variables, of the optimizer's slots, of "step", and of the moving averages. `loss` is part of the
+ * guard; it may be invalid. The graph's scope must be empty. */
+tu_status tu__optimize(tu_graph *graph, const tu__optimizer *optimizer, tu_value loss,
+                       const tu__gradients *list, tu_optimizer_values *values);
+
+/* Moving averages of all floating-point variables of the network, under "average/": average.c. */
+tu_status tu__average_variables(tu_graph *graph, const tu__guard *guard, double decay);
+
+#endif

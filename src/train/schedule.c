@@ -1,0 +1,145 @@
+/* Learning rates as expressions over the step.
+ *
+ * Every schedule is a warm-up of W steps, in which the rate grows by equal parts from rate / W to rate, and a shape
+ * over what follows: with t steps since the warm-up and n steps of it in the whole run,
+ *
+ *     constant      1
+ *     step          factor ^ floor(t / every)
+ *     exponential   factor ^ (t / every)
+ *     cosine        end + (1 - end) * (1 + cos(pi * t / n)) / 2        Loshchilov & Hutter 2016
+ *     one-cycle     1 - (1 - end) * t / n, W being peak_at * steps     Smith 2018, its two straight lines
+ *
+ * After the last step the rate stays at its end. The numbers are f64 until the result: at step 20,000,000 an f32 could
+ * not count on, and a scalar costs nothing. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include <tutti/ops.h>
+#include <tutti/train.h>
+
+#include "base/nearest.h"
+#include "graph/graph.h"
+
+/* A shape over t, the f64 steps since the warm-up; `length` is n. */
+typedef tu_value (*shape_of)(tu_value t, const tu_schedule_options *o, double length);
+
+static tu_value constant(tu_value t, const tu_schedule_options *o, double length) {
+    (void)o, (void)length;
+    return tu_number(t, 1);
+}
+
+static tu_value power(tu_value exponent, const tu_schedule_options *o) {
+    return tu_pow(tu_number(exponent, o->factor), exponent);
+}
+
+static tu_value exponential(tu_value t, const tu_schedule_options *o, double length) {
+    (void)length;
+    return power(tu_div(t, tu_number(t, (double)o->every)), o);
+}
+
+static tu_value stairs(tu_value t, const tu_schedule_options *o, double length) {
+    (void)length;
+    return power(tu_floor(tu_div(t, tu_number(t, (double)o->every))), o);
+}
+
+/* t / n, at most 1. */
+static tu_value progress(tu_value t, double length) {
+    return tu_clip(tu_div(t, tu_number(t, length)), 0, 1);
+}
+
+static tu_value cosine(tu_value t, const tu_schedule_options *o, double length) {
+    tu_value wave = tu_cos(tu_scale(progress(t, length), 3.14159265358979323846));
+    return tu_shift(tu_scale(tu_shift(wave, 1), (1 - o->end) / 2), o->end);
+}
+
+static tu_value line(tu_value t, const tu_schedule_options *o, double length) {
+    return tu_shift(tu_scale(progress(t, length), o->end - 1), 1);
+}
+
+enum { NEEDS_EVERY = 1, NEEDS_STEPS = 2, HAS_PEAK = 4 };
+
+static const struct schedule {
+    const char *kind;
+    shape_of shape;
+    int traits;
+} schedules[] = {
+    {"constant", constant, 0},
+    {"step", stairs, NEEDS_EVERY},
+    {"exponential", exponential, NEEDS_EVERY},
+    {"cosine", cosine, NEEDS_STEPS},
+    {"one-cycle", line, NEEDS_STEPS | HAS_PEAK},
+};
+enum { SCHEDULE_COUNT = sizeof schedules / sizeof *schedules };
+
+/* ---- What is asked for ---- */
+
+static const struct schedule *find_schedule(const char *kind) {
+    const char *names[SCHEDULE_COUNT];
+    if (!kind) return &schedules[0];
+    for (int i = 0; i < SCHEDULE_COUNT; i++) {
+        if (strcmp(schedules[i].kind, kind) == 0) return &schedules[i];
+        names[i] = schedules[i].kind;
+    }
+    const char *nearest = tu__nearest(kind, names, SCHEDULE_COUNT);
+    tu_fail(TU_INVALID, "schedule '%.60s': expected constant, step, exponential, cosine or one-cycle%s%s%s",
+            kind, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+    return NULL;
+}
+
+static tu_status refuse(const tu_schedule_options *o, const char *setting, double given,
+                        const char *expected) {
+    return tu_fail(TU_INVALID, "schedule '%s': %s is %g, expected %s", o->kind, setting, given, expected);
+}
+
+/* Fills in the defaults; refuses what makes no schedule. */
+static tu_status settle(const struct schedule *s, tu_schedule_options *o) {
+    o->kind = s->kind;
+    if (o->factor == 0) o->factor = 0.1;
+    if (o->peak_at == 0) o->peak_at = 0.3;
+    if (!(o->rate >= 0) || !isfinite(o->rate))
+        return refuse(o, "rate", o->rate, "a finite number of at least 0");
+    if (o->warmup < 0) return refuse(o, "warmup", (double)o->warmup, "a number of steps, at least 0");
+    if (s->traits & NEEDS_EVERY && o->every < 1)
+        return refuse(o, "every", (double)o->every, "at least 1: the steps from one drop to the next");
+    if (s->traits & NEEDS_EVERY && (!(o->factor > 0) || !isfinite(o->factor)))
+        return refuse(o, "factor", o->factor, "a finite number above 0");
+    if (s->traits & NEEDS_STEPS && !(o->end >= 0 && o->end <= 1))
+        return refuse(o, "end", o->end, "a share of the largest rate, 0 to 1");
+    if (s->traits & HAS_PEAK) {
+        if (o->warmup)
+            return refuse(o, "warmup", (double)o->warmup, "0: peak_at says how long the rate grows");
+        if (!(o->peak_at > 0 && o->peak_at < 1))
+            return refuse(o, "peak_at", o->peak_at, "a share of the steps, above 0 and below 1");
+        o->warmup = (int64_t)floor(o->peak_at * (double)o->steps + 0.5);
+    }
+    if (s->traits & NEEDS_STEPS && o->steps <= o->warmup)
+        return tu_fail(TU_INVALID,
+                       "schedule '%s': %" PRId64 " steps with a warm-up of %" PRId64
+                       ": expected more steps than that; .steps is the length of the whole run",
+                       o->kind, o->steps, o->warmup);
+    return TU_OK;
+}
+
+/* ---- The expression ---- */
+
+static tu_value build(tu_graph *graph, const struct schedule *s, const tu_schedule_options *o) {
+    tu_value step = tu_cast(tu_step(graph), TU_F64);
+    tu_value since = tu_maximum(tu_shift(step, -(double)o->warmup), tu_number(step, 0));
+    tu_value rate = tu_scale(s->shape(since, o, (double)(o->steps - o->warmup)), o->rate);
+    if (o->warmup) {
+        tu_value growing = tu_scale(tu_shift(step, 1), o->rate / (double)o->warmup);
+        rate = tu_select(tu_less(step, tu_number(step, (double)o->warmup)), growing, rate);
+    }
+    return tu_cast(rate, TU_F32);
+}
+
+tu_value tu_schedule_with(tu_graph *graph, const tu_schedule_options *options) {
+    TU__OPTIONS(tu_schedule_options, o, options);
+    if (!graph || tu_graph_status(graph) != TU_OK) return tu__invalid(graph);
+    const struct schedule *s = find_schedule(o.kind);
+    if (!s || settle(s, &o) != TU_OK) return tu__graph_fail(graph, TU_INVALID, "%s", tu_message());
+    tu_value rate = tu__invalid(graph);
+    tu_scope(graph, "schedule") rate = build(graph, s, &o);
+    return rate;
+}

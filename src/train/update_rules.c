@@ -1,0 +1,150 @@
+/* The optimizers, one function each. w: the variable, g: its gradient, t: the step counted from 1.
+ *
+ * Momentum is PyTorch's: the rate multiplies the velocity and not the gradient, so that a change of rate takes effect
+ * at once. LARS keeps the rate inside the velocity, as its paper does. Adam's corrections for slots that start at zero
+ * are powers of the step; they are scalars shared by all variables, in f64, and enter each variable's formula as two
+ * factors. */
+#include "train/update_rules.h"
+
+#include <string.h>
+
+#include <tutti/ops.h>
+
+#include "base/nearest.h"
+#include "base/text.h"
+#include "graph/graph.h"
+
+/* ---- Slots ---- */
+
+/* The variable "optimizer/PURPOSE/NAME", like the variable updated, zero at the start. */
+static tu_value slot(const tu__update *u, const char *purpose) {
+    tu_graph *graph = u->variable.graph;
+    tu_type type = tu_value_type(u->variable);
+    tu__text name = {0};
+    tu__text_printf(&name, "%s/%s", purpose, tu_value_name(u->variable));
+    tu_value made = name.failed
+                        ? tu__graph_fail(graph, TU_NO_MEMORY, "%s", tu_message())
+                        : tu_variable(graph, tu__text_string(&name), type.dtype, type.shape, .frozen = true);
+    tu__text_free(&name);
+    return made;
+}
+
+/* Gives the slot its next value, and returns that. */
+static tu_value keep(const tu__update *u, tu_value in, tu_value next) {
+    tu__guarded_assign(u->guard, in, next);
+    return next;
+}
+
+/* decay * slot + share * x, kept in the slot. */
+static tu_value blend(const tu__update *u, const char *purpose, double decay, double share, tu_value x) {
+    tu_value before = slot(u, purpose);
+    return keep(u, before, tu_add(tu_scale(before, decay), share == 1 ? x : tu_scale(x, share)));
+}
+
+/* w - rate * direction */
+static tu_value descend(const tu__update *u, tu_value direction) {
+    return tu_sub(u->variable, tu_mul(direction, u->rate));
+}
+
+/* ---- Rules ---- */
+
+/* w = w - rate * g */
+static tu_value sgd(const tu__update *u) {
+    return descend(u, u->gradient);
+}
+
+/* v = momentum * v + g; w = w - rate * v */
+static tu_value momentum(const tu__update *u) {
+    return descend(u, blend(u, "velocity", u->options->momentum, 1, u->gradient));
+}
+
+/* v = momentum * v + g; w = w - rate * (g + momentum * v) */
+static tu_value nesterov(const tu__update *u) {
+    tu_value velocity = blend(u, "velocity", u->options->momentum, 1, u->gradient);
+    return descend(u, tu_add(u->gradient, tu_scale(velocity, u->options->momentum)));
+}
+
+/* s = beta2 * s + (1 - beta2) * g^2; w = w - rate * g / (sqrt(s) + epsilon), with momentum over the quotient when it was
+ * asked for (Tieleman & Hinton 2012) */
+static tu_value rmsprop(const tu__update *u) {
+    const tu_optimizer_options *o = u->options;
+    tu_value square = blend(u, "mean_square", o->beta2, 1 - o->beta2, tu_square(u->gradient));
+    tu_value direction = tu_div(u->gradient, tu_shift(tu_sqrt(square), o->epsilon));
+    return descend(u, o->momentum == 0 ? direction : blend(u, "velocity", o->momentum, 1, direction));
+}
+
+/* 1 - beta^t, in f64. */
+static tu_value correction(tu_graph *graph, double beta) {
+    tu_value t = tu_cast(tu_shift(tu_step(graph), 1), TU_F64);
+    return tu_sub(tu_number(t, 1), tu_pow(tu_number(t, beta), t));
+}
+
+/* m = beta1 * m + (1 - beta1) * g; s = beta2 * s + (1 - beta2) * g^2;
+ * w = w - rate * (m / (1 - beta1^t)) / (sqrt(s / (1 - beta2^t)) + epsilon)          (Kingma & Ba 2015) */
+static tu_value adam(const tu__update *u) {
+    const tu_optimizer_options *o = u->options;
+    tu_graph *graph = u->variable.graph;
+    tu_dtype dtype = tu_value_dtype(u->variable);
+    tu_value mean = blend(u, "mean", o->beta1, 1 - o->beta1, u->gradient);
+    tu_value square = blend(u, "mean_square", o->beta2, 1 - o->beta2, tu_square(u->gradient));
+    tu_value mean_factor = tu_cast(tu_reciprocal(correction(graph, o->beta1)), dtype);
+    tu_value root_factor = tu_cast(tu_rsqrt(correction(graph, o->beta2)), dtype);
+    tu_value root = tu_shift(tu_mul(tu_sqrt(square), root_factor), o->epsilon);
+    return tu_sub(u->variable, tu_mul(tu_div(mean, root), tu_mul(u->rate, mean_factor)));
+}
+
+/* Adam, and the variable shrinks by rate * weight_decay beside it (Loshchilov & Hutter 2019). */
+static tu_value adamw(const tu__update *u) {
+    tu_value next = adam(u);
+    if (u->weight_decay == 0) return next;
+    return tu_sub(next, tu_mul(u->variable, tu_scale(u->rate, u->weight_decay)));
+}
+
+static tu_value norm_of(tu_value x) {
+    return tu_sqrt(tu_sum(tu_square(x)));
+}
+
+/* trust * |w| / (|g| + weight_decay * |w|); 1 where a norm is zero: nothing to compare with yet. */
+static tu_value trust_ratio(const tu__update *u) {
+    tu_value w = norm_of(u->variable), g = norm_of(u->gradient), none = tu_number(w, 0);
+    tu_value ratio = tu_div(tu_scale(w, u->options->trust), tu_add(g, tu_scale(w, u->weight_decay)));
+    tu_value comparable = tu_and(tu_greater(w, none), tu_greater(g, none));
+    return tu_select(comparable, ratio, tu_number(w, 1));
+}
+
+/* v = momentum * v + rate * ratio * (g + weight_decay * w); w = w - v               (You et al. 2017)
+ * Biases and scales, of rank below 2, move without the ratio: their norms say nothing about a layer. */
+static tu_value lars(const tu__update *u) {
+    tu_value direction = u->gradient, rate = u->rate;
+    if (u->weight_decay != 0) direction = tu_add(direction, tu_scale(u->variable, u->weight_decay));
+    if (tu_value_shape(u->variable).rank >= 2) rate = tu_mul(rate, trust_ratio(u));
+    tu_value velocity = blend(u, "velocity", u->options->momentum, 1, tu_mul(direction, rate));
+    return tu_sub(u->variable, velocity);
+}
+
+/* ---- The table ---- */
+
+static const tu__update_rule rules[] = {
+    {"sgd", true, 0, 0, sgd},
+    {"momentum", true, 0.9, 0, momentum},
+    {"nesterov", true, 0.9, 0, nesterov},
+    {"rmsprop", true, 0, 0.9, rmsprop},
+    {"adam", true, 0, 0.999, adam},
+    {"adamw", false, 0, 0.999, adamw},
+    {"lars", false, 0.9, 0, lars},
+};
+enum { RULE_COUNT = sizeof rules / sizeof *rules };
+
+const tu__update_rule *tu__update_rule_find(const char *name) {
+    const char *names[RULE_COUNT];
+    if (!name) name = "momentum";
+    for (int i = 0; i < RULE_COUNT; i++) {
+        if (strcmp(rules[i].name, name) == 0) return &rules[i];
+        names[i] = rules[i].name;
+    }
+    const char *nearest = tu__nearest(name, names, RULE_COUNT);
+    tu_fail(TU_INVALID,
+            "optimizer '%.60s': expected sgd, momentum, nesterov, rmsprop, adam, adamw or lars%s%s%s", name,
+            nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+    return NULL;
+}
