@@ -13,6 +13,8 @@ ninja       | command -v ninja                        | ninja-build
 pkg-config  | command -v pkg-config                   | pkg-config
 oneDNN      | test -e /usr/include/dnnl.h             | libdnnl-dev
 lapack      | pkg-config --exists lapack              | liblapack-dev
+libpng      | pkg-config --exists libpng              | libpng-dev
+libjpeg     | test -e /usr/include/jpeglib.h          | libjpeg62-turbo-dev
 '
 setup_needs_check='
 cmocka      | pkg-config --exists cmocka              | libcmocka-dev
