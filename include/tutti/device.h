@@ -87,7 +87,7 @@ typedef struct tu_buffer {
 
 typedef struct tu_kernel {
     const char *name;    /* for traces and tables: "conv2d+bias+relu" */
-    uint32_t node_count; /* the nodes it computes */
+    uint32_t node_count; /* the nodes it computes; see tu_plan */
     const uint32_t *nodes;
     uint32_t read_count, write_count;
     const uint32_t *reads; /* buffers */
@@ -98,6 +98,10 @@ typedef struct tu_kernel {
     int64_t flops, bytes_moved; /* for tables; 0: unknown */
 } tu_kernel;
 
+/* Plans are checked, and one that cannot be is refused. Every node of the part is computed by a kernel, or by several (a
+ * view, broadcast or fill that kernels look through, perhaps by none); every buffer is written by one kernel at most, and
+ * is read only if one writes it or it holds a leaf; a dense buffer has its value's size and is the only one of that
+ * value; every export has one. */
 typedef struct tu_plan {
     size_t struct_size;
     uint32_t buffer_count, kernel_count;
@@ -137,10 +141,14 @@ typedef struct tu_device_api {
     tu_status (*describe)(int index, tu_device_info *info); /* TU_NOT_FOUND past the last */
     tu_status (*open)(const tu_open_options *options, tu_device_instance **device);
     void (*close)(tu_device_instance *device);
-    /* optional: called once on the host thread that will launch, before anything else there: pins cores */
+    /* optional: called on the host thread that will launch, before it does. A device that shares a program with others,
+     * or is a logical one (parts > 1), has a thread of the engine's own, and this is called once there: the place to pin
+     * cores. Any other launches from the thread that called tu_run, and this is called in every run: that thread is the
+     * user's and must be left as it was found, here and by launch. */
     tu_status (*attach)(tu_device_instance *device);
 
-    /* memory: addresses the device computes on; 64-byte aligned */
+    /* memory: addresses the device computes on; 64-byte aligned. Moves are done when they return; they come from any
+     * thread, one of them perhaps while another launches. */
     tu_status (*allocate)(tu_device_instance *device, size_t bytes, void **address);
     void (*release)(tu_device_instance *device, void *address);
     tu_status (*upload)(tu_device_instance *device, void *to, const void *host, size_t bytes);
@@ -154,11 +162,16 @@ typedef struct tu_device_api {
     tu_status (*build)(tu_device_instance *device, tu_plan *plan, const tu_binding *binding);
     void (*plan_free)(tu_device_instance *device, tu_plan *plan);
 
-    /* running: kernels order[first … first+count-1]; may return before they are done, if synchronize waits */
+    /* running: kernels order[first … first+count-1], one after another. A device whose launch returns before they are
+     * done must have synchronize, which returns when they are, and with the first failure of any of them. The engine
+     * synchronizes on the launching thread before it lets another device fetch a value, before variables change, and at
+     * the end of every run: nothing is downloaded, copied or uploaded over while a kernel that uses it is under way, so
+     * a device need not order its moves behind its launches. */
     tu_status (*launch)(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count);
     tu_status (*synchronize)(tu_device_instance *device); /* optional: launch returns when all is done */
 
-    /* events, optional all together: for devices whose launch returns early */
+    /* events, optional all together: for devices whose launch returns early. The engine does not use them yet; values
+     * that leave such a device are waited for by synchronize. */
     tu_status (*event_new)(tu_device_instance *device, void **event);
     void (*event_free)(tu_device_instance *device, void *event);
     tu_status (*event_record)(tu_device_instance *device, void *event);

@@ -19,6 +19,24 @@ void tu__parallel_set_width(int threads) {
 #endif
 }
 
+tu__parallel_setting tu__parallel_begin(int threads) {
+    tu__parallel_setting before = {.width = width};
+#ifdef OVER_OPENMP
+    before.threads = omp_get_max_threads();
+    before.dynamic = omp_get_dynamic();
+#endif
+    tu__parallel_set_width(threads);
+    return before;
+}
+
+void tu__parallel_end(tu__parallel_setting before) {
+    width = before.width;
+#ifdef OVER_OPENMP
+    omp_set_num_threads(before.threads);
+    omp_set_dynamic(before.dynamic);
+#endif
+}
+
 int tu__parallel_width(void) {
     return width;
 }

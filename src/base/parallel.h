@@ -1,6 +1,6 @@
 /* Parallel loops: the one place where work is dealt out to the cores of a device.
  *
- * The width belongs to the calling thread: a device sets it on the host thread that launches its kernels. Work is
+ * The width belongs to the calling thread: a device sets it on the host thread while it launches kernels. Work is
  * cut into contiguous ranges by count and width alone, so the same width always gives the same ranges, and what a
  * kernel adds up per range comes out in the same bits. Release builds run on OpenMP's threads, which oneDNN shares;
  * builds for the thread sanitizer on plain threads, which it can see through. */
@@ -12,6 +12,14 @@
 /* Threads that loops started by this host thread may use; at least 1. */
 void tu__parallel_set_width(int width);
 int tu__parallel_width(void);
+
+/* The same for a while, on a thread that may be the user's, with OpenMP settings of its own: `end`, given what `begin`
+ * returned, leaves the thread as it was. */
+typedef struct tu__parallel_setting {
+    int width, threads, dynamic; /* ours, and OpenMP's two */
+} tu__parallel_setting;
+tu__parallel_setting tu__parallel_begin(int width);
+void tu__parallel_end(tu__parallel_setting before);
 
 /* Calls body(context, first, last, worker) with ranges that cover [0, count). `grain`: no range is smaller than
  * this, but the last; workers are numbered from 0. Returns when all are done. Bodies must not start loops. */

@@ -67,7 +67,7 @@ static tu_status fill(builder *b) {
     return TU_OK;
 }
 
-tu_status tu__node_plan_new(const tu_part *part, tu_plan **plan) {
+tu_status tu__node_plan_select(tu_device_instance *device, const tu_part *part, tu_plan **plan) {
     tu__node_plan *p = tu__alloc(sizeof *p, "a plan");
     if (!p) return TU_NO_MEMORY;
     p->plan.struct_size = sizeof p->plan;
@@ -78,21 +78,24 @@ tu_status tu__node_plan_new(const tu_part *part, tu_plan **plan) {
     tu__free(b.slot);
     tu__free(b.buffer_of);
     if (status != TU_OK) {
-        tu__node_plan_free(&p->plan);
+        tu__node_plan_free(device, &p->plan);
         return status;
     }
     *plan = &p->plan;
     return TU_OK;
 }
 
-void tu__node_plan_bind(tu_plan *plan, const tu_binding *binding) {
+tu_status tu__node_plan_build(tu_device_instance *device, tu_plan *plan, const tu_binding *binding) {
+    (void)device;
     tu__node_plan *p = (tu__node_plan *)plan;
     p->seed = binding->seed;
     p->order = binding->order;
     p->buffers = binding->buffers;
+    return TU_OK;
 }
 
-void tu__node_plan_free(tu_plan *plan) {
+void tu__node_plan_free(tu_device_instance *device, tu_plan *plan) {
+    (void)device;
     if (!plan) return;
     tu__node_plan *p = (tu__node_plan *)plan;
     tu__arena_free(&p->arena);

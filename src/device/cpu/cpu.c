@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "device/cpu/isa/loops.h"
 #include "device/cpu/select.h"
+#include "device/host_memory.h"
 
 struct tu_device_instance {
     cpu_device device;
@@ -112,39 +113,13 @@ static void close_device(tu_device_instance *device) {
     tu__free(device);
 }
 
+/* Only a logical device changes anything for good, and it has a thread of its own. */
 static tu_status attach(tu_device_instance *device) {
     const cpu_device *d = &device->device;
     if (d->parts > 1 && sched_setaffinity(0, sizeof device->cores, &device->cores) != 0)
         return tu_fail(TU_INTERNAL, "cpu:%d.%d: the host thread could not be pinned to its %d cores",
                        d->index, d->part, CPU_COUNT(&device->cores));
-    tu__parallel_set_width(d->threads);
     return TU_OK;
-}
-
-/* ---- Memory ---- */
-
-static tu_status allocate(tu_device_instance *device, size_t bytes, void **address) {
-    (void)device;
-    *address = tu__alloc_aligned(bytes, "the CPU device");
-    return *address ? TU_OK : TU_NO_MEMORY;
-}
-
-static void release(tu_device_instance *device, void *address) {
-    (void)device;
-    tu__free_aligned(address);
-}
-
-static tu_status move(tu_device_instance *device, void *to, const void *from, size_t bytes) {
-    (void)device;
-    memcpy(to, from, bytes);
-    return TU_OK;
-}
-
-static tu_status copy(tu_device_instance *device, void *to, tu_device_instance *other,
-                      const tu_device_api *other_api, const void *from, size_t bytes) {
-    (void)other;
-    if (!other_api->host_memory) return TU_UNSUPPORTED;
-    return move(device, to, from, bytes);
 }
 
 /* ---- Programs ---- */
@@ -171,9 +146,7 @@ static double now(void) {
 }
 
 /* The end of a kernel is the start of the next: one look at the clock each. */
-static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
-    (void)device;
-    cpu_plan *p = (cpu_plan *)plan;
+static tu_status run_kernels(cpu_plan *p, uint32_t first, uint32_t count) {
     double start = now();
     for (uint32_t i = first; i < first + count; i++) {
         const cpu_kernel *k = p->kernels[p->order[i]];
@@ -183,6 +156,14 @@ static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t firs
         start = end;
     }
     return TU_OK;
+}
+
+/* The thread may be the user's: it gets its settings back. */
+static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
+    tu__parallel_setting before = tu__parallel_begin(device->device.threads);
+    tu_status status = run_kernels((cpu_plan *)plan, first, count);
+    tu__parallel_end(before);
+    return status;
 }
 
 static tu_status trace(tu_device_instance *device, tu_plan *plan, uint32_t place, double *start,
@@ -206,11 +187,11 @@ const tu_device_api tu__cpu_api = {
     .open = open_device,
     .close = close_device,
     .attach = attach,
-    .allocate = allocate,
-    .release = release,
-    .upload = move,
-    .download = move,
-    .copy = copy,
+    .allocate = tu__host_allocate,
+    .release = tu__host_release,
+    .upload = tu__host_move,
+    .download = tu__host_move,
+    .copy = tu__host_copy,
     .select = select_kernels,
     .build = build,
     .plan_free = plan_free,

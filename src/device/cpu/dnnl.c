@@ -415,14 +415,13 @@ tu_status cpu_dnnl_convolution(const cpu_convolution *convolution, cpu_convoluti
     dnnl_data_type_t type;
     *op = NULL;
     if (!type_of(dtype, &type) || !engine_ready()) return TU_OK;
-    int width = tu__parallel_width();
-    tu__parallel_set_width(threads);
+    tu__parallel_setting before = tu__parallel_begin(threads);
     if (!plan_convolution(&r, convolution, side, type) && r.primitive) {
         dnnl_primitive_desc_destroy(r.primitive);
         r.primitive = NULL;
     }
     tu_status status = finish(&r, op);
-    tu__parallel_set_width(width);
+    tu__parallel_end(before);
     return status;
 }
 
@@ -470,11 +469,10 @@ tu_status cpu_dnnl_matmul(const cpu_dnnl_product *product, int threads, cpu_dnnl
     dnnl_data_type_t type;
     *op = NULL;
     if (!type_of(product->dtype, &type) || !engine_ready()) return TU_OK;
-    int width = tu__parallel_width();
-    tu__parallel_set_width(threads);
+    tu__parallel_setting before = tu__parallel_begin(threads);
     plan_product(&r, product, type);
     tu_status status = finish(&r, op);
-    tu__parallel_set_width(width);
+    tu__parallel_end(before);
     return status;
 }
 

@@ -56,22 +56,6 @@ static tu_status download(tu_device_instance *device, void *host, const void *fr
     return TU_OK;
 }
 
-static tu_status select_kernels(tu_device_instance *device, const tu_part *part, tu_plan **plan) {
-    (void)device;
-    return tu__node_plan_new(part, plan);
-}
-
-static tu_status build(tu_device_instance *device, tu_plan *plan, const tu_binding *binding) {
-    (void)device;
-    tu__node_plan_bind(plan, binding);
-    return TU_OK;
-}
-
-static void plan_free(tu_device_instance *device, tu_plan *plan) {
-    (void)device;
-    tu__node_plan_free(plan);
-}
-
 static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
     (void)device, (void)plan, (void)first, (void)count;
     return TU_OK;
@@ -89,8 +73,8 @@ const tu_device_api tu__null_api = {
     .release = release,
     .upload = upload,
     .download = download,
-    .select = select_kernels,
-    .build = build,
-    .plan_free = plan_free,
+    .select = tu__node_plan_select,
+    .build = tu__node_plan_build,
+    .plan_free = tu__node_plan_free,
     .launch = launch,
 };

@@ -3,11 +3,10 @@
  * Each operation's inputs are widened to doubles, computed, and rounded to what the element type can hold: so
  * results are what an ideal device would store, and each fast device is tested against them. Nothing here is fast;
  * everything is meant to be obvious. */
-#include <string.h>
-
 #include <tutti/device.h>
 
 #include "base/alloc.h"
+#include "device/host_memory.h"
 #include "device/node_plan.h"
 
 struct tu_device_instance {
@@ -32,46 +31,6 @@ static tu_status open_device(const tu_open_options *options, tu_device_instance 
 
 static void close_device(tu_device_instance *device) {
     tu__free(device);
-}
-
-static tu_status allocate(tu_device_instance *device, size_t bytes, void **address) {
-    (void)device;
-    *address = tu__alloc_aligned(bytes, "the reference device");
-    return *address ? TU_OK : TU_NO_MEMORY;
-}
-
-static void release(tu_device_instance *device, void *address) {
-    (void)device;
-    tu__free_aligned(address);
-}
-
-static tu_status move(tu_device_instance *device, void *to, const void *from, size_t bytes) {
-    (void)device;
-    memcpy(to, from, bytes);
-    return TU_OK;
-}
-
-static tu_status copy(tu_device_instance *device, void *to, tu_device_instance *other,
-                      const tu_device_api *other_api, const void *from, size_t bytes) {
-    (void)other;
-    if (!other_api->host_memory) return TU_UNSUPPORTED;
-    return move(device, to, from, bytes);
-}
-
-static tu_status select_kernels(tu_device_instance *device, const tu_part *part, tu_plan **plan) {
-    (void)device;
-    return tu__node_plan_new(part, plan);
-}
-
-static tu_status build(tu_device_instance *device, tu_plan *plan, const tu_binding *binding) {
-    (void)device;
-    tu__node_plan_bind(plan, binding);
-    return TU_OK;
-}
-
-static void plan_free(tu_device_instance *device, tu_plan *plan) {
-    (void)device;
-    tu__node_plan_free(plan);
 }
 
 enum { MOST_TENSORS = 64 };
@@ -111,13 +70,13 @@ const tu_device_api tu__ref_api = {
     .describe = describe,
     .open = open_device,
     .close = close_device,
-    .allocate = allocate,
-    .release = release,
-    .upload = move,
-    .download = move,
-    .copy = copy,
-    .select = select_kernels,
-    .build = build,
-    .plan_free = plan_free,
+    .allocate = tu__host_allocate,
+    .release = tu__host_release,
+    .upload = tu__host_move,
+    .download = tu__host_move,
+    .copy = tu__host_copy,
+    .select = tu__node_plan_select,
+    .build = tu__node_plan_build,
+    .plan_free = tu__node_plan_free,
     .launch = launch,
 };

@@ -1,0 +1,31 @@
+/* The host's memory as a device's: addresses that every other such device and the engine itself can read, so that a
+ * copy is a memcpy, or nothing where memory is shared. The device's own instance is not looked at. */
+#include "device/host_memory.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+
+tu_status tu__host_allocate(tu_device_instance *device, size_t bytes, void **address) {
+    (void)device;
+    *address = tu__alloc_aligned(bytes, "a device's tensors");
+    return *address ? TU_OK : TU_NO_MEMORY;
+}
+
+void tu__host_release(tu_device_instance *device, void *address) {
+    (void)device;
+    tu__free_aligned(address);
+}
+
+tu_status tu__host_move(tu_device_instance *device, void *to, const void *from, size_t bytes) {
+    (void)device;
+    memcpy(to, from, bytes);
+    return TU_OK;
+}
+
+tu_status tu__host_copy(tu_device_instance *device, void *to, tu_device_instance *other,
+                        const tu_device_api *other_api, const void *from, size_t bytes) {
+    (void)other;
+    if (!other_api->host_memory) return TU_UNSUPPORTED;
+    return tu__host_move(device, to, from, bytes);
+}
