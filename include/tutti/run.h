@@ -63,9 +63,12 @@ TU_API void tu_state_set_sample(tu_state *state, int64_t ordinal);
 
 /* ---- Programs ----------------------------------------------------------------------------------------------- */
 
+/* The devices of a program are a list of names with commas: "cpu:0"; "cpu:0/2", a processor as two devices with half of
+ * its cores each; "ref". "all" means the GPUs if there are any, else the CPU. What is not placed by tu_with_device goes to
+ * the first. */
 typedef struct tu_compile_options {
     size_t struct_size;
-    const char *devices;   /* "cpu:0", "cpu:0/2", "ref", a list with commas; NULL: "ref" */
+    const char *devices;   /* NULL: "all" */
     int threads;           /* of each CPU device; 0: all its cores */
     uint64_t memory_limit; /* bytes on each device; 0: what it has. What does not fit is refused here */
     double deadline;       /* seconds a run may take before it fails and names what is late; 0: 600 */

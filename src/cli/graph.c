@@ -32,7 +32,7 @@ static const struct cli_option options[] = {
     CLI_STRING(struct graph_values, after, "after", 'a', "PASS",
                "the graph as a program has it after simplify, precision, place or partition"),
     CLI_STRING(struct graph_values, devices, "devices", 0, "LIST",
-               "with --after: the program's devices, as in \"cpu:0/2\" (default ref)"),
+               "with --after: the program's devices, as in \"cpu:0/2\" (default all)"),
     CLI_STRING(struct graph_values, precision, "precision", 0, "TYPE",
                "with --after: f32 as built (default), bf16 or f16"),
     CLI_STRING(struct graph_values, out, "out", 'o', "FILE", "write to FILE instead of standard output"),

@@ -5,8 +5,6 @@
 #include "device/device.h"
 #include "pass/pass.h"
 
-enum { MOST_DEVICES = 64 };
-
 /* Everything that a program for the named results and the assignments would keep. */
 static tu_status begin(tu__unit *unit, tu_graph *graph) {
     bool assigns = false;
@@ -26,11 +24,10 @@ static tu_status begin(tu__unit *unit, tu_graph *graph) {
 }
 
 static tu_status run_passes(tu__unit *unit, const tu_graph_after_options *o) {
-    tu__device *devices[MOST_DEVICES];
-    const char *names[MOST_DEVICES];
+    tu__device *devices[TU__MOST_DEVICES];
+    const char *names[TU__MOST_DEVICES];
     TU_TRY(tu__precision_parse(o->precision, &unit->precision));
-    TU_TRY(
-        tu__devices_open(o->devices ? o->devices : "ref", 0, 0, MOST_DEVICES, devices, &unit->device_count));
+    TU_TRY(tu__devices_open(o->devices, 0, 0, TU__MOST_DEVICES, devices, &unit->device_count));
     for (size_t i = 0; i < unit->device_count; i++) names[i] = devices[i]->name;
     unit->devices = names;
     tu_status status = tu__run_passes(unit, o->pass);

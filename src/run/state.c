@@ -141,10 +141,11 @@ static tu_status add_variable(tu_state *state, const tu__node *node) {
     return TU_OK;
 }
 
-/* Runs the initialisers of variables `first` and later; the graph holds one assignment for each. */
+/* Runs the initialisers of the new variables; the graph holds one assignment for each. Always on the reference, so that
+ * a seed gives the same bits on every machine. */
 static tu_status run_initialisers(tu_state *state, tu_graph *init) {
     tu_program *program = NULL;
-    TU_TRY(tu_compile(init, &program, .updates = true));
+    TU_TRY(tu_compile(init, &program, .devices = "ref", .updates = true));
     int64_t sample = state->sample;
     tu_status status = tu_run(program, state, 0, NULL, NULL);
     state->sample = sample;

@@ -150,8 +150,9 @@ static bool check_scalar(checker *c, tu_value scalar, const tu_value *gradients,
     void **fetched = calloc(c->wrt_count, sizeof *fetched);
     for (size_t i = 0; i < c->wrt_count; i++)
         fetched[i] = calloc((size_t)elements_of(c->check->inputs[c->wrt[i]]), sizeof(double));
-    bool good = (tu_compile(c->check->graph, &value_program, .fetch = &scalar, .fetch_count = 1) == TU_OK &&
-                 tu_compile(c->check->graph, &gradient_program, .fetch = gradients,
+    bool good = (tu_compile(c->check->graph, &value_program, .devices = "ref", .fetch = &scalar,
+                            .fetch_count = 1) == TU_OK &&
+                 tu_compile(c->check->graph, &gradient_program, .devices = "ref", .fetch = gradients,
                             .fetch_count = c->wrt_count) == TU_OK) ||
                 failed(c, "compile");
     if (good) {

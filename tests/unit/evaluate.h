@@ -55,7 +55,7 @@ static inline double *computed(tu_value value) {
     tu_program *program = NULL;
     tu_state *state = NULL;
     tu_type type = tu_value_type(value);
-    if (tu_compile(value.graph, &program, .fetch = &value, .fetch_count = 1) != TU_OK)
+    if (tu_compile(value.graph, &program, .devices = "ref", .fetch = &value, .fetch_count = 1) != TU_OK)
         fail_msg("%s", tu_message());
     void *data = malloc(tu_type_bytes(type));
     double *list = malloc((size_t)tu_shape_elements(type.shape) * sizeof *list);

@@ -24,7 +24,7 @@ static double run_scalar(tu_graph *g, tu_value fetch, size_t feeds, const tu_fee
     tu_program *program;
     tu_state *state;
     double value;
-    assert_int_equal(tu_compile(g, &program, .fetch = &fetch, .fetch_count = 1), TU_OK);
+    assert_int_equal(tu_compile(g, &program, .devices = "ref", .fetch = &fetch, .fetch_count = 1), TU_OK);
     assert_int_equal(tu_state_new(g, &state, .seed = 1), TU_OK);
     assert_int_equal(tu_run(program, state, feeds, feed, (void *[]){&value}), TU_OK);
     tu_program_free(program);
@@ -114,7 +114,7 @@ static void recomputed_draws_are_the_same_draws(void **state) {
     tu_program *program;
     tu_state *s;
     tu_value fetch[] = {y, d};
-    assert_int_equal(tu_compile(g, &program, .fetch = fetch, .fetch_count = 2), TU_OK);
+    assert_int_equal(tu_compile(g, &program, .devices = "ref", .fetch = fetch, .fetch_count = 2), TU_OK);
     assert_int_equal(tu_state_new(g, &s, .seed = 5), TU_OK);
     assert_int_equal(tu_run(program, s, 1, (tu_feed[]){{x, ones}}, (void *[]){forward, backward}), TU_OK);
     int kept = 0;

@@ -254,7 +254,7 @@ static void augmentation_belongs_to_the_sample(void **state) {
         tu_program *program;
         tu_state *s;
         float out[8 * 9];
-        assert_int_equal(tu_compile(g, &program, .fetch = &y, .fetch_count = 1), TU_OK);
+        assert_int_equal(tu_compile(g, &program, .devices = "ref", .fetch = &y, .fetch_count = 1), TU_OK);
         assert_int_equal(tu_state_new(g, &s, .seed = 3), TU_OK);
         tu_state_set_sample(s, part > 0 ? 4 : 0);
         assert_int_equal(tu_run(program, s, 0, NULL, (void *[]){out}), TU_OK);

@@ -88,7 +88,7 @@ static tu_status run_pair(int kind, const double second[4], int64_t *live) {
     tu_name(y, "bad/one");
     tu_program *program = NULL;
     tu_state *held = NULL;
-    assert_int_equal(tu_compile(g, &program, .fetch = &y, .fetch_count = 1), TU_OK);
+    assert_int_equal(tu_compile(g, &program, .devices = "ref", .fetch = &y, .fetch_count = 1), TU_OK);
     assert_int_equal(tu_state_new(g, &held), TU_OK);
     double out[8];
     tu_run(program, held, 0, NULL, (void *[]){out}); /* takes the device's memory, once */

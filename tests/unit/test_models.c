@@ -200,7 +200,8 @@ static void train(const char *name, int64_t size, int64_t base, double rate, int
     assert_int_equal(tu_graph_verify(b.graph), TU_OK);
     tu_program *program;
     tu_state *weights;
-    if (tu_compile(b.graph, &program, .fetch = &b.model.loss, .fetch_count = 1, .updates = true) != TU_OK)
+    if (tu_compile(b.graph, &program, .devices = "ref", .fetch = &b.model.loss, .fetch_count = 1,
+                   .updates = true) != TU_OK)
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_new(b.graph, &weights, .seed = 3), TU_OK);
     float *images = calloc((size_t)(6 * size * size), sizeof *images);
@@ -247,7 +248,7 @@ static void sgd_follows_its_formula(void **state) {
         assert_int_equal(tu_add_sgd(loss, 0.25, momenta[m]), TU_OK);
         tu_program *program;
         tu_state *weights;
-        assert_int_equal(tu_compile(g, &program, .updates = true), TU_OK);
+        assert_int_equal(tu_compile(g, &program, .devices = "ref", .updates = true), TU_OK);
         assert_int_equal(tu_state_new(g, &weights), TU_OK);
         double expected = 8, velocity = 0;
         for (int i = 0; i < 5; i++) {

@@ -20,7 +20,7 @@ static void draw_part(int64_t first, int64_t count, double *rows) {
         tu_value jitter = tu_random_uniform(g, TU_F64, TU_SHAPE(count, 1), -1, 1, .per_sample = true);
         y = tu_dropout(tu_add(tu_add(x, noise), jitter), 0.3);
     }
-    assert_int_equal(tu_compile(g, &program, .fetch = &y, .fetch_count = 1), TU_OK);
+    assert_int_equal(tu_compile(g, &program, .devices = "ref", .fetch = &y, .fetch_count = 1), TU_OK);
     assert_int_equal(tu_state_new(g, &state, .seed = 42), TU_OK);
     int64_t ordinals[SAMPLES];
     for (int64_t i = 0; i < count; i++) ordinals[i] = first + i;
@@ -54,7 +54,8 @@ static void the_state_counts_samples_on_by_itself(void **unused) {
     tu_value u = tu_random_uniform(g, TU_F32, TU_SHAPE(2), 0, 1, .per_sample = true);
     tu_value w = tu_variable(g, "w", TU_F32, TU_SCALAR);
     tu_assign(w, tu_sum(u));
-    assert_int_equal(tu_compile(g, &program, .fetch = &u, .fetch_count = 1, .updates = true), TU_OK);
+    assert_int_equal(
+        tu_compile(g, &program, .devices = "ref", .fetch = &u, .fetch_count = 1, .updates = true), TU_OK);
     assert_int_equal(tu_state_new(g, &state, .seed = 1), TU_OK);
     float a[2], b[2], c[2];
     assert_int_equal(tu_run(program, state, 0, NULL, (void *[]){a}), TU_OK);
@@ -81,7 +82,7 @@ static void draw_many(int kind, const char *scope, uint64_t seed, int64_t count,
         if (kind == 1) v = tu_random_normal(g, TU_F64, TU_SHAPE(count), 2, 0.5);
         if (kind == 2) v = tu_random_bernoulli(g, TU_F64, TU_SHAPE(count), 0.3);
     }
-    assert_int_equal(tu_compile(g, &program, .fetch = &v, .fetch_count = 1), TU_OK);
+    assert_int_equal(tu_compile(g, &program, .devices = "ref", .fetch = &v, .fetch_count = 1), TU_OK);
     assert_int_equal(tu_state_new(g, &state, .seed = seed), TU_OK);
     assert_int_equal(tu_run(program, state, 0, NULL, (void *[]){out}), TU_OK);
     tu_program_free(program);

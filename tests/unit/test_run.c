@@ -25,8 +25,9 @@ static void assignments_take_effect_together_at_the_end(void **unused) {
     tu_program *look, *step;
     tu_state *state;
     tu_value fetch[] = {a, b};
-    assert_int_equal(tu_compile(g, &step, .fetch = fetch, .fetch_count = 2, .updates = true), TU_OK);
-    assert_int_equal(tu_compile(g, &look, .fetch = fetch, .fetch_count = 2), TU_OK);
+    assert_int_equal(
+        tu_compile(g, &step, .devices = "ref", .fetch = fetch, .fetch_count = 2, .updates = true), TU_OK);
+    assert_int_equal(tu_compile(g, &look, .devices = "ref", .fetch = fetch, .fetch_count = 2), TU_OK);
     assert_int_equal(tu_state_new(g, &state), TU_OK);
     double x, y;
     assert_int_equal(tu_run(step, state, 0, NULL, (void *[]){&x, &y}), TU_OK);
@@ -51,7 +52,8 @@ static void a_run_that_fails_changes_nothing(void **unused) {
     tu_value inverse = tu_name(tu_inverse(m), "the_inverse");
     tu_program *step;
     tu_state *state;
-    assert_int_equal(tu_compile(g, &step, .fetch = &inverse, .fetch_count = 1, .updates = true), TU_OK);
+    assert_int_equal(
+        tu_compile(g, &step, .devices = "ref", .fetch = &inverse, .fetch_count = 1, .updates = true), TU_OK);
     assert_int_equal(tu_state_new(g, &state), TU_OK);
     double singular[4] = {1, 2, 2, 4}, out[4], now;
     assert_int_equal(tu_run(step, state, 1, (tu_feed[]){{m, singular}}, (void *[]){out}), TU_NUMERIC);
@@ -109,7 +111,7 @@ static void a_program_meets_one_state_after_another(void **unused) {
     tu_value w = tu_variable(g, "w", TU_F32, TU_SHAPE(1000), .init = {.kind = TU_INIT_CONSTANT, .a = 1});
     tu_assign(w, tu_shift(w, 1));
     tu_program *step;
-    assert_int_equal(tu_compile(g, &step, .updates = true), TU_OK);
+    assert_int_equal(tu_compile(g, &step, .devices = "ref", .updates = true), TU_OK);
     for (int i = 0; i < 20; i++) {
         tu_state *state;
         float now[1000];
@@ -131,14 +133,14 @@ static void wrong_feeds_and_fetches_are_refused(void **unused) {
     tu_program *p;
     tu_state *state;
     float data[2] = {1, 2}, out[2];
-    assert_int_equal(tu_compile(g, &p, .fetch = &foreign, .fetch_count = 1), TU_INVALID);
+    assert_int_equal(tu_compile(g, &p, .devices = "ref", .fetch = &foreign, .fetch_count = 1), TU_INVALID);
     assert_int_equal(tu_compile(g, &p, .fetch = &y, .fetch_count = 1, .devices = "gpu:7"), TU_NOT_FOUND);
     assert_non_null(strstr(tu_message(), "gpu:7"));
     assert_non_null(strstr(tu_message(), "ref"));
-    assert_int_equal(tu_compile(g, &p, .fetch = &y, .fetch_count = 1), TU_OK);
+    assert_int_equal(tu_compile(g, &p, .devices = "ref", .fetch = &y, .fetch_count = 1), TU_OK);
     assert_int_equal(tu_state_new(g, &state), TU_OK);
     tu_program *none;
-    assert_int_equal(tu_compile(g, &none, .fetch_count = 1), TU_INVALID);
+    assert_int_equal(tu_compile(g, &none, .devices = "ref", .fetch_count = 1), TU_INVALID);
     assert_int_equal(tu_run(p, state, 1, NULL, (void *[]){out}), TU_INVALID);
     assert_int_equal(tu_run(p, state, 0, NULL, (void *[]){out}), TU_INVALID);
     assert_non_null(strstr(tu_message(), "'x' f32[2] was not fed"));
@@ -257,8 +259,8 @@ static void batch_norm_keeps_running_statistics(void **unused) {
              yi = tu_batch_norm(xi, .name = "bn");
     tu_program *step, *eval;
     tu_state *state;
-    assert_int_equal(tu_compile(g, &step, .updates = true), TU_OK);
-    assert_int_equal(tu_compile(inference, &eval, .fetch = &yi, .fetch_count = 1), TU_OK);
+    assert_int_equal(tu_compile(g, &step, .devices = "ref", .updates = true), TU_OK);
+    assert_int_equal(tu_compile(inference, &eval, .devices = "ref", .fetch = &yi, .fetch_count = 1), TU_OK);
     assert_int_equal(tu_state_new(g, &state), TU_OK);
     double data[4] = {1, 3, 5, 7}, mean, variance, one = 10, y;
     assert_int_equal(tu_run(step, state, 1, (tu_feed[]){{x, data}}, NULL), TU_OK);
@@ -284,7 +286,9 @@ static void everything_taken_is_given_back(void **unused) {
     assert_int_equal(tu_add_sgd(model.loss, 0.1, 0.9), TU_OK);
     tu_program *step;
     tu_state *state;
-    assert_int_equal(tu_compile(g, &step, .fetch = &model.loss, .fetch_count = 1, .updates = true), TU_OK);
+    assert_int_equal(
+        tu_compile(g, &step, .devices = "ref", .fetch = &model.loss, .fetch_count = 1, .updates = true),
+        TU_OK);
     assert_int_equal(tu_state_new(g, &state), TU_OK);
     static float images[2 * 784];
     int labels[2] = {1, 2};

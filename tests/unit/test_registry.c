@@ -1,0 +1,138 @@
+/* Statements about which devices a list names, and about the thread that a program runs on. */
+#include "test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+#include "base/parallel.h"
+#include "device/device.h"
+
+/* ---- "all" ---- */
+
+/* Three GPUs that are none: the reference under another name. The second cannot be used. */
+static bool gpus_are_there = true, gpus_are_usable = true;
+
+static tu_status describe_gpu(int index, tu_device_info *info) {
+    static const char *const names[] = {"gpu:0", "gpu:1", "gpu:2"};
+    if (!gpus_are_there || index > 2) return tu_fail(TU_NOT_FOUND, "there is no GPU %d", index);
+    bool usable = gpus_are_usable && index != 1;
+    *info = (tu_device_info){
+        .name = names[index], .kind = "gpu", .unusable = usable ? NULL : "it is held by somebody else"};
+    return TU_OK;
+}
+
+static tu_device_api gpu_api;
+
+static void plug_in_gpus(void) {
+    if (!gpu_api.kind) gpu_api = tu__ref_api;
+    gpu_api.kind = "gpu";
+    gpu_api.describe = describe_gpu;
+    assert_int_equal(tu__device_kind_add(&gpu_api), TU_OK);
+}
+
+/* The names of the devices that a list opens, with commas between. */
+static const char *opened(const char *list) {
+    static char names[256];
+    tu__device *devices[TU__MOST_DEVICES];
+    size_t count;
+    if (tu__devices_open(list, 0, 0, TU__MOST_DEVICES, devices, &count) != TU_OK) return tu_message();
+    size_t used = 0;
+    names[0] = 0;
+    for (size_t i = 0; i < count && used < sizeof names; i++)
+        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? "," : "", devices[i]->name);
+    tu__devices_close(count, devices);
+    return names;
+}
+
+static void all_means_the_processor_where_there_is_no_gpu(void **unused) {
+    (void)unused;
+    assert_string_equal(opened("all"), "cpu:0");
+    assert_string_equal(opened(NULL), "cpu:0");
+    assert_string_equal(opened("ref,all"), "ref:0,cpu:0");
+    assert_non_null(strstr(opened("cpu,all"), "device 'cpu:0' is in the list twice"));
+    assert_non_null(strstr(opened("all:0"), "there is no device 'all:0'"));
+}
+
+static void all_means_the_gpus_that_can_be_used(void **unused) {
+    (void)unused;
+    plug_in_gpus();
+    assert_string_equal(opened("all"), "gpu:0,gpu:2");
+    assert_string_equal(opened(NULL), "gpu:0,gpu:2");
+    assert_string_equal(opened("all,cpu"), "gpu:0,gpu:2,cpu:0");
+    gpus_are_usable = false;
+    assert_string_equal(opened("all"), "cpu:0");
+    gpus_are_there = gpus_are_usable = false;
+    assert_string_equal(opened("all"), "cpu:0");
+    gpus_are_there = gpus_are_usable = true;
+}
+
+/* What nobody placed goes to the first of them. */
+static void a_program_that_names_no_device_runs_on_the_first_of_all(void **unused) {
+    (void)unused;
+    plug_in_gpus();
+    tu_graph *g, *placed;
+    tu_program *program;
+    tu_kernel_report kernel;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value y = tu_output(tu_exp(tu_input(g, "x", TU_F32, TU_SHAPE(3))), "y");
+    gpus_are_there = false;
+    assert_int_equal(tu_compile(g, &program, .fetch = &y, .fetch_count = 1), TU_OK);
+    assert_int_equal(tu_program_kernel(program, 0, &kernel), TU_OK);
+    assert_string_equal(kernel.device, "cpu:0");
+    tu_program_free(program);
+    gpus_are_there = true;
+    assert_int_equal(tu_compile(g, &program, .fetch = &y, .fetch_count = 1), TU_OK);
+    assert_int_equal(tu_program_kernel(program, 0, &kernel), TU_OK);
+    assert_string_equal(kernel.device, "gpu:0");
+    assert_int_equal(tu_program_kernel(program, 1, &kernel), TU_NOT_FOUND);
+    tu_program_free(program);
+    assert_int_equal(tu_graph_after(g, &placed, .pass = "place"), TU_OK);
+    assert_string_equal(tu_value_device(tu_find_output(placed, "y")), "gpu:0");
+    tu_graph_free(placed);
+    tu_graph_free(g);
+}
+
+/* ---- The caller's thread ---- */
+
+static tu__parallel_setting settings_of_this_thread(void) {
+    tu__parallel_setting now = tu__parallel_begin(1);
+    tu__parallel_end(now);
+    return now;
+}
+
+/* A program on one whole device runs on the thread that called; OpenMP loops of the user's own are as wide as before. */
+static void a_run_leaves_the_callers_thread_as_it_was(void **unused) {
+    (void)unused;
+    tu_graph *g;
+    tu_program *program;
+    tu_state *state;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(64, 64)), y = tu_matmul(x, tu_exp(x));
+    static float data[64 * 64], result[64 * 64];
+    tu__parallel_set_width(5);
+    tu__parallel_setting before = settings_of_this_thread();
+    assert_int_equal(tu_compile(g, &program, .devices = "cpu:0", .threads = 2, .fetch = &y, .fetch_count = 1),
+                     TU_OK);
+    assert_int_equal(tu_state_new(g, &state), TU_OK);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(tu_run(program, state, 1, (tu_feed[]){{x, data}}, (void *[]){result}), TU_OK);
+    tu__parallel_setting after = settings_of_this_thread();
+    assert_int_equal(after.width, 5);
+    assert_int_equal(after.threads, before.threads);
+    assert_int_equal(after.dynamic, before.dynamic);
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_means_the_processor_where_there_is_no_gpu),
+        cmocka_unit_test(all_means_the_gpus_that_can_be_used),
+        cmocka_unit_test(a_program_that_names_no_device_runs_on_the_first_of_all),
+        cmocka_unit_test(a_run_leaves_the_callers_thread_as_it_was),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
