@@ -289,14 +289,16 @@ tu_status tu__backpropagate(tu_graph *graph, uint32_t first, size_t count, const
                      .wrt_gradient = gradients};
     /* Gradients are made outside of any recompute block, under "grad/" within the caller's scope. */
     uint32_t depth = graph->recompute_depth;
-    graph->recompute_depth = 0;
-    char *scope;
-    TU_TRY(tu__scope_replace(graph, "", &scope));
-    tu_status status = sweep(&pass, count, values, value_gradients, scope);
+    char *scope = NULL;
+    tu_status status = tu__scope_replace(graph, "", &scope);
+    if (status == TU_OK) {
+        graph->recompute_depth = 0;
+        status = sweep(&pass, count, values, value_gradients, scope);
+        tu__scope_replace(graph, scope, NULL); /* it was there before: there is room for it */
+        graph->recompute_depth = depth;
+    }
     if (status != TU_OK && graph->status == TU_OK) tu__graph_fail(graph, status, "%s", tu_message());
-    if (tu__scope_replace(graph, scope, NULL) != TU_OK) status = TU_NO_MEMORY;
     tu__free(scope);
-    graph->recompute_depth = depth;
     backprop_free(&pass);
     return status;
 }

@@ -144,7 +144,12 @@ tu_status tu__scope_replace(tu_graph *graph, const char *path, char **previous) 
         if (!*previous) return TU_NO_MEMORY;
         if (length) memcpy(*previous, scope_path(graph), length - 1); /* set_scope puts the slash back */
     }
-    return set_scope(graph, "", 0, path);
+    tu_status status = set_scope(graph, "", 0, path);
+    if (status != TU_OK && previous) {
+        tu__free(*previous);
+        *previous = NULL;
+    }
+    return status;
 }
 
 int tu_recompute_begin(tu_graph *graph) {

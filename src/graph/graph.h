@@ -101,7 +101,8 @@ tu_value tu__apply_list(tu__opcode op, const void *attrs, size_t count, const tu
     tu__apply_list(TU__OP_##op, attrs, sizeof((tu_value[]){__VA_ARGS__}) / sizeof(tu_value),                 \
                    (const tu_value[]){__VA_ARGS__})
 
-/* Takes `path` as the current scope ("" for none); `*previous` (freed by the caller) takes the one before back. */
+/* Takes `path` as the current scope ("" for none); `*previous` (freed by the caller) takes the one before back, which
+ * never fails. A failure leaves the scope as it was and `*previous` NULL. */
 tu_status tu__scope_replace(tu_graph *graph, const char *path, char **previous);
 
 /* Whether a string can name a device: visible characters, 64 at most. Which devices there are, the graph does not know. */
