@@ -27,8 +27,10 @@ typedef struct tu__device {
     struct tu__worker *compute, *copier; /* started when first needed: base/worker.h */
 } tu__device;
 
-/* Opens the devices of a list ("cpu:0/2,ref"), at most `capacity`; their count in `*count`. On failure none stays
- * open. A name nobody knows is refused with those there are. */
+enum { TU__MOST_DEVICES = 64 }; /* in one program */
+
+/* Opens the devices of a list ("cpu:0/2,ref"; NULL: "all"), at most `capacity`; their count in `*count`. On failure none
+ * stays open. A name nobody knows is refused with those there are. */
 tu_status tu__devices_open(const char *list, int threads, uint64_t memory_limit, size_t capacity,
                            tu__device **devices, size_t *count);
 void tu__devices_close(size_t count, tu__device **devices);
@@ -42,7 +44,11 @@ tu_status tu__device_scratch(tu__device *device, size_t bytes);
 tu_status tu__device_copy(tu__device *to, void *to_address, tu__device *from, const void *from_address,
                           size_t bytes);
 
-/* The kinds built in. */
+/* plan_check.c: refuses a plan that cannot be, naming the device, the kernel and what is wrong. */
+tu_status tu__plan_check(const char *device, const tu_part *part, const tu_plan *plan);
+
+/* The kinds built in; and one more, as a plug-in would bring it, for as long as the process lives. */
 extern const tu_device_api tu__ref_api, tu__null_api, tu__cpu_api;
+tu_status tu__device_kind_add(const tu_device_api *api);
 
 #endif

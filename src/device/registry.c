@@ -1,7 +1,8 @@
 /* The devices there are: kinds built in and plugged in, and those that programs have opened.
  *
  * A list of devices is written as on the command line: names with commas; a range "null:0-3"; "cpu:0/2" for a
- * device split into logical ones, "cpu:0.1/2" for one of these; a kind alone means its number 0. */
+ * device split into logical ones, "cpu:0.1/2" for one of these; a kind alone means its number 0; "all" means the GPUs
+ * if there are any that can be used, else the CPU. */
 #include <ctype.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -85,6 +86,14 @@ static void load_kinds(void) {
         }
         list += length + (list[length] == ':');
     }
+}
+
+tu_status tu__device_kind_add(const tu_device_api *api) {
+    pthread_mutex_lock(&registry_lock);
+    load_kinds();
+    tu_status status = add_kind(api);
+    pthread_mutex_unlock(&registry_lock);
+    return status;
 }
 
 tu_status tu_device_load(const char *path) {
@@ -241,6 +250,20 @@ static tu_status open_wanted(const wanted *w, tu_open_options *o, size_t capacit
     return TU_OK;
 }
 
+/* The GPUs that can be used; where there are none, the CPU. */
+static tu_status open_all(tu_open_options *o, size_t capacity, tu__device **devices, size_t *count) {
+    size_t before = *count;
+    tu_device_info info;
+    for (int k = 0; k < kind_count; k++)
+        for (int i = 0; strcmp(kinds[k]->kind, "gpu") == 0 && kinds[k]->describe(i, &info) == TU_OK; i++) {
+            wanted gpu = {.api = kinds[k], .first = i, .last = i, .parts = 1};
+            if (!info.unusable) TU_TRY(open_wanted(&gpu, o, capacity, devices, count));
+        }
+    if (*count > before) return TU_OK;
+    wanted cpu = {.api = &tu__cpu_api, .parts = 1};
+    return open_wanted(&cpu, o, capacity, devices, count);
+}
+
 static tu_status open_list(const char *list, tu_open_options *o, size_t capacity, tu__device **devices,
                            size_t *count) {
     char name[64];
@@ -249,9 +272,13 @@ static tu_status open_list(const char *list, tu_open_options *o, size_t capacity
         if (length == 0 || length >= sizeof name)
             return tu_fail(TU_INVALID, "devices '%s': expected names with commas between", list);
         snprintf(name, sizeof name, "%.*s", (int)length, list);
-        wanted w;
-        TU_TRY(parse_name(strcmp(name, "all") == 0 ? "cpu:0" : name, &w));
-        TU_TRY(open_wanted(&w, o, capacity, devices, count));
+        if (strcmp(name, "all") == 0) {
+            TU_TRY(open_all(o, capacity, devices, count));
+        } else {
+            wanted w;
+            TU_TRY(parse_name(name, &w));
+            TU_TRY(open_wanted(&w, o, capacity, devices, count));
+        }
         list += length + (list[length] == ',');
     }
     return *count ? TU_OK : tu_fail(TU_INVALID, "no device is named: expected for example \"cpu:0\"");
@@ -263,7 +290,7 @@ tu_status tu__devices_open(const char *list, int threads, uint64_t memory_limit,
     tu_open_options o = {.struct_size = sizeof o, .threads = threads, .memory_limit = memory_limit};
     pthread_mutex_lock(&registry_lock);
     load_kinds();
-    tu_status status = open_list(list, &o, capacity, devices, count);
+    tu_status status = open_list(list ? list : "all", &o, capacity, devices, count);
     for (; status != TU_OK && *count; --*count) close_one(devices[*count - 1]);
     pthread_mutex_unlock(&registry_lock);
     return status;

@@ -1,11 +1,13 @@
 /* From a partitioned graph to one part a device: which nodes it computes, which values come from outside, which leave,
- * and in which steps it all happens. */
+ * in which order its kernels run and where their buffers lie. In which steps it all happens is steps.c's affair.
+ *
+ * Everything here takes time in proportion to nodes, edges and buffers: what is asked of a value or a buffer is looked
+ * up in a table made by one sweep, never searched for, since networks of thousands of layers are compiled too. */
 #include "run/part.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/status.h"
 #include "run/schedule.h"
 
 uint32_t tu__part_of(const tu__unit *unit, uint32_t node) {
@@ -16,12 +18,7 @@ uint32_t tu__part_of(const tu__unit *unit, uint32_t node) {
 }
 
 uint32_t tu__part_buffer(const tu__part *part, tu__edge value) {
-    for (uint32_t b = 0; b < part->plan->buffer_count; b++) {
-        const tu_buffer *buffer = &part->plan->buffers[b];
-        if (buffer->dense && buffer->value.node == value.node && buffer->value.output == value.output)
-            return b;
-    }
-    return TU_NO_NODE;
+    return part->buffer_of[part->slot[value.node] + value.output];
 }
 
 bool tu__update_waits(const tu__part *part, const tu__update *update) {
@@ -39,31 +36,39 @@ static bool is_leaf(const tu__node *node) {
 
 /* ---- Nodes and exports ---- */
 
-static bool same_edge(tu__edge a, tu__edge b) {
-    return a.node == b.node && a.output == b.output;
-}
+/* In `buffer_of`, until the device has selected: this value is an export already. */
+enum { EXPORTED = 1 };
 
 static void add_export(tu__part *part, tu__edge value) {
-    for (uint32_t i = 0; i < part->export_count; i++)
-        if (same_edge(part->exports[i], value)) return;
-    part->exports[part->export_count++] = value;
+    uint32_t *mark = &part->buffer_of[part->slot[value.node] + value.output];
+    if (*mark != EXPORTED) part->exports[part->export_count++] = value;
+    *mark = EXPORTED;
 }
 
-static tu_status reserve_part(tu__part *part, size_t nodes, size_t exports) {
+/* Room for the lists, and the empty table of values. */
+static tu_status reserve_part(const tu_graph *g, tu__part *part, size_t exports) {
+    size_t nodes = g->node_count, outputs = 0;
     part->nodes = tu__alloc_array(nodes, sizeof *part->nodes, "a part");
     part->exports = tu__alloc_array(exports, sizeof *part->exports, "a part");
     part->leaves = tu__alloc_array(nodes, sizeof *part->leaves, "a part");
     part->arrivals = tu__alloc_array(nodes, sizeof *part->arrivals, "a part");
     part->updates = tu__alloc_array(nodes, sizeof *part->updates, "a part");
-    return part->nodes && part->exports && part->leaves && part->arrivals && part->updates ? TU_OK
-                                                                                           : TU_NO_MEMORY;
+    part->slot = tu__alloc_array(nodes, sizeof *part->slot, "a part");
+    if (!part->nodes || !part->exports || !part->leaves || !part->arrivals || !part->updates || !part->slot)
+        return TU_NO_MEMORY;
+    for (size_t i = 0; i < nodes; i++) {
+        part->slot[i] = (uint32_t)outputs;
+        outputs += g->nodes[i]->output_count;
+    }
+    part->output_count = (uint32_t)outputs;
+    part->buffer_of = tu__alloc_array(outputs, sizeof *part->buffer_of, "a part");
+    return part->buffer_of ? TU_OK : TU_NO_MEMORY;
 }
 
 /* Deals the graph's nodes out to the parts. */
 static tu_status deal(const tu__unit *unit, size_t count, tu__part *parts) {
     const tu_graph *g = unit->graph;
-    for (size_t i = 0; i < count; i++)
-        TU_TRY(reserve_part(&parts[i], g->node_count, g->node_count + unit->fetch_count));
+    for (size_t i = 0; i < count; i++) TU_TRY(reserve_part(g, &parts[i], g->node_count + unit->fetch_count));
     for (uint32_t id = 0; id < g->node_count; id++) {
         const tu__node *node = g->nodes[id];
         tu__part *part = &parts[tu__part_of(unit, id)];
@@ -83,6 +88,16 @@ static tu_status deal(const tu__unit *unit, size_t count, tu__part *parts) {
     return TU_OK;
 }
 
+/* Notes where every value lies; the plan has been checked, so a value has one dense buffer at most. */
+static void index_buffers(tu__part *part) {
+    for (uint32_t i = 0; i < part->output_count; i++) part->buffer_of[i] = TU_NO_NODE;
+    for (uint32_t b = 0; b < part->plan->buffer_count; b++) {
+        const tu_buffer *buffer = &part->plan->buffers[b];
+        if (buffer->dense && buffer->value.node != TU_NO_NODE)
+            part->buffer_of[part->slot[buffer->value.node] + buffer->value.output] = b;
+    }
+}
+
 static tu_status select_part(const tu__unit *unit, const uint32_t *levels, tu__part *part) {
     tu_part view = {.struct_size = sizeof view,
                     .graph = unit->graph,
@@ -92,10 +107,8 @@ static tu_status select_part(const tu__unit *unit, const uint32_t *levels, tu__p
                     .exports = part->exports,
                     .levels = levels};
     TU_TRY(part->device->api->select(part->device->instance, &view, &part->plan));
-    for (uint32_t i = 0; i < part->export_count; i++)
-        if (tu__part_buffer(part, part->exports[i]) == TU_NO_NODE)
-            return tu_fail(TU_INTERNAL, "device '%s' gives '%s' no buffer", part->device->name,
-                           unit->graph->nodes[part->exports[i].node]->name);
+    TU_TRY(tu__plan_check(part->device->name, &view, part->plan));
+    index_buffers(part);
     return TU_OK;
 }
 
@@ -143,44 +156,47 @@ static void find_updates(const tu__unit *unit, tu__part *parts) {
 
 /* ---- Order and memory ---- */
 
-static bool is_read(const tu_plan *plan, uint32_t buffer) {
-    for (uint32_t k = 0; k < plan->kernel_count; k++)
-        for (uint32_t r = 0; r < plan->kernels[k].read_count; r++)
-            if (plan->kernels[k].reads[r] == buffer) return true;
-    return false;
-}
+/* What is asked of kernels and buffers while they are ordered and placed. */
+typedef struct marks {
+    const uint32_t *node_level; /* per node of the graph */
+    uint32_t *level;            /* per kernel */
+    bool *last;                 /* per kernel: it runs behind the barrier */
+    /* per buffer */
+    bool *read;     /* by a kernel */
+    bool *assigned; /* it is the next value of a variable */
+    bool *departs;  /* another part or the user reads it */
+    bool *outside, *from_start, *to_end;
+    uint32_t *becomes;
+} marks;
 
-static bool leaves_part(const tu__unit *unit, const tu__part *parts, size_t count, size_t index,
-                        uint32_t buffer) {
+/* Who else reads the buffers: one sweep over kernels, updates, arrivals and fetches. */
+static void mark_readers(const tu__unit *unit, const tu__part *parts, size_t count, size_t index, marks *m) {
+    const tu__part *part = &parts[index];
+    for (uint32_t k = 0; k < part->plan->kernel_count; k++) {
+        const tu_kernel *kernel = &part->plan->kernels[k];
+        for (uint32_t r = 0; r < kernel->read_count; r++) m->read[kernel->reads[r]] = true;
+    }
+    for (uint32_t i = 0; i < part->update_count; i++) m->assigned[part->updates[i].buffer] = true;
     for (size_t p = 0; p < count; p++)
         for (uint32_t i = 0; i < parts[p].arrival_count; i++)
-            if (parts[p].arrivals[i].source_part == index && parts[p].arrivals[i].source_buffer == buffer)
-                return true;
-    for (size_t i = 0; i < unit->fetch_count; i++)
-        if (tu__part_of(unit, unit->fetch[i].node) == index &&
-            tu__part_buffer(&parts[index], unit->fetch[i]) == buffer)
-            return true;
-    return false;
-}
-
-static const tu__update *update_of(const tu__part *part, uint32_t buffer) {
-    for (uint32_t i = 0; i < part->update_count; i++)
-        if (part->updates[i].buffer == buffer) return &part->updates[i];
-    return NULL;
+            if (parts[p].arrivals[i].source_part == index)
+                m->departs[parts[p].arrivals[i].source_buffer] = true;
+    for (size_t i = 0; i < unit->fetch_count; i++) {
+        if (tu__part_of(unit, unit->fetch[i].node) != index) continue;
+        uint32_t b = tu__part_buffer(part, unit->fetch[i]);
+        if (b != TU_NO_NODE) m->departs[b] = true; /* an assignment has none: its value is fetched late */
+    }
 }
 
 /* Kernels that write nothing but next values of variables, which nobody else reads: they run last, behind a barrier,
  * so that a run that fails leaves the state as it was. */
-static void mark_update_kernels(const tu__unit *unit, const tu__part *parts, size_t count, size_t index,
-                                bool *last) {
-    const tu__part *part = &parts[index];
-    for (uint32_t k = 0; k < part->plan->kernel_count; k++) {
-        const tu_kernel *kernel = &part->plan->kernels[k];
-        last[k] = kernel->write_count > 0;
-        for (uint32_t w = 0; w < kernel->write_count && last[k]; w++) {
+static void mark_update_kernels(const tu_plan *plan, marks *m) {
+    for (uint32_t k = 0; k < plan->kernel_count; k++) {
+        const tu_kernel *kernel = &plan->kernels[k];
+        m->last[k] = kernel->write_count > 0;
+        for (uint32_t w = 0; w < kernel->write_count && m->last[k]; w++) {
             uint32_t b = kernel->writes[w];
-            last[k] =
-                update_of(part, b) && !is_read(part->plan, b) && !leaves_part(unit, parts, count, index, b);
+            m->last[k] = m->assigned[b] && !m->read[b] && !m->departs[b];
         }
     }
 }
@@ -205,21 +221,7 @@ static void kernel_levels(const tu_plan *plan, const uint32_t *node_level, uint3
                 level[k] = node_level[plan->kernels[k].nodes[i]];
 }
 
-typedef struct marks {
-    const uint32_t *node_level; /* per node of the graph */
-    uint32_t *level;            /* per kernel */
-    bool *outside, *from_start, *to_end;
-    uint32_t *becomes;
-} marks;
-
-static uint32_t leaf_buffer(const tu__part *part, uint32_t node) {
-    for (uint32_t i = 0; i < part->leaf_count; i++)
-        if (part->leaves[i].node == node) return part->leaves[i].buffer;
-    return TU_NO_NODE;
-}
-
-static void mark_buffers(const tu__unit *unit, const tu__part *parts, size_t count, size_t index, marks *m) {
-    const tu__part *part = &parts[index];
+static void mark_buffers(const tu__unit *unit, const tu__part *part, marks *m) {
     for (uint32_t i = 0; i < part->leaf_count; i++) {
         const tu__node *node = unit->graph->nodes[part->leaves[i].node];
         uint32_t b = part->leaves[i].buffer;
@@ -227,26 +229,24 @@ static void mark_buffers(const tu__unit *unit, const tu__part *parts, size_t cou
         m->from_start[b] = !m->outside[b];
     }
     for (uint32_t b = 0; b < part->plan->buffer_count; b++) m->becomes[b] = TU_NO_NODE;
-    for (uint32_t i = 0; i < part->export_count; i++) {
-        uint32_t b = tu__part_buffer(part, part->exports[i]);
-        m->to_end[b] = true;
-    }
+    for (uint32_t i = 0; i < part->export_count; i++)
+        m->to_end[tu__part_buffer(part, part->exports[i])] = true;
     for (uint32_t i = 0; i < part->update_count; i++) {
         const tu__update *u = &part->updates[i];
-        uint32_t target = leaf_buffer(part, u->variable);
+        uint32_t target = tu__part_buffer(part, (tu__edge){u->variable, 0});
         /* A variable whose old value leaves the part must keep it to the end. */
-        if (target != TU_NO_NODE && !leaves_part(unit, parts, count, index, target))
-            m->becomes[u->buffer] = target;
+        if (target != TU_NO_NODE && !m->departs[target]) m->becomes[u->buffer] = target;
     }
 }
 
-static tu_status order_and_place(const tu__unit *unit, tu__part *parts, size_t count, size_t index, marks *m,
-                                 bool *last) {
+static tu_status order_and_place(const tu__unit *unit, tu__part *parts, size_t count, size_t index,
+                                 marks *m) {
     tu__part *part = &parts[index];
-    mark_update_kernels(unit, parts, count, index, last);
+    mark_readers(unit, parts, count, index, m);
+    mark_update_kernels(part->plan, m);
     kernel_levels(part->plan, m->node_level, m->level);
-    TU_TRY(tu__schedule(part->plan, m->level, last, part->order, &part->update_kernels));
-    mark_buffers(unit, parts, count, index, m);
+    TU_TRY(tu__schedule(part->plan, m->level, m->last, part->order, &part->update_kernels));
+    mark_buffers(unit, part, m);
     tu__memory_request request = {.plan = part->plan,
                                   .order = part->order,
                                   .outside = m->outside,
@@ -267,106 +267,25 @@ static tu_status order_part(const tu__unit *unit, const uint32_t *levels, tu__pa
     part->order = tu__alloc_array(kernels, sizeof *part->order, "a part");
     part->addresses = tu__alloc_array(buffers, sizeof *part->addresses, "a part");
     part->workspaces = tu__alloc_array(kernels, sizeof *part->workspaces, "a part");
-    bool *last = tu__alloc_array(kernels, sizeof *last, "a part");
+    tu__arena arena = {.purpose = "a part"};
     marks m = {.node_level = levels,
-               .level = tu__alloc_array(kernels, sizeof *m.level, "a part"),
-               .outside = tu__alloc_array(buffers, 1, "a part"),
-               .from_start = tu__alloc_array(buffers, 1, "a part"),
-               .to_end = tu__alloc_array(buffers, 1, "a part"),
-               .becomes = tu__alloc_array(buffers, sizeof *m.becomes, "a part")};
-    bool ready = part->order && part->addresses && part->workspaces && last && m.level && m.outside &&
-                 m.from_start && m.to_end && m.becomes;
-    tu_status status = ready ? order_and_place(unit, parts, count, index, &m, last) : TU_NO_MEMORY;
-    tu__free(last);
-    tu__free(m.level);
-    tu__free(m.outside);
-    tu__free(m.from_start);
-    tu__free(m.to_end);
-    tu__free(m.becomes);
+               .level = tu__arena_alloc(&arena, kernels * sizeof *m.level),
+               .last = tu__arena_alloc(&arena, kernels),
+               .read = tu__arena_alloc(&arena, buffers),
+               .assigned = tu__arena_alloc(&arena, buffers),
+               .departs = tu__arena_alloc(&arena, buffers),
+               .outside = tu__arena_alloc(&arena, buffers),
+               .from_start = tu__arena_alloc(&arena, buffers),
+               .to_end = tu__arena_alloc(&arena, buffers),
+               .becomes = tu__arena_alloc(&arena, buffers * sizeof *m.becomes)};
+    bool ready = part->order && part->addresses && part->workspaces && m.level && m.last && m.read &&
+                 m.assigned && m.departs && m.outside && m.from_start && m.to_end && m.becomes;
+    tu_status status = ready ? order_and_place(unit, parts, count, index, &m) : TU_NO_MEMORY;
+    tu__arena_free(&arena);
     return status;
 }
 
-/* ---- Steps ---- */
-
-static bool reads_buffer(const tu_kernel *k, uint32_t buffer) {
-    for (uint32_t i = 0; i < k->read_count; i++)
-        if (k->reads[i] == buffer) return true;
-    return false;
-}
-
-static bool writes_buffer(const tu_kernel *k, uint32_t buffer) {
-    for (uint32_t i = 0; i < k->write_count; i++)
-        if (k->writes[i] == buffer) return true;
-    return false;
-}
-
-static void add_step(tu__part *part, tu__step step) {
-    tu__step *latest = part->step_count ? &part->steps[part->step_count - 1] : NULL;
-    if (step.kind == TU__STEP_LAUNCH && latest && latest->kind == TU__STEP_LAUNCH)
-        latest->count += step.count;
-    else
-        part->steps[part->step_count++] = step;
-}
-
-/* Events of values that leave the part once kernel `k` is done (NULL: that are there from the start). */
-static void signal_departures(tu__part *parts, size_t count, size_t index, const tu_kernel *k) {
-    tu__part *part = &parts[index];
-    for (size_t p = 0; p < count; p++)
-        for (uint32_t i = 0; i < parts[p].arrival_count; i++) {
-            const tu__arrival *a = &parts[p].arrivals[i];
-            if (a->source_part != index) continue;
-            bool written = false;
-            for (uint32_t j = 0; j < part->plan->kernel_count && !k && !written; j++)
-                written = writes_buffer(&part->plan->kernels[j], a->source_buffer);
-            if (k ? writes_buffer(k, a->source_buffer) : !written)
-                add_step(part, (tu__step){.kind = TU__STEP_SIGNAL, .event = a->made});
-        }
-}
-
-static void wait_arrivals(tu__part *part, const tu_kernel *k, bool *awaited) {
-    for (uint32_t i = 0; i < part->arrival_count; i++) {
-        if (awaited[i] || !reads_buffer(k, part->arrivals[i].buffer)) continue;
-        awaited[i] = true;
-        add_step(part, (tu__step){.kind = TU__STEP_WAIT, .event = part->arrivals[i].arrived});
-    }
-}
-
-/* Everything has arrived before the first update, and what only a fetch or an assignment wants arrives too. */
-static void wait_all(tu__part *part, bool *awaited) {
-    for (uint32_t i = 0; i < part->arrival_count; i++) {
-        if (awaited[i]) continue;
-        awaited[i] = true;
-        add_step(part, (tu__step){.kind = TU__STEP_WAIT, .event = part->arrivals[i].arrived});
-    }
-}
-
-static tu_status write_steps(tu__part *parts, size_t count, size_t index) {
-    tu__part *part = &parts[index];
-    size_t arrivals = 0;
-    for (size_t p = 0; p < count; p++) arrivals += parts[p].arrival_count;
-    part->steps = tu__alloc_array(part->plan->kernel_count + 2 * arrivals + 2, sizeof *part->steps, "a part");
-    bool *awaited = tu__alloc_array(part->arrival_count, sizeof *awaited, "a part");
-    if (!part->steps || !awaited) {
-        tu__free(awaited);
-        return TU_NO_MEMORY;
-    }
-    signal_departures(parts, count, index, NULL);
-    uint32_t computing = part->plan->kernel_count - part->update_kernels;
-    for (uint32_t i = 0; i < part->plan->kernel_count; i++) {
-        const tu_kernel *k = &part->plan->kernels[part->order[i]];
-        wait_arrivals(part, k, awaited);
-        if (i == computing) {
-            wait_all(part, awaited);
-            add_step(part, (tu__step){.kind = TU__STEP_BARRIER});
-        }
-        add_step(part, (tu__step){.kind = TU__STEP_LAUNCH, .first = i, .count = 1});
-        signal_departures(parts, count, index, k);
-    }
-    wait_all(part, awaited);
-    if (!part->update_kernels) add_step(part, (tu__step){.kind = TU__STEP_BARRIER});
-    tu__free(awaited);
-    return TU_OK;
-}
+/* ---- All of it ---- */
 
 static tu_status build_parts(const tu__unit *unit, const uint32_t *levels, size_t count, tu__device **devices,
                              tu__part *parts, uint32_t *event_count) {
@@ -377,7 +296,7 @@ static tu_status build_parts(const tu__unit *unit, const uint32_t *levels, size_
     for (size_t i = 0; i < count; i++) TU_TRY(find_arrivals(unit, parts, i, event_count));
     find_updates(unit, parts);
     for (size_t i = 0; i < count; i++) TU_TRY(order_part(unit, levels, parts, count, i));
-    for (size_t i = 0; i < count; i++) TU_TRY(write_steps(parts, count, i));
+    for (size_t i = 0; i < count; i++) TU_TRY(tu__write_steps(parts, count, i));
     return TU_OK;
 }
 
@@ -400,6 +319,8 @@ void tu__parts_free(size_t count, tu__part *parts) {
         tu__memory_plan_free(&p->memory);
         tu__free(p->nodes);
         tu__free(p->exports);
+        tu__free(p->slot);
+        tu__free(p->buffer_of);
         tu__free(p->order);
         tu__free(p->leaves);
         tu__free(p->arrivals);

@@ -41,6 +41,9 @@ typedef struct tu__part {
     uint32_t *nodes, node_count;
     tu__edge *exports;
     uint32_t export_count;
+    uint32_t *slot;      /* node of the graph -> its first output in buffer_of */
+    uint32_t *buffer_of; /* output of a node -> its dense buffer in the plan, or TU_NO_NODE */
+    uint32_t output_count;
     tu_plan *plan;
     uint32_t *order, update_kernels; /* the last so many of the order apply updates */
     tu__memory_plan memory;
@@ -65,6 +68,9 @@ typedef struct tu__part {
 tu_status tu__parts_build(const tu__unit *unit, size_t count, tu__device **devices, tu__part *parts,
                           uint32_t *event_count);
 void tu__parts_free(size_t count, tu__part *parts);
+
+/* steps.c: what the part's thread does one after another, once kernels are ordered and arrivals known. */
+tu_status tu__write_steps(tu__part *parts, size_t count, size_t index);
 
 /* Whether a next value lies in a variable's own memory, and must wait elsewhere while variables change. */
 bool tu__update_waits(const tu__part *part, const tu__update *update);

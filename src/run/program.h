@@ -10,8 +10,6 @@
 #include "run/part.h"
 #include "run/state.h"
 
-enum { TU__MOST_DEVICES = 64 };
-
 typedef struct tu__feed_place { /* where an input's data goes */
     uint32_t source;            /* the node in the user's graph */
     uint32_t node;              /* and in the program's */

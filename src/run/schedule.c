@@ -73,9 +73,7 @@ static tu_status place(scheduler *s, uint32_t kernel) {
             if (w == TU_NO_NODE || w == top || s->seen[w] == 2) continue;
             if (again || s->seen[w] == 1)
                 return tu_fail(TU_INTERNAL, "kernel '%s' depends on itself", s->plan->kernels[w].name);
-            bool waiting = false;
-            for (uint32_t j = before; j < depth && !waiting; j++) waiting = s->stack[j] == w;
-            if (!waiting) s->stack[depth++] = w;
+            s->stack[depth++] = w; /* perhaps twice: it is passed over once it is placed */
         }
         if (depth == before) {
             s->seen[top] = 2;

@@ -249,6 +249,37 @@ static void networks_in_pieces_compute_the_same_bits(void **state) {
 }
 
 /* A graph that went through the passes can be stored and go through them again. */
+/* A value that changes devices hundreds of times, with something of every stage fetched from both sides. */
+static void hundreds_of_seams_carry_a_value(void **state) {
+    (void)state;
+    enum { STAGES = 400, LOOKS = 8 };
+    static const char *const lists[] = {"cpu:0", "cpu:0/2"};
+    static const float start[3] = {0.5F, -1, 2};
+    float got[2][LOOKS][3];
+    for (int many = 0; many < 2; many++) {
+        tu_graph *g = new_graph();
+        tu_program *program;
+        tu_state *none;
+        void *results[LOOKS];
+        tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), h = x, looks[LOOKS];
+        for (int i = 0; i < STAGES; i++) {
+            tu_with_device(g, many ? two[i % 2] : NULL) h = tu_sub(tu_tanh(h), tu_scale(h, 0.25));
+            if (i % (STAGES / LOOKS) == STAGES / LOOKS - 1) looks[i / (STAGES / LOOKS)] = h;
+        }
+        assert_int_equal(tu_compile(g, &program, .devices = lists[many], .threads = 1, .fetch = looks,
+                                    .fetch_count = LOOKS),
+                         TU_OK);
+        assert_int_equal(tu_state_new(g, &none), TU_OK);
+        for (int i = 0; i < LOOKS; i++) results[i] = got[many][i];
+        for (int run = 0; run < 3; run++)
+            assert_int_equal(tu_run(program, none, 1, (tu_feed[]){{x, start}}, results), TU_OK);
+        tu_program_free(program);
+        tu_state_free(none);
+        tu_graph_free(g);
+    }
+    assert_memory_equal(got[0], got[1], sizeof got[0]);
+}
+
 static void a_partitioned_graph_can_be_partitioned(void **state) {
     (void)state;
     tu_graph *g = new_graph(), *read;
@@ -324,6 +355,7 @@ int main(void) {
         cmocka_unit_test(fetched_and_named_numbers_survive),
         cmocka_unit_test(taken_names_are_avoided),
         cmocka_unit_test(networks_in_pieces_compute_the_same_bits),
+        cmocka_unit_test(hundreds_of_seams_carry_a_value),
         cmocka_unit_test(a_partitioned_graph_can_be_partitioned),
         cmocka_unit_test(running_out_of_memory_is_an_error),
     };

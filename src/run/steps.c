@@ -1,0 +1,121 @@
+/* The steps of a part: kernels in their order, with the waits, signals and the barrier that belong between them.
+ *
+ * A kernel that reads a value from another device stands behind the wait for its arrival. A value that leaves is
+ * signalled right behind the kernel that wrote it; one that no kernel writes, before the first. The barrier stands in
+ * front of the kernels that change variables, or at the end where there are none: behind it, every part has computed
+ * and every value has arrived. Neighbouring kernels become one launch. */
+#include "base/alloc.h"
+#include "run/part.h"
+
+typedef struct departure { /* a value that another part waits for */
+    uint32_t event;
+    const struct departure *next; /* written by the same kernel */
+} departure;
+
+typedef struct writer {
+    tu__part *part;
+    uint32_t *arrival_in;        /* per buffer: the arrival that fills it, or TU_NO_NODE */
+    bool *awaited;               /* per arrival */
+    uint32_t *written_by;        /* per buffer: the kernel, or kernel_count: none */
+    const departure **departing; /* per kernel, and one more for what no kernel writes */
+    departure *departures;
+} writer;
+
+/* ---- Who waits for what ---- */
+
+static void note_arrivals(writer *w) {
+    for (uint32_t b = 0; b < w->part->plan->buffer_count; b++) w->arrival_in[b] = TU_NO_NODE;
+    for (uint32_t i = 0; i < w->part->arrival_count; i++) w->arrival_in[w->part->arrivals[i].buffer] = i;
+}
+
+static void note_writers(writer *w) {
+    const tu_plan *plan = w->part->plan;
+    for (uint32_t b = 0; b < plan->buffer_count; b++) w->written_by[b] = plan->kernel_count;
+    for (uint32_t k = 0; k < plan->kernel_count; k++)
+        for (uint32_t i = 0; i < plan->kernels[k].write_count; i++)
+            w->written_by[plan->kernels[k].writes[i]] = k;
+}
+
+static void note_departures(writer *w, const tu__part *parts, size_t count, size_t index) {
+    departure *next = w->departures;
+    for (size_t p = 0; p < count; p++)
+        for (uint32_t i = 0; i < parts[p].arrival_count; i++) {
+            const tu__arrival *a = &parts[p].arrivals[i];
+            if (a->source_part != index) continue;
+            const departure **list = &w->departing[w->written_by[a->source_buffer]];
+            *next = (departure){.event = a->made, .next = *list};
+            *list = next++;
+        }
+}
+
+/* ---- Writing ---- */
+
+static void add_step(tu__part *part, tu__step step) {
+    tu__step *latest = part->step_count ? &part->steps[part->step_count - 1] : NULL;
+    if (step.kind == TU__STEP_LAUNCH && latest && latest->kind == TU__STEP_LAUNCH)
+        latest->count += step.count;
+    else
+        part->steps[part->step_count++] = step;
+}
+
+/* Values that are there once `kernel` is done; kernel_count: those that no kernel writes. */
+static void signal_departures(writer *w, uint32_t kernel) {
+    for (const departure *d = w->departing[kernel]; d; d = d->next)
+        add_step(w->part, (tu__step){.kind = TU__STEP_SIGNAL, .event = d->event});
+}
+
+static void wait_arrival(writer *w, uint32_t arrival) {
+    if (w->awaited[arrival]) return;
+    w->awaited[arrival] = true;
+    add_step(w->part, (tu__step){.kind = TU__STEP_WAIT, .event = w->part->arrivals[arrival].arrived});
+}
+
+static void wait_inputs(writer *w, const tu_kernel *k) {
+    for (uint32_t i = 0; i < k->read_count; i++)
+        if (w->arrival_in[k->reads[i]] != TU_NO_NODE) wait_arrival(w, w->arrival_in[k->reads[i]]);
+}
+
+/* Everything has arrived before the first update, and what only a fetch or an assignment wants arrives too. */
+static void wait_all(writer *w) {
+    for (uint32_t i = 0; i < w->part->arrival_count; i++) wait_arrival(w, i);
+}
+
+static void write_all(writer *w) {
+    tu__part *part = w->part;
+    uint32_t kernels = part->plan->kernel_count, computing = kernels - part->update_kernels;
+    signal_departures(w, kernels);
+    for (uint32_t i = 0; i < kernels; i++) {
+        wait_inputs(w, &part->plan->kernels[part->order[i]]);
+        if (i == computing) {
+            wait_all(w);
+            add_step(part, (tu__step){.kind = TU__STEP_BARRIER});
+        }
+        add_step(part, (tu__step){.kind = TU__STEP_LAUNCH, .first = i, .count = 1});
+        signal_departures(w, part->order[i]);
+    }
+    wait_all(w);
+    if (!part->update_kernels) add_step(part, (tu__step){.kind = TU__STEP_BARRIER});
+}
+
+tu_status tu__write_steps(tu__part *parts, size_t count, size_t index) {
+    tu__part *part = &parts[index];
+    size_t buffers = part->plan->buffer_count, kernels = part->plan->kernel_count, arrivals = 0;
+    for (size_t p = 0; p < count; p++) arrivals += parts[p].arrival_count;
+    part->steps = tu__alloc_array(kernels + 2 * arrivals + 2, sizeof *part->steps, "a part");
+    tu__arena arena = {.purpose = "a part"};
+    writer w = {.part = part,
+                .arrival_in = tu__arena_alloc(&arena, buffers * sizeof *w.arrival_in),
+                .awaited = tu__arena_alloc(&arena, part->arrival_count),
+                .written_by = tu__arena_alloc(&arena, buffers * sizeof *w.written_by),
+                .departing = tu__arena_alloc(&arena, (kernels + 1) * sizeof(departure *)),
+                .departures = tu__arena_alloc(&arena, arrivals * sizeof *w.departures)};
+    bool ready = part->steps && w.arrival_in && w.awaited && w.written_by && w.departing && w.departures;
+    if (ready) {
+        note_arrivals(&w);
+        note_writers(&w);
+        note_departures(&w, parts, count, index);
+        write_all(&w);
+    }
+    tu__arena_free(&arena);
+    return ready ? TU_OK : TU_NO_MEMORY;
+}
