@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/number.h"
 #include "base/parallel.h"
+#include "device/cpu/conv_blocks.h"
 #include "device/cpu/conv_direct.h"
 #include "device/cpu/dnnl.h"
 #include "device/cpu/gemm.h"
@@ -221,6 +222,80 @@ static cpu_convolution square(int64_t images, int64_t pixels, int64_t in, int64_
                              .groups = 1,
                              .x_channels = in,
                              .y_channels = out};
+}
+
+/* ---- Ours in bf16, by blocks ---- */
+
+static void check_blocks(const cpu_convolution *c, const cpu_blocks *blocks, int threads) {
+    for (int side = CPU_CONV_Y; side <= CPU_CONV_FILTER; side++) {
+        tu__arena arena = {0};
+        cpu_conv_blocks *plan;
+        assert_int_equal(cpu_conv_blocks_new(&arena, blocks, cpu_loops_for_this_machine(), c,
+                                             (cpu_convolution_side)side, threads, &plan),
+                         TU_OK);
+        assert_non_null(plan);
+        trial t = trial_new(c, (cpu_convolution_side)side, 2);
+        size_t bytes = cpu_conv_blocks_workspace(plan);
+        unsigned char *workspace = tu__alloc_aligned(bytes + 64, "a test");
+        assert_non_null(workspace);
+        memset(workspace, 0xff, bytes + 64); /* NaN everywhere, as in check_own */
+        cpu_direct_operands o = {.first = t.first, .second = t.second, .out = t.out, .workspace = workspace};
+        tu__parallel_set_width(threads);
+        cpu_conv_blocks_run(plan, &o);
+        tu__parallel_set_width(1);
+        assert_as_defined(&t);
+        for (int i = 0; i < 64; i++) assert_int_equal(workspace[bytes + (size_t)i], 0xff);
+        tu__free_aligned(workspace);
+        trial_free(&t);
+        tu__arena_free(&arena);
+    }
+}
+
+/* What a block is, in plain C: so that all around it is tested on machines without AMX too. */
+static void plain_block(const cpu_block *t) {
+    for (int row = 0; row < t->rows; row++)
+        for (int column = 0; column < t->columns; column++) {
+            float sum = t->add ? t->c[row * t->c_row + column] : 0;
+            for (int64_t g = 0; g < t->groups; g++)
+                for (int64_t k = 0; k < t->chunks * CPU_BLOCK_DEPTH; k++) {
+                    int64_t chunk = k / CPU_BLOCK_DEPTH, pair = k % CPU_BLOCK_DEPTH / 2;
+                    uint32_t b =
+                        t->b[g * t->b_group + chunk * t->b_chunk + pair * t->b_pair + column] >> k % 2 * 16;
+                    uint16_t operands[2] = {t->a[t->a_groups[g] + row * t->a_row + k], (uint16_t)b};
+                    sum += (float)(number_at(operands, 2, 0) * number_at(operands, 2, 1));
+                }
+            t->c[row * t->c_row + column] = sum;
+        }
+}
+
+static void check_all_blocks(const cpu_convolution *c, int threads) {
+    static const cpu_blocks plain = {.name = "plain", .block = plain_block};
+    check_blocks(c, &plain, threads);
+    if (cpu_blocks_for_this_machine()) check_blocks(c, cpu_blocks_for_this_machine(), threads);
+}
+
+static void convolutions_by_blocks_are_as_defined(void **state) {
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        cpu_convolution c;
+        if (!draw_convolution(&c, i % 3 == 0 ? 70 : 6)) continue;
+        c.groups = 1;
+        for (int axis = 0; axis < 2; axis++) {
+            c.windows.stride[axis] = c.windows.dilation[axis] = 1;
+            c.y_size[axis] = c.x_size[axis] + c.windows.pad[2 * axis] + c.windows.pad[2 * axis + 1] -
+                             c.windows.size[axis] + 1;
+        }
+        check_all_blocks(&c, (int)draw(1, 3));
+    }
+}
+
+static void large_images_are_blocked_in_bands(void **state) {
+    (void)state;
+    cpu_convolution c = square(2, 40, 70, 33, 3), few = square(9, 24, 3, 64, 5),
+                    many = square(20, 6, 64, 64, 5);
+    check_all_blocks(&c, 2);
+    check_all_blocks(&few, 2);
+    check_all_blocks(&many, 1);
 }
 
 static void wide_layers_are_cut_into_panels(void **state) {
@@ -460,6 +535,8 @@ static void dnnl_tells_its_version(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(own_convolutions_are_as_defined_on_every_instruction_set),
+        cmocka_unit_test(convolutions_by_blocks_are_as_defined),
+        cmocka_unit_test(large_images_are_blocked_in_bands),
         cmocka_unit_test(wide_layers_are_cut_into_panels),
         cmocka_unit_test(deep_panels_are_worked_through_in_chunks),
         cmocka_unit_test(few_images_are_cut_into_bands),

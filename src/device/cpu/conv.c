@@ -13,10 +13,12 @@
  * So y and x are ours where tiles are full, which saves y a pass over the result for a bias and a rectifier (oneDNN's
  * are of no use: ending.h), and oneDNN's elsewhere; a filter's gradient is ours where images are enough to go around
  * and the filter is not large. What follows a convolution has no say in it: a value must not depend on what it was
- * fused with. In bf16 y and x are oneDNN's (AMX, AVX-512 BF16), and a filter's gradient is ours by the same rule (with
- * AVX-512 BF16, on an EPYC with 1 and 2 threads: 0.8 to 1.04 of oneDNN's time for the two layers of tutorial-cnn, 0.3
- * to 1.2 for resnet20's but the first, 1.35). f64 is ours, and each takes what the other does not offer. The rest
- * (f16, y and x in bf16 without hardware) runs by its reference meaning. */
+ * fused with. f64 is ours, and each takes what the other does not offer. In bf16 a third way comes first where the
+ * processor has AMX and strides are 1 (conv_blocks.c); else y and x are oneDNN's, and a filter's gradient is ours by the
+ * same rule (with AVX-512 BF16, on an EPYC with 1 and 2 threads: 0.8 to 1.04 of oneDNN's time for the two layers of
+ * tutorial-cnn, 0.3 to 1.2 for resnet20's but the first, 1.35). The rest (f16, y and x in bf16 without hardware) runs by
+ * its reference meaning. */
+#include "device/cpu/conv_blocks.h"
 #include "device/cpu/conv_direct.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/dnnl.h"
@@ -31,8 +33,9 @@ enum {
 };
 
 typedef struct conv_data {
-    cpu_direct *direct; /* one of the two */
+    cpu_direct *direct; /* one of the three */
     cpu_dnnl *dnnl;
+    cpu_conv_blocks *blocks;
     bool bias, relu;
     tu_type type; /* of the result */
 } conv_data;
@@ -41,10 +44,9 @@ static tu_status run_conv(const cpu_kernel *k) {
     const conv_data *d = k->data;
     const void *bias = d->bias ? k->in[2] : NULL;
     cpu_direct_operands o = {k->in[0], k->in[1], bias, k->out[0], k->workspace, d->relu};
-    if (!d->dnnl) {
-        cpu_direct_run(d->direct, &o);
-        return TU_OK;
-    }
+    if (d->blocks) cpu_conv_blocks_run(d->blocks, &o);
+    if (d->direct) cpu_direct_run(d->direct, &o);
+    if (!d->dnnl) return TU_OK;
     TU_TRY(cpu_dnnl_run(d->dnnl, &o));
     cpu_end_in_place(k->device, d->type, k->out[0], bias, d->relu);
     return TU_OK;
@@ -114,8 +116,17 @@ static tu_status choose_own(cpu_selection *s, const cpu_convolution *c, cpu_conv
     return cpu_direct_new(&s->arena, loops, c, side, s->device->threads, &d->direct);
 }
 
-/* Fills `d` with one of the two ways; TU_UNSUPPORTED when there is none. */
+static tu_status choose_blocks(cpu_selection *s, const cpu_convolution *c, cpu_convolution_side side,
+                               conv_data *d) {
+    const cpu_blocks *blocks = d->type.dtype == TU_BF16 ? cpu_blocks_for_this_machine() : NULL;
+    if (!blocks) return TU_OK;
+    return cpu_conv_blocks_new(&s->arena, blocks, s->device->loops, c, side, s->device->threads, &d->blocks);
+}
+
+/* Fills `d` with one of the three ways; TU_UNSUPPORTED when there is none. */
 static tu_status choose(cpu_selection *s, const cpu_convolution *c, cpu_convolution_side side, conv_data *d) {
+    TU_TRY(choose_blocks(s, c, side, d));
+    if (d->blocks) return TU_OK;
     bool own = prefers_own(c, side, d->type.dtype, s->device->threads);
     for (int attempt = 0; attempt < 2 && !d->dnnl && !d->direct; attempt++, own = !own)
         TU_TRY((own ? choose_own : choose_dnnl)(s, c, side, d));
@@ -136,7 +147,9 @@ static tu_status make(cpu_selection *s, const tu__node *node, cpu_convolution_si
     }
     *d = found;
     k->release = release_conv;
-    k->workspace_bytes = d->dnnl ? cpu_dnnl_workspace(d->dnnl) : cpu_direct_workspace(d->direct);
+    k->workspace_bytes = d->blocks ? cpu_conv_blocks_workspace(d->blocks)
+                         : d->dnnl ? cpu_dnnl_workspace(d->dnnl)
+                                   : cpu_direct_workspace(d->direct);
     const tu_type in[2] = {type_of(s, node->inputs[0]), type_of(s, node->inputs[1])};
     k->flops = node->op->flops(node, in);
     k->bytes_moved = (int64_t)(tu_type_bytes(in[0]) + tu_type_bytes(in[1]) + tu_type_bytes(node->outputs[0]));

@@ -49,6 +49,7 @@ typedef struct cpu_loops {
     struct cpu_loops_kernels
         *kernels;                /* loops_kernels*.c: LRN, pooling, normalisation, reductions, softmax … */
     struct cpu_loops_gemm *gemm; /* loops_gemm.c: our own product */
+    struct cpu_loops_blocks *blocks; /* loops_blocks.c: around blocks of bf16 */
 } cpu_loops;
 
 const cpu_loops *cpu_loops_for_this_machine(void);

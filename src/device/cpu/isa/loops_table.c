@@ -7,6 +7,7 @@
 extern struct cpu_loops_convert LOOP(cpu_loops_convert);
 extern struct cpu_loops_kernels LOOP(cpu_loops_kernels);
 extern struct cpu_loops_gemm LOOP(cpu_loops_gemm);
+extern struct cpu_loops_blocks LOOP(cpu_loops_blocks);
 
 #define OP(...)
 #define POINTWISE(id, name, ...)                                                                             \
@@ -34,4 +35,5 @@ const cpu_loops LOOP(cpu_loops) = {
     .convert = &LOOP(cpu_loops_convert),
     .kernels = &LOOP(cpu_loops_kernels),
     .gemm = &LOOP(cpu_loops_gemm),
+    .blocks = &LOOP(cpu_loops_blocks),
 };

@@ -1,0 +1,25 @@
+/* What surrounds blocks of bf16 (isa/blocks.h): preparing operands and rounding sums, plain loops for each instruction
+ * set. Numbers of 16 bits are bf16. */
+#ifndef TU__DEVICE_CPU_ISA_LOOPS_BLOCKS_H
+#define TU__DEVICE_CPU_ISA_LOOPS_BLOCKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct cpu_loops_blocks {
+    /* pairs[p * width + c] = (source[p * channels + c], source[(p + 1) * channels + c]), p = 0, step, 2 step, …: `count`
+     * rows of `channels` pairs, each filled up with zeros to `width`. */
+    void (*pair)(int64_t count, int64_t channels, const uint16_t *source, int64_t step, uint32_t *pairs,
+                 int64_t width);
+    /* planes[c * plane + p] = source[p * channels + c] for p < pixels, an even number. */
+    void (*transpose)(int64_t pixels, int64_t channels, const uint16_t *source, uint16_t *planes,
+                      int64_t plane);
+    /* out [rows, columns] = sums [rows, columns of width] rounded; then + bias (or NULL) and x < 0 ? 0 : x where relu is
+     * set, each rounded as if they were operations of their own. */
+    void (*finish)(int64_t rows, int64_t columns, const float *sums, int64_t width, const uint16_t *bias,
+                   bool relu, uint16_t *out);
+    /* out[i] = parts[i] + parts[stride + i] + … of `count` parts, in that order, rounded. */
+    void (*sum)(int64_t n, int64_t count, const float *parts, int64_t stride, uint16_t *out);
+};
+
+#endif
