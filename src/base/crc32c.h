@@ -1,0 +1,10 @@
+/* CRC-32C (Castagnoli): the checksum of TensorBoard's event files. */
+#ifndef TU__BASE_CRC32C_H
+#define TU__BASE_CRC32C_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint32_t tu__crc32c(const void *bytes, size_t size);
+
+#endif
