@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# The examples in the comments of the public headers, and the C of README.md, compile as they stand.
+#   header_snippets.sh SOURCE_DIR COMPILER      (gcc: it takes the functions that an example defines inside another)
+#
+# An example is a run of comment lines set in by five blanks that names something of ours and has a call or a semicolon.
+# Each is compiled as the body of a function, or else as a file, over values that it may use without saying where they
+# come from; "…" stands for what a reader fills in.
+set -uo pipefail
+cd "$1" || exit 1
+compiler=$2
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+cat > "$work/around.h" <<'C'
+#include <stdio.h>
+#include <tutti/tutti.h>
+extern tu_graph *g;
+extern tu_program *program;
+extern tu_state *state;
+extern tu_value x, y, h, loss, filter, bytes;
+tu_value block(tu_value x);
+#ifdef PAGE
+extern tu_value labels, *weights, *gradients;
+extern size_t count;
+#else
+extern const void *images, *labels;
+#endif
+C
+
+# Writes every example of a file as NAME.LINE.c.
+extract() { # FILE NAME
+    awk -v out="$work/$2" -v file="$1" '
+        function finish() {
+            if (text ~ /tu_/ && text ~ /[(;]/) {
+                name = out "." start ".c"
+                if (text !~ /;/) gsub(/\)[ ]*(\/\/[^\n]*)?\n/, "&;\n", text) # a list of expressions
+                gsub(/…/, ";", text)
+                if (file ~ /\.md$/) print "#define PAGE" > name
+                print "#include \"around.h\"\n#ifndef FILE_SCOPE\nint example(void);\nint example(void) {\n#endif" > name
+                printf "#line %d \"%s\"\n%s", start, file, text > name
+                print "#ifndef FILE_SCOPE\nreturn 0;\n}\n#endif" > name
+                close(name)
+            }
+            text = ""
+        }
+        {
+            inside = file ~ /\.md$/ ? fenced && !/^```/ : /^ \*     /
+            if (!inside && text != "") finish()
+            if (/^```/) fenced = !fenced && /^```c$/
+            if (!inside) next
+            if (text == "") start = NR
+            if (file !~ /\.md$/) $0 = substr($0, 8)
+            sub(/^static /, "")
+            text = text $0 "\n"
+        }
+        END { if (text != "") finish() }' "$1"
+}
+
+for header in include/tutti/*.h; do extract "$header" "$(basename "$header")"; done
+extract README.md README
+
+compiles() { # EXAMPLE OPTION...
+    "$compiler" -std=gnu17 -fsyntax-only -Wall -Wextra -Werror -Wno-unused -Wno-return-type -Wno-empty-body \
+        -Wno-uninitialized -Iinclude -I"$work" "$@"
+}
+
+count=0 failed=0
+for example in "$work"/*.c; do
+    count=$((count + 1))
+    compiles "$example" -DFILE_SCOPE 2> /dev/null || compiles "$example" || failed=$((failed + 1))
+done
+((count >= 10)) || { echo "FAILED  only $count examples found"; exit 1; }
+((failed)) && { echo "FAILED  $failed of $count examples do not compile"; exit 1; }
+echo "$count examples compile"
