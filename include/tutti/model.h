@@ -1,7 +1,17 @@
-/* The built-in networks: short functions that build a graph from a few settings.
+/* Networks: short functions from images to logits, built by name from a few settings.
  *
  *     tu_model_graph net;
  *     tu_model_build(g, "tutorial-cnn", &net, .batch = 128);
+ *
+ * The names are those of the built-in networks and of the files of your own that were loaded. Such a file holds a
+ * function and one TU_MODEL:
+ *
+ *     #include <tutti/tutti.h>
+ *     static tu_value build(tu_value x, const tu_model_options *o) {
+ *         return tu_dense(tu_flatten(x), .units = o->classes);
+ *     }
+ *     TU_MODEL(.name = "mynet", .summary = "one dense layer",
+ *              .own = {.height = 32, .width = 32, .channels = 3, .classes = 10, .base = 1}, .build = build);
  */
 #ifndef TUTTI_MODEL_H
 #define TUTTI_MODEL_H
@@ -28,15 +38,49 @@ typedef struct tu_model_graph {
     tu_value loss;   /* result "loss": the mean cross-entropy */
 } tu_model_graph;
 
-/* Name and one-line summary of model `index`; TU_NOT_FOUND past the last. */
+/* Name and one-line summary of model `index`, the built-in ones first; TU_NOT_FOUND past the last. */
 TU_API tu_status tu_model(size_t index, const char **name, const char **summary);
+/* The network's own settings: what a setting of zero stands for. */
+TU_API tu_status tu_model_own(const char *name, tu_model_options *own);
+
+/* The network with its inputs and its loss. */
 TU_API tu_status tu_model_build_with(tu_graph *graph, const char *name, tu_model_graph *model,
                                      const tu_model_options *options);
 #define tu_model_build(graph, name, model, ...)                                                              \
     tu_model_build_with(graph, name, model, TU_OPTIONS(tu_model_options, __VA_ARGS__))
 
+/* The network alone, over images of your own making: [n,h,w,c] of a floating-point type -> logits [n,classes]. Batch,
+ * size and type are those of the images; .classes and .base count. */
+TU_API tu_status tu_model_logits_with(tu_value images, const char *name, tu_value *logits,
+                                      const tu_model_options *options);
+#define tu_model_logits(images, name, logits, ...)                                                           \
+    tu_model_logits_with(images, name, logits, TU_OPTIONS(tu_model_options, __VA_ARGS__))
+
+/* ---- Networks of your own ------------------------------------------------------------------------------------- */
+
+typedef struct tu_model_definition {
+    uint32_t abi; /* TU_ABI and the size, as the file was compiled: TU_MODEL sets both */
+    size_t struct_size;
+    const char *name, *summary;
+    tu_model_options
+        own; /* what a setting of zero stands for; size, channels, classes and base must be given */
+    /* images [n,h,w,c] -> logits [n,classes]. Every setting is given. */
+    tu_value (*build)(tu_value images, const tu_model_options *settings);
+} tu_model_definition;
+
+/* Defines the one network of a file that tu_model_load compiles or loads. */
+#define TU_MODEL(...)                                                                                        \
+    TU_API extern const tu_model_definition tu_user_model;                                                   \
+    const tu_model_definition tu_user_model = {                                                              \
+        .abi = TU_ABI, .struct_size = sizeof(tu_model_definition), __VA_ARGS__}
+
+/* Compiles a C file (with $CC, else cc) or takes a shared object (a name ending in .so), and loads its network: `*name`
+ * works from then on in all calls above, until the program ends. The headers are looked for beside the library, or in
+ * $TUTTI_INCLUDE. Loading a file runs its code: load only what you trust. */
+TU_API tu_status tu_model_load(const char *path, const char **name);
+
 /* Adds gradients of `loss` and one update of every trainable variable by gradient descent with momentum:
- * v = momentum * v + g; w = w - rate * v; and step = step + 1. */
+ * v = momentum * v + g; w = w - rate * v; and step = step + 1. train.h has more. */
 TU_API tu_status tu_add_sgd(tu_value loss, double rate, double momentum);
 
 #ifdef __cplusplus

@@ -6,6 +6,7 @@
 #ifndef CLI_COMMAND_H
 #define CLI_COMMAND_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -17,6 +18,7 @@ struct cli_command {
     const char *summary;     /* one line of `tutti --help` */
     const char *usage;       /* what follows the name: "MODEL [OPTIONS]" */
     const char *description; /* what --help says below the usage line; lines of at most 80 characters */
+    bool takes_model;        /* --help also lists the built-in networks */
     const struct cli_option *options; /* NULL: --help alone */
     size_t values_size;               /* of the structure that the options fill, and its initial contents */
     const void *defaults;             /* NULL: zeros */

@@ -55,9 +55,15 @@ static tu_status build_model(const struct graph_values *values, const char *name
     return tu_model_build(*graph, name, &model, .batch = values->batch);
 }
 
-/* A word that is no model is a path when it looks like one or leads somewhere. */
+static bool ends_with(const char *word, const char *ending) {
+    size_t length = strlen(word), tail = strlen(ending);
+    return length > tail && strcmp(word + length - tail, ending) == 0;
+}
+
+/* A C file or a shared object holds a network. A word that is no model is a path when it looks like one or leads somewhere. */
 static tu_status get_graph(const struct graph_values *values, const char *word, tu_graph **graph) {
     *graph = NULL;
+    if (ends_with(word, ".c") || ends_with(word, ".so")) TU_TRY(tu_model_load(word, &word));
     if (!is_model(word) && (strchr(word, '/') || access(word, F_OK) == 0)) {
         if (values->batch)
             return tu_fail(TU_INVALID,
@@ -160,12 +166,12 @@ const struct cli_command cli_command_graph = {
     .name = "graph",
     .summary = "prints a network: its operations, its layers' costs, its digest",
     .usage = "MODEL [OPTIONS]",
-    .description = "Prints MODEL, the name of a built-in network or the path of a graph file: one\n"
-                   "operation a line, or in another format. 'dot' is for Graphviz:\n"
+    .description = "Prints MODEL, the name of a built-in network, a C file with a network of your\n"
+                   "own, or the path of a graph file: one operation a line, or in another format.\n"
+                   "'dot' is for Graphviz:\n"
                    "  tutti graph mlp --format dot | dot -Tsvg > mlp.svg\n"
-                   "'file' is a graph file, which programs load and this command prints.\n"
-                   "\n"
-                   "Built-in networks: mlp, tutorial-cnn, resnet20.",
+                   "'file' is a graph file, which programs load and this command prints.",
+    .takes_model = true,
     .options = options,
     .values_size = sizeof(struct graph_values),
     .defaults = &defaults,

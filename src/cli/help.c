@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include <tutti/model.h>
+
 const struct cli_command *const cli_commands[] = {
 #define CLI_COMMAND(name) &cli_command_##name,
 #include "cli/commands.def"
@@ -37,8 +39,20 @@ void cli_print_overview(FILE *file) {
                   "\n'tutti COMMAND --help' explains a command; the manual is 'man tutti'.\n");
 }
 
+static void print_models(FILE *file) {
+    const char *name, *summary;
+    int widest = 0;
+    for (size_t i = 0; tu_model(i, &name, &summary) == TU_OK; i++)
+        if ((int)strlen(name) > widest) widest = (int)strlen(name);
+    fprintf(file, "Built-in networks:\n");
+    for (size_t i = 0; tu_model(i, &name, &summary) == TU_OK; i++)
+        fprintf(file, "  %-*s  %s\n", widest, name, summary);
+    fprintf(file, "\n");
+}
+
 void cli_print_command_help(FILE *file, const struct cli_command *command) {
     fprintf(file, "Usage: tutti %s %s\n\n%s\n\n", command->name, command->usage, command->description);
+    if (command->takes_model) print_models(file);
     cli_print_options(file, command->options, command->defaults);
 }
 

@@ -8,7 +8,8 @@ static tu_value build(tu_value x, const tu_model_options *o) {
     return tu_dense(x, .units = o->classes, .name = "logits");            /* [n, 10] */
 }
 
-const tu__model tu__mlp = {
+const tu_model_definition tu__mlp = {
+    TU__BUILT_IN,
     .name = "mlp",
     .summary = "multi-layer perceptron 784-512-512-10 for 28x28 digits",
     .own = {.height = 28, .width = 28, .channels = 1, .classes = 10, .base = 512},

@@ -1,4 +1,4 @@
-/* What a built-in network is to the registry: a name, its own settings, and a function from images to logits. The
+/* The built-in networks are definitions like a user's own: a name, settings, and a function from images to logits. The
  * inputs, the loss and the names of the results are the registry's, the same for all. */
 #ifndef TU__MODEL_MODEL_H
 #define TU__MODEL_MODEL_H
@@ -6,13 +6,12 @@
 #include <tutti/layers.h>
 #include <tutti/model.h>
 
-typedef struct tu__model {
-    const char *name, *summary;
-    tu_model_options own; /* what a setting of zero stands for */
-    /* images [n,h,w,c] -> logits [n,classes]. Every setting is given. */
-    tu_value (*build)(tu_value images, const tu_model_options *settings);
-} tu__model;
+#define TU__BUILT_IN .abi = TU_ABI, .struct_size = sizeof(tu_model_definition)
 
-extern const tu__model tu__mlp, tu__tutorial_cnn, tu__resnet20;
+extern const tu_model_definition tu__mlp, tu__tutorial_cnn, tu__resnet20, tu__resnet18, tu__resnet50,
+    tu__wide_resnet_16_4;
+
+/* Makes a user's network known by its name. The definition must outlive the program. */
+tu_status tu__model_add(const tu_model_definition *definition);
 
 #endif

@@ -1,43 +1,92 @@
-/* The built-in networks by name, and what all of them share: inputs, settings, loss. A new network is its own file,
- * a declaration in model.h and a line in the table. */
+/* The networks by name, and what all of them share: inputs, settings, loss. A new built-in network is its own file, a
+ * declaration in model.h and a line in the table; networks of users' files are added behind these when loaded, and
+ * stay. Where two files define one name the latest counts, so that a file can be loaded again after an edit. */
 #include <inttypes.h>
+#include <pthread.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/nearest.h"
 #include "base/text.h"
 #include "graph/graph.h"
 #include "model/model.h"
 
-static const tu__model *const models[] = {&tu__mlp, &tu__tutorial_cnn, &tu__resnet20};
-enum { MODEL_COUNT = sizeof models / sizeof *models };
+/* ---- The list ---- */
 
-tu_status tu_model(size_t index, const char **name, const char **summary) {
-    if (index >= MODEL_COUNT)
-        return tu_fail(TU_NOT_FOUND, "there is no model number %zu: there are %d", index, MODEL_COUNT);
-    *name = models[index]->name;
-    *summary = models[index]->summary;
-    return TU_OK;
+static const tu_model_definition *const built_in[] = {
+    &tu__mlp, &tu__tutorial_cnn, &tu__resnet20, &tu__resnet18, &tu__resnet50, &tu__wide_resnet_16_4};
+enum { BUILT_IN = sizeof built_in / sizeof *built_in, MOST_LOADED = 64 };
+
+static const tu_model_definition *loaded[MOST_LOADED];
+static size_t loaded_count;
+static pthread_mutex_t loaded_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* NULL past the last. */
+static const tu_model_definition *model_at(size_t index) {
+    if (index < BUILT_IN) return built_in[index];
+    pthread_mutex_lock(&loaded_lock);
+    const tu_model_definition *found = index - BUILT_IN < loaded_count ? loaded[index - BUILT_IN] : NULL;
+    pthread_mutex_unlock(&loaded_lock);
+    return found;
 }
 
-static const tu__model *find_model(const char *name) {
-    for (size_t i = 0; i < MODEL_COUNT; i++)
-        if (strcmp(models[i]->name, name) == 0) return models[i];
+static const tu_model_definition *find_model(const char *name) {
+    const tu_model_definition *model;
+    for (size_t i = 0; (model = model_at(i)); i++)
+        if (strcmp(model->name, name) == 0) return model;
     return NULL;
 }
 
+/* The place of a loaded network of this name, else the next free one. */
+static size_t place_for(const char *name) {
+    for (size_t i = 0; i < loaded_count; i++)
+        if (strcmp(loaded[i]->name, name) == 0) return i;
+    return loaded_count;
+}
+
+tu_status tu__model_add(const tu_model_definition *definition) {
+    for (size_t i = 0; i < BUILT_IN; i++)
+        if (strcmp(built_in[i]->name, definition->name) == 0)
+            return tu_fail(TU_INVALID, "model '%.60s' is built in: expected another name", definition->name);
+    pthread_mutex_lock(&loaded_lock);
+    size_t place = place_for(definition->name);
+    if (place < MOST_LOADED) loaded[place] = definition;
+    if (place == loaded_count && place < MOST_LOADED) loaded_count++;
+    pthread_mutex_unlock(&loaded_lock);
+    if (place < MOST_LOADED) return TU_OK;
+    return tu_fail(TU_UNSUPPORTED, "model '%.60s': %d networks of files are loaded already, expected no more",
+                   definition->name, MOST_LOADED);
+}
+
+tu_status tu_model(size_t index, const char **name, const char **summary) {
+    const tu_model_definition *model = model_at(index);
+    if (!model) return tu_fail(TU_NOT_FOUND, "there is no model number %zu", index);
+    *name = model->name;
+    *summary = model->summary;
+    return TU_OK;
+}
+
+/* ---- A name that nothing answers to ---- */
+
 static tu_status refuse_name(const char *name) {
-    const char *names[MODEL_COUNT];
+    const char *names[BUILT_IN + MOST_LOADED];
+    const tu_model_definition *model;
+    size_t count = 0;
+    while (count < BUILT_IN + MOST_LOADED && (model = model_at(count))) names[count++] = model->name;
     tu__text known = {0};
-    for (size_t i = 0; i < MODEL_COUNT; i++) {
-        names[i] = models[i]->name;
-        tu__text_printf(&known, "%s%s", i == 0 ? "" : i + 1 < MODEL_COUNT ? ", " : " or ", names[i]);
-    }
-    const char *nearest = tu__nearest(name, names, MODEL_COUNT);
+    for (size_t i = 0; i < count; i++)
+        tu__text_printf(&known, "%s%s", i == 0 ? "" : i + 1 < count ? ", " : " or ", names[i]);
+    const char *nearest = tu__nearest(name, names, count);
     tu_status status =
         tu_fail(TU_NOT_FOUND, "unknown model '%.60s': expected %s%s%s%s", name, tu__text_string(&known),
                 nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
     tu__text_free(&known);
     return status;
+}
+
+static tu_status get_model(const char *name, const tu_model_definition **model) {
+    *model = find_model(name);
+    return *model ? TU_OK : refuse_name(name);
 }
 
 /* ---- Settings ---- */
@@ -52,7 +101,7 @@ static tu_status settle(int64_t *setting, const char *name, int64_t own) {
 }
 
 /* Zeros become the model's own settings. */
-static tu_status settle_all(const tu__model *model, tu_model_options *o) {
+static tu_status settle_all(const tu_model_definition *model, tu_model_options *o) {
     TU_TRY(settle(&o->batch, "batch", 128));
     TU_TRY(settle(&o->height, "height", model->own.height));
     TU_TRY(settle(&o->width, "width", model->own.width));
@@ -65,7 +114,50 @@ static tu_status settle_all(const tu__model *model, tu_model_options *o) {
     return TU_OK;
 }
 
+tu_status tu_model_own(const char *name, tu_model_options *own) {
+    const tu_model_definition *model;
+    *own = (tu_model_options){.struct_size = sizeof *own};
+    TU_TRY(get_model(name, &model));
+    return settle_all(model, own);
+}
+
 /* ---- Building ---- */
+
+/* A user's function may return anything: what is not logits is said here, by name, and not somewhere in the loss. */
+static tu_status build_logits(const tu_model_definition *model, tu_value images, const tu_model_options *o,
+                              tu_value *logits) {
+    *logits = model->build(images, o);
+    TU_TRY(tu_graph_status(images.graph));
+    tu_shape expected = TU_SHAPE(o->batch, o->classes), given = tu_value_shape(*logits);
+    bool fits = tu_ok(*logits) && logits->graph == images.graph && tu_shape_equal(given, expected) &&
+                tu_dtype_is_float(tu_value_dtype(*logits));
+    if (fits) return TU_OK;
+    tu_status status =
+        tu_fail(TU_INVALID, "model '%s' gives '%s' %s: expected floating-point logits %s", model->name,
+                tu_value_name(*logits), tu__type_string(tu_value_type(*logits)), tu__shape_string(expected));
+    *logits = tu__invalid(images.graph);
+    return status;
+}
+
+tu_status tu_model_logits_with(tu_value images, const char *name, tu_value *logits,
+                               const tu_model_options *options) {
+    TU__OPTIONS(tu_model_options, o, options);
+    *logits = tu__invalid(images.graph);
+    TU_TRY(tu_graph_status(images.graph));
+    const tu_model_definition *model;
+    TU_TRY(get_model(name, &model));
+    tu_type type = tu_value_type(images);
+    if (!tu_ok(images) || type.shape.rank != 4)
+        return tu_fail(TU_INVALID, "model '%s' of '%s' %s: expected images [n,h,w,c]", name,
+                       tu_value_name(images), tu__type_string(type));
+    o.batch = type.shape.dim[0];
+    o.height = type.shape.dim[1];
+    o.width = type.shape.dim[2];
+    o.channels = type.shape.dim[3];
+    o.dtype = type.dtype;
+    TU_TRY(settle_all(model, &o));
+    return build_logits(model, images, &o, logits);
+}
 
 /* The mean over the batch of the cross-entropy between softmax(logits) and the labels. */
 static tu_value mean_loss(tu_graph *graph, tu_value logits, tu_value labels) {
@@ -79,14 +171,16 @@ tu_status tu_model_build_with(tu_graph *graph, const char *name, tu_model_graph 
     TU__OPTIONS(tu_model_options, o, options);
     *model = (tu_model_graph){tu__invalid(graph), tu__invalid(graph), tu__invalid(graph), tu__invalid(graph)};
     TU_TRY(tu_graph_status(graph));
-    const tu__model *found = find_model(name);
-    if (!found) return refuse_name(name);
+    const tu_model_definition *found;
+    TU_TRY(get_model(name, &found));
     TU_TRY(settle_all(found, &o));
 
+    tu_value logits;
     model->images =
         tu_batch_input(graph, "images", o.dtype, TU_SHAPE(o.batch, o.height, o.width, o.channels));
     model->labels = tu_batch_input(graph, "labels", TU_I32, TU_SHAPE(o.batch));
-    model->logits = tu_output(found->build(model->images, &o), "logits");
+    TU_TRY(tu_model_logits_with(model->images, name, &logits, &o));
+    model->logits = tu_output(logits, "logits");
     model->loss = tu_output(mean_loss(graph, model->logits, model->labels), "loss");
     return tu_graph_status(graph);
 }

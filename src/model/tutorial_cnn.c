@@ -46,7 +46,8 @@ static tu_value build(tu_value x, const tu_model_options *o) {
                     .name = "softmax_linear"); /* [n, 10] */
 }
 
-const tu__model tu__tutorial_cnn = {
+const tu_model_definition tu__tutorial_cnn = {
+    TU__BUILT_IN,
     .name = "tutorial-cnn",
     .summary = "TensorFlow's CIFAR-10 tutorial network on 24x24 crops",
     .own = {.height = 24, .width = 24, .channels = 3, .classes = 10, .base = 64},

@@ -123,7 +123,82 @@ static void resnet20_is_hes(void **state) {
     tu_graph_free(b.graph);
 }
 
+/* ---- Networks of the literature: their parameters as others count them ---- */
+
+static int64_t parameters_of(const char *name, int64_t size, int64_t classes) {
+    built b = build(name, &(tu_model_options){.struct_size = sizeof(tu_model_options),
+                                              .batch = 2,
+                                              .height = size,
+                                              .width = size,
+                                              .classes = classes});
+    int64_t count = parameters(b.graph);
+    tu_graph_free(b.graph);
+    return count;
+}
+
+static void parameters_are_those_of_the_literature(void **state) {
+    (void)state;
+    assert_int_equal(parameters_of("resnet18", 224, 1000), 11689512);     /* torchvision */
+    assert_int_equal(parameters_of("resnet50", 224, 1000), 25557032);     /* torchvision */
+    assert_int_equal(parameters_of("wide-resnet-16-4", 32, 10), 2748890); /* the paper's 2.7M */
+    /* With 3x3 instead of 7x7 at the start, and ten classes: 9,408 - 1,728 and 990 * 513 fewer. */
+    assert_int_equal(parameters_of("resnet18", 32, 10), 11689512 - (9408 - 1728) - 990 * 513);
+}
+
+static void photographs_are_quartered_before_the_first_stage(void **state) {
+    (void)state;
+    static const struct { int64_t size, first, last; } of[] = {{224, 56, 7}, {64, 16, 2}, {32, 32, 4}};
+    for (int i = 0; i < 3; i++) {
+        built b = build("resnet18", &(tu_model_options){.struct_size = sizeof(tu_model_options),
+                                                        .batch = 1,
+                                                        .height = of[i].size,
+                                                        .width = of[i].size,
+                                                        .base = 8});
+        assert_shape(tu_find(b.graph, "stage1/block2/relu"), TU_SHAPE(1, of[i].first, of[i].first, 8));
+        assert_shape(tu_find(b.graph, "stage4/block2/relu"), TU_SHAPE(1, of[i].last, of[i].last, 64));
+        tu_graph_free(b.graph);
+    }
+}
+
+/* Version 1.5: the 3x3 convolution strides, not the first 1x1. */
+static void resnet50_strides_in_its_3x3(void **state) {
+    (void)state;
+    built b = build("resnet50", &(tu_model_options){.struct_size = sizeof(tu_model_options), .batch = 1});
+    assert_shape(tu_find(b.graph, "stage2/block1/conv1/conv2d"), TU_SHAPE(1, 56, 56, 128));
+    assert_shape(tu_find(b.graph, "stage2/block1/conv2/conv2d"), TU_SHAPE(1, 28, 28, 128));
+    assert_shape(tu_find(b.graph, "stage2/block4/relu"), TU_SHAPE(1, 28, 28, 512));
+    tu_graph_free(b.graph);
+}
+
 /* ---- All of them ---- */
+
+static void a_network_is_built_over_images_of_any_origin(void **state) {
+    (void)state;
+    tu_graph *g;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value bytes = tu_batch_input(g, "bytes", TU_U8, TU_SHAPE(4, 28, 28, 1)), logits;
+    tu_value images = tu_scale(tu_cast(bytes, TU_F32), 1.0 / 255);
+    assert_int_equal(tu_model_logits(images, "mlp", &logits, .classes = 7, .base = 16), TU_OK);
+    assert_shape(logits, TU_SHAPE(4, 7));
+    assert_shape(tu_find(g, "hidden1/weights"), TU_SHAPE(16, 784));
+    assert_int_equal(tu_model_logits(images, "nothing", &logits), TU_NOT_FOUND);
+    assert_false(tu_ok(logits));
+    assert_int_equal(tu_model_logits(bytes, "mlp", &logits), TU_INVALID);
+    assert_non_null(strstr(tu_message(), "dtype = u8: expected f32"));
+    assert_int_equal(tu_model_logits(tu_flatten(images), "mlp", &logits), TU_INVALID);
+    assert_non_null(strstr(tu_message(), "expected images [n,h,w,c]"));
+    tu_graph_free(g);
+}
+
+static void a_network_tells_its_own_settings(void **state) {
+    (void)state;
+    tu_model_options own;
+    assert_int_equal(tu_model_own("tutorial-cnn", &own), TU_OK);
+    assert_true(own.height == 24 && own.width == 24 && own.channels == 3 && own.classes == 10);
+    assert_int_equal(tu_model_own("resnet50", &own), TU_OK);
+    assert_true(own.height == 224 && own.classes == 1000 && own.base == 64 && own.batch == 128);
+    assert_int_equal(tu_model_own("resnet", &own), TU_NOT_FOUND);
+}
 
 static void every_model_can_be_listed_and_built(void **state) {
     (void)state;
@@ -136,14 +211,15 @@ static void every_model_can_be_listed_and_built(void **state) {
         assert_int_equal(tu_find_output(b.graph, "loss").node, b.model.loss.node);
         tu_graph_free(b.graph);
     }
-    assert_int_equal(count, 3);
-    assert_non_null(strstr(tu_message(), "there is no model number 3"));
+    assert_int_equal(count, 6);
+    assert_non_null(strstr(tu_message(), "there is no model number 6"));
 }
 
 static void settings_change_what_they_say(void **state) {
     (void)state;
-    static const char *const names[] = {"mlp", "tutorial-cnn", "resnet20"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const names[] = {"mlp",      "tutorial-cnn", "resnet20",
+                                        "resnet18", "resnet50",     "wide-resnet-16-4"};
+    for (int i = 0; i < 6; i++) {
         built b = build(names[i], &(tu_model_options){.struct_size = sizeof(tu_model_options),
                                                       .batch = 3,
                                                       .height = 12,
@@ -177,9 +253,9 @@ static void bad_names_and_settings_are_refused(void **state) {
     (void)state;
     assert_build_fails(
         "tutorial_cnn", (tu_model_options){0}, TU_NOT_FOUND,
-        "unknown model 'tutorial_cnn': expected mlp, tutorial-cnn or resnet20; did you mean 'tutorial-cnn'?");
+        "unknown model 'tutorial_cnn': expected mlp, tutorial-cnn, resnet20, resnet18, resnet50 or wide-resnet-16-4; did you mean 'tutorial-cnn'?");
     assert_build_fails("xyzzy", (tu_model_options){0}, TU_NOT_FOUND,
-                       "unknown model 'xyzzy': expected mlp, tutorial-cnn or resnet20");
+                       "unknown model 'xyzzy': expected mlp, tutorial-cnn, resnet20, resnet18, resnet50 or");
     assert_build_fails("mlp", (tu_model_options){.batch = -1}, TU_INVALID, "batch = -1: expected at least 1");
     assert_build_fails("mlp", (tu_model_options){.base = -5}, TU_INVALID, "base = -5");
     assert_build_fails("mlp", (tu_model_options){.dtype = TU_I32}, TU_INVALID, "dtype = i32: expected f32");
@@ -226,8 +302,9 @@ static void every_model_learns_a_batch(void **state) {
         const char *name;
         int64_t base;
         double rate;
-    } models[] = {{"mlp", 16, 0.05}, {"tutorial-cnn", 32, 0.1}, {"resnet20", 4, 0.05}};
-    for (int i = 0; i < 3; i++) {
+    } models[] = {{"mlp", 16, 0.05},     {"tutorial-cnn", 32, 0.1}, {"resnet20", 4, 0.05},
+                  {"resnet18", 4, 0.05}, {"resnet50", 4, 0.02},     {"wide-resnet-16-4", 2, 0.05}};
+    for (int i = 0; i < 6; i++) {
         float losses[40];
         train(models[i].name, 8, models[i].base, models[i].rate, 40, losses);
         print_message("%s: %g -> %g\n", models[i].name, losses[0], losses[39]);
@@ -294,6 +371,11 @@ int main(void) {
         cmocka_unit_test(tutorial_cnn_is_tensorflows),
         cmocka_unit_test(tutorial_cnn_starts_as_tensorflows),
         cmocka_unit_test(resnet20_is_hes),
+        cmocka_unit_test(parameters_are_those_of_the_literature),
+        cmocka_unit_test(photographs_are_quartered_before_the_first_stage),
+        cmocka_unit_test(resnet50_strides_in_its_3x3),
+        cmocka_unit_test(a_network_is_built_over_images_of_any_origin),
+        cmocka_unit_test(a_network_tells_its_own_settings),
         cmocka_unit_test(every_model_can_be_listed_and_built),
         cmocka_unit_test(settings_change_what_they_say),
         cmocka_unit_test(bad_names_and_settings_are_refused),

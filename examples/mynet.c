@@ -1,0 +1,25 @@
+/* A network of your own. Train it with
+ *
+ *     tutti train examples/mynet.c --data cifar10
+ *
+ * which compiles this file with the system's C compiler and loads it. A file has one function from images to logits, and
+ * one TU_MODEL that says what the network is called and which settings it was made for. The function is called whenever
+ * a graph is built: for training, for evaluation, for other sizes of batch. Variables are named by the layers' names, so
+ * keep these when you want to go on with weights you have. */
+#include <tutti/tutti.h>
+
+/* Two convolutions that see more and more, with a pooling after each. */
+static tu_value build(tu_value x, const tu_model_options *o) {
+    x = tu_conv2d(x, .filters = o->base, .size = 3, .no_bias = true, .name = "conv1"); /* [n, 32, 32, 32] */
+    x = tu_batch_norm(x, .act = TU_RELU, .name = "norm1");
+    x = tu_max_pool(x, .window = {2, 2}); /* [n, 16, 16, 32] */
+    x = tu_conv2d(x, .filters = 2 * o->base, .size = 3, .no_bias = true,
+                  .name = "conv2"); /* [n, 16, 16, 64] */
+    x = tu_batch_norm(x, .act = TU_RELU, .name = "norm2");
+    x = tu_max_pool(x, .window = {2, 2}); /* [n, 8, 8, 64] */
+    x = tu_dropout(tu_flatten(x), 0.2);
+    return tu_dense(x, .units = o->classes, .name = "logits"); /* [n, 10] */
+}
+
+TU_MODEL(.name = "mynet", .summary = "two convolutions and a dense layer, for 32x32 pictures",
+         .own = {.height = 32, .width = 32, .channels = 3, .classes = 10, .base = 32}, .build = build);

@@ -1,0 +1,97 @@
+/* Loading a user's network: a C file is compiled first, a shared object taken as it is. What it defines is checked here,
+ * field by field, before anything is called: a file may be years older than the library.
+ *
+ * A loaded object stays: its function is called whenever a graph is built, and its strings are the registry's. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "model/compile.h"
+#include "model/model.h"
+
+/* ---- What it defines ---- */
+
+static bool name_is_usable(const char *name) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    return name && *name && strlen(name) <= 60 && name[strspn(name, letters)] == '\0';
+}
+
+static tu_status check_settings(const char *path, const tu_model_definition *d) {
+    const struct {
+        const char *name;
+        int64_t number;
+    } settings[] = {{"height", d->own.height},
+                    {"width", d->own.width},
+                    {"channels", d->own.channels},
+                    {"classes", d->own.classes},
+                    {"base", d->own.base}};
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        if (settings[i].number < 1)
+            return tu_fail(TU_INVALID, "'%.200s': .own.%s of model '%s' is %lld: expected at least 1", path,
+                           settings[i].name, d->name, (long long)settings[i].number);
+    return TU_OK;
+}
+
+static tu_status check_definition(const char *path, const tu_model_definition *d) {
+    if (d->abi != TU_ABI || d->struct_size != sizeof *d)
+        return tu_fail(
+            TU_UNSUPPORTED,
+            "'%.200s' was compiled for another Tutti (interface %u, %zu bytes; here %d, %zu): compile it "
+            "again with this one's headers",
+            path, d->abi, d->struct_size, TU_ABI, sizeof *d);
+    if (!name_is_usable(d->name))
+        return tu_fail(TU_INVALID,
+                       "'%.200s': its TU_MODEL has .name = \"%.60s\": expected letters, digits, - _ or .",
+                       path, d->name ? d->name : "");
+    if (!d->summary || !d->build)
+        return tu_fail(TU_INVALID, "'%.200s': its TU_MODEL has no .%s: expected one", path,
+                       d->build ? "summary" : "build");
+    return check_settings(path, d);
+}
+
+/* ---- Loading ---- */
+
+static tu_status load_object(const char *path, const char *object, const char **name) {
+    void *handle = dlopen(object, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) return tu_fail(TU_INVALID, "'%.200s' cannot be loaded: %.500s", path, dlerror());
+    const tu_model_definition *definition = dlsym(handle, "tu_user_model");
+    tu_status status = TU_OK;
+    if (!definition)
+        status = tu_fail(TU_INVALID,
+                         "'%.200s' defines no network: expected one TU_MODEL(.name = …, .build = …)", path);
+    if (status == TU_OK) status = check_definition(path, definition);
+    if (status == TU_OK) status = tu__model_add(definition);
+    if (status != TU_OK)
+        dlclose(handle);
+    else if (name)
+        *name = definition->name;
+    return status;
+}
+
+static tu_status load_source(const char *path, const char **name) {
+    tu__compiled compiled;
+    TU_TRY(tu__compile(path, &compiled));
+    tu_status status = load_object(path, compiled.object, name);
+    tu__compiled_remove(&compiled);
+    return status;
+}
+
+static bool ends_with(const char *path, const char *ending) {
+    size_t length = strlen(path), tail = strlen(ending);
+    return length > tail && strcmp(path + length - tail, ending) == 0;
+}
+
+tu_status tu_model_load(const char *path, const char **name) {
+    char whole[PATH_MAX];
+    if (name) *name = NULL;
+    bool source = ends_with(path, ".c");
+    if (!source && !ends_with(path, ".so"))
+        return tu_fail(TU_INVALID, "'%.200s' is no network: expected a C file (.c) or a shared object (.so)",
+                       path);
+    if (!realpath(path, whole) || access(whole, R_OK) != 0)
+        return tu_fail(errno == ENOENT ? TU_NOT_FOUND : TU_IO, "'%.200s' cannot be read: %s", path,
+                       strerror(errno));
+    return source ? load_source(whole, name) : load_object(path, whole, name);
+}
