@@ -15,6 +15,8 @@ oneDNN      | test -e /usr/include/dnnl.h             | libdnnl-dev
 lapack      | pkg-config --exists lapack              | liblapack-dev
 libpng      | pkg-config --exists libpng              | libpng-dev
 libjpeg     | test -e /usr/include/jpeglib.h          | libjpeg62-turbo-dev
+libcurl     | pkg-config --exists libcurl             | libcurl4-openssl-dev
+zlib        | test -e /usr/include/zlib.h             | zlib1g-dev
 '
 setup_needs_check='
 cmocka      | pkg-config --exists cmocka              | libcmocka-dev

@@ -61,7 +61,8 @@ typedef struct tu_dataset_options {
  *     cifar10, mnist                fetched once into the cache: $TUTTI_DATA, else the user's cache folder
  *     generated                     32x32 pictures of ten classes, drawn as they are read; needs nothing
  *     FOLDER                        FOLDER/CLASS/FILE.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…
- *     IMAGES.npy,LABELS.npy         [n,h,w], [n,h,w,c] and [n]
+ *     IMAGES.npy,LABELS.npy         [n,h,w] or [n,h,w,c], and [n]
+ *     FILE.tutti                    what the others were converted to
  */
 TU_API tu_status tu_dataset_open_with(const char *spec, tu_dataset **set, const tu_dataset_options *options);
 #define tu_dataset_open(spec, set, ...)                                                                      \
@@ -72,6 +73,10 @@ TU_API void tu_dataset_describe(const tu_dataset *set, tu_dataset_info *info);
 /* Copies image `index` (height * width * channels pixels) and its label; many threads may. */
 TU_API tu_status tu_dataset_read(const tu_dataset *set, tu_split split, int64_t index, void *image,
                                  int32_t *label);
+
+/* Reads all images and labels and compares their digest with the set's: TU_CORRUPT when something was changed. Takes a
+ * second for CIFAR-10. TU_UNSUPPORTED for a set of your own, which has no digest of all. */
+TU_API tu_status tu_dataset_verify(const tu_dataset *set);
 
 /* A set of your own. `read` is called by the loader's threads, several at a time. */
 typedef struct tu_source {

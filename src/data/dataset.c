@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "data/content.h"
 
 static tu_status check_side(const char *name, const char *side, int64_t value, int64_t most) {
     if (value >= 1 && value <= most) return TU_OK;
@@ -106,4 +107,38 @@ tu_status tu_dataset_read(const tu_dataset *set, tu_split split, int64_t index, 
                        info->name, (long long)index, split == TU_TRAIN ? "training" : "test", *label,
                        (long long)info->classes - 1);
     return TU_OK;
+}
+
+static tu_status hash_all(const tu_dataset *set, tu__content *content, void *image, int32_t *labels) {
+    for (int split = TU_TRAIN; split <= TU_TEST; split++) {
+        for (int64_t i = 0; i < set->info.count[split]; i++) {
+            TU_TRY(tu_dataset_read(set, (tu_split)split, i, image, labels++));
+            tu__content_image(content, (tu_split)split, image);
+        }
+    }
+    return TU_OK;
+}
+
+tu_status tu_dataset_verify(const tu_dataset *set) {
+    tu_dataset_info info = set->info;
+    if (set->sampled)
+        return tu_fail(TU_UNSUPPORTED,
+                       "data set '%s' comes from functions of the program: it has no digest of all images",
+                       info.name);
+    int64_t count = info.count[TU_TRAIN] + info.count[TU_TEST];
+    void *image = tu__alloc_aligned(set->image_bytes, "an image");
+    int32_t *labels = tu__alloc_array((size_t)count, sizeof *labels, "the labels of a data set");
+    tu__content content;
+    char digest[TU__SHA256_HEX];
+    tu__content_begin(&content, &info);
+    tu_status status = image && labels ? hash_all(set, &content, image, labels) : TU_NO_MEMORY;
+    if (status == TU_OK) tu__content_labels(&content, labels, count);
+    tu__free_aligned(image);
+    tu__free(labels);
+    TU_TRY(status);
+    tu__content_end(&content, &info, digest);
+    if (strcmp(digest, set->info.digest) == 0) return TU_OK;
+    return tu_fail(TU_CORRUPT,
+                   "data set '%s' was changed: its images and labels have SHA-256 %s: expected %s (%s)",
+                   info.name, digest, set->info.digest, info.origin);
 }

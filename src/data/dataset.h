@@ -18,6 +18,7 @@ struct tu_dataset {
     void *context;
     tu__read_image read;
     void (*close)(void *context); /* NULL: nothing to close */
+    bool sampled;                 /* the digest is not over all images: see source.c */
     tu__arena arena;
 };
 

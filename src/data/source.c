@@ -60,6 +60,7 @@ tu_status tu_dataset_from(const tu_source *source, tu_dataset **set) {
         tu_dataset_free(made);
         return status;
     }
+    made->sampled = true;
     made->close = source->close; /* from here on the source is the set's */
     *set = made;
     return TU_OK;

@@ -1,0 +1,228 @@
+/* `tutti data get NAME` fetches a set; `tutti data info SET` describes one, after looking at every image of it. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <tutti/data.h>
+
+#include "base/json.h"
+#include "cli/command.h"
+
+struct data_values {
+    bool json, offline;
+    int64_t height, width, seed;
+    double test_share;
+};
+
+static const struct cli_option options[] = {
+    CLI_FLAG(struct data_values, json, "json", 0, "print one JSON object, and no progress"),
+    CLI_FLAG(struct data_values, offline, "offline", 0, "do not fetch what is not there"),
+    CLI_INT(struct data_values, height, "height", 0, "PIXELS", 1, 16384,
+            "fit images of a folder to this height"),
+    CLI_INT(struct data_values, width, "width", 0, "PIXELS", 1, 16384, "and this width"),
+    CLI_DOUBLE(struct data_values, test_share, "test-share", 0, "SHARE", 0.0001, 0.9999,
+               "share of images held out for testing"),
+    CLI_INT(struct data_values, seed, "seed", 0, "N", 0, INT64_MAX, "chooses those images"),
+    {0},
+};
+
+static const struct data_values defaults = {.height = 64, .width = 64, .test_share = 0.1};
+
+/* ---- Progress: a line that is written over on a terminal, a line for each piece of work elsewhere --------------- */
+
+struct progress {
+    bool terminal, shown;
+    int64_t percent; /* last told, -1: none */
+    char what[256];
+};
+
+static void tell(void *context, const char *what, int64_t done, int64_t total) {
+    struct progress *p = context;
+    int64_t percent = total > 0 ? (int64_t)(100.0 * (double)done / (double)total) : -1;
+    bool other = strncmp(p->what, what, sizeof p->what - 1) != 0;
+    if (!other && (percent == p->percent || !p->terminal)) return;
+    snprintf(p->what, sizeof p->what, "%s", what);
+    p->percent = percent;
+    if (!p->terminal) {
+        fprintf(stderr, "%s\n", p->what);
+        return;
+    }
+    if (percent >= 0)
+        fprintf(stderr, "\r\033[K%.100s  %" PRId64 "%%", p->what, percent);
+    else
+        fprintf(stderr, "\r\033[K%.100s", p->what);
+    fflush(stderr);
+    p->shown = true;
+}
+
+/* What follows must not stand behind the progress. */
+static void end_progress(const struct progress *p) {
+    if (p->shown) fprintf(stderr, "\r\033[K");
+}
+
+/* ---- get -------------------------------------------------------------------------------------------------------- */
+
+static int get(const char *name, const struct data_values *values, tu_dataset_options *o,
+               const struct progress *p) {
+    char path[4096];
+    tu_status status = tu_data_get_with(name, path, o);
+    end_progress(p);
+    if (status != TU_OK) return cli_report(status);
+    if (!values->json) {
+        printf("%s\n", path);
+        return CLI_DONE;
+    }
+    tu__json json = tu__json_to_file(stdout);
+    tu__json_begin_object(&json, NULL);
+    tu__json_string(&json, "name", name);
+    tu__json_string(&json, "path", path);
+    tu__json_end_object(&json);
+    putchar('\n');
+    return CLI_DONE;
+}
+
+/* ---- info ------------------------------------------------------------------------------------------------------- */
+
+/* counts[class] of one split, by reading it; NULL when memory or a read fails. */
+static int64_t *count_classes(const tu_dataset *set, const tu_dataset_info *info, tu_split split) {
+    size_t bytes = (size_t)(info->height * info->width * info->channels) * tu_dtype_size(info->dtype);
+    int64_t *counts = calloc((size_t)info->classes, sizeof *counts);
+    void *image = malloc(bytes);
+    bool good = counts && image;
+    for (int64_t i = 0; good && i < info->count[split]; i++) {
+        int32_t label;
+        good = tu_dataset_read(set, split, i, image, &label) == TU_OK;
+        if (good) counts[label]++;
+    }
+    free(image);
+    if (good) return counts;
+    free(counts);
+    return NULL;
+}
+
+static void print_numbers(const char *title, const double *numbers, int64_t count) {
+    printf("%-10s", title);
+    for (int64_t i = 0; i < count; i++) printf(" %.5f", numbers[i]);
+    putchar('\n');
+}
+
+static void print_table(const tu_dataset_info *info, int64_t *const counts[2]) {
+    printf("%-10s %s\n", "name", info->name);
+    printf("%-10s %s\n", "origin", info->origin);
+    printf("%-10s %" PRId64 " to train, %" PRId64 " to test\n", "images", info->count[TU_TRAIN],
+           info->count[TU_TEST]);
+    printf("%-10s %" PRId64 " x %" PRId64 " x %" PRId64 ", %s\n", "shape", info->height, info->width,
+           info->channels, tu_dtype_name(info->dtype));
+    print_numbers("mean", info->mean, info->channels);
+    print_numbers("deviation", info->deviation, info->channels);
+    printf("%-10s %s\n\n", "digest", info->digest);
+    printf("%8s  %8s  %s\n", "train", "test", "class");
+    for (int64_t i = 0; i < info->classes; i++)
+        printf("%8" PRId64 "  %8" PRId64 "  %s\n", counts[TU_TRAIN][i], counts[TU_TEST][i],
+               info->class_names[i]);
+}
+
+static void put_numbers(tu__json *json, const char *key, const double *numbers, int64_t count) {
+    tu__json_begin_array(json, key);
+    for (int64_t i = 0; i < count; i++) tu__json_f64(json, NULL, numbers[i]);
+    tu__json_end_array(json);
+}
+
+static void print_json(const tu_dataset_info *info, int64_t *const counts[2]) {
+    tu__json json = tu__json_to_file(stdout);
+    tu__json_begin_object(&json, NULL);
+    tu__json_string(&json, "name", info->name);
+    tu__json_string(&json, "origin", info->origin);
+    tu__json_i64(&json, "train", info->count[TU_TRAIN]);
+    tu__json_i64(&json, "test", info->count[TU_TEST]);
+    tu__json_i64(&json, "height", info->height);
+    tu__json_i64(&json, "width", info->width);
+    tu__json_i64(&json, "channels", info->channels);
+    tu__json_string(&json, "type", tu_dtype_name(info->dtype));
+    put_numbers(&json, "mean", info->mean, info->channels);
+    put_numbers(&json, "deviation", info->deviation, info->channels);
+    tu__json_string(&json, "digest", info->digest);
+    tu__json_begin_array(&json, "classes");
+    for (int64_t i = 0; i < info->classes; i++) {
+        tu__json_begin_object(&json, NULL);
+        tu__json_string(&json, "name", info->class_names[i]);
+        tu__json_i64(&json, "train", counts[TU_TRAIN][i]);
+        tu__json_i64(&json, "test", counts[TU_TEST][i]);
+        tu__json_end_object(&json);
+    }
+    tu__json_end_array(&json);
+    tu__json_end_object(&json);
+    putchar('\n');
+}
+
+static int describe(const tu_dataset *set, const struct data_values *values) {
+    tu_dataset_info info;
+    tu_dataset_describe(set, &info);
+    tu_status status = tu_dataset_verify(set);
+    if (status != TU_OK) return cli_report(status);
+    int64_t *const counts[2] = {count_classes(set, &info, TU_TRAIN), count_classes(set, &info, TU_TEST)};
+    int result = CLI_DONE;
+    if (!counts[0] || !counts[1])
+        result = cli_fail("out of memory for the counts of %" PRId64 " classes", info.classes);
+    else if (values->json)
+        print_json(&info, counts);
+    else
+        print_table(&info, counts);
+    free(counts[0]);
+    free(counts[1]);
+    return result;
+}
+
+static int info(const char *spec, const struct data_values *values, tu_dataset_options *o,
+                const struct progress *p) {
+    tu_dataset *set;
+    tu_status status = tu_dataset_open_with(spec, &set, o);
+    end_progress(p);
+    if (status != TU_OK) return cli_report(status);
+    int result = describe(set, values);
+    tu_dataset_free(set);
+    return result;
+}
+
+/* ---- The command ------------------------------------------------------------------------------------------------ */
+
+static int run(const void *given, int operand_count, char **operands) {
+    static const char *const verbs[] = {"get", "info"};
+    const struct data_values *values = given;
+    struct progress progress = {.terminal = isatty(STDERR_FILENO), .percent = -1};
+    tu_dataset_options o = {.struct_size = sizeof o,
+                            .height = values->height,
+                            .width = values->width,
+                            .test_share = values->test_share,
+                            .seed = (uint64_t)values->seed,
+                            .offline = values->offline,
+                            .progress = values->json ? NULL : tell,
+                            .context = &progress};
+    bool gets = strcmp(operands[0], "get") == 0;
+    if (!gets && strcmp(operands[0], "info") != 0)
+        return cli_refuse("data: unknown word %s: expected get or info%s", cli_quote(operands[0]).text,
+                          cli_did_you_mean(operands[0], verbs, 2).text);
+    if (operand_count < 2)
+        return cli_refuse("data: %s what? expected %s", operands[0],
+                          gets ? "cifar10 or mnist"
+                               : "a name or a path: cifar10, mnist, generated, FOLDER, ...");
+    return gets ? get(operands[1], values, &o, &progress) : info(operands[1], values, &o, &progress);
+}
+
+const struct cli_command cli_command_data = {
+    .name = "data",
+    .summary = "fetches and describes sets of labelled images",
+    .usage = "get NAME | info SET [OPTIONS]",
+    .description = "get fetches cifar10 or mnist into the cache ($TUTTI_DATA, else ~/.cache/tutti),\n"
+                   "unless it is there, checks it and prints the path of its file.\n"
+                   "info describes a set, after checking every byte of it: cifar10, mnist,\n"
+                   "generated, FOLDER (with a folder of PNG or JPEG files for each class) or\n"
+                   "IMAGES.npy,LABELS.npy.",
+    .options = options,
+    .values_size = sizeof(struct data_values),
+    .defaults = &defaults,
+    .least_operands = 1,
+    .most_operands = 2,
+    .run = run,
+};

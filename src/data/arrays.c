@@ -1,0 +1,190 @@
+/* Sets from a pair of .npy files: images [n,h,w] or [n,h,w,c] and labels [n].
+ *
+ * Unsigned bytes stay bytes; all other types become f32 as they are. There are as many classes as the largest label
+ * tells. Which images are held out is chosen by the seed; both splits keep the order of the file. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "data/converted.h"
+#include "data/npy.h"
+#include "data/permutation.h"
+#include "data/progress.h"
+
+typedef struct array {
+    char path[PATH_MAX];
+    struct stat info;
+    void *bytes; /* mapped */
+    tu__npy npy;
+} array;
+
+/* ---- The files ------------------------------------------------------------------------------------------------- */
+
+static tu_status map_array(const char *path, array *a) {
+    if (!realpath(path, a->path)) return tu_fail(TU_NOT_FOUND, "cannot open '%s': %s", path, strerror(errno));
+    int fd = open(a->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &a->info) != 0) {
+        int reason = errno;
+        if (fd >= 0) close(fd);
+        return tu_fail(TU_IO, "cannot open '%s': %s", path, strerror(reason));
+    }
+    if (!S_ISREG(a->info.st_mode) || a->info.st_size == 0) {
+        close(fd);
+        return tu_fail(TU_CORRUPT, "'%s' is no .npy file: it is %s", path,
+                       S_ISREG(a->info.st_mode) ? "empty" : "no ordinary file");
+    }
+    void *bytes = mmap(NULL, (size_t)a->info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    int reason = errno;
+    close(fd);
+    if (bytes == MAP_FAILED) return tu_fail(TU_IO, "cannot map '%s' into memory: %s", path, strerror(reason));
+    a->bytes = bytes;
+    return tu__npy_parse(path, a->bytes, (size_t)a->info.st_size, &a->npy);
+}
+
+static void unmap_array(array *a) {
+    if (a->bytes) munmap(a->bytes, (size_t)a->info.st_size);
+}
+
+/* ---- What they tell -------------------------------------------------------------------------------------------- */
+
+static tu_status check_images(const array *images, tu_dataset_info *info) {
+    const tu__npy *npy = &images->npy;
+    if (npy->rank != 3 && npy->rank != 4)
+        return tu_fail(TU_INVALID, "'%s' has %d dimensions: expected images [n,h,w] or [n,h,w,c]",
+                       images->path, npy->rank);
+    info->height = npy->dim[1];
+    info->width = npy->dim[2];
+    info->channels = npy->rank == 4 ? npy->dim[3] : 1;
+    info->dtype = npy->type == TU__NPY_U1 ? TU_U8 : TU_F32;
+    if (npy->dim[0] < 2)
+        return tu_fail(TU_INVALID, "'%s' has %lld images: expected at least two", images->path,
+                       (long long)npy->dim[0]);
+    return TU_OK;
+}
+
+static tu_status check_labels(const array *labels, const array *images, tu_dataset_info *info) {
+    const tu__npy *npy = &labels->npy;
+    if (npy->rank != 1 || npy->dim[0] != images->npy.dim[0])
+        return tu_fail(TU_INVALID,
+                       "'%s' has %d dimensions and %lld labels: expected one dimension and %lld, as many "
+                       "as there are images",
+                       labels->path, npy->rank, (long long)npy->elements, (long long)images->npy.dim[0]);
+    if (!tu__npy_is_integer(npy->type))
+        return tu_fail(TU_INVALID, "'%s' has labels that are not integers: expected u1, i1, i4 or i8",
+                       labels->path);
+    for (int64_t i = 0; i < npy->elements; i++) {
+        int64_t label = tu__npy_integer(npy, i);
+        if (label < 0 || label >= TU__MOST_CLASSES)
+            return tu_fail(TU_INVALID, "'%s': label %lld is %lld: expected 0 to %d", labels->path,
+                           (long long)i, (long long)label, TU__MOST_CLASSES - 1);
+        if (label >= info->classes) info->classes = label + 1;
+    }
+    return TU_OK;
+}
+
+/* ---- Conversion ------------------------------------------------------------------------------------------------ */
+
+static tu_status read_floats(const array *images, int64_t index, int64_t elements, float *out) {
+    for (int64_t i = 0; i < elements; i++) {
+        out[i] = (float)tu__npy_number(&images->npy, index * elements + i);
+        if (!isfinite(out[i]))
+            return tu_fail(TU_INVALID, "'%s': image %lld has a pixel that is not a finite number in f32",
+                           images->path, (long long)index);
+    }
+    return TU_OK;
+}
+
+/* The images of one split; `held_out` are sent to the front by the order. */
+static tu_status add_split(const array *images, const array *labels, const tu_dataset_info *info,
+                           tu_split split, const tu__permutation *order, float *floats,
+                           tu__data_writer *writer, const tu_dataset_options *options) {
+    int64_t count = images->npy.dim[0], elements = info->height * info->width * info->channels;
+    for (int64_t i = 0; i < count; i++) {
+        bool held_out = tu__permute(order, i) < info->count[TU_TEST];
+        if (held_out != (split == TU_TEST)) continue;
+        const void *image = images->npy.data + i * elements;
+        if (info->dtype == TU_F32) {
+            TU_TRY(read_floats(images, i, elements, floats));
+            image = floats;
+        }
+        TU_TRY(tu__data_writer_add(writer, image, (int32_t)tu__npy_integer(&labels->npy, i)));
+        if (i % 1024 == 0) tu__tell(options, "reading arrays", i, count);
+    }
+    return TU_OK;
+}
+
+static tu_status convert(const array *images, const array *labels, const tu_dataset_info *info,
+                         const char *path, const tu_dataset_options *options) {
+    tu__data_writer *writer;
+    tu__permutation order = tu__permutation_of(options->seed, 0, images->npy.dim[0]);
+    size_t elements = (size_t)(info->height * info->width * info->channels);
+    float *floats = tu__alloc_array(elements, sizeof *floats, "an image");
+    if (!floats) return TU_NO_MEMORY;
+    tu_status status = tu__data_writer_new(path, info, &writer);
+    if (status == TU_OK) {
+        for (int split = TU_TRAIN; split <= TU_TEST && status == TU_OK; split++)
+            status = add_split(images, labels, info, (tu_split)split, &order, floats, writer, options);
+        if (status == TU_OK) status = tu__data_writer_finish(writer, NULL);
+        tu__data_writer_free(writer);
+    }
+    tu__free(floats);
+    return status;
+}
+
+static void tell_file(tu__text *key, const array *a) {
+    tu__text_printf(key, ", %s %lld %lld.%09ld", a->path, (long long)a->info.st_size,
+                    (long long)a->info.st_mtim.tv_sec, a->info.st_mtim.tv_nsec);
+}
+
+static tu_status find_path(const array *images, const array *labels, const tu_dataset_info *info,
+                           uint64_t seed, tu__path *path) {
+    tu__text key = {0};
+    tu__text_printf(&key, "arrays 1: %lld held out by %llu", (long long)info->count[TU_TEST],
+                    (unsigned long long)seed);
+    tell_file(&key, images);
+    tell_file(&key, labels);
+    tu_status status = tu__converted_path(images->path, &key, path);
+    tu__text_free(&key);
+    return status;
+}
+
+/* ---- Opening --------------------------------------------------------------------------------------------------- */
+
+static tu_status open_mapped(const array *images, const array *labels, const tu_dataset_options *options,
+                             tu_dataset **set) {
+    char name[64];
+    tu__path path;
+    tu__last_name(images->path, name);
+    tu_dataset_info info = {.name = name, .origin = images->path};
+    TU_TRY(check_images(images, &info));
+    TU_TRY(check_labels(labels, images, &info));
+    int64_t count = images->npy.dim[0];
+    double share = options->test_share > 0 ? options->test_share : 0.1;
+    int64_t held_out = (int64_t)((double)count * share + 0.5);
+    info.count[TU_TEST] = held_out < 1 ? 1 : held_out >= count ? count - 1 : held_out;
+    info.count[TU_TRAIN] = count - info.count[TU_TEST];
+    TU_TRY(tu__dataset_check(&info, NULL));
+    TU_TRY(find_path(images, labels, &info, options->seed, &path));
+    if (access(path.text, F_OK) != 0) TU_TRY(convert(images, labels, &info, path.text, options));
+    return tu__data_file_open(path.text, set);
+}
+
+tu_status tu__open_arrays(const char *images, const char *labels, const tu_dataset_options *options,
+                          tu_dataset **set) {
+    array *pair = tu__alloc_array(2, sizeof *pair, "a pair of arrays");
+    if (!pair) return TU_NO_MEMORY;
+    tu_status status = map_array(images, &pair[0]);
+    if (status == TU_OK) status = map_array(labels, &pair[1]);
+    if (status == TU_OK) status = open_mapped(&pair[0], &pair[1], options, set);
+    unmap_array(&pair[0]);
+    unmap_array(&pair[1]);
+    tu__free(pair);
+    return status;
+}

@@ -1,0 +1,66 @@
+/* The cache folder. See cache.h. */
+#include "data/cache.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/disk.h"
+
+tu_status tu__join_path(const char *folder, const char *name, tu__path *path) {
+    char joined[PATH_MAX];
+    int length = snprintf(joined, sizeof joined, "%s/%s", folder, name);
+    if (length < 0 || length >= PATH_MAX)
+        return tu_fail(TU_INVALID, "the path '%.60s.../%.60s' is longer than %d characters", folder, name,
+                       PATH_MAX - 1);
+    memcpy(path->text, joined, sizeof joined);
+    return TU_OK;
+}
+
+/* The specification of XDG tells to leave out a folder that is not absolute. */
+tu_status tu__cache_folder(tu__path *folder) {
+    const char *own = getenv("TUTTI_DATA"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (own && *own) {
+        if (strlen(own) >= PATH_MAX)
+            return tu_fail(TU_INVALID, "TUTTI_DATA is longer than %d characters", PATH_MAX - 1);
+        snprintf(folder->text, sizeof folder->text, "%s", own);
+        return TU_OK;
+    }
+    if (cache && *cache == '/') return tu__join_path(cache, "tutti", folder);
+    if (home && *home) return tu__join_path(home, ".cache/tutti", folder);
+    return tu_fail(TU_NOT_FOUND, "no folder for data sets: set TUTTI_DATA to one");
+}
+
+tu_status tu__make_folders(const char *path) {
+    char part[PATH_MAX];
+    size_t length = strlen(path);
+    if (length >= sizeof part) return tu_fail(TU_INVALID, "the path '%.60s...' is too long", path);
+    for (size_t i = 1; i <= length; i++) {
+        if (path[i] != '/' && path[i] != '\0') continue;
+        snprintf(part, i + 1, "%s", path);
+        if (tu__disk_in_use->mkdir(part, 0777) == 0 || errno == EEXIST) continue;
+        int reason = errno;
+        if (access(part, F_OK) == 0)
+            continue; /* a read-only file system says so before it says that it is there */
+        return tu_fail(TU_IO,
+                       "cannot make the folder '%s': %s; set TUTTI_DATA to a folder that can be written",
+                       part, strerror(reason));
+    }
+    return TU_OK;
+}
+
+void tu__remove_folder(const char *path) {
+    DIR *folder = opendir(path);
+    if (!folder) return;
+    const struct dirent *entry;
+    while ((entry = readdir(folder))) {
+        tu__path file;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        if (tu__join_path(path, entry->d_name, &file) == TU_OK) tu__disk_in_use->unlink(file.text);
+    }
+    closedir(folder);
+    rmdir(path);
+}

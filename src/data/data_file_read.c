@@ -1,0 +1,206 @@
+/* Opening data files: mapped, not read, and every number in them checked before it is used. See data_file.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/json_read.h"
+#include "base/sha256.h"
+#include "data/data_file.h"
+
+typedef struct mapping {
+    const unsigned char *bytes;
+    size_t size, image_bytes;
+    const unsigned char *images[2];
+    const int32_t *labels[2];
+} mapping;
+
+static tu_status corrupt(const char *path, const char *what) {
+    return tu_fail(TU_CORRUPT, "'%s' is no whole data file: %s; remove it, and it is made again", path, what);
+}
+
+/* ---- The file ------------------------------------------------------------------------------------------------- */
+
+static tu_status map_file(const char *path, mapping *map) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return tu_fail(errno == ENOENT ? TU_NOT_FOUND : TU_IO, "cannot open '%s': %s", path, strerror(errno));
+    struct stat info;
+    tu_status status = TU_OK;
+    if (fstat(fd, &info) != 0)
+        status = tu_fail(TU_IO, "cannot look at '%s': %s", path, strerror(errno));
+    else if (!S_ISREG(info.st_mode) || info.st_size < 2 * TU__DATA_FILE_ALIGNMENT)
+        status = corrupt(path, "it is too short");
+    if (status == TU_OK) {
+        void *bytes = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+        if (bytes == MAP_FAILED)
+            status = tu_fail(TU_IO, "cannot map '%s' into memory: %s", path, strerror(errno));
+        else
+            *map = (mapping){.bytes = bytes, .size = (size_t)info.st_size};
+    }
+    close(fd);
+    return status;
+}
+
+static void unmap(void *context) {
+    mapping *map = context;
+    munmap((void *)map->bytes, map->size);
+    tu__free(map);
+}
+
+/* The description's text, after head, tail and its digest were found good. */
+static tu_status find_description(const char *path, const mapping *map, const char **text, size_t *length) {
+    const unsigned char *tail = map->bytes + map->size - TU__DATA_FILE_ALIGNMENT;
+    uint32_t version;
+    uint64_t offset, size;
+    unsigned char digest[TU__SHA256_BYTES];
+    if (memcmp(map->bytes, tu__data_file_head, sizeof tu__data_file_head) != 0)
+        return corrupt(path, "it does not begin with TUTTIDAT");
+    memcpy(&version, map->bytes + 8, sizeof version);
+    if (version != TU__DATA_FILE_VERSION)
+        return tu_fail(TU_UNSUPPORTED,
+                       "'%s' is a data file of version %u: expected %d; remove it, and it is made again",
+                       path, version, TU__DATA_FILE_VERSION);
+    if (memcmp(tail + 56, tu__data_file_tail, sizeof tu__data_file_tail) != 0)
+        return corrupt(path, "its end is missing");
+    memcpy(&offset, tail, sizeof offset);
+    memcpy(&size, tail + 8, sizeof size);
+    size_t room = map->size - TU__DATA_FILE_ALIGNMENT;
+    if (offset > room || size > room - offset || room - offset - size >= TU__DATA_FILE_ALIGNMENT)
+        return corrupt(path, "its description lies outside it");
+    *text = (const char *)map->bytes + offset;
+    *length = (size_t)size;
+    tu__sha256_of(*text, *length, digest);
+    if (memcmp(digest, tail + 16, sizeof digest) != 0) return corrupt(path, "its description was changed");
+    return TU_OK;
+}
+
+/* ---- The description ------------------------------------------------------------------------------------------ */
+
+static bool get_integer(const tu__json_value *object, const char *key, int64_t *integer) {
+    const tu__json_value *value = tu__json_member(object, key);
+    if (!value || value->kind != TU__JSON_NUMBER || !value->is_integer) return false;
+    *integer = value->integer;
+    return true;
+}
+
+static bool get_string(const tu__json_value *object, const char *key, const char **string) {
+    const tu__json_value *value = tu__json_member(object, key);
+    if (!value || value->kind != TU__JSON_STRING) return false;
+    *string = value->string;
+    return true;
+}
+
+static bool get_numbers(const tu__json_value *object, const char *key, int64_t count, double *numbers) {
+    const tu__json_value *value = tu__json_member(object, key);
+    if (!value || value->kind != TU__JSON_ARRAY || count < 0 || value->count != (size_t)count) return false;
+    for (size_t i = 0; i < value->count && i < TU_MOST_CHANNELS; i++) {
+        if (value->values[i].kind != TU__JSON_NUMBER) return false;
+        numbers[i] = value->values[i].number;
+    }
+    return true;
+}
+
+static bool get_classes(tu__arena *arena, const tu__json_value *object, tu_dataset_info *info) {
+    const tu__json_value *value = tu__json_member(object, "classes");
+    if (!value || value->kind != TU__JSON_ARRAY || value->count > TU__MOST_CLASSES) return false;
+    const char **names = tu__arena_alloc(arena, (value->count + 1) * sizeof *names);
+    if (!names) return false;
+    for (size_t i = 0; i < value->count; i++) {
+        if (value->values[i].kind != TU__JSON_STRING) return false;
+        names[i] = value->values[i].string;
+    }
+    info->classes = (int64_t)value->count;
+    info->class_names = names;
+    return true;
+}
+
+static bool understand(tu__arena *arena, const tu__json_value *object, tu_dataset_info *info) {
+    const char *type;
+    return get_string(object, "name", &info->name) && get_string(object, "origin", &info->origin) &&
+           get_string(object, "digest", &info->digest) && get_string(object, "type", &type) &&
+           tu_dtype_parse(type, &info->dtype) == TU_OK &&
+           get_integer(object, "train", &info->count[TU_TRAIN]) &&
+           get_integer(object, "test", &info->count[TU_TEST]) &&
+           get_integer(object, "height", &info->height) && get_integer(object, "width", &info->width) &&
+           get_integer(object, "channels", &info->channels) && get_classes(arena, object, info) &&
+           get_numbers(object, "mean", info->channels, info->mean) &&
+           get_numbers(object, "deviation", info->channels, info->deviation);
+}
+
+/* ---- Putting it together -------------------------------------------------------------------------------------- */
+
+static tu_status place_parts(const char *path, mapping *map, const tu_dataset_info *info,
+                             size_t description) {
+    tu__data_layout layout;
+    if (!tu__data_file_layout(info, map->image_bytes, &layout) || layout.description != description)
+        return corrupt(path, "its size is not that of its images and labels");
+    for (int split = TU_TRAIN; split <= TU_TEST; split++) {
+        map->images[split] = map->bytes + layout.images[split];
+        map->labels[split] = (const int32_t *)(const void *)(map->bytes + layout.labels[split]);
+        for (int64_t i = 0; i < info->count[split]; i++)
+            if (map->labels[split][i] < 0 || map->labels[split][i] >= info->classes)
+                return corrupt(path, "a label is not among its classes");
+    }
+    return TU_OK;
+}
+
+static tu_status read_mapped(void *context, tu_split split, int64_t index, void *image, int32_t *label) {
+    const mapping *map = context;
+    memcpy(image, map->images[split] + (size_t)index * map->image_bytes, map->image_bytes);
+    *label = map->labels[split][index];
+    return TU_OK;
+}
+
+/* For people: where the images came from, and the file they are in. */
+static tu_status name_origin(tu__arena *arena, const char *path, tu_dataset_info *info) {
+    size_t size = strlen(info->origin) + strlen(path) + 8;
+    char *origin = tu__arena_alloc(arena, size);
+    if (!origin) return TU_NO_MEMORY;
+    snprintf(origin, size, "%s, in %s", info->origin, path);
+    info->origin = origin;
+    return TU_OK;
+}
+
+static tu_status open_mapped(const char *path, mapping *map, tu__arena *arena, tu_dataset **set) {
+    const char *text = NULL;
+    size_t length = 0;
+    const tu__json_value *object;
+    tu_dataset_info info = {0};
+    TU_TRY(find_description(path, map, &text, &length));
+    TU_TRY(tu__json_parse(arena, path, text, length, &object));
+    if (!understand(arena, object, &info)) return corrupt(path, "its description lacks a member");
+    TU_TRY(name_origin(arena, path, &info));
+    TU_TRY(tu__dataset_check(&info, &map->image_bytes));
+    TU_TRY(place_parts(path, map, &info, (size_t)(text - (const char *)map->bytes)));
+    return tu__dataset_new(&info, read_mapped, unmap, map, set);
+}
+
+tu_status tu__data_file_open(const char *path, tu_dataset **set) {
+    mapping *map = tu__alloc(sizeof *map, "a data file");
+    if (!map) return TU_NO_MEMORY;
+    tu_status status = map_file(path, map);
+    if (status != TU_OK) {
+        tu__free(map);
+        return status;
+    }
+    tu__arena arena = {.purpose = "the description of a data file"};
+    status = open_mapped(path, map, &arena, set);
+    tu__arena_free(&arena);
+    if (status != TU_OK) unmap(map);
+    return status;
+}
+
+bool tu__data_file_recognise(const char *path) {
+    char head[sizeof tu__data_file_head];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    bool same = read(fd, head, sizeof head) == (ssize_t)sizeof head &&
+                memcmp(head, tu__data_file_head, sizeof head) == 0;
+    close(fd);
+    return same;
+}

@@ -1,0 +1,217 @@
+/* Writing data files: images pass through once, to the disk, the sums and the digest. See data_file.h. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/json.h"
+#include "base/save.h"
+#include "data/content.h"
+#include "data/data_file.h"
+
+enum { BUFFER = 1 << 20 };
+
+const char tu__data_file_head[8] = {'T', 'U', 'T', 'T', 'I', 'D', 'A', 'T'};
+const char tu__data_file_tail[8] = {'T', 'U', 'T', 'T', 'I', 'E', 'N', 'D'};
+
+struct tu__data_writer {
+    tu__save save;
+    tu_dataset_info info;
+    size_t image_bytes;
+    int64_t added;   /* images so far, of both splits */
+    int32_t *labels; /* of both */
+    tu__content content;
+    size_t offset; /* bytes given to the save and the buffer together */
+    size_t held;   /* bytes in the buffer: images are small, and system calls are not free */
+    unsigned char *buffer;
+    char digest[TU__SHA256_HEX]; /* once all is added */
+};
+
+/* ---- Layout -------------------------------------------------------------------------------------------------- */
+
+static bool advance(size_t *offset, size_t count, size_t size) {
+    size_t bytes, rounded;
+    if (__builtin_mul_overflow(count, size, &bytes)) return false;
+    if (__builtin_add_overflow(*offset, bytes, &rounded)) return false;
+    if (__builtin_add_overflow(rounded, TU__DATA_FILE_ALIGNMENT - 1, &rounded)) return false;
+    *offset = rounded / TU__DATA_FILE_ALIGNMENT * TU__DATA_FILE_ALIGNMENT;
+    return true;
+}
+
+bool tu__data_file_layout(const tu_dataset_info *info, size_t image_bytes, tu__data_layout *layout) {
+    size_t offset = TU__DATA_FILE_ALIGNMENT;
+    for (int split = TU_TRAIN; split <= TU_TEST; split++) {
+        layout->images[split] = offset;
+        if (!advance(&offset, (size_t)info->count[split], image_bytes)) return false;
+    }
+    for (int split = TU_TRAIN; split <= TU_TEST; split++) {
+        layout->labels[split] = offset;
+        if (!advance(&offset, (size_t)info->count[split], sizeof(int32_t))) return false;
+    }
+    layout->description = offset;
+    return true;
+}
+
+/* ---- Bytes --------------------------------------------------------------------------------------------------- */
+
+static tu_status flush(tu__data_writer *writer) {
+    size_t held = writer->held;
+    writer->held = 0;
+    return tu__save_append(&writer->save, writer->buffer, held);
+}
+
+static tu_status put(tu__data_writer *writer, const void *bytes, size_t size) {
+    writer->offset += size;
+    if (size > BUFFER - writer->held) TU_TRY(flush(writer));
+    if (size > BUFFER) return tu__save_append(&writer->save, bytes, size);
+    if (size) memcpy(writer->buffer + writer->held, bytes, size);
+    writer->held += size;
+    return TU_OK;
+}
+
+/* Zeros up to where the next part begins. */
+static tu_status align(tu__data_writer *writer) {
+    static const unsigned char zeros[TU__DATA_FILE_ALIGNMENT];
+    size_t beyond = writer->offset % TU__DATA_FILE_ALIGNMENT;
+    return beyond ? put(writer, zeros, TU__DATA_FILE_ALIGNMENT - beyond) : TU_OK;
+}
+
+static tu_status put_head(tu__data_writer *writer) {
+    unsigned char head[TU__DATA_FILE_ALIGNMENT] = {0};
+    uint32_t version = TU__DATA_FILE_VERSION;
+    memcpy(head, tu__data_file_head, sizeof tu__data_file_head);
+    memcpy(head + 8, &version, sizeof version);
+    return put(writer, head, sizeof head);
+}
+
+/* ---- The description ------------------------------------------------------------------------------------------ */
+
+static void put_numbers(tu__json *json, const char *key, const double *numbers, int64_t count) {
+    tu__json_begin_array(json, key);
+    for (int64_t i = 0; i < count; i++) tu__json_f64(json, NULL, numbers[i]);
+    tu__json_end_array(json);
+}
+
+static void describe(tu__json *json, const tu_dataset_info *info) {
+    tu__json_begin_object(json, NULL);
+    tu__json_string(json, "name", info->name);
+    tu__json_string(json, "origin", info->origin);
+    tu__json_i64(json, "train", info->count[TU_TRAIN]);
+    tu__json_i64(json, "test", info->count[TU_TEST]);
+    tu__json_i64(json, "height", info->height);
+    tu__json_i64(json, "width", info->width);
+    tu__json_i64(json, "channels", info->channels);
+    tu__json_string(json, "type", tu_dtype_name(info->dtype));
+    tu__json_begin_array(json, "classes");
+    for (int64_t i = 0; i < info->classes; i++) {
+        char number[24];
+        snprintf(number, sizeof number, "%lld", (long long)i);
+        tu__json_string(json, NULL, info->class_names ? info->class_names[i] : number);
+    }
+    tu__json_end_array(json);
+    put_numbers(json, "mean", info->mean, info->channels);
+    put_numbers(json, "deviation", info->deviation, info->channels);
+    tu__json_string(json, "digest", info->digest);
+    tu__json_end_object(json);
+}
+
+static tu_status put_description(tu__data_writer *writer) {
+    tu__text text = {0};
+    tu__json json = tu__json_to_text(&text);
+    describe(&json, &writer->info);
+    if (!tu__json_finish(&json)) {
+        tu__text_free(&text);
+        return tu_fail(TU_NO_MEMORY, "out of memory for the description of data set '%s'", writer->info.name);
+    }
+    unsigned char tail[TU__DATA_FILE_ALIGNMENT] = {0};
+    uint64_t offset = writer->offset, size = text.length;
+    memcpy(tail, &offset, sizeof offset);
+    memcpy(tail + 8, &size, sizeof size);
+    tu__sha256_of(text.data, text.length, tail + 16);
+    memcpy(tail + 56, tu__data_file_tail, sizeof tu__data_file_tail);
+    tu_status status = put(writer, text.data, text.length);
+    tu__text_free(&text);
+    TU_TRY(status);
+    TU_TRY(align(writer));
+    return put(writer, tail, sizeof tail);
+}
+
+/* ---- The writer ----------------------------------------------------------------------------------------------- */
+
+static tu_status begin(tu__data_writer *writer, const char *path) {
+    tu__data_layout layout;
+    int64_t count;
+    if (!tu__data_file_layout(&writer->info, writer->image_bytes, &layout) ||
+        __builtin_add_overflow(writer->info.count[TU_TRAIN], writer->info.count[TU_TEST], &count))
+        return tu_fail(TU_INVALID, "data set '%s' is too large for a file", writer->info.name);
+    writer->labels = tu__alloc_array((size_t)count, sizeof *writer->labels, "the labels of a data set");
+    writer->buffer = tu__alloc(BUFFER, "writing a data file");
+    if (!writer->labels || !writer->buffer) return TU_NO_MEMORY;
+    tu__content_begin(&writer->content, &writer->info);
+    TU_TRY(tu__save_begin(&writer->save, path));
+    return put_head(writer);
+}
+
+tu_status tu__data_writer_new(const char *path, const tu_dataset_info *info, tu__data_writer **writer) {
+    size_t image_bytes;
+    TU_TRY(tu__dataset_check(info, &image_bytes));
+    tu__data_writer *made = tu__alloc(sizeof *made, "writing a data file");
+    if (!made) return TU_NO_MEMORY;
+    made->save.fd = -1;
+    made->info = *info;
+    made->image_bytes = image_bytes;
+    tu_status status = begin(made, path);
+    if (status != TU_OK) {
+        tu__data_writer_free(made);
+        return status;
+    }
+    *writer = made;
+    return TU_OK;
+}
+
+tu_status tu__data_writer_add(tu__data_writer *writer, const void *image, int32_t label) {
+    const tu_dataset_info *info = &writer->info;
+    int64_t train = info->count[TU_TRAIN], all = train + info->count[TU_TEST];
+    if (writer->added == all)
+        return tu_fail(TU_CORRUPT, "data set '%s' has more images than the %lld expected", info->name,
+                       (long long)all);
+    if (label < 0 || label >= info->classes)
+        return tu_fail(TU_CORRUPT, "data set '%s': image %lld has label %d: expected 0 to %lld", info->name,
+                       (long long)writer->added, label, (long long)info->classes - 1);
+    if (writer->added == train) TU_TRY(align(writer));
+    tu__content_image(&writer->content, writer->added < train ? TU_TRAIN : TU_TEST, image);
+    writer->labels[writer->added++] = label;
+    return put(writer, image, writer->image_bytes);
+}
+
+tu_status tu__data_writer_finish(tu__data_writer *writer, const char *digest) {
+    tu_dataset_info *info = &writer->info;
+    int64_t train = info->count[TU_TRAIN], test = info->count[TU_TEST];
+    char *found = writer->digest;
+    if (writer->added != train + test)
+        return tu_fail(TU_CORRUPT, "data set '%s' has %lld images: expected %lld", info->name,
+                       (long long)writer->added, (long long)(train + test));
+    tu__content_labels(&writer->content, writer->labels, train + test);
+    tu__content_end(&writer->content, info, found);
+    if (digest && strcmp(found, digest) != 0)
+        return tu_fail(
+            TU_CORRUPT,
+            "data set '%s': its images and labels have SHA-256 %s: expected %s; these are other bytes",
+            info->name, found, digest);
+    info->digest = found;
+    TU_TRY(align(writer));
+    TU_TRY(put(writer, writer->labels, (size_t)train * sizeof *writer->labels));
+    TU_TRY(align(writer));
+    TU_TRY(put(writer, writer->labels + train, (size_t)test * sizeof *writer->labels));
+    TU_TRY(align(writer));
+    TU_TRY(put_description(writer));
+    TU_TRY(flush(writer));
+    return tu__save_commit(&writer->save);
+}
+
+void tu__data_writer_free(tu__data_writer *writer) {
+    if (!writer) return;
+    if (writer->save.fd >= 0) tu__save_abandon(&writer->save);
+    tu__free(writer->labels);
+    tu__free(writer->buffer);
+    tu__free(writer);
+}

@@ -1,0 +1,21 @@
+/* IDX, the form of MNIST: a header of big-endian numbers, then the elements. */
+#ifndef TU__DATA_IDX_H
+#define TU__DATA_IDX_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tutti/status.h>
+
+enum { TU__IDX_MOST_RANK = 4 };
+
+typedef struct tu__idx {
+    int rank;
+    int64_t dim[TU__IDX_MOST_RANK];
+    const uint8_t *elements; /* in the bytes that were parsed */
+} tu__idx;
+
+/* Bytes of unsigned elements and the given rank; TU_CORRUPT, naming `name`, for anything else. */
+tu_status tu__idx_parse(const char *name, const void *bytes, size_t size, int rank, tu__idx *idx);
+
+#endif
