@@ -173,8 +173,9 @@ static tu_status parse_name(const char *name, wanted *w) {
     }
     if (!good)
         return tu_fail(TU_INVALID,
-                       "device '%s': expected KIND, KIND:N, KIND:N-M, KIND:N/PARTS or KIND:N.PART/PARTS",
-                       name);
+                       "device '%s': expected KIND, KIND:N, KIND:N-M, KIND:N/PARTS or KIND:N.PART/PARTS, "
+                       "with 1 to %d PARTS",
+                       name, MOST_PARTS);
     tu_device_info info;
     for (int i = w->first; i <= w->last; i++)
         if (w->api->describe(i, &info) != TU_OK)

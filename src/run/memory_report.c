@@ -1,9 +1,8 @@
-/* What a program weighs: the report, the table of kernels, and the refusal of what does not fit. */
-#include <stdlib.h>
-#include <string.h>
-
+/* What a program weighs: totals, what lies in memory when most does, and the table of kernels.
+ *
+ * The totals are those of the plan, and the items of the peak add up to them: the tensors and workspaces alive at the
+ * moment when most are, the gaps between them, and what outlives a run. memory_refusal.c speaks of the same numbers. */
 #include "base/alloc.h"
-#include "base/text.h"
 #include "run/program.h"
 
 static bool is_read_as_leaf(const tu__part *part, uint32_t node) {
@@ -11,6 +10,76 @@ static bool is_read_as_leaf(const tu__part *part, uint32_t node) {
         if (part->leaves[i].node == node) return true;
     return false;
 }
+
+/* ---- The items of the peak ---- */
+
+/* The heaviest items so far, at most as many as the caller has room for. */
+typedef struct listing {
+    size_t capacity, count; /* count: of all items that came by */
+    tu_memory_item *items;
+} listing;
+
+static void add_item(listing *list, tu_memory_item item) {
+    size_t kept = list->count < list->capacity ? list->count : list->capacity, at = kept;
+    list->count++;
+    while (at > 0 && list->items[at - 1].bytes < item.bytes) {
+        if (at < list->capacity) list->items[at] = list->items[at - 1];
+        at--;
+    }
+    if (at < list->capacity) list->items[at] = item;
+}
+
+static void add_node(listing *list, tu_memory_kind kind, const tu__node *node, uint64_t bytes) {
+    add_item(list, (tu_memory_item){kind, node->name, node->outputs[0], bytes});
+}
+
+/* What is alive in scratch, and the gaps between. */
+static void add_scratch(listing *list, const tu_graph *g, const tu__part *part) {
+    uint64_t left = part->memory.scratch_bytes;
+    for (uint32_t i = 0; i < part->memory.resident_count; i++) {
+        const tu__resident *r = &part->memory.residents[i];
+        tu_memory_item item = {TU_MEMORY_WORKSPACE, "", {0}, r->bytes};
+        tu_edge value = {TU_NO_NODE, 0};
+        if (r->buffer != TU_NO_NODE) value = part->plan->buffers[r->buffer].value;
+        if (r->buffer == TU_NO_NODE)
+            item.name = part->plan->kernels[r->kernel].name;
+        else if (value.node != TU_NO_NODE)
+            item = (tu_memory_item){TU_MEMORY_TENSOR, g->nodes[value.node]->name, tu_edge_type(g, value),
+                                    r->bytes};
+        add_item(list, item);
+        left -= r->bytes;
+    }
+    if (left) add_item(list, (tu_memory_item){TU_MEMORY_GAP, "", {0}, left});
+}
+
+/* Variables that the part reads or assigns, and constants. */
+static void add_leaves(listing *list, const tu_graph *g, const tu__part *part) {
+    for (uint32_t i = 0; i < part->leaf_count; i++) {
+        const tu__node *node = g->nodes[part->leaves[i].node];
+        size_t bytes = part->plan->buffers[part->leaves[i].buffer].bytes;
+        if (node->op->code == TU__OP_VARIABLE)
+            add_node(list, TU_MEMORY_VARIABLE, node, tu_type_bytes(node->outputs[0]));
+        else if (node->op->code == TU__OP_CONSTANT)
+            add_node(list, TU_MEMORY_CONSTANT, node, (bytes + 63) & ~(size_t)63);
+    }
+    for (uint32_t i = 0; i < part->update_count; i++) {
+        const tu__node *node = g->nodes[part->updates[i].variable];
+        if (!is_read_as_leaf(part, node->id))
+            add_node(list, TU_MEMORY_VARIABLE, node, tu_type_bytes(node->outputs[0]));
+        if (tu__update_waits(part, &part->updates[i]))
+            add_node(list, TU_MEMORY_WORKSPACE, node, part->plan->buffers[part->updates[i].buffer].bytes);
+    }
+}
+
+size_t tu_program_peak(const tu_program *program, size_t index, size_t capacity, tu_memory_item *items) {
+    if (index >= program->device_count) return 0;
+    listing list = {.capacity = items ? capacity : 0, .items = items};
+    add_scratch(&list, program->unit.graph, &program->parts[index]);
+    add_leaves(&list, program->unit.graph, &program->parts[index]);
+    return list.count;
+}
+
+/* ---- Totals ---- */
 
 /* Of the variables that the part reads or assigns. */
 static size_t variable_bytes(const tu_program *p, const tu__part *part) {
@@ -37,6 +106,13 @@ static size_t constant_bytes(const tu_program *p, const tu__part *part) {
     return bytes;
 }
 
+/* What the device may take. */
+static uint64_t limit_of(const tu_program *program, const tu__device *device) {
+    if (program->memory_limit) return program->memory_limit;
+    tu_device_info info;
+    return device->api->describe(device->options.index, &info) == TU_OK ? info.memory_bytes : 0;
+}
+
 tu_status tu_program_memory(const tu_program *program, size_t index, tu_memory_report *report) {
     if (index >= program->device_count)
         return tu_fail(TU_NOT_FOUND, "the program has %zu devices: there is no number %zu",
@@ -47,106 +123,16 @@ tu_status tu_program_memory(const tu_program *program, size_t index, tu_memory_r
                                  .scratch_bytes = part->memory.scratch_bytes,
                                  .constant_bytes = constant_bytes(program, part),
                                  .variable_bytes = variable_bytes(program, part),
-                                 .taken_bytes = ran ? part->device->scratch_bytes + part->constant_bytes : 0};
-    return TU_OK;
-}
-
-/* ---- Refusing ---- */
-
-enum { SHOWN = 5 };
-
-/* The largest buffers of a part, heaviest first. */
-static uint32_t heaviest(const tu__part *part, uint32_t shown[SHOWN]) {
-    uint32_t count = 0;
-    for (uint32_t b = 0; b < part->plan->buffer_count; b++) {
-        if (part->plan->buffers[b].value.node == TU_NO_NODE || part->memory.storage[b] == TU__STORAGE_UNUSED)
-            continue;
-        uint32_t at = count < SHOWN ? count++ : SHOWN;
-        while (at > 0 && part->plan->buffers[shown[at - 1]].bytes < part->plan->buffers[b].bytes) {
-            if (at < SHOWN) shown[at] = shown[at - 1];
-            at--;
-        }
-        if (at < SHOWN) shown[at] = b;
-    }
-    return count;
-}
-
-static double mib(double bytes) {
-    return bytes / 1048576;
-}
-
-/* Samples in a batch: the first axis of the largest batched input; 0: there is none. */
-static int64_t batch_of(const tu_graph *g) {
-    int64_t batch = 0;
-    for (uint32_t i = 0; i < g->node_count; i++)
-        if (g->nodes[i]->op->code == TU__OP_INPUT && tu__attrs(g->nodes[i], input)->batched)
-            batch = g->nodes[i]->outputs[0].shape.dim[0];
-    return batch;
-}
-
-typedef struct shares {     /* of the bytes of all scratch buffers, which of them would shrink */
-    double batched, single; /* grow with the batch; are f32 */
-} shares;
-
-static shares shares_of(const tu_program *p, const tu__part *part) {
-    const tu_graph *g = p->unit.graph;
-    double all = 0, batched = 0, single = 0;
-    int64_t batch = batch_of(g);
-    for (uint32_t b = 0; b < part->plan->buffer_count; b++) {
-        const tu_buffer *buffer = &part->plan->buffers[b];
-        if (part->memory.storage[b] != TU__STORAGE_SCRATCH || buffer->value.node == TU_NO_NODE) continue;
-        tu_type type = tu_edge_type(g, buffer->value);
-        all += (double)buffer->bytes;
-        if (batch && type.shape.rank > 0 && type.shape.dim[0] % batch == 0) batched += (double)buffer->bytes;
-        if (type.dtype == TU_F32) single += (double)buffer->bytes;
-    }
-    return all > 0 ? (shares){batched / all, single / all} : (shares){0, 0};
-}
-
-static void add_remedy(tu__text *t, const char *what, double bytes) {
-    if (bytes >= 1024) tu__text_printf(t, "%s about %.3g MiB;", what, mib(bytes));
-}
-
-static tu_status refuse(const tu_program *p, const tu__part *part, size_t need, uint64_t limit) {
-    uint32_t shown[SHOWN], count = heaviest(part, shown);
-    tu__text t = {0};
-    tu__text_printf(&t,
-                    "device '%s' would need %.4g MiB, the limit is %.4g MiB. Heaviest:", part->device->name,
-                    mib((double)need), mib((double)limit));
-    for (uint32_t i = 0; i < count; i++) {
-        const tu_buffer *b = &part->plan->buffers[shown[i]];
-        tu__text_printf(&t, "%s '%s' %.3g MiB", i ? "," : "", p->unit.graph->nodes[b->value.node]->name,
-                        mib((double)b->bytes));
-    }
-    double scratch = (double)part->memory.scratch_bytes;
-    shares s = shares_of(p, part);
-    tu__text_printf(&t, ". What would help, and save:");
-    add_remedy(&t, " half the batch", scratch * s.batched / 2);
-    add_remedy(&t, " bf16", scratch * s.single / 2);
-    if (p->unit.updates) add_remedy(&t, " tu_recompute around half of the layers", scratch * s.batched / 4);
-    tu_status status = tu_fail(TU_NO_MEMORY, "%s", tu__text_string(&t));
-    tu__text_free(&t);
-    return status;
-}
-
-/* What the device has, where it says so. */
-static uint64_t memory_of(const tu__device *device) {
-    tu_device_info info;
-    return device->api->describe(device->options.index, &info) == TU_OK ? info.memory_bytes : 0;
-}
-
-tu_status tu__check_memory(const tu_program *program, uint64_t limit) {
-    for (size_t i = 0; i < program->device_count; i++) {
-        const tu__part *part = &program->parts[i];
-        uint64_t most = limit ? limit : memory_of(part->device);
-        size_t need =
-            part->memory.scratch_bytes + constant_bytes(program, part) + variable_bytes(program, part);
-        if (most && need > most) return refuse(program, part, need, most);
-    }
+                                 .taken_bytes = ran ? part->device->scratch_bytes + part->constant_bytes : 0,
+                                 .limit_bytes = limit_of(program, part->device)};
     return TU_OK;
 }
 
 /* ---- The table of kernels ---- */
+
+static double mib(double bytes) {
+    return bytes / 1048576;
+}
 
 tu_status tu_program_print(const tu_program *program, FILE *out) {
     for (size_t i = 0; i < program->device_count; i++) {

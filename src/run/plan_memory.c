@@ -100,7 +100,7 @@ static void share_in_place(planner *p) {
             bool elsewhere = p->out->same_as[out] != TU_NO_NODE || p->out->same_as[in] != TU_NO_NODE;
             if (!free_to_take || !fresh || !fits || elsewhere || in == out) continue;
             p->group[out] = root(p, in);
-            p->read_last[in] = i - 1; /* taken: a second output may not take it too */
+            p->read_last[in] = (int64_t)i - 1; /* taken: a second output may not take it too */
         }
     }
 }
@@ -191,6 +191,57 @@ static void write_offsets(planner *p) {
         if (p->out->storage[b] == TU__STORAGE_SCRATCH) p->out->offset[b] = p->out->offset[root(p, b)];
 }
 
+/* ---- The peak ---- */
+
+/* The position at which most is alive: the first of them. */
+static tu_status find_peak(const planner *p, int64_t *position) {
+    size_t count =
+        (size_t)p->plan->kernel_count + 3; /* from -1, before the first kernel, to one after the last */
+    size_t *begins = tu__alloc_array(2 * count, sizeof *begins, "a memory plan"), *ends = begins + count;
+    if (!begins) return TU_NO_MEMORY;
+    for (size_t i = 0; i < p->interval_count; i++) {
+        const interval *v = &p->intervals[i];
+        begins[v->first + 1] += aligned(v->bytes);
+        ends[v->last + 2] += aligned(v->bytes);
+    }
+    size_t alive = 0, most = 0;
+    *position = -1;
+    for (size_t i = 0; i < count; i++) {
+        alive = alive + begins[i] - ends[i];
+        if (alive > most) most = alive, *position = (int64_t)i - 1;
+    }
+    tu__free(begins);
+    return TU_OK;
+}
+
+/* Of the buffers that share a group's memory in turn, the one whose turn it is. */
+static uint32_t holder_at(const planner *p, uint32_t group, int64_t position) {
+    uint32_t holder = group;
+    for (uint32_t b = 0; b < p->plan->buffer_count; b++) {
+        if (p->out->storage[b] != TU__STORAGE_SCRATCH || root(p, b) != group) continue;
+        if (p->written[b] <= position && p->written[b] >= p->written[holder]) holder = b;
+    }
+    return holder;
+}
+
+static tu_status list_residents(planner *p) {
+    int64_t peak;
+    TU_TRY(find_peak(p, &peak));
+    p->out->residents = tu__alloc_array(p->interval_count, sizeof *p->out->residents, "a memory plan");
+    if (!p->out->residents) return TU_NO_MEMORY;
+    for (size_t i = 0; i < p->interval_count; i++) {
+        const interval *v = &p->intervals[i];
+        if (v->first > peak || v->last < peak) continue;
+        tu__resident *r = &p->out->residents[p->out->resident_count++];
+        *r = (tu__resident){.buffer = TU_NO_NODE, .bytes = aligned(v->bytes)};
+        if (v->id < p->plan->buffer_count)
+            r->buffer = holder_at(p, v->id, peak);
+        else
+            r->kernel = v->id - p->plan->buffer_count;
+    }
+    return TU_OK;
+}
+
 static tu_status plan_all(planner *p) {
     size_t buffers = p->plan->buffer_count, kernels = p->plan->kernel_count;
     p->out->storage = tu__alloc_array(buffers, sizeof *p->out->storage, "a memory plan");
@@ -211,7 +262,7 @@ static tu_status plan_all(planner *p) {
     gather_intervals(p);
     TU_TRY(place_intervals(p));
     write_offsets(p);
-    return TU_OK;
+    return list_residents(p);
 }
 
 tu_status tu__plan_memory(const tu__memory_request *request, tu__memory_plan *plan) {
@@ -232,5 +283,6 @@ void tu__memory_plan_free(tu__memory_plan *plan) {
     tu__free(plan->offset);
     tu__free(plan->same_as);
     tu__free(plan->workspace);
+    tu__free(plan->residents);
     *plan = (tu__memory_plan){0};
 }

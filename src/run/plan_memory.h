@@ -22,12 +22,22 @@ typedef struct tu__memory_request {
     uint32_t update_kernels; /* the last so many of the order: only these may write into variables */
 } tu__memory_request;
 
+/* Something that lies in scratch at a moment: a buffer, or a kernel's workspace. */
+typedef struct tu__resident {
+    uint32_t buffer; /* TU_NO_NODE: a workspace */
+    uint32_t kernel; /* whose workspace it is */
+    size_t bytes;    /* that it takes, rounded up to the alignment */
+} tu__resident;
+
 typedef struct tu__memory_plan {
     tu__storage *storage; /* per buffer */
     size_t *offset;       /* per buffer, in scratch */
     uint32_t *same_as;    /* per buffer: the outside buffer it lies in, or TU_NO_NODE */
     size_t *workspace;    /* per kernel: offset */
     size_t scratch_bytes; /* the peak */
+    /* What is alive when most is. The plan may be higher by gaps, where lifetimes do not fit into each other. */
+    tu__resident *residents;
+    uint32_t resident_count;
 } tu__memory_plan;
 
 tu_status tu__plan_memory(const tu__memory_request *request, tu__memory_plan *plan);

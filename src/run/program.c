@@ -75,7 +75,7 @@ static tu_status compile(tu_program *p, const tu_compile_options *o) {
     TU_TRY(tu__exchange_begin(&p->exchange, events, o->deadline));
     TU_TRY(find_feeds(p));
     TU_TRY(find_fetches(p));
-    return tu__check_memory(p, o->memory_limit);
+    return o->plan_only ? TU_OK : tu__check_memory(p, o);
 }
 
 tu_status tu_compile_with(tu_graph *graph, tu_program **program, const tu_compile_options *options) {
@@ -85,6 +85,8 @@ tu_status tu_compile_with(tu_graph *graph, tu_program **program, const tu_compil
     tu_program *p = tu__alloc(sizeof *p, "a program");
     if (!p) return TU_NO_MEMORY;
     p->source = graph;
+    p->memory_limit = o.memory_limit;
+    p->plan_only = o.plan_only;
     tu_status status = compile(p, &o);
     if (status != TU_OK) {
         tu_program_free(p);
@@ -223,6 +225,8 @@ static void give_turns(const tu_program *p) {
 tu_status tu_run(tu_program *program, tu_state *state, size_t feed_count, const tu_feed *feeds,
                  void *const *fetches) {
     if (!program || !state) return tu_fail(TU_INVALID, "tu_run needs a program and a state");
+    if (program->plan_only)
+        return tu_fail(TU_INVALID, "the program was compiled with plan_only: it can be looked at, not run");
     TU_TRY(check_feeds(program, feed_count, feeds));
     take_turns(program);
     tu_status status = run_locked(program, state, feed_count, feeds, fetches);

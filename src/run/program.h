@@ -48,6 +48,8 @@ struct tu_program {
     size_t feed_count;
     tu__fetch_place *fetches;
     tu__exchange exchange;
+    uint64_t memory_limit; /* bytes on each device; 0: what it has */
+    bool plan_only;
     uint64_t seed;
     int64_t samples;   /* in the batch; 0: the program draws nothing for samples */
     int64_t *ordinals; /* room for them */
@@ -63,7 +65,7 @@ tu_status tu__exchange_begin(tu__exchange *exchange, uint32_t event_count, doubl
 void tu__exchange_end(tu__exchange *exchange);
 tu_status tu__program_execute(tu_program *program);
 
-/* memory_report.c: refuses a program that does not fit its devices, with what weighs most and what would help. */
-tu_status tu__check_memory(const tu_program *program, uint64_t limit);
+/* memory_refusal.c: refuses a program that does not fit its devices, with what weighs most and what would help. */
+tu_status tu__check_memory(const tu_program *program, const tu_compile_options *options);
 
 #endif

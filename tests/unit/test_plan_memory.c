@@ -177,6 +177,54 @@ static void a_chain_in_place_takes_one_buffer(void **unused) {
 
 /* w' = f(w, g) in place: no scratch for w', and its memory is the variable's; unless w is still wanted afterwards, or
  * the kernel runs before the barrier, where the run may still fail. */
+static void what_is_alive_at_the_peak_is_listed(void **unused) {
+    (void)unused;
+    for (uint64_t seed = 0; seed < 2000; seed++) {
+        random_plan p;
+        tu__memory_plan m;
+        make_plan(&p, seed);
+        assert_int_equal(plan(&p, &m), TU_OK);
+        size_t sum = 0;
+        for (uint32_t i = 0; i < m.resident_count; i++) {
+            const tu__resident *r = &m.residents[i];
+            size_t bytes =
+                r->buffer == TU_NO_NODE ? p.kernels[r->kernel].workspace : p.buffers[r->buffer].bytes;
+            assert_true(r->bytes >= bytes);
+            if (r->buffer != TU_NO_NODE) assert_int_equal(m.storage[r->buffer], TU__STORAGE_SCRATCH);
+            sum += r->bytes;
+        }
+        assert_true(sum <= m.scratch_bytes);
+        assert_true(m.scratch_bytes == 0 || sum > 0);
+        tu__memory_plan_free(&m);
+    }
+}
+
+/* Kernel 0 overwrites the input, whose memory is free again when that chain ends: the last buffer lies there. */
+static void an_input_taken_by_the_first_kernel_is_not_kept_to_the_end(void **unused) {
+    (void)unused;
+    random_plan p;
+    make_plan(&p, 1);
+    p.plan.kernel_count = 3;
+    p.plan.buffer_count = 4;
+    for (uint32_t b = 0; b < 4; b++) {
+        p.buffers[b].bytes = 4096;
+        p.outside[b] = p.to_end[b] = false;
+        p.from_start[b] = b == 0;
+    }
+    for (uint32_t k = 0; k < 3; k++) {
+        p.reads[k][0] = k;
+        p.writes[k][0] = k + 1;
+        p.in_place[k][0] = k == 0 ? 0 : -1;
+        p.kernels[k].read_count = 1;
+        p.kernels[k].workspace = 0;
+    }
+    p.to_end[3] = true;
+    tu__memory_plan m;
+    assert_int_equal(plan(&p, &m), TU_OK);
+    assert_int_equal(m.scratch_bytes, 2 * 4096);
+    tu__memory_plan_free(&m);
+}
+
 static void an_update_lands_in_its_variable(void **unused) {
     (void)unused;
     for (int round = 0; round < 3; round++) {
@@ -213,6 +261,8 @@ int main(void) {
         cmocka_unit_test(every_buffer_is_written_before_it_is_read),
         cmocka_unit_test(nothing_alive_overlaps),
         cmocka_unit_test(a_chain_in_place_takes_one_buffer),
+        cmocka_unit_test(what_is_alive_at_the_peak_is_listed),
+        cmocka_unit_test(an_input_taken_by_the_first_kernel_is_not_kept_to_the_end),
         cmocka_unit_test(an_update_lands_in_its_variable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

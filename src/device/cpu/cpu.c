@@ -3,7 +3,7 @@
  * "cpu:0" is the process's cores, those of its affinity mask. A logical device, part p of n in "cpu:0/n", is the
  * p-th of n contiguous groups of them; its host thread is pinned to the group before it starts any parallel loop, so
  * that the threads of its loops, which inherit the mask, stay there too. With more parts than cores, parts share
- * cores in turn. */
+ * cores in turn: that works and is slow, so the device has a notice ready for whoever inspects it. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,9 +15,13 @@
 #include "device/cpu/select.h"
 #include "device/host_memory.h"
 
+/* More than a machine has cores: a higher number is a mistake, and OpenMP ends the process where threads run out. */
+enum { MOST_THREADS = 1024 };
+
 struct tu_device_instance {
     cpu_device device;
-    cpu_set_t cores; /* of the part */
+    cpu_set_t cores;  /* of the part */
+    char notice[160]; /* what its user should know; "": nothing */
 };
 
 /* ---- What there is ---- */
@@ -89,13 +93,44 @@ static int split_cores(int part, int parts, cpu_set_t *group, int *first) {
     return taken;
 }
 
-static tu_status open_device(const tu_open_options *options, tu_device_instance **device) {
-    int parts = options->parts > 0 ? options->parts : 1;
+static const char *plural(int count) {
+    return count == 1 ? "" : "s";
+}
+
+/* Cores that are shared are no mistake, but seldom what was meant. All parts of a device say the same. */
+static void write_notice(tu_device_instance *device, int part_cores) {
+    const cpu_device *d = &device->device;
+    cpu_set_t mask;
+    int cores = cores_of_process(&mask);
+    char name[24];
+    snprintf(name, sizeof name, d->parts > 1 ? "cpu:%d/%d" : "cpu:%d", d->index, d->parts);
+    if (d->parts > cores)
+        snprintf(device->notice, sizeof device->notice,
+                 "%s: %d devices share %d core%s and take turns; at most %d would have a core each", name,
+                 d->parts, cores, plural(cores), cores);
+    else if (d->threads > part_cores && d->parts == 1)
+        snprintf(device->notice, sizeof device->notice, "%s: %d threads share %d core%s and take turns", name,
+                 d->threads, part_cores, plural(part_cores));
+    else if (d->threads > (cores + d->parts - 1) / d->parts)
+        snprintf(device->notice, sizeof device->notice,
+                 "%s: %d threads of each device share its %d core%s and take turns", name, d->threads,
+                 cores / d->parts, plural(cores / d->parts));
+}
+
+static tu_status check_options(const tu_open_options *options, int parts) {
     if (options->index != 0)
         return tu_fail(TU_NOT_FOUND, "there is no device cpu:%d: expected cpu:0", options->index);
     if (options->part < 0 || options->part >= parts)
         return tu_fail(TU_INVALID, "part %d of cpu:0/%d: expected 0 to %d", options->part, parts, parts - 1);
-    if (options->threads < 0) return tu_fail(TU_INVALID, "%d threads: expected at least 1", options->threads);
+    if (options->threads < 0 || options->threads > MOST_THREADS)
+        return tu_fail(TU_INVALID, "%d threads: expected 1 to %d, or 0 for as many as the device has cores",
+                       options->threads, MOST_THREADS);
+    return TU_OK;
+}
+
+static tu_status open_device(const tu_open_options *options, tu_device_instance **device) {
+    int parts = options->parts > 0 ? options->parts : 1;
+    TU_TRY(check_options(options, parts));
     tu_device_instance *d = tu__alloc(sizeof *d, "a device");
     if (!d) return TU_NO_MEMORY;
     int cores = split_cores(options->part, parts, &d->cores, &d->device.first_core);
@@ -105,7 +140,14 @@ static tu_status open_device(const tu_open_options *options, tu_device_instance 
     d->device.threads = options->threads ? options->threads : cores;
     d->device.memory_limit = options->memory_limit;
     d->device.loops = cpu_loops_for_this_machine();
+    write_notice(d, cores);
     *device = d;
+    return TU_OK;
+}
+
+static tu_status inspect(tu_device_instance *device, int *threads, const char **notice) {
+    *threads = device->device.threads;
+    *notice = *device->notice ? device->notice : NULL;
     return TU_OK;
 }
 
@@ -197,4 +239,5 @@ const tu_device_api tu__cpu_api = {
     .plan_free = plan_free,
     .launch = launch,
     .trace = trace,
+    .inspect = inspect,
 };

@@ -1,0 +1,104 @@
+/* Statements about a program's devices: what a list of names came to, with how many threads, and what its user is told. */
+#include "test.h"
+
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+static tu_graph *graph;
+static tu_value number;
+
+static int begin(void **unused) {
+    (void)unused;
+    if (tu_graph_new(&graph) != TU_OK) return 1;
+    number = tu_fill(graph, TU_F32, TU_SCALAR, 1);
+    return 0;
+}
+
+static int end(void **unused) {
+    (void)unused;
+    tu_graph_free(graph);
+    return 0;
+}
+
+static tu_status compile(tu_program **program, const char *devices, int threads) {
+    return tu_compile(graph, program, .devices = devices, .threads = threads, .fetch = &number,
+                      .fetch_count = 1);
+}
+
+static void logical_devices_say_their_names_and_threads(void **unused) {
+    (void)unused;
+    tu_program *program;
+    tu_device_report report;
+    assert_int_equal(compile(&program, "cpu:0/64,ref,null", 0), TU_UNSUPPORTED);
+    assert_int_equal(compile(&program, "cpu:0/62,ref,null", 0), TU_OK);
+    assert_int_equal(tu_program_device(program, 1, &report), TU_OK);
+    assert_string_equal(report.device, "cpu:0.1");
+    assert_true(report.threads >= 1);
+    assert_int_equal(tu_program_device(program, 62, &report), TU_OK);
+    assert_string_equal(report.device, "ref:0");
+    assert_int_equal(report.threads, 1);
+    assert_int_equal(tu_program_device(program, 63, &report), TU_OK);
+    assert_int_equal(report.threads, 0);
+    assert_int_equal(tu_program_device(program, 64, &report), TU_NOT_FOUND);
+    tu_program_free(program);
+}
+
+static void threads_asked_for_are_threads_reported(void **unused) {
+    (void)unused;
+    tu_program *program;
+    tu_device_report report;
+    assert_int_equal(compile(&program, "cpu:0.1/2", 3), TU_OK);
+    assert_int_equal(tu_program_device(program, 0, &report), TU_OK);
+    assert_int_equal(report.threads, 3);
+    tu_program_free(program);
+}
+
+static void devices_that_share_cores_say_so_in_one_voice(void **unused) {
+    (void)unused;
+    tu_program *program;
+    tu_device_report first, second;
+    assert_int_equal(compile(&program, "cpu:0.0/1024,ref", 0), TU_OK);
+    assert_int_equal(tu_program_device(program, 0, &first), TU_OK);
+    assert_non_null(first.notice);
+    assert_non_null(strstr(first.notice, "cpu:0/1024: 1024 devices share "));
+    assert_int_equal(tu_program_device(program, 1, &second), TU_OK);
+    assert_null(second.notice);
+    tu_program_free(program);
+    assert_int_equal(compile(&program, "cpu:0.5/1024,cpu:0.6/1024", 0), TU_OK);
+    assert_int_equal(tu_program_device(program, 0, &first), TU_OK);
+    assert_int_equal(tu_program_device(program, 1, &second), TU_OK);
+    assert_string_equal(first.notice, second.notice);
+    tu_program_free(program);
+}
+
+static void a_device_with_its_own_cores_says_nothing(void **unused) {
+    (void)unused;
+    tu_program *program;
+    tu_device_report report;
+    assert_int_equal(compile(&program, "cpu:0", 0), TU_OK);
+    assert_int_equal(tu_program_device(program, 0, &report), TU_OK);
+    assert_null(report.notice);
+    tu_program_free(program);
+}
+
+static void absurd_numbers_are_refused_with_the_limit(void **unused) {
+    (void)unused;
+    tu_program *program;
+    assert_int_equal(compile(&program, "cpu:0", 100000), TU_INVALID);
+    assert_non_null(strstr(tu_message(), "100000 threads: expected 1 to 1024"));
+    assert_int_equal(compile(&program, "cpu:0", -1), TU_INVALID);
+    assert_int_equal(compile(&program, "cpu:0/9999", 0), TU_INVALID);
+    assert_non_null(strstr(tu_message(), "1024"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logical_devices_say_their_names_and_threads),
+        cmocka_unit_test(threads_asked_for_are_threads_reported),
+        cmocka_unit_test(devices_that_share_cores_say_so_in_one_voice),
+        cmocka_unit_test(a_device_with_its_own_cores_says_nothing),
+        cmocka_unit_test(absurd_numbers_are_refused_with_the_limit),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}
