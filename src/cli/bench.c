@@ -11,10 +11,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <tutti/device.h>
-
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/memory_refusal.h"
+#include "cli/size.h"
 #include "cli/workload.h"
 
 enum {
@@ -27,7 +27,7 @@ enum {
 static const char *const precisions[] = {"f32", "bf16", NULL};
 
 struct bench_values {
-    const char *devices;
+    const char *devices, *memory_limit;
     int64_t threads, batch, steps, warmup, repeat; /* threads, steps 0: ours to choose */
     int precision;
     bool json, kernels;
@@ -36,12 +36,15 @@ struct bench_values {
 static const struct bench_values defaults = {.devices = "cpu:0", .batch = 128, .warmup = 5, .repeat = 5};
 
 static const struct cli_option options[] = {
-    CLI_STRING(struct bench_values, devices, "devices", 0, "LIST", "the device to run on"),
+    CLI_STRING(struct bench_values, devices, "devices", 0, "LIST",
+               "the devices to run on, as in \"cpu:0/2\"; several for branches only"),
     CLI_INT(struct bench_values, threads, "threads", 't', "N", 1, 1024,
             "threads of a CPU device (default: its cores)"),
     CLI_INT(struct bench_values, batch, "batch", 'b', "N", 1, 1048576, "samples in a batch"),
     CLI_CHOICE(struct bench_values, precision, "precision", 'p', "TYPE", precisions,
                "type of products and activations"),
+    CLI_STRING(struct bench_values, memory_limit, "memory-limit", 0, "SIZE",
+               "bytes on each device, as in 64M or 1.5G (default: what it has)"),
     CLI_INT(struct bench_values, steps, "steps", 's', "N", 1, MOST_STEPS,
             "steps in a block (default: as many as fill half a second)"),
     CLI_INT(struct bench_values, warmup, "warmup", 'w', "N", 0, MOST_STEPS,
@@ -157,13 +160,31 @@ static tu_status measure(struct workload *work, const struct bench_values *value
 
 /* ---- Printing ---- */
 
-/* What `--threads` came to: as given, or the cores of the device; 0 when that is not known. */
-static int64_t threads_of(const struct bench_values *values, const char *device) {
-    if (values->threads) return values->threads;
-    tu_device_info info;
-    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++)
-        if (strcmp(info.name, device) == 0) return info.cores;
-    return 0;
+/* The devices' names, `between` them, and the threads of each: 0 when that is not known. */
+struct device_names {
+    char text[1024];
+    int threads;
+};
+
+static struct device_names device_names(const struct workload *work, const char *between) {
+    struct device_names names = {.text = ""};
+    tu_device_report report;
+    size_t used = 0;
+    for (size_t i = 0; used < sizeof names.text && tu_program_device(work->step, i, &report) == TU_OK; i++) {
+        used += (size_t)snprintf(names.text + used, sizeof names.text - used, "%s%s", i ? between : "",
+                                 report.device);
+        names.threads = report.threads;
+    }
+    return names;
+}
+
+static void print_devices(const struct workload *work) {
+    struct device_names names = device_names(work, ", ");
+    bool several = workload_device_count(work) > 1;
+    printf("%-12s  %s", several ? "devices" : "device", names.text);
+    if (names.threads)
+        printf(", %d thread%s%s", names.threads, names.threads == 1 ? "" : "s", several ? " each" : "");
+    putchar('\n');
 }
 
 /* "12.3", or "-" where the device does not say how long its kernels take */
@@ -193,21 +214,22 @@ static void print_kernels(const struct workload *work, const struct measurement 
     tu_kernel_report report;
     for (size_t k = 0; k < m->kernel_count && tu_program_kernel(work->step, k, &report) == TU_OK; k++)
         print_kernel(&report, m->kernel_ms[k], total);
-    if (total > 0)
+    if (total > 0 && workload_device_count(work) > 1)
+        printf("%9.4f  in %zu kernels, of all devices together\n", total, m->kernel_count);
+    else if (total > 0)
         printf("%9.4f  in %zu kernels; %.4f ms of a step are outside of them\n", total, m->kernel_count,
                fmax(m->median_ms - total, 0));
 }
 
 static void print_text(const struct bench_values *values, const char *model, const struct workload *work,
-                       const struct measurement *m, const char *device, uint64_t peak_bytes) {
+                       const struct measurement *m) {
     printf("%-12s  %s, batch %" PRId64 ", %s\n", "workload", model, values->batch,
            precisions[values->precision]);
-    int64_t threads = threads_of(values, device);
-    printf("%-12s  %s, %" PRId64 " thread%s\n", "device", device, threads, threads == 1 ? "" : "s");
+    print_devices(work);
     printf("%-12s  %.4g ms (least %.4g, most %.4g; %" PRId64 " times %" PRId64 " steps)\n", "step",
            m->median_ms, m->least_ms, m->most_ms, values->repeat, m->steps);
     printf("%-12s  %.1f samples/s\n", "throughput", 1e3 * (double)values->batch / m->median_ms);
-    printf("%-12s  %.1f MiB\n", "planned peak", (double)peak_bytes / 1048576);
+    printf("%-12s  %.1f MiB\n", "planned peak", (double)workload_peak(work) / 1048576);
     printf("%-12s  %.3f s\n", "compiling", work->compile_seconds);
     printf("%-12s  %.3f s after the process began\n", "first step", m->first_step_seconds);
     printf("%-12s  %s after %d steps\n", "digest", m->digest, DIGEST_STEPS);
@@ -225,6 +247,7 @@ static void put_kernels(tu__json *json, const struct workload *work, const struc
         tu_kernel_report r;
         if (tu_program_kernel(work->step, k, &r) != TU_OK) break;
         tu__json_begin_object(json, NULL);
+        tu__json_string(json, "device", r.device);
         tu__json_string(json, "kernel", r.kernel);
         tu__json_string(json, "node", r.node);
         tu__json_u64(json, "nodes", r.node_count);
@@ -238,18 +261,19 @@ static void put_kernels(tu__json *json, const struct workload *work, const struc
 }
 
 static void print_json(const struct bench_values *values, const char *model, const struct workload *work,
-                       const struct measurement *m, const char *device, uint64_t peak_bytes) {
+                       const struct measurement *m) {
+    struct device_names names = device_names(work, ",");
     tu__json json = tu__json_to_file(stdout);
     tu__json_begin_object(&json, NULL);
     tu__json_string(&json, "workload", model);
-    tu__json_string(&json, "devices", device);
+    tu__json_string(&json, "devices", names.text);
     tu__json_string(&json, "strategy", "single");
     tu__json_string(&json, "precision", precisions[values->precision]);
     tu__json_i64(&json, "batch", values->batch);
-    tu__json_i64(&json, "threads", threads_of(values, device));
+    tu__json_i64(&json, "threads", names.threads);
     tu__json_f64(&json, "ms_per_step", rounded(m->median_ms));
     tu__json_f64(&json, "per_s", rounded(1e3 * (double)values->batch / m->median_ms));
-    tu__json_u64(&json, "peak_bytes", peak_bytes);
+    tu__json_u64(&json, "peak_bytes", workload_peak(work));
     tu__json_f64(&json, "compile_s", rounded(work->compile_seconds));
     tu__json_f64(&json, "first_step_s", rounded(m->first_step_seconds));
     tu__json_string(&json, "digest", m->digest);
@@ -264,30 +288,51 @@ static void print_json(const struct bench_values *values, const char *model, con
 
 /* ---- The command ---- */
 
-static tu_status bench(const struct bench_values *values, const char *model, double began,
-                       struct workload *work, struct measurement *m) {
-    const char *device;
-    uint64_t peak_bytes;
-    TU_TRY(workload_begin(work, &(struct workload_settings){.model = model,
-                                                            .devices = values->devices,
-                                                            .precision = precisions[values->precision],
-                                                            .threads = (int)values->threads,
-                                                            .batch = values->batch}));
+/* What the devices' users should know; the parts of one device say the same, and are heard once. */
+static void print_notices(const struct workload *work) {
+    tu_device_report report;
+    char said[256] = "";
+    for (size_t i = 0; tu_program_device(work->list, i, &report) == TU_OK; i++) {
+        if (!report.notice || strcmp(report.notice, said) == 0) continue;
+        snprintf(said, sizeof said, "%s", report.notice);
+        fprintf(stderr, "tutti: notice: %s\n", said);
+    }
+}
+
+static tu_status bench(const struct bench_values *values, const struct workload_settings *settings,
+                       double began, struct workload *work, struct measurement *m) {
+    TU_TRY(workload_begin(work, settings));
+    print_notices(work);
     TU_TRY(measure(work, values, began, m));
-    TU_TRY(workload_memory(work, &device, &peak_bytes));
-    (values->json ? print_json : print_text)(values, model, work, m, device, peak_bytes);
+    (values->json ? print_json : print_text)(values, settings->model, work, m);
     return TU_OK;
 }
 
-static int run(const void *values, int operand_count, char **operands) {
+static int run(const void *given, int operand_count, char **operands) {
+    const struct bench_values *values = given;
     (void)operand_count;
     double began = seconds_now();
+    struct workload_settings settings = {.model = operands[0],
+                                         .devices = values->devices,
+                                         .precision = precisions[values->precision],
+                                         .threads = (int)values->threads,
+                                         .batch = values->batch};
+    if (values->memory_limit && !cli_parse_size(values->memory_limit, &settings.memory_limit))
+        return cli_refuse("bench: --memory-limit %s: expected bytes, as in 64M, 1G or 1.5G",
+                          cli_quote(values->memory_limit).text);
     struct workload work;
     struct measurement m = {0};
-    int status = cli_report(bench(values, operands[0], began, &work, &m));
+    tu_status status = bench(values, &settings, began, &work, &m);
+    bool planned_too_large = status == TU_NO_MEMORY && !work.step;
     workload_end(&work);
     free(m.kernel_ms);
-    return status;
+    if (planned_too_large) {
+        char message[1024]; /* planning again may leave another one */
+        snprintf(message, sizeof message, "%s", tu_message());
+        int refused = cli_refuse_memory(&settings);
+        return refused ? refused : cli_fail("%s", message);
+    }
+    return cli_report(status);
 }
 
 const struct cli_command cli_command_bench = {
@@ -299,9 +344,12 @@ const struct cli_command cli_command_bench = {
                    "Prints the median time of a step, samples a second, the planned peak of memory,\n"
                    "the time of compiling, the time from the start of the process to the first\n"
                    "finished step, and a digest of all variables after three steps: runs with the\n"
-                   "same digest computed the same bits.\n"
+                   "same digest computed the same bits. What does not fit into memory is refused\n"
+                   "before anything is computed, with what weighs most and what would help.\n"
                    "\n"
-                   "Built-in networks: mlp, tutorial-cnn, resnet20.",
+                   "'branches' is a workload for several devices: sixteen independent networks,\n"
+                   "dealt out among them.",
+    .takes_model = true,
     .options = options,
     .values_size = sizeof(struct bench_values),
     .defaults = &defaults,

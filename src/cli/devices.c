@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/size.h"
 
 struct devices_values {
     bool json;
@@ -14,21 +15,6 @@ static const struct cli_option options[] = {
     CLI_FLAG(struct devices_values, json, "json", 0, "print one JSON object"),
     {0},
 };
-
-/* "15.6 GiB"; "-" when it is not known */
-struct memory_text {
-    char text[24];
-};
-
-static struct memory_text memory_text(uint64_t bytes) {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    struct memory_text memory = {"-"};
-    double value = (double)bytes;
-    size_t unit = 0;
-    for (; value >= 1024 && unit + 1 < sizeof units / sizeof *units; unit++) value /= 1024;
-    if (bytes) snprintf(memory.text, sizeof memory.text, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
-    return memory;
-}
 
 static void print_row(const char *name, const char *kind, const char *cores, const char *memory,
                       const char *description) {
@@ -41,7 +27,8 @@ static void print_table(void) {
     for (size_t i = 0; tu_device(i, &info) == TU_OK; i++) {
         char cores[16] = "-";
         if (info.cores) snprintf(cores, sizeof cores, "%d", info.cores);
-        print_row(info.name, info.kind, cores, memory_text(info.memory_bytes).text, info.description);
+        print_row(info.name, info.kind, cores, info.memory_bytes ? cli_size(info.memory_bytes).text : "-",
+                  info.description);
         if (info.unusable) printf("%-10s  cannot be used: %s\n", "", info.unusable);
     }
 }

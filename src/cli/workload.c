@@ -8,9 +8,13 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "base/nearest.h"
+#include "cli/branches.h"
 
 enum { SEED = 1 };
 
@@ -45,33 +49,90 @@ static tu_status draw_batch(struct workload *w) {
     return TU_OK;
 }
 
+/* ---- The devices ---- */
+
+static tu_status say_bench(tu_status status) {
+    return status == TU_OK ? TU_OK : tu_fail(status, "bench: %s", tu_message());
+}
+
+/* A program of one number knows its devices: names, threads, notices. */
+static tu_status open_list(struct workload *w, const struct workload_settings *s) {
+    TU_TRY(tu_graph_new(&w->list_graph));
+    tu_value nothing = tu_fill(w->list_graph, TU_F32, TU_SCALAR, 0);
+    return say_bench(tu_compile(w->list_graph, &w->list, .devices = s->devices, .threads = s->threads,
+                                .fetch = &nothing, .fetch_count = 1, .plan_only = true));
+}
+
+size_t workload_device_count(const struct workload *w) {
+    tu_device_report report;
+    size_t count = 0;
+    while (tu_program_device(w->list, count, &report) == TU_OK) count++;
+    return count;
+}
+
 /* ---- The program ---- */
 
+static const char branches[] = "branches";
+
+/* "mlp, tutorial-cnn, resnet20 or branches" */
+static tu_status refuse_model(const char *model) {
+    enum { MOST_NAMES = 32 };
+    const char *names[MOST_NAMES], *summary;
+    char known[512] = "";
+    size_t count = 0, used = 0;
+    while (count + 1 < MOST_NAMES && tu_model(count, &names[count], &summary) == TU_OK) {
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", count ? ", " : "", names[count]);
+        if (used >= sizeof known) used = sizeof known - 1;
+        count++;
+    }
+    names[count++] = branches;
+    const char *nearest = tu__nearest(model, names, count);
+    return tu_fail(TU_NOT_FOUND, "bench: unknown model '%.60s': expected %s or %s%s%s%s", model, known,
+                   branches, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+static tu_status build_model(struct workload *w, const struct workload_settings *s) {
+    if (strcmp(s->model, branches) == 0) return branches_build(w->graph, w->list, s->batch, &w->net);
+    tu_status status = tu_model_build(w->graph, s->model, &w->net, .batch = s->batch);
+    if (status == TU_NOT_FOUND) return refuse_model(s->model);
+    TU_TRY(status);
+    size_t devices = workload_device_count(w);
+    if (devices == 1) return TU_OK;
+    return tu_fail(
+        TU_INVALID,
+        "bench: --devices '%.60s' names %zu devices: expected one, as the step of %s is not divided; "
+        "the workload 'branches' runs on several",
+        s->devices, devices, s->model);
+}
+
 static tu_status build(struct workload *w, const struct workload_settings *s) {
+    TU_TRY(open_list(w, s));
     TU_TRY(tu_graph_new(&w->graph));
     tu_set_training(w->graph, true);
-    tu_status status = tu_model_build(w->graph, s->model, &w->net, .batch = s->batch);
-    if (status == TU_NOT_FOUND) return tu_fail(status, "bench: %s", tu_message());
-    TU_TRY(status);
+    TU_TRY(build_model(w, s));
     return tu_add_sgd(w->net.loss, 0.01, 0.9);
 }
 
-static tu_status compile(struct workload *w, const struct workload_settings *s) {
+static tu_status compile(struct workload *w, const struct workload_settings *s, bool plan_only) {
     double start = seconds_now();
     tu_status status =
         tu_compile(w->graph, &w->step, .devices = s->devices, .threads = s->threads,
-                   .precision = s->precision, .fetch = &w->net.loss, .fetch_count = 1, .updates = true);
+                   .precision = s->precision, .memory_limit = s->memory_limit, .fetch = &w->net.loss,
+                   .fetch_count = 1, .updates = true, .plan_only = plan_only);
     w->compile_seconds = seconds_now() - start;
-    return status == TU_OK ? TU_OK : tu_fail(status, "bench: %s", tu_message());
+    return say_bench(status);
+}
+
+tu_status workload_plan(struct workload *w, const struct workload_settings *settings) {
+    *w = (struct workload){0};
+    TU_TRY(build(w, settings));
+    return compile(w, settings, true);
 }
 
 tu_status workload_begin(struct workload *w, const struct workload_settings *settings) {
     *w = (struct workload){0};
-    const char *device;
-    uint64_t bytes;
     TU_TRY(build(w, settings));
-    TU_TRY(compile(w, settings));
-    TU_TRY(workload_memory(w, &device, &bytes)); /* refuses several devices before anything is computed */
+    TU_TRY(compile(w, settings, false));
     TU_TRY(draw_batch(w));
     return tu_state_new(w->graph, &w->state, .seed = SEED);
 }
@@ -80,6 +141,8 @@ void workload_end(struct workload *w) {
     tu_program_free(w->step);
     tu_state_free(w->state);
     tu_graph_free(w->graph);
+    tu_program_free(w->list);
+    tu_graph_free(w->list_graph);
     free(w->images);
     free(w->labels);
 }
@@ -122,13 +185,13 @@ tu_status workload_digest(const struct workload *w, char hex[TU__SHA256_HEX]) {
     return TU_OK;
 }
 
-tu_status workload_memory(const struct workload *w, const char **device, uint64_t *bytes) {
-    tu_memory_report first, second;
-    TU_TRY(tu_program_memory(w->step, 0, &first));
-    if (tu_program_memory(w->step, 1, &second) == TU_OK)
-        return tu_fail(TU_INVALID, "bench: --devices names %s, %s and perhaps more: expected one device",
-                       first.device, second.device);
-    *device = first.device;
-    *bytes = first.scratch_bytes + first.constant_bytes + first.variable_bytes;
-    return TU_OK;
+uint64_t workload_need(const tu_memory_report *report) {
+    return report->scratch_bytes + report->constant_bytes + report->variable_bytes;
+}
+
+uint64_t workload_peak(const struct workload *w) {
+    tu_memory_report report;
+    uint64_t bytes = 0;
+    for (size_t i = 0; tu_program_memory(w->step, i, &report) == TU_OK; i++) bytes += workload_need(&report);
+    return bytes;
 }

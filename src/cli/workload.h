@@ -1,4 +1,4 @@
-/* A workload to be measured: the training step of a built-in network over one fixed random batch. */
+/* A workload to be measured: the training step of a built-in network, or of `branches`, over one fixed random batch. */
 #ifndef CLI_WORKLOAD_H
 #define CLI_WORKLOAD_H
 
@@ -11,10 +11,12 @@ struct workload_settings {
     const char *model, *devices, *precision;
     int threads; /* 0: all cores */
     int64_t batch;
+    uint64_t memory_limit; /* bytes on each device; 0: what it has */
 };
 
 struct workload {
-    tu_graph *graph;
+    tu_graph *graph, *list_graph;
+    tu_program *list; /* computes next to nothing: what the list of devices came to */
     tu_model_graph net;
     tu_program *step;
     tu_state *state;
@@ -26,6 +28,8 @@ struct workload {
 
 /* Builds, compiles and initialises; needs workload_end in any case. The same settings give the same bits. */
 tu_status workload_begin(struct workload *workload, const struct workload_settings *settings);
+/* The same as far as the plan goes, which need not fit: to be looked at. */
+tu_status workload_plan(struct workload *workload, const struct workload_settings *settings);
 void workload_end(struct workload *workload);
 
 tu_status workload_step(struct workload *workload);
@@ -33,9 +37,12 @@ tu_status workload_step(struct workload *workload);
 tu_status workload_check_loss(const struct workload *workload);
 /* SHA-256 of all variables: names, types, values. */
 tu_status workload_digest(const struct workload *workload, char hex[TU__SHA256_HEX]);
-/* Bytes the program's plan takes on its device, which is named too: scratch, constants, variables. A list of several
- * devices is refused: one training step is one device's work. */
-tu_status workload_memory(const struct workload *workload, const char **device, uint64_t *bytes);
+
+/* How many devices the program has. */
+size_t workload_device_count(const struct workload *workload);
+/* Bytes that the plan takes on a device: scratch, constants, variables; of all devices together. */
+uint64_t workload_need(const tu_memory_report *report);
+uint64_t workload_peak(const struct workload *workload);
 
 /* Seconds by a clock that only ever goes forward. */
 double seconds_now(void);

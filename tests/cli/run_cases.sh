@@ -17,6 +17,7 @@
 #   stderr REGEX    likewise of standard error
 #   no stdout       nothing was printed there; with a REGEX after it: no line matches
 #   no stderr       likewise
+#   explained       a refusal may have more lines after its first, which are indented or empty
 #
 # Of every case with status 2 the product's promise is checked without asking: one line on standard error that begins
 # with "tutti: ", nothing on standard output, no file made.
@@ -42,14 +43,18 @@ run_case() { # $command
     mkdir "$scratch/work"
     (cd "$scratch/work" && timeout 60 bash -c "$command") >"$scratch/stdout" 2>"$scratch/stderr" </dev/null
     status=$?
-    wanted=0
+    wanted=0 explained=
     problems=()
     ((total++))
 }
 
 expect_promise() { # what status 2 stands for
-    [[ $(wc -l <"$scratch/stderr") == 1 ]] || problem 'standard error is not one line'
-    grep -q '^tutti: ' "$scratch/stderr" || problem 'the refusal does not begin with "tutti: "'
+    if [[ $explained ]]; then
+        ! tail -n +2 "$scratch/stderr" | grep -q '^[^ ]' || problem 'the explanation of the refusal is not indented'
+    else
+        [[ $(wc -l <"$scratch/stderr") == 1 ]] || problem 'standard error is not one line'
+    fi
+    head -n 1 "$scratch/stderr" | grep -q '^tutti: ' || problem 'the refusal does not begin with "tutti: "'
     [[ -s $scratch/stdout ]] && problem 'standard output is not empty'
     [[ -n $(ls -A "$scratch/work") ]] && problem 'something was written'
 }
@@ -92,6 +97,7 @@ while IFS= read -r line || [[ -n $line ]]; do
     'stdout '*) expect_line stdout "${line#stdout }" ;;
     'stderr '*) expect_line stderr "${line#stderr }" ;;
     'no '*) expect_none "${line#no }" ;;
+    explained) explained=1 ;;
     *) echo "$list:$number: cannot read this line: $line"; exit 2 ;;
     esac
 done <"$list"
