@@ -11,10 +11,13 @@
  *
  * The second half trains a network on a set and keeps a run folder: what `tutti train`, `eval` and `predict` do.
  *
- *     tu_train("tutorial-cnn", "cifar10", .epochs = 10, .out = "runs/first");
+ *     tu_train_result result;
+ *     tu_train("tutorial-cnn", "cifar10", &result, .epochs = 10, .out = "runs/first");
  */
 #ifndef TUTTI_TRAIN_H
 #define TUTTI_TRAIN_H
+
+#include <signal.h>
 
 #include <tutti/data.h>
 #include <tutti/model.h>
@@ -107,6 +110,120 @@ TU_API tu_status tu_add_apply_with(tu_graph *graph, const tu_graph *network, tu_
                                    const tu_optimizer_options *options);
 #define tu_add_apply(graph, network, values, ...)                                                            \
     tu_add_apply_with(graph, network, values, TU_OPTIONS(tu_optimizer_options, __VA_ARGS__))
+
+/* ---- Training runs --------------------------------------------------------------------------------------------- */
+
+typedef enum tu_train_event {
+    TU_TRAIN_LOADING,  /* the set: `message` says what is done, step and steps how far it is (0: not known) */
+    TU_TRAIN_BEGUN,    /* everything is compiled; step is where a resumed run goes on */
+    TU_TRAIN_STEPPED,  /* after every step */
+    TU_TRAIN_MEASURED, /* a line was added to metrics.jsonl: about a hundred times a run */
+    TU_TRAIN_EVALUATED, /* the test images were: the test_ fields are new */
+    TU_TRAIN_NOTICE,    /* `message` is a line for the user: something was not as hoped, the run goes on */
+} tu_train_event;
+
+typedef struct tu_train_report {
+    tu_train_event event;
+    const char *message;
+    const char *folder;
+    int64_t step, steps;
+    double epoch, epochs;         /* 2.5 of 6 */
+    double loss, accuracy;        /* of the training batches since the latest measurement */
+    double rate, gradient_norm;   /* of the latest step */
+    double images_per_second;     /* since this process began to train */
+    double seconds, seconds_left; /* of training; left: a guess, negative where there is none yet */
+    double test_loss, test_accuracy, test_top5;
+} tu_train_report;
+
+typedef struct tu_train_result {
+    char folder[4096];
+    int64_t step, steps;   /* made, and planned */
+    bool stopped;          /* by the flag: resume to go on */
+    bool stopped_early;    /* by the setting early_stop */
+    double loss, accuracy; /* of the training batches in the latest measurement */
+    int64_t test_step;     /* of the latest evaluation; -1: there was none */
+    double test_loss, test_accuracy, test_top5;
+    int64_t best_step; /* with the highest test accuracy; -1: none */
+    double best_accuracy;
+    double seconds; /* of training in this process, evaluations included */
+    double images_per_second;
+    int64_t parameters;
+    char digest[TU_DIGEST_TEXT]; /* SHA-256 of all variables: runs with the same one computed the same bits */
+} tu_train_result;
+
+typedef struct tu_train_options {
+    size_t struct_size;
+    const char *recipe; /* a named list of settings: "quick" (NULL), "tutorial", "plain" */
+    const char *out;    /* the run folder to make; NULL: runs/MODEL-DATA-NUMBER */
+    bool resume;        /* go on with the run in `out`, or in the folder given as model */
+    const char *init; /* a run folder or a safetensors file: variables of the same name and shape start so */
+    const tu_dataset *set;             /* a set of your own, instead of the one `data` names */
+    bool offline;                      /* refuse a set that would have to be fetched */
+    const volatile sig_atomic_t *stop; /* once it is not zero: finish the step, save, return */
+    void (*watch)(void *context, const tu_train_report *report); /* called from the thread that trains */
+    void *context;
+    /* The settings, a field each: .batch, .rate, .optimizer, …; tutti/settings.def lists and explains them. */
+#define TU_SETTING_COUNT int64_t
+#define TU_SETTING_SIZE int64_t
+#define TU_SETTING_NUMBER double
+#define TU_SETTING_SWITCH int
+#define TU_SETTING_TEXT const char *
+#define TU_SETTING(kind, field, option, argument, standard, least, most, help) TU_SETTING_##kind field;
+#include <tutti/settings.def>
+#undef TU_SETTING
+} tu_train_options;
+
+/* Trains `model`, a built-in network or a C file (tu_model_build, tu_model_load), on `data` (tu_dataset_open), and
+ * writes the run folder: docs/training.md tells what is in it. TU_NUMERIC when a step was not finite: the message names
+ * the step and the first operation at fault, and the folder holds the state before it. `result` may be NULL. */
+TU_API tu_status tu_train_with(const char *model, const char *data, tu_train_result *result,
+                               const tu_train_options *options);
+#define tu_train(model, data, result, ...)                                                                   \
+    tu_train_with(model, data, result, TU_OPTIONS(tu_train_options, __VA_ARGS__))
+
+/* Name and one-line summary of recipe `index`; TU_NOT_FOUND past the last. */
+TU_API tu_status tu_train_recipe(size_t index, const char **name, const char **summary);
+
+/* ---- Using what was trained ------------------------------------------------------------------------------------- */
+
+typedef struct tu_trained_options {
+    size_t struct_size;
+    const char *checkpoint; /* "last" (NULL), "best", or a step: "1200" */
+    const char *devices;    /* NULL: "cpu:0" */
+    int threads;
+    const char *data;      /* tu_evaluate: another set of the same size and classes; NULL: the run's own */
+    const tu_dataset *set; /* tu_evaluate: likewise, a set of your own */
+    bool offline;
+} tu_trained_options;
+
+typedef struct tu_evaluation {
+    int64_t step; /* of the checkpoint */
+    const char *set;
+    int64_t images, classes;
+    double loss, accuracy, top5;
+    const char *const *class_names;
+    const int64_t *confusion; /* [classes, classes]: images of class row that were taken for class column */
+    void *own;
+} tu_evaluation;
+
+/* Runs the network of a run folder over the test images of its set. Freed with tu_evaluation_free. */
+TU_API tu_status tu_evaluate_with(const char *folder, tu_evaluation *evaluation,
+                                  const tu_trained_options *options);
+#define tu_evaluate(folder, evaluation, ...)                                                                 \
+    tu_evaluate_with(folder, evaluation, TU_OPTIONS(tu_trained_options, __VA_ARGS__))
+TU_API void tu_evaluation_free(tu_evaluation *evaluation);
+
+typedef struct tu_predictor tu_predictor;
+
+/* The network of a run folder, ready for pictures. */
+TU_API tu_status tu_predictor_new_with(const char *folder, tu_predictor **predictor,
+                                       const tu_trained_options *options);
+#define tu_predictor_new(folder, predictor, ...)                                                             \
+    tu_predictor_new_with(folder, predictor, TU_OPTIONS(tu_trained_options, __VA_ARGS__))
+TU_API void tu_predictor_free(tu_predictor *predictor);
+TU_API int64_t tu_predictor_classes(const tu_predictor *predictor, const char *const **names);
+/* The probability of each class, for a PNG or JPEG file of any size. */
+TU_API tu_status tu_predict(tu_predictor *predictor, const char *file, float *probabilities);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,131 @@
+/* A step again, operation by operation. See diagnose.h.
+ *
+ * The graph's own order is a schedule, so the first node in it with a value that is not finite is where things went
+ * wrong: all that it was computed from was finite. Nodes are looked at in groups whose results fit a fixed amount of
+ * memory, a program a group; the search ends at the first find, so it is usually one or two programs. */
+#include "train/diagnose.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "base/number.h"
+#include "graph/graph.h"
+
+enum { MOST_VALUES = 128, MOST_BYTES = 256 << 20 };
+
+typedef struct group {
+    size_t count, bytes;
+    tu_value values[MOST_VALUES];
+    void *data[MOST_VALUES];
+} group;
+
+static bool is_finite(tu_type type, const void *data) {
+    int64_t count = tu_shape_elements(type.shape);
+    for (int64_t i = 0; i < count; i++)
+        if (!isfinite(tu__load(type.dtype, data, i))) return false;
+    return true;
+}
+
+static void describe(const tu__node *node, char finding[TU__FINDING]) {
+    if (node->op->code == TU__OP_VARIABLE || node->op->code == TU__OP_INPUT)
+        snprintf(finding, TU__FINDING, "%s '%s'", node->op->name, node->name);
+    else
+        snprintf(finding, TU__FINDING, "operation '%s' (%s)", node->name, node->op->name);
+}
+
+/* ---- Leaves: what the step began with ---- */
+
+static tu_status check_variable(const tu_state *state, const tu__node *node, char finding[TU__FINDING]) {
+    tu_type type = node->outputs[0];
+    void *data = tu__alloc_aligned(tu_type_bytes(type), node->name);
+    if (!data) return TU_NO_MEMORY;
+    tu_status status = tu_state_get(state, node->name, data, tu_type_bytes(type));
+    if (status == TU_OK && !is_finite(type, data)) describe(node, finding);
+    tu__free_aligned(data);
+    return status;
+}
+
+static tu_status check_leaves(const tu_graph *graph, const tu_state *state, size_t feed_count,
+                              const tu_feed *feeds, char finding[TU__FINDING]) {
+    for (size_t i = 0; i < feed_count && !*finding; i++) {
+        tu_type type = tu_value_type(feeds[i].input);
+        if (tu_dtype_is_float(type.dtype) && !is_finite(type, feeds[i].data))
+            describe(tu__node_of(feeds[i].input), finding);
+    }
+    for (uint32_t i = 0; i < graph->node_count && !*finding; i++) {
+        const tu__node *node = graph->nodes[i];
+        if (node->op->code == TU__OP_VARIABLE && tu_dtype_is_float(node->outputs[0].dtype))
+            TU_TRY(check_variable(state, node, finding));
+    }
+    return TU_OK;
+}
+
+/* ---- Operations ---- */
+
+static bool is_computed(const tu__node *node) {
+    switch (node->op->code) {
+    case TU__OP_VARIABLE:
+    case TU__OP_INPUT:
+    case TU__OP_CONSTANT:
+    case TU__OP_ASSIGN: return false;
+    default: return true;
+    }
+}
+
+/* Gathers values from node `*next` on until the group is full. */
+static void gather(tu_graph *graph, uint32_t *next, group *g) {
+    g->count = g->bytes = 0;
+    for (; *next < graph->node_count; ++*next) {
+        const tu__node *node = graph->nodes[*next];
+        if (!is_computed(node)) continue;
+        size_t bytes = 0;
+        for (uint32_t k = 0; k < node->output_count; k++) bytes += tu_type_bytes(node->outputs[k]);
+        if (g->count + node->output_count > MOST_VALUES || (g->count && g->bytes + bytes > MOST_BYTES))
+            return;
+        g->bytes += bytes;
+        for (uint32_t k = 0; k < node->output_count; k++)
+            if (tu_dtype_is_float(node->outputs[k].dtype)) g->values[g->count++] = tu__value(graph, *next, k);
+    }
+}
+
+static tu_status run_group(tu_graph *graph, const tu__settings *settings, tu_state *state, size_t feed_count,
+                           const tu_feed *feeds, group *g) {
+    for (size_t i = 0; i < g->count; i++) {
+        g->data[i] = tu__alloc_aligned(tu_type_bytes(tu_value_type(g->values[i])), "a value to be looked at");
+        if (!g->data[i]) return TU_NO_MEMORY;
+    }
+    tu_program *program;
+    TU_TRY(tu_compile(graph, &program, .devices = settings->devices, .threads = (int)settings->threads,
+                      .precision = settings->precision, .fetch = g->values, .fetch_count = g->count));
+    tu_status status = tu_run(program, state, feed_count, feeds, g->data);
+    tu_program_free(program);
+    return status;
+}
+
+static tu_status check_group(tu_graph *graph, const tu__settings *settings, tu_state *state,
+                             size_t feed_count, const tu_feed *feeds, group *g, char finding[TU__FINDING]) {
+    tu_status status = run_group(graph, settings, state, feed_count, feeds, g);
+    for (size_t i = 0; status == TU_OK && i < g->count && !*finding; i++)
+        if (!is_finite(tu_value_type(g->values[i]), g->data[i])) describe(tu__node_of(g->values[i]), finding);
+    for (size_t i = 0; i < g->count; i++) {
+        tu__free_aligned(g->data[i]);
+        g->data[i] = NULL;
+    }
+    return status;
+}
+
+tu_status tu__diagnose(tu_graph *graph, const tu__settings *settings, tu_state *state, size_t feed_count,
+                       const tu_feed *feeds, char finding[TU__FINDING]) {
+    *finding = '\0';
+    TU_TRY(check_leaves(graph, state, feed_count, feeds, finding));
+    group *g = tu__alloc(sizeof *g, "a group of values to be looked at");
+    if (!g) return TU_NO_MEMORY;
+    tu_status status = TU_OK;
+    for (uint32_t next = 0; status == TU_OK && !*finding && next < graph->node_count;) {
+        gather(graph, &next, g);
+        if (g->count) status = check_group(graph, settings, state, feed_count, feeds, g, finding);
+    }
+    tu__free(g);
+    return status;
+}

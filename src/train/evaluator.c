@@ -1,0 +1,93 @@
+/* Evaluating. See evaluator.h.
+ *
+ * The graph takes a fixed number of images. The last batch is filled up with copies of its first image whose label is
+ * -1: no class, so they enter neither the loss nor a count. */
+#include "train/evaluator.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "train/stepper.h"
+
+enum { LOSS, CORRECT, TOP5, CLASS, RESULTS };
+static const char *const result_names[RESULTS] = {"loss", "correct", "top5", "class"};
+
+static tu_status compile(tu__evaluator *e, const tu__run_config *config) {
+    const tu__settings *s = &config->settings;
+    tu_value fetch[RESULTS];
+    for (int i = 0; i < RESULTS; i++) fetch[i] = tu_find_output(e->graph, result_names[i]);
+    return tu_compile(e->graph, &e->program, .devices = s->devices, .threads = (int)s->threads,
+                      .memory_limit = (uint64_t)s->memory_limit, .precision = s->precision, .fetch = fetch,
+                      .fetch_count = RESULTS);
+}
+
+tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, tu__evaluator *e) {
+    *e = (tu__evaluator){.graph = graph, .classes = config->set.classes};
+    e->images = tu__find_input(e->graph, "images");
+    e->labels = tu__find_input(e->graph, "labels");
+    if (!tu_ok(e->images) || !tu_ok(e->labels) || tu_value_shape(e->images).rank != 4)
+        return tu_fail(TU_CORRUPT, "the evaluation graph of the run takes no images and labels");
+    tu_type type = tu_value_type(e->images);
+    e->batch = type.shape.dim[0];
+    e->image_bytes = tu_type_bytes(type) / (size_t)e->batch;
+    e->padded = tu__alloc_aligned(tu_type_bytes(type), "a batch of images");
+    e->labels_padded = tu__alloc_array((size_t)e->batch, sizeof *e->labels_padded, "a batch of labels");
+    e->class_of = tu__alloc_array((size_t)e->batch, sizeof *e->class_of, "a batch of classes");
+    if (!e->padded || !e->labels_padded || !e->class_of) return TU_NO_MEMORY;
+    return compile(e, config);
+}
+
+void tu__evaluator_close(tu__evaluator *e) {
+    tu_program_free(e->program);
+    tu__free_aligned(e->padded);
+    tu__free(e->labels_padded);
+    tu__free(e->class_of);
+    *e = (tu__evaluator){0};
+}
+
+/* The batch as the program wants it. */
+static void fill_up(const tu__evaluator *e, const tu_batch *batch) {
+    for (int64_t i = 0; i < e->batch; i++) {
+        int64_t source = i < batch->count ? i : 0;
+        memcpy(e->padded + (size_t)i * e->image_bytes,
+               (const unsigned char *)batch->images + (size_t)source * e->image_bytes, e->image_bytes);
+        e->labels_padded[i] = i < batch->count ? batch->labels[i] : -1;
+    }
+}
+
+static tu_status run_batch(const tu__evaluator *e, tu_state *state, const tu_batch *batch, double *losses,
+                           tu__score *score) {
+    bool full = batch->count == e->batch;
+    if (!full) fill_up(e, batch);
+    const tu_feed feeds[] = {{e->images, full ? batch->images : e->padded},
+                             {e->labels, full ? batch->labels : e->labels_padded}};
+    float loss;
+    int64_t correct, top5;
+    TU_TRY(tu_run(e->program, state, 2, feeds, (void *[]){&loss, &correct, &top5, e->class_of}));
+    *losses += loss;
+    score->correct += correct;
+    score->top5 += top5;
+    score->images += batch->count;
+    for (int64_t i = 0; score->confusion && i < batch->count; i++)
+        score->confusion[batch->labels[i] * e->classes + e->class_of[i]]++;
+    return TU_OK;
+}
+
+tu_status tu__evaluator_run(const tu__evaluator *e, tu_state *state, const tu_dataset *set,
+                            tu__score *score) {
+    *score = (tu__score){.confusion = score->confusion};
+    tu_dataset_info info;
+    tu_dataset_describe(set, &info);
+    tu_loader *loader;
+    TU_TRY(tu_loader_new(set, &loader, .split = TU_TEST, .batch = e->batch));
+    double losses = 0;
+    tu_status status = TU_OK;
+    while (status == TU_OK && score->images < info.count[TU_TEST]) {
+        tu_batch batch;
+        status = tu_loader_next(loader, &batch);
+        if (status == TU_OK) status = run_batch(e, state, &batch, &losses, score);
+    }
+    tu_loader_free(loader);
+    score->loss = losses / (double)score->images;
+    return status;
+}

@@ -1,0 +1,34 @@
+/* The evaluator: the network of a run over the test images of a set. Training asks it now and then, `tutti eval` once. */
+#ifndef TU__TRAIN_EVALUATOR_H
+#define TU__TRAIN_EVALUATOR_H
+
+#include <tutti/run.h>
+
+#include "train/run_folder.h"
+
+typedef struct tu__evaluator {
+    tu_graph *graph; /* the caller's */
+    tu_program *program;
+    tu_value images, labels;
+    int64_t batch, classes;
+    size_t image_bytes;
+    unsigned char *padded; /* a batch of images, for the short last one */
+    int32_t *labels_padded;
+    int64_t *class_of; /* of each sample of a batch */
+} tu__evaluator;
+
+typedef struct tu__score {
+    int64_t images, correct, top5;
+    double loss;        /* mean */
+    int64_t *confusion; /* [classes, classes], counted up where it is not NULL */
+} tu__score;
+
+/* Compiles the evaluation graph of a run, which must outlive the evaluator. tu__evaluator_close is needed in any case. */
+tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, tu__evaluator *evaluator);
+void tu__evaluator_close(tu__evaluator *evaluator);
+
+/* The set must have the size and type of the run's images. */
+tu_status tu__evaluator_run(const tu__evaluator *evaluator, tu_state *state, const tu_dataset *set,
+                            tu__score *score);
+
+#endif

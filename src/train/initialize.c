@@ -1,0 +1,126 @@
+/* Matching variables by name and shape. See initialize.h. */
+#include "train/initialize.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/alloc.h"
+#include "base/number.h"
+#include "io/safetensors.h"
+#include "train/checkpoint.h"
+#include "train/snapshot.h"
+
+enum { MOST_NAMED = 6 }; /* names in a line for the user; more are counted */
+
+/* ---- The line for the user ---- */
+
+typedef struct list {
+    size_t count;
+    tu__text text;
+} list;
+
+static void add_name(list *names, const char *name) {
+    if (names->count++ < MOST_NAMED)
+        tu__text_printf(&names->text, "%s%s", names->count > 1 ? ", " : "", name);
+}
+
+static void tell(tu__text *story, const char *what, const list *names) {
+    if (names->count == 0) return;
+    tu__text_printf(story, "; %s: %s", what, tu__text_string(&names->text));
+    if (names->count > MOST_NAMED) tu__text_printf(story, " and %zu more", names->count - MOST_NAMED);
+}
+
+/* ---- Taking ---- */
+
+static tu_status take(const tu__tensor *tensor, const char *name, tu_type type, tu_state *state) {
+    if (tensor->type.dtype == type.dtype) return tu_state_set(state, name, tensor->data, tu_type_bytes(type));
+    int64_t count = tu_shape_elements(type.shape);
+    void *converted = tu__alloc_aligned(tu_type_bytes(type), name);
+    if (!converted) return TU_NO_MEMORY;
+    for (int64_t i = 0; i < count; i++)
+        tu__store(type.dtype, converted, i, tu__load(tensor->type.dtype, tensor->data, i));
+    tu_status status = tu_state_set(state, name, converted, tu_type_bytes(type));
+    tu__free_aligned(converted);
+    return status;
+}
+
+/* The tensor for a variable: its average where there is one. */
+static const tu__tensor *find(const tu__safetensors *file, const char *name) {
+    tu__text average = {0};
+    tu__text_printf(&average, "average/%s", name);
+    const tu__tensor *tensor = average.failed ? NULL : tu__safetensors_find(file, average.data);
+    tu__text_free(&average);
+    return tensor ? tensor : tu__safetensors_find(file, name);
+}
+
+static bool fits(const tu__tensor *tensor, tu_type type) {
+    return tu_shape_equal(tensor->type.shape, type.shape) &&
+           (tensor->type.dtype == type.dtype ||
+            (tu_dtype_is_float(tensor->type.dtype) && tu_dtype_is_float(type.dtype)));
+}
+
+static tu_status take_all(const tu__safetensors *file, tu_state *state, size_t *taken, list *fresh) {
+    for (size_t i = 0; i < tu_state_count(state); i++) {
+        const char *name;
+        tu_type type;
+        TU_TRY(tu_state_variable(state, i, &name, &type));
+        if (!tu__is_network_name(name)) continue;
+        const tu__tensor *tensor = find(file, name);
+        if (!tensor || !fits(tensor, type)) {
+            add_name(fresh, name);
+            continue;
+        }
+        TU_TRY(take(tensor, name, type, state));
+        ++*taken;
+    }
+    return TU_OK;
+}
+
+static void list_left_over(const tu__safetensors *file, const tu_state *state, list *left) {
+    for (size_t i = 0; i < file->tensor_count; i++) {
+        const char *name = file->tensors[i].name;
+        if (!tu__is_network_name(name)) continue;
+        bool known = false;
+        for (size_t k = 0; !known && k < tu_state_count(state); k++) {
+            const char *variable;
+            known = tu_state_variable(state, k, &variable, NULL) == TU_OK && strcmp(variable, name) == 0;
+        }
+        if (!known) add_name(left, name);
+    }
+}
+
+static tu_status initialize(const char *source, const tu__safetensors *file, tu_state *state,
+                            tu__text *story) {
+    size_t taken = 0;
+    list fresh = {0}, left = {0};
+    tu_status status = take_all(file, state, &taken, &fresh);
+    if (status == TU_OK && taken == 0)
+        status = tu_fail(TU_INVALID,
+                         "nothing in '%s' fits the network: it has no variable like '%s' of the same shape",
+                         source, tu__text_string(&fresh.text));
+    if (status == TU_OK) {
+        list_left_over(file, state, &left);
+        tu__text_printf(story, "%zu variable%s from '%s'", taken, taken == 1 ? "" : "s", source);
+        tell(story, "new", &fresh);
+        tell(story, "left over", &left);
+    }
+    tu__text_free(&fresh.text);
+    tu__text_free(&left.text);
+    return status;
+}
+
+tu_status tu__initialize_from(const char *source, tu_state *state, tu__text *story) {
+    tu__path path;
+    struct stat info;
+    if (strlen(source) > TU__LONGEST_FOLDER)
+        return tu_fail(TU_INVALID, "--init '%.60s…': the path is too long", source);
+    if (stat(source, &info) == 0 && S_ISDIR(info.st_mode))
+        TU_TRY(tu__checkpoint_find(source, "last", &path));
+    else
+        memcpy(path.text, source, strlen(source) + 1);
+    tu__safetensors file;
+    TU_TRY(tu__safetensors_open(path.text, &file));
+    tu_status status = initialize(source, &file, state, story);
+    tu__safetensors_close(&file);
+    return status;
+}

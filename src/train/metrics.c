@@ -1,0 +1,186 @@
+/* One place that everything a run tells goes through. See metrics.h. */
+#include "train/metrics.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/number.h"
+#include "base/save.h"
+#include "io/chart.h"
+#include "io/event_file.h"
+#include "io/image.h"
+#include "train/metrics_log.h"
+#include "train/snapshot.h"
+
+enum { MOST_PICTURES = 10, MOST_IN_HISTOGRAM = 1 << 20 };
+
+enum output { LOG, EVENTS, CURVES, OUTPUTS };
+
+struct tu__metrics {
+    const char *folder;
+    tu__metrics_log log;
+    tu__event_file *events; /* NULL: none, because one could not be written */
+    tu__notice notice;
+    void *context;
+    bool told[OUTPUTS]; /* whether a failure of this output was told since it last went well */
+};
+
+/* Tells of a failure, once until the output goes well again. */
+static bool check(tu__metrics *m, enum output output, tu_status status) {
+    if (status != TU_OK && !m->told[output]) {
+        char message[1024];
+        snprintf(message, sizeof message, "%s; the run goes on without", tu_message());
+        m->notice(m->context, message);
+    }
+    m->told[output] = status != TU_OK;
+    return status == TU_OK;
+}
+
+/* ---- Life ---- */
+
+tu_status tu__metrics_open(const char *folder, int64_t step, tu__notice notice, void *context,
+                           tu__metrics **metrics) {
+    tu__metrics *m = tu__alloc(sizeof *m, "the metrics of a run");
+    *metrics = m;
+    if (!m) return TU_NO_MEMORY;
+    m->folder = folder;
+    m->notice = notice;
+    m->context = context;
+    check(m, LOG, tu__metrics_log_open(folder, step, &m->log));
+    check(m, EVENTS, tu__event_file_new(folder, step >= 0 ? step + 1 : -1, &m->events));
+    return TU_OK;
+}
+
+/* A file of records that is torn in one place is not read beyond it: the first failure ends it. */
+static void check_event(tu__metrics *m, tu_status status) {
+    if (check(m, EVENTS, status)) return;
+    tu__event_file_close(m->events);
+    m->events = NULL;
+}
+
+void tu__metrics_close(tu__metrics *metrics) {
+    if (!metrics) return;
+    if (metrics->events) check(metrics, EVENTS, tu__event_file_close(metrics->events));
+    tu__metrics_log_close(&metrics->log);
+    tu__free(metrics);
+}
+
+/* ---- Numbers ---- */
+
+static void add_scalar(tu__metrics *m, int64_t step, const char *tag, double value) {
+    if (m->events) check_event(m, tu__event_scalar(m->events, step, tag, value));
+}
+
+void tu__metrics_training(tu__metrics *m, const tu_train_report *r) {
+    check(m, LOG, tu__metrics_log_add(&m->log, r));
+    add_scalar(m, r->step, "train/loss", r->loss);
+    add_scalar(m, r->step, "train/accuracy", r->accuracy);
+    add_scalar(m, r->step, "rate", r->rate);
+    add_scalar(m, r->step, "gradient_norm", r->gradient_norm);
+    add_scalar(m, r->step, "images_per_second", r->images_per_second);
+}
+
+static tu_status draw_curves(const tu__metrics *m) {
+    const tu__series *train = &m->log.train, *test = &m->log.test;
+    const tu__curve losses[] = {
+        {.label = "training", .count = train->count, .x = train->epoch, .y = train->loss},
+        {.label = "test", .count = test->count, .x = test->epoch, .y = test->loss, .dots = true}};
+    const tu__curve accuracies[] = {
+        {.label = "training", .count = train->count, .x = train->epoch, .y = train->accuracy},
+        {.label = "test", .count = test->count, .x = test->epoch, .y = test->accuracy, .dots = true}};
+    const tu__panel panels[] = {
+        {.title = "loss", .x_label = "epoch", .y_label = "loss", .curve_count = 2, .curves = losses},
+        {.title = "accuracy",
+         .x_label = "epoch",
+         .y_label = "accuracy",
+         .curve_count = 2,
+         .curves = accuracies}};
+    tu__text svg = {0};
+    const char *slash = strrchr(m->folder, '/');
+    tu_status status = tu__chart_svg(&svg, slash && slash[1] ? slash + 1 : m->folder, 2, panels);
+    if (status == TU_OK)
+        status = tu__save_file(tu__path_in(m->folder, "curves.svg").text, tu__text_string(&svg), svg.length);
+    tu__text_free(&svg);
+    return status;
+}
+
+void tu__metrics_evaluation(tu__metrics *m, const tu_train_report *r) {
+    check(m, LOG, tu__metrics_log_add(&m->log, r));
+    add_scalar(m, r->step, "test/loss", r->test_loss);
+    add_scalar(m, r->step, "test/accuracy", r->test_accuracy);
+    add_scalar(m, r->step, "test/top5", r->test_top5);
+    check(m, CURVES, draw_curves(m));
+}
+
+/* ---- Variables, graph, pictures ---- */
+
+/* Every so-manieth number of a large variable: a histogram needs no more. */
+static tu_status add_histogram(tu__metrics *m, int64_t step, const tu__tensor *tensor) {
+    int64_t count = tu_shape_elements(tensor->type.shape);
+    int64_t stride = count / MOST_IN_HISTOGRAM + 1, kept = (count + stride - 1) / stride;
+    float *numbers = tu__alloc_array((size_t)kept, sizeof *numbers, "a histogram");
+    if (!numbers) return TU_NO_MEMORY;
+    for (int64_t i = 0; i < kept; i++)
+        numbers[i] = (float)tu__load(tensor->type.dtype, tensor->data, i * stride);
+    tu_status status = tu__event_histogram(m->events, step, tensor->name, (size_t)kept, numbers);
+    tu__free(numbers);
+    return status;
+}
+
+void tu__metrics_histograms(tu__metrics *m, int64_t step, const tu_state *state) {
+    tu__snapshot snapshot;
+    if (!m->events) return;
+    tu_status status = tu__snapshot_take(state, &snapshot);
+    for (size_t i = 0; status == TU_OK && i < snapshot.count; i++) {
+        const tu__tensor *tensor = &snapshot.tensors[i];
+        if (tu_dtype_is_float(tensor->type.dtype) && tu__is_network_name(tensor->name))
+            status = add_histogram(m, step, tensor);
+    }
+    tu__snapshot_free(&snapshot);
+    check_event(m, status);
+}
+
+void tu__metrics_graph(tu__metrics *m, const tu_graph *graph) {
+    if (m->events) check_event(m, tu__event_graph(m->events, graph));
+}
+
+/* Pixels as bytes: those of f32 images are taken as 0 … 1. */
+static void to_bytes(tu_dtype dtype, const void *image, size_t count, uint8_t *bytes) {
+    for (size_t i = 0; i < count; i++) {
+        double pixel = tu__load(dtype, image, (int64_t)i) * (dtype == TU_U8 ? 1 : 255);
+        bytes[i] = (uint8_t)(pixel < 0 ? 0 : pixel > 255 ? 255 : pixel);
+    }
+}
+
+static tu_status add_picture(tu__metrics *m, const tu_dataset *set, const tu_dataset_info *info,
+                             int64_t index, void *image, uint8_t *bytes) {
+    int32_t label;
+    void *png;
+    size_t size;
+    char tag[128];
+    TU_TRY(tu_dataset_read(set, TU_TRAIN, index, image, &label));
+    to_bytes(info->dtype, image, (size_t)(info->height * info->width * info->channels), bytes);
+    tu__image picture = {info->height, info->width, info->channels, bytes};
+    TU_TRY(tu__image_encode_png(&picture, &png, &size));
+    snprintf(tag, sizeof tag, "sample/%d: %.80s", (int)index, info->class_names[label]);
+    tu_status status =
+        tu__event_image(m->events, 0, tag, info->height, info->width, info->channels, png, size);
+    tu__free(png);
+    return status;
+}
+
+void tu__metrics_images(tu__metrics *m, const tu_dataset *set) {
+    tu_dataset_info info;
+    tu_dataset_describe(set, &info);
+    if (!m->events || (info.channels != 1 && info.channels != 3)) return;
+    size_t pixels = (size_t)(info.height * info.width * info.channels);
+    void *image = tu__alloc_aligned(pixels * tu_dtype_size(info.dtype), "a picture");
+    uint8_t *bytes = tu__alloc(pixels, "a picture");
+    tu_status status = image && bytes ? TU_OK : TU_NO_MEMORY;
+    for (int64_t i = 0; status == TU_OK && i < MOST_PICTURES && i < info.count[TU_TRAIN]; i++)
+        status = add_picture(m, set, &info, i, image, bytes);
+    tu__free_aligned(image);
+    tu__free(bytes);
+    if (status != TU_UNSUPPORTED) check_event(m, status); /* a build without libpng shows no pictures */
+}

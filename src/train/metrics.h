@@ -1,0 +1,29 @@
+/* What a run tells while it goes on: metrics.jsonl, TensorBoard's event file, curves.svg.
+ *
+ * None of it is needed to train. A write that fails is told once for each file, as a notice, and the run goes on. */
+#ifndef TU__TRAIN_METRICS_H
+#define TU__TRAIN_METRICS_H
+
+#include <tutti/run.h>
+#include <tutti/train.h>
+
+typedef struct tu__metrics tu__metrics;
+
+typedef void (*tu__notice)(void *context, const char *message);
+
+/* Opens the logs of a run that goes on after `step` (-1: begins): what they say of later steps is dropped. */
+tu_status tu__metrics_open(const char *folder, int64_t step, tu__notice notice, void *context,
+                           tu__metrics **metrics);
+void tu__metrics_close(tu__metrics *metrics);
+
+/* One line, one point of each curve. */
+void tu__metrics_training(tu__metrics *metrics, const tu_train_report *report);
+/* Likewise for an evaluation; draws the curves again. */
+void tu__metrics_evaluation(tu__metrics *metrics, const tu_train_report *report);
+/* Histograms of the network's variables. */
+void tu__metrics_histograms(tu__metrics *metrics, int64_t step, const tu_state *state);
+/* Once, when a run begins: the graph, and a few pictures of the set. */
+void tu__metrics_graph(tu__metrics *metrics, const tu_graph *graph);
+void tu__metrics_images(tu__metrics *metrics, const tu_dataset *set);
+
+#endif

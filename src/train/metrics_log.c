@@ -1,0 +1,172 @@
+/* Writing and reading metrics.jsonl. See metrics_log.h. */
+#include "train/metrics_log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/disk.h"
+#include "base/json.h"
+#include "base/json_read.h"
+#include "base/save.h"
+
+/* ---- Series ---- */
+
+static tu_status grow(tu__series *series) {
+    size_t capacity = series->capacity ? 2 * series->capacity : 128;
+    double *block = tu__alloc_array(3 * capacity, sizeof *block, "the curves of a run");
+    if (!block) return TU_NO_MEMORY;
+    double *columns[] = {series->epoch, series->loss, series->accuracy};
+    for (size_t i = 0; i < 3 && series->count; i++)
+        memcpy(block + i * capacity, columns[i], series->count * sizeof *block);
+    tu__free(series->epoch);
+    series->epoch = block;
+    series->loss = block + capacity;
+    series->accuracy = block + 2 * capacity;
+    series->capacity = capacity;
+    return TU_OK;
+}
+
+static tu_status add_point(tu__series *series, double epoch, double loss, double accuracy) {
+    if (series->count == series->capacity) TU_TRY(grow(series));
+    series->epoch[series->count] = epoch;
+    series->loss[series->count] = loss;
+    series->accuracy[series->count++] = accuracy;
+    return TU_OK;
+}
+
+/* ---- Reading what is there ---- */
+
+static double number_in(const tu__json_value *line, const char *key) {
+    const tu__json_value *value = tu__json_member(line, key);
+    return value && value->kind == TU__JSON_NUMBER ? value->number : NAN;
+}
+
+/* Takes a line's point; false for one that is none of ours or of a later step. */
+static bool take_line(tu__metrics_log *log, const char *text, size_t length, int64_t step) {
+    tu__arena arena = {.purpose = "a line of metrics.jsonl"};
+    const tu__json_value *line;
+    bool good = tu__json_parse(&arena, "metrics.jsonl", text, length, &line) == TU_OK;
+    const tu__json_value *at = good ? tu__json_member(line, "step") : NULL;
+    good = at && at->is_integer && at->integer <= step;
+    if (good) {
+        bool test = tu__json_member(line, "test_loss") != NULL;
+        good = add_point(test ? &log->test : &log->train, number_in(line, "epoch"),
+                         number_in(line, test ? "test_loss" : "loss"),
+                         number_in(line, test ? "test_accuracy" : "accuracy")) == TU_OK;
+    }
+    tu__arena_free(&arena);
+    return good;
+}
+
+/* The lines up to `step`: their number of bytes in `*kept`. */
+static void take_lines(tu__metrics_log *log, const char *text, size_t length, int64_t step, size_t *kept) {
+    *kept = 0;
+    while (*kept < length) {
+        const char *end = memchr(text + *kept, '\n', length - *kept);
+        if (!end || !take_line(log, text + *kept, (size_t)(end - text) - *kept, step)) return;
+        *kept = (size_t)(end - text) + 1;
+    }
+}
+
+/* The whole file; freed with tu__free. A file that is not there has no bytes. */
+static tu_status read_whole(const char *path, char **text, size_t *length) {
+    *text = NULL;
+    *length = 0;
+    FILE *file = fopen(path, "rb");
+    if (!file && errno == ENOENT) return TU_OK;
+    long size = file && fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
+    tu_status status = TU_OK;
+    if (size < 0 || fseek(file, 0, SEEK_SET) != 0)
+        status = tu_fail(TU_IO, "cannot read '%s': %s", path, strerror(errno));
+    if (status == TU_OK) {
+        *text = tu__alloc((size_t)size + 1, "metrics.jsonl");
+        status = *text ? TU_OK : TU_NO_MEMORY;
+    }
+    if (status == TU_OK) *length = fread(*text, 1, (size_t)size, file);
+    if (file) fclose(file);
+    return status;
+}
+
+static tu_status keep_until(tu__metrics_log *log, int64_t step) {
+    char *text;
+    size_t length, kept;
+    TU_TRY(read_whole(log->path.text, &text, &length));
+    take_lines(log, text, length, step, &kept);
+    tu_status status = kept < length ? tu__save_file(log->path.text, text, kept) : TU_OK;
+    log->size = (off_t)kept;
+    tu__free(text);
+    return status;
+}
+
+/* ---- Writing ---- */
+
+tu_status tu__metrics_log_open(const char *folder, int64_t step, tu__metrics_log *log) {
+    *log = (tu__metrics_log){.path = tu__path_in(folder, "metrics.jsonl"), .fd = -1};
+    TU_TRY(keep_until(log, step));
+    log->fd = tu__disk_in_use->open(log->path.text, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (log->fd >= 0) return TU_OK;
+    return tu_fail(TU_IO, "cannot write '%s': %s", log->path.text, strerror(errno));
+}
+
+void tu__metrics_log_close(tu__metrics_log *log) {
+    if (log->fd >= 0) tu__disk_in_use->close(log->fd);
+    tu__free(log->train.epoch);
+    tu__free(log->test.epoch);
+    *log = (tu__metrics_log){.fd = -1};
+}
+
+static double digits(double value, double unit) {
+    return round(value / unit) * unit;
+}
+
+static void write_line(tu__text *text, const tu_train_report *r) {
+    tu__json json = tu__json_to_text(text);
+    tu__json_begin_object(&json, NULL);
+    tu__json_i64(&json, "step", r->step);
+    tu__json_f64(&json, "epoch", digits(r->epoch, 1e-6));
+    tu__json_f64(&json, "seconds", digits(r->seconds, 1e-3));
+    if (r->event == TU_TRAIN_EVALUATED) {
+        tu__json_f64(&json, "test_loss", r->test_loss);
+        tu__json_f64(&json, "test_accuracy", r->test_accuracy);
+        tu__json_f64(&json, "test_top5", r->test_top5);
+    } else {
+        tu__json_f64(&json, "loss", r->loss);
+        tu__json_f64(&json, "accuracy", r->accuracy);
+        tu__json_f64(&json, "rate", r->rate);
+        tu__json_f64(&json, "gradient_norm", r->gradient_norm);
+        tu__json_f64(&json, "images_per_second", digits(r->images_per_second, 0.1));
+    }
+    tu__json_end_object(&json);
+    tu__text_append(text, "\n", 1);
+}
+
+static tu_status append(tu__metrics_log *log, const char *bytes, size_t size) {
+    if (log->fd < 0) return TU_OK; /* it could not be opened, which was told */
+    for (size_t done = 0; done < size;) {
+        ssize_t written = tu__disk_in_use->write(log->fd, bytes + done, size - done);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) {
+            int reason = errno;
+            if (done) tu__disk_in_use->truncate(log->path.text, log->size);
+            return tu_fail(TU_IO, "cannot write '%s': %s", log->path.text, strerror(reason));
+        }
+        done += (size_t)written;
+    }
+    log->size += (off_t)size;
+    return TU_OK;
+}
+
+tu_status tu__metrics_log_add(tu__metrics_log *log, const tu_train_report *r) {
+    bool test = r->event == TU_TRAIN_EVALUATED;
+    TU_TRY(add_point(test ? &log->test : &log->train, r->epoch, test ? r->test_loss : r->loss,
+                     test ? r->test_accuracy : r->accuracy));
+    tu__text text = {0};
+    write_line(&text, r);
+    tu_status status = text.failed ? TU_NO_MEMORY : append(log, text.data, text.length);
+    tu__text_free(&text);
+    return status;
+}

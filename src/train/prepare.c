@@ -1,0 +1,285 @@
+/* Preparing a run: new, or the continuation of one. See trainer.h.
+ *
+ * A new run is first made whole in memory (settings, set, graphs, programs, state), then on disk: a mistake of the
+ * user's leaves no folder behind. config.json is written last, so a folder that has one is complete. A resumed run takes
+ * the lock first and then decides nothing: settings, graphs and state come from its folder. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tutti/model.h>
+
+#include "base/alloc.h"
+#include "base/save.h"
+#include "graph/graph.h"
+#include "train/initialize.h"
+#include "train/step_graphs.h"
+#include "train/trainer.h"
+
+void tu__trainer_tell(tu__trainer *t, tu_train_event event, const char *message) {
+    t->report.event = event;
+    t->report.message = message;
+    t->report.folder = t->folder.path;
+    if (t->options.watch) t->options.watch(t->options.context, &t->report);
+    t->report.message = NULL;
+}
+
+/* A refusal is one line: what would be said before it is only said when there is none. */
+void tu__trainer_notice(void *trainer, const char *message) {
+    tu__trainer *t = trainer;
+    if (t->begun)
+        tu__trainer_tell(t, TU_TRAIN_NOTICE, message);
+    else
+        tu__text_append(&t->notices, message, strlen(message) + 1);
+}
+
+static void tell_notices(tu__trainer *t) {
+    t->begun = true;
+    for (size_t at = 0; at < t->notices.length; at += strlen(t->notices.data + at) + 1)
+        tu__trainer_tell(t, TU_TRAIN_NOTICE, t->notices.data + at);
+}
+
+/* ---- The set ---- */
+
+static void tell_loading(void *context, const char *what, int64_t done, int64_t total) {
+    tu__trainer *t = context;
+    if (!t->options.watch) return;
+    tu_train_report report = {.event = TU_TRAIN_LOADING, .message = what, .step = done, .steps = total};
+    t->options.watch(t->options.context, &report);
+}
+
+/* `side`: the size of the images of a folder; sets with a size of their own keep it. */
+static tu_status open_set(tu__trainer *t, const char *data, int64_t height, int64_t width) {
+    t->set = t->options.set;
+    if (t->set) return TU_OK;
+    if (!data || !*data)
+        return tu_fail(TU_INVALID,
+                       "no data to train on: expected --data with cifar10, mnist, generated, a folder of "
+                       "images or a pair of .npy files");
+    TU_TRY(tu_dataset_open(data, &t->opened, .height = height, .width = width, .offline = t->options.offline,
+                           .progress = tell_loading, .context = t));
+    t->set = t->opened;
+    return TU_OK;
+}
+
+/* ---- A new run: what it is ---- */
+
+static tu_status copy_string(tu__trainer *t, const char *given, const char **copy) {
+    *copy = tu__arena_string(&t->arena, given ? given : "");
+    return *copy ? TU_OK : TU_NO_MEMORY;
+}
+
+/* How many samples and steps, once the set is known. */
+static tu_status count_steps(tu__run_config *config) {
+    tu__settings *s = &config->settings;
+    int64_t images = config->set.count[TU_TRAIN];
+    if (s->batch > images) s->batch = images;
+    if (s->batch % s->accumulate != 0)
+        return tu_fail(
+            TU_INVALID,
+            "--accumulate %lld: expected a number that divides the batch of %lld into equal pieces",
+            (long long)s->accumulate, (long long)s->batch);
+    config->steps_per_epoch = (images + s->batch - 1) / s->batch;
+    config->steps = s->steps;
+    if (config->steps == 0 && __builtin_mul_overflow(s->epochs, config->steps_per_epoch, &config->steps))
+        return tu_fail(TU_INVALID, "--epochs %lld: that many epochs of %lld steps cannot be counted",
+                       (long long)s->epochs, (long long)config->steps_per_epoch);
+    return TU_OK;
+}
+
+static bool ends_with(const char *word, const char *end) {
+    size_t length = strlen(word), tail = strlen(end);
+    return length > tail && strcmp(word + length - tail, end) == 0;
+}
+
+/* The network that `model` names, or that the file of that name defines. */
+static tu_status find_network(tu__run_config *config, const char *model, tu_model_options *own) {
+    config->network = model;
+    if (ends_with(model, ".c") || ends_with(model, ".so")) TU_TRY(tu_model_load(model, &config->network));
+    return tu_model_own(config->network, own);
+}
+
+static tu_status decide(tu__trainer *t, const char *model, const char *data) {
+    tu__run_config *config = &t->config;
+    tu_model_options own;
+    TU_TRY(find_network(config, model, &own));
+    TU_TRY(tu__settings_decide(config->network, &t->options, &t->arena, &config->settings));
+    int64_t size = config->settings.image_size;
+    TU_TRY(open_set(t, data, size ? size : own.height, size ? size : own.width));
+    tu_dataset_describe(t->set, &config->set);
+    TU_TRY(copy_string(t, model, &config->model));
+    TU_TRY(copy_string(t, t->options.set ? "" : data, &config->data));
+    TU_TRY(copy_string(t, t->options.init, &config->init));
+    return count_steps(config);
+}
+
+/* ---- Both kinds: programs ---- */
+
+/* What "all cores" came to is part of the configuration: the same bits need the same width. */
+static void settle_threads(tu__trainer *t) {
+    tu_device_report device;
+    if (t->config.settings.threads == 0 && tu_program_device(t->stepper.full.program, 0, &device) == TU_OK)
+        t->config.settings.threads = device.threads;
+}
+
+static void tell_device(tu__trainer *t) {
+    tu_device_report device;
+    for (size_t i = 0; tu_program_device(t->stepper.full.program, i, &device) == TU_OK; i++)
+        if (device.notice) tu__trainer_notice(t, device.notice);
+}
+
+static tu_status make_programs(tu__trainer *t) {
+    TU_TRY(tu__stepper_open(&t->graphs, &t->config, &t->stepper));
+    settle_threads(t);
+    tell_device(t);
+    if (t->config.set.count[TU_TEST] > 0)
+        TU_TRY(tu__evaluator_open(t->graphs.evaluate, &t->config, &t->evaluator));
+    return tu__stepper_state(&t->stepper, (uint64_t)t->config.settings.seed, &t->state);
+}
+
+static tu_status initialize(tu__trainer *t) {
+    if (!*t->config.init) return TU_OK;
+    tu__text story = {0};
+    tu_status status = tu__initialize_from(t->config.init, t->state, &story);
+    if (status == TU_OK) tu__trainer_notice(t, tu__text_string(&story));
+    tu__text_free(&story);
+    return status;
+}
+
+static tu_status describe_graph(tu__trainer *t) {
+    char digest[TU_DIGEST_TEXT];
+    tu_graph_totals totals;
+    TU_TRY(tu_graph_digest(t->graphs.step, digest));
+    TU_TRY(tu_graph_total(t->graphs.predict, &totals));
+    t->config.parameters = totals.parameters;
+    return copy_string(t, digest, &t->config.graph_digest);
+}
+
+/* ---- A new run: on disk ---- */
+
+static tu_status save_kernels(const tu__trainer *t) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *memory = open_memstream(&text, &size);
+    if (!memory) return tu_fail(TU_NO_MEMORY, "out of memory for the list of kernels");
+    tu_status status = tu_program_print(t->stepper.full.program, memory);
+    if (fclose(memory) != 0 && status == TU_OK)
+        status = tu_fail(TU_NO_MEMORY, "out of memory for the list of kernels");
+    if (status == TU_OK) status = tu__save_file(tu__path_in(t->folder.path, "kernels.txt").text, text, size);
+    free(text);
+    return status;
+}
+
+static tu_status write_folder(tu__trainer *t) {
+    TU_TRY(tu__run_folder_create(t->options.out, t->config.model, t->config.set.name, &t->folder));
+    TU_TRY(tu__run_graphs_save(t->folder.path, &t->graphs));
+    TU_TRY(save_kernels(t));
+    TU_TRY(tu__run_config_save(&t->folder, &t->config));
+    TU_TRY(tu__metrics_open(t->folder.path, -1, tu__trainer_notice, t, &t->metrics));
+    tu__metrics_graph(t->metrics, t->graphs.step);
+    tu__metrics_images(t->metrics, t->set);
+    return TU_OK;
+}
+
+static tu_status begin_new(tu__trainer *t, const char *model, const char *data) {
+    if (t->options.out && tu__run_folder_holds_run(t->options.out))
+        return tu_fail(TU_INVALID,
+                       "'%s' holds a run already: go on with it by --resume, or give another --out",
+                       t->options.out);
+    TU_TRY(decide(t, model, data));
+    TU_TRY(tu__run_graphs_build(&t->config, &t->graphs));
+    TU_TRY(describe_graph(t));
+    TU_TRY(make_programs(t));
+    TU_TRY(initialize(t));
+    return write_folder(t);
+}
+
+/* ---- A run that goes on ---- */
+
+static tu_status check_same_set(const tu__trainer *t) {
+    const tu_dataset_info *begun = &t->config.set;
+    tu_dataset_info now;
+    tu_dataset_describe(t->set, &now);
+    if (strcmp(begun->digest, now.digest) == 0 && begun->count[TU_TRAIN] == now.count[TU_TRAIN] &&
+        begun->count[TU_TEST] == now.count[TU_TEST])
+        return TU_OK;
+    return tu_fail(
+        TU_INVALID,
+        "the set '%s' is not the one the run was begun with: its digest is %.12s (%lld images), was %.12s (%lld)",
+        now.name, now.digest, (long long)now.count[TU_TRAIN], begun->digest,
+        (long long)begun->count[TU_TRAIN]);
+}
+
+static tu_status check_same_words(const tu__trainer *t, const char *folder, const char *model,
+                                  const char *data) {
+    if (model && strcmp(model, t->config.model) != 0)
+        return tu_fail(TU_INVALID, "model '%s' with --resume: the run in '%s' trains '%s'", model, folder,
+                       t->config.model);
+    if (data && strcmp(data, t->config.data) != 0)
+        return tu_fail(TU_INVALID, "--data '%s' with --resume: the run in '%s' was begun on '%s'", data,
+                       folder, t->config.data);
+    if (t->options.init && strcmp(t->options.init, t->config.init) != 0)
+        return tu_fail(TU_INVALID, "--init '%s' with --resume: the run in '%s' has its weights",
+                       t->options.init, folder);
+    return TU_OK;
+}
+
+/* `model` and `data` may be NULL: as the run has them. */
+static tu_status begin_again(tu__trainer *t, const char *folder, const char *model, const char *data) {
+    TU_TRY(tu__run_folder_open(folder, &t->folder));
+    TU_TRY(tu__run_config_load(t->folder.path, &t->arena, &t->config));
+    TU_TRY(check_same_words(t, folder, model, data));
+    TU_TRY(tu__settings_resume(&t->config.settings, &t->options, &t->arena));
+    TU_TRY(open_set(t, t->config.data, t->config.set.height, t->config.set.width));
+    TU_TRY(check_same_set(t));
+    TU_TRY(tu__run_graphs_load(t->folder.path, &t->graphs));
+    TU_TRY(make_programs(t));
+    bool found;
+    TU_TRY(tu__checkpoint_load_newest(t->folder.path, &t->config, t->state, &t->progress, &found,
+                                      tu__trainer_notice, t));
+    if (!found) TU_TRY(initialize(t));
+    return tu__metrics_open(t->folder.path, t->progress.step, tu__trainer_notice, t, &t->metrics);
+}
+
+/* ---- Which of the two ---- */
+
+static tu_status begin(tu__trainer *t, const char *model, const char *data) {
+    if (!model || !*model)
+        return tu_fail(TU_INVALID, "no model to train: expected a name, a C file or a run folder");
+    bool run_given = tu__run_folder_holds_run(model);
+    const char *out = t->options.out;
+    if (!t->options.resume && run_given)
+        return tu_fail(TU_INVALID,
+                       "'%s' is a run folder: go on with it by --resume, or begin from it by --init", model);
+    if (!t->options.resume) return begin_new(t, model, data);
+    if (run_given) return begin_again(t, model, NULL, data);
+    if (out && tu__run_folder_holds_run(out)) return begin_again(t, out, model, data);
+    if (!out)
+        return tu_fail(TU_NOT_FOUND,
+                       "--resume: '%s' is no run folder: expected one that has a config.json, or --out",
+                       model);
+    tu__trainer_notice(t, "there is no run to go on with: one is begun");
+    return begin_new(t, model, data);
+}
+
+tu_status tu__trainer_begin(tu__trainer *t, const char *model, const char *data,
+                            const tu_train_options *options) {
+    *t = (tu__trainer){.arena = {.purpose = "a run's configuration"},
+                       .progress = {.test_step = -1, .best_step = -1}};
+    tu__copy_options(&t->options, sizeof t->options, options);
+    TU_TRY(begin(t, model, data));
+    tell_notices(t);
+    return TU_OK;
+}
+
+void tu__trainer_end(tu__trainer *t) {
+    tu__metrics_close(t->metrics);
+    tu__stepper_close(&t->stepper);
+    tu__evaluator_close(&t->evaluator);
+    tu_state_free(t->state);
+    tu__run_graphs_free(&t->graphs);
+    tu_dataset_free(t->opened);
+    tu__run_folder_close(&t->folder);
+    tu__text_free(&t->notices);
+    tu__arena_free(&t->arena);
+}

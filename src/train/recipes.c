@@ -1,0 +1,88 @@
+/* Recipes: named lists of settings that are known to work together.
+ *
+ * A recipe is an ordinary tu_train_options with some fields given. A name may have several rows: the first whose model
+ * is the one to be trained counts, a row without a model fits all. Figures in the comments are what a recipe reached. */
+#include <stddef.h>
+#include <string.h>
+
+#include "base/nearest.h"
+#include "train/settings.h"
+
+typedef struct recipe {
+    const char *name, *summary; /* the summary stands in a name's first row */
+    const char *model;          /* NULL: any */
+    tu_train_options settings;
+} recipe;
+
+static const recipe recipes[] = {
+    {.name = "quick",
+     .summary = "minutes to a good network (the default)",
+     .model = "mlp",
+     .settings = {.batch = 128, .epochs = 5, .optimizer = "adam", .rate = 0.002, .schedule = "one-cycle"}},
+    {.name = "quick",
+     .model = "tutorial-cnn",
+     .settings = {.batch = 128,
+                  .epochs = 6,
+                  .optimizer = "nesterov",
+                  .rate = 0.05,
+                  .schedule = "one-cycle",
+                  .rate_peak = 0.25,
+                  .weight_decay = 5e-4,
+                  .clip = 5,
+                  .flip = 1}},
+    {.name = "quick",
+     .settings = {.batch = 128,
+                  .epochs = 15,
+                  .optimizer = "nesterov",
+                  .rate = 0.1,
+                  .schedule = "one-cycle",
+                  .weight_decay = 5e-4,
+                  .pad = 4,
+                  .flip = 1}},
+    /* TensorFlow's CIFAR-10 tutorial of 2015, as its sources have it: about 86% after a million steps, as it says. */
+    {.name = "tutorial",
+     .summary = "as TensorFlow's CIFAR-10 tutorial: gradient descent, heavy augmentation, averaged weights",
+     .settings = {.batch = 128,
+                  .epochs = 2560,
+                  .optimizer = "sgd",
+                  .rate = 0.1,
+                  .schedule = "step",
+                  .rate_every = 350,
+                  .rate_factor = 0.1,
+                  .decay = "local3/weights=0.004,local4/weights=0.004",
+                  .average = 0.9999,
+                  .flip = 1,
+                  .brightness = 63.0 / 255,
+                  .contrast = 0.8,
+                  .standardize = 1}},
+    {.name = "plain", .summary = "nothing but the defaults: momentum, a constant rate, images as they are"},
+};
+enum { RECIPE_COUNT = sizeof recipes / sizeof *recipes };
+
+tu_status tu_train_recipe(size_t index, const char **name, const char **summary) {
+    for (size_t i = 0; i < RECIPE_COUNT; i++)
+        if (recipes[i].summary && index-- == 0) {
+            *name = recipes[i].name;
+            *summary = recipes[i].summary;
+            return TU_OK;
+        }
+    return tu_fail(TU_NOT_FOUND, "there is no such recipe: tu_train_recipe counts from 0");
+}
+
+static void refuse(const char *name) {
+    const char *names[RECIPE_COUNT];
+    size_t count = 0;
+    for (size_t i = 0; i < RECIPE_COUNT; i++)
+        if (recipes[i].summary) names[count++] = recipes[i].name;
+    const char *nearest = tu__nearest(name, names, count);
+    tu_fail(TU_NOT_FOUND, "unknown recipe '%.60s': expected quick, tutorial or plain%s%s%s", name,
+            nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+const tu_train_options *tu__recipe_find(const char *name, const char *model) {
+    for (size_t i = 0; i < RECIPE_COUNT; i++)
+        if (strcmp(recipes[i].name, name) == 0 && (!recipes[i].model || strcmp(recipes[i].model, model) == 0))
+            return &recipes[i].settings;
+    refuse(name);
+    return NULL;
+}

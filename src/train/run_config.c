@@ -1,0 +1,207 @@
+/* config.json of a run folder: everything that reproduces the run, as text that a person can read.
+ *
+ *     {"version":1, "model":…, "data":…, "set":{…}, "settings":{…}, "steps":…, …}
+ *
+ * The version counts changes that older or newer programs would misread; a file of another version is refused by name
+ * and never touched. A setting or a member added later does not change it: unknown settings are refused one by one
+ * (settings.c), unknown members are left alone. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/json.h"
+#include "base/json_read.h"
+#include "base/save.h"
+#include "train/run_folder.h"
+
+enum { MOST_BYTES = 64 << 20, MOST_CLASSES = 1 << 20 };
+
+/* ---- Writing ---- */
+
+static void write_numbers(tu__json *json, const char *key, int64_t count, const double *numbers) {
+    tu__json_begin_array(json, key);
+    for (int64_t i = 0; i < count; i++) tu__json_f64(json, NULL, numbers[i]);
+    tu__json_end_array(json);
+}
+
+static void write_set(tu__json *json, const tu_dataset_info *set) {
+    tu__json_begin_object(json, "set");
+    tu__json_string(json, "name", set->name);
+    tu__json_string(json, "origin", set->origin);
+    tu__json_string(json, "digest", set->digest);
+    tu__json_i64(json, "train", set->count[TU_TRAIN]);
+    tu__json_i64(json, "test", set->count[TU_TEST]);
+    tu__json_i64(json, "height", set->height);
+    tu__json_i64(json, "width", set->width);
+    tu__json_i64(json, "channels", set->channels);
+    tu__json_string(json, "dtype", tu_dtype_name(set->dtype));
+    write_numbers(json, "mean", set->channels, set->mean);
+    write_numbers(json, "deviation", set->channels, set->deviation);
+    tu__json_begin_array(json, "classes");
+    for (int64_t i = 0; i < set->classes; i++) tu__json_string(json, NULL, set->class_names[i]);
+    tu__json_end_array(json);
+    tu__json_end_object(json);
+}
+
+tu_status tu__run_config_save(const tu__run_folder *folder, const tu__run_config *config) {
+    tu__text text = {0};
+    tu__json json = tu__json_to_text(&text);
+    tu__json_begin_object(&json, NULL);
+    tu__json_i64(&json, "version", TU__RUN_VERSION);
+    tu__json_string(&json, "tutti", tu_version());
+    tu__json_string(&json, "model", config->model);
+    tu__json_string(&json, "data", config->data);
+    tu__json_string(&json, "init", config->init);
+    tu__json_i64(&json, "steps", config->steps);
+    tu__json_i64(&json, "steps_per_epoch", config->steps_per_epoch);
+    tu__json_i64(&json, "parameters", config->parameters);
+    tu__json_string(&json, "graph", config->graph_digest);
+    tu__json_begin_object(&json, "settings");
+    tu__settings_write(&config->settings, &json);
+    tu__json_end_object(&json);
+    write_set(&json, &config->set);
+    tu__json_end_object(&json);
+    tu__text_append(&text, "\n", 1);
+    tu_status status =
+        !tu__json_finish(&json) || text.failed
+            ? TU_NO_MEMORY
+            : tu__save_file(tu__path_in(folder->path, "config.json").text, text.data, text.length);
+    tu__text_free(&text);
+    return status;
+}
+
+/* ---- Reading ---- */
+
+typedef struct reader {
+    const char *name; /* of the file */
+    const tu__json_value *object;
+    tu__arena *arena;
+    tu_status status; /* the first failure */
+} reader;
+
+static void refuse(reader *r, const char *key, const char *expected) {
+    if (r->status == TU_OK) r->status = tu_fail(TU_CORRUPT, "%s: '%s': expected %s", r->name, key, expected);
+}
+
+static const char *string_of(reader *r, const char *key) {
+    const tu__json_value *value = tu__json_member(r->object, key);
+    if (value && value->kind == TU__JSON_STRING) return value->string;
+    refuse(r, key, "a string");
+    return "";
+}
+
+static int64_t count_of(reader *r, const char *key, int64_t least, int64_t most) {
+    const tu__json_value *value = tu__json_member(r->object, key);
+    if (value && value->is_integer && value->integer >= least && value->integer <= most)
+        return value->integer;
+    char expected[80];
+    snprintf(expected, sizeof expected, "a whole number from %" PRId64 " to %" PRId64, least, most);
+    refuse(r, key, expected);
+    return least;
+}
+
+static void read_numbers(reader *r, const char *key, int64_t count, double *numbers) {
+    const tu__json_value *value = tu__json_member(r->object, key);
+    bool good = value && value->kind == TU__JSON_ARRAY && value->count == (size_t)count;
+    for (int64_t i = 0; good && i < count; i++) {
+        good = value->values[i].kind == TU__JSON_NUMBER;
+        numbers[i] = value->values[i].number;
+    }
+    if (!good) refuse(r, key, "a number for each channel");
+}
+
+static void read_classes(reader *r, tu_dataset_info *set) {
+    const tu__json_value *value = tu__json_member(r->object, "classes");
+    bool good = value && value->kind == TU__JSON_ARRAY && value->count >= 1 && value->count <= MOST_CLASSES;
+    const char **names = good ? tu__arena_alloc(r->arena, value->count * sizeof *names) : NULL;
+    if (good && !names) r->status = TU_NO_MEMORY;
+    for (size_t i = 0; names && i < value->count; i++) {
+        good = good && value->values[i].kind == TU__JSON_STRING;
+        names[i] = good ? value->values[i].string : "";
+    }
+    if (!good) refuse(r, "classes", "the names of the classes");
+    set->classes = names ? (int64_t)value->count : 0;
+    set->class_names = names;
+}
+
+static void read_set(reader *r, tu_dataset_info *set) {
+    reader inner = *r;
+    inner.object = tu__json_member(r->object, "set");
+    set->name = string_of(&inner, "name");
+    set->origin = string_of(&inner, "origin");
+    set->digest = string_of(&inner, "digest");
+    set->count[TU_TRAIN] = count_of(&inner, "train", 1, INT64_MAX);
+    set->count[TU_TEST] = count_of(&inner, "test", 0, INT64_MAX);
+    set->height = count_of(&inner, "height", 1, 1 << 20);
+    set->width = count_of(&inner, "width", 1, 1 << 20);
+    set->channels = count_of(&inner, "channels", 1, TU_MOST_CHANNELS);
+    if (tu_dtype_parse(string_of(&inner, "dtype"), &set->dtype) != TU_OK ||
+        (set->dtype != TU_U8 && set->dtype != TU_F32))
+        refuse(&inner, "dtype", "u8 or f32");
+    read_numbers(&inner, "mean", set->channels, set->mean);
+    read_numbers(&inner, "deviation", set->channels, set->deviation);
+    read_classes(&inner, set);
+    r->status = inner.status;
+}
+
+static void read_version(reader *r) {
+    int64_t version = count_of(r, "version", 1, INT64_MAX);
+    if (r->status == TU_OK && version != TU__RUN_VERSION)
+        r->status = tu_fail(TU_UNSUPPORTED,
+                            "%s is of version %" PRId64
+                            ", this program (tutti %s) reads version %d: use the program that made it",
+                            r->name, version, tu_version(), TU__RUN_VERSION);
+}
+
+static tu_status read_config(reader *r, tu__run_config *config) {
+    if (r->object->kind != TU__JSON_OBJECT) return tu_fail(TU_CORRUPT, "%s: expected an object", r->name);
+    read_version(r);
+    if (r->status != TU_OK) return r->status; /* of another version nothing else is known */
+    config->model = string_of(r, "model");
+    config->data = string_of(r, "data");
+    config->init = string_of(r, "init");
+    config->steps = count_of(r, "steps", 1, INT64_MAX / 2);
+    config->steps_per_epoch = count_of(r, "steps_per_epoch", 1, INT64_MAX / 2);
+    config->parameters = count_of(r, "parameters", 0, INT64_MAX);
+    config->graph_digest = string_of(r, "graph");
+    read_set(r, &config->set);
+    if (r->status != TU_OK) return r->status;
+    return tu__settings_read(r->name, tu__json_member(r->object, "settings"), r->arena, &config->settings);
+}
+
+/* The whole file, in the arena. */
+static tu_status read_file(const char *path, tu__arena *arena, char **text, size_t *length) {
+    FILE *file = fopen(path, "rb");
+    if (!file)
+        return tu_fail(errno == ENOENT ? TU_NOT_FOUND : TU_IO, "cannot read '%s': %s", path, strerror(errno));
+    tu_status status = TU_OK;
+    long size = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
+    if (size < 0 || size > MOST_BYTES || fseek(file, 0, SEEK_SET) != 0)
+        status = tu_fail(TU_CORRUPT, "'%s' is no configuration of a run: its size cannot be", path);
+    *text = status == TU_OK ? tu__arena_alloc(arena, (size_t)size + 1) : NULL;
+    if (status == TU_OK && !*text) status = TU_NO_MEMORY;
+    *length = status == TU_OK ? (size_t)size : 0;
+    if (status == TU_OK && fread(*text, 1, *length, file) != *length)
+        status = tu_fail(TU_IO, "cannot read '%s': %s", path, ferror(file) ? strerror(errno) : "it shrank");
+    fclose(file);
+    return status;
+}
+
+tu_status tu__run_config_load(const char *folder, tu__arena *arena, tu__run_config *config) {
+    *config = (tu__run_config){0};
+    if (strlen(folder) > TU__LONGEST_FOLDER)
+        return tu_fail(TU_INVALID, "run folder '%.60s…': its path is too long", folder);
+    if (!tu__run_folder_holds_run(folder))
+        return tu_fail(TU_NOT_FOUND,
+                       "'%s' is no run folder: it has no config.json; expected one that 'tutti train' made",
+                       folder);
+    tu__path path = tu__path_in(folder, "config.json");
+    char *text = NULL;
+    size_t length = 0;
+    const tu__json_value *object;
+    TU_TRY(read_file(path.text, arena, &text, &length));
+    TU_TRY(tu__json_parse(arena, path.text, text, length, &object));
+    return read_config(&(reader){.name = path.text, .object = object, .arena = arena}, config);
+}

@@ -1,0 +1,166 @@
+/* Running training steps. See stepper.h. */
+#include "train/stepper.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "graph/graph.h"
+
+tu_value tu__find_input(tu_graph *graph, const char *name) {
+    const tu__node *node = tu__find_node(graph, name);
+    return node && node->op->code == TU__OP_INPUT ? tu__value(graph, node->id, 0) : tu__invalid(graph);
+}
+
+/* ---- Opening ---- */
+
+static tu_status compile(tu_graph *graph, const tu__run_config *config, const tu_value *fetch, size_t count,
+                         tu_program **program) {
+    const tu__settings *s = &config->settings;
+    return tu_compile(graph, program, .devices = s->devices, .threads = (int)s->threads,
+                      .memory_limit = (uint64_t)s->memory_limit, .precision = s->precision, .fetch = fetch,
+                      .fetch_count = count, .updates = true);
+}
+
+/* What a piece tells, in this order; rate and norm come last, since a piece that only sums has none. */
+enum { LOSS, CORRECT, FINITE, RATE, NORM, RESULTS };
+static const char *const result_names[RESULTS] = {"loss", "correct", "finite", "rate", "gradient_norm"};
+
+static tu_status check_inputs(const tu__piece *piece, const char *name, const tu_dataset_info *set) {
+    tu_shape shape = tu_ok(piece->images) ? tu_value_shape(piece->images) : TU_SCALAR;
+    if (shape.rank == 4 && tu_ok(piece->labels) && shape.dim[1] == set->height &&
+        shape.dim[2] == set->width && shape.dim[3] == set->channels &&
+        tu_value_dtype(piece->images) == set->dtype)
+        return TU_OK;
+    return tu_fail(TU_CORRUPT, "graph '%s' of the run does not take the images of its set", name);
+}
+
+static tu_status open_piece(tu_graph *graph, const char *name, const tu__run_config *config,
+                            tu__piece *piece) {
+    if (!graph) return TU_OK;
+    *piece = (tu__piece){.graph = graph,
+                         .images = tu__find_input(graph, "images"),
+                         .labels = tu__find_input(graph, "labels"),
+                         .ordinals = tu__find_input(graph, "sample_ordinal"),
+                         .share = tu__find_input(graph, "share")};
+    TU_TRY(check_inputs(piece, name, &config->set));
+    piece->samples = tu_value_shape(piece->images).dim[0];
+    size_t count = tu_ok(piece->share) ? RATE : RESULTS;
+    tu_value fetch[RESULTS];
+    for (size_t i = 0; i < count; i++) fetch[i] = tu_find_output(graph, result_names[i]);
+    return compile(graph, config, fetch, count, &piece->program);
+}
+
+static tu_status open_apply(tu_graph *graph, const tu__run_config *config, tu__stepper *stepper) {
+    if (!graph) return TU_OK;
+    stepper->apply_graph = graph;
+    tu_value fetch[RESULTS - FINITE];
+    for (size_t i = FINITE; i < RESULTS; i++) fetch[i - FINITE] = tu_find_output(graph, result_names[i]);
+    return compile(graph, config, fetch, RESULTS - FINITE, &stepper->apply);
+}
+
+tu_status tu__stepper_open(const tu__run_graphs *graphs, const tu__run_config *config, tu__stepper *stepper) {
+    const tu_dataset_info *set = &config->set;
+    *stepper = (tu__stepper){.image_bytes = (size_t)(set->height * set->width * set->channels) *
+                                            tu_dtype_size(set->dtype)};
+    TU_TRY(open_piece(graphs->step, "step", config, &stepper->full));
+    TU_TRY(open_piece(graphs->step_short, "step-short", config, &stepper->rest));
+    return open_apply(graphs->apply, config, stepper);
+}
+
+void tu__stepper_close(tu__stepper *stepper) {
+    tu_program_free(stepper->full.program);
+    tu_program_free(stepper->rest.program);
+    tu_program_free(stepper->apply);
+    *stepper = (tu__stepper){0};
+}
+
+tu_status tu__stepper_state(const tu__stepper *stepper, uint64_t seed, tu_state **state) {
+    TU_TRY(tu_state_new(stepper->full.graph, state, .seed = seed));
+    tu_status status = stepper->apply_graph ? tu_state_extend(*state, stepper->apply_graph) : TU_OK;
+    if (status != TU_OK) {
+        tu_state_free(*state);
+        *state = NULL;
+    }
+    return status;
+}
+
+/* ---- Running ---- */
+
+size_t tu__piece_feeds(const tu__stepper *stepper, const tu__piece *piece, const tu_batch *batch,
+                       int64_t first, float *share, tu_feed feeds[TU__MOST_FEEDS]) {
+    size_t count = 0;
+    const char *images = batch->images;
+    feeds[count++] = (tu_feed){piece->images, images + (size_t)first * stepper->image_bytes};
+    feeds[count++] = (tu_feed){piece->labels, batch->labels + first};
+    if (tu_ok(piece->ordinals)) feeds[count++] = (tu_feed){piece->ordinals, batch->ordinals + first};
+    if (tu_ok(piece->share)) {
+        *share = (float)((double)piece->samples / (double)batch->count);
+        feeds[count++] = (tu_feed){piece->share, share};
+    }
+    return count;
+}
+
+static tu_status run_piece(const tu__stepper *stepper, const tu__piece *piece, tu_state *state,
+                           const tu_batch *batch, int64_t first, tu__step_values *values) {
+    tu_feed feeds[TU__MOST_FEEDS];
+    float share, loss, rate = 0, norm = 0;
+    int64_t correct;
+    uint8_t finite;
+    size_t count = tu__piece_feeds(stepper, piece, batch, first, &share, feeds);
+    void *fetches[RESULTS] = {&loss, &correct, &finite, &rate, &norm};
+    TU_TRY(tu_run(piece->program, state, count, feeds, fetches));
+    values->loss += (double)loss * (double)piece->samples / (double)batch->count;
+    values->correct += correct;
+    values->rate = rate;
+    values->gradient_norm = norm;
+    values->finite = finite;
+    if (!finite) values->bad = piece, values->bad_first = first;
+    return TU_OK;
+}
+
+static const tu__piece *next_piece(const tu__stepper *stepper, int64_t left) {
+    if (left >= stepper->full.samples) return &stepper->full;
+    return stepper->rest.samples == left ? &stepper->rest : NULL;
+}
+
+static tu_status run_apply(const tu__stepper *stepper, tu_state *state, tu__step_values *values) {
+    uint8_t finite;
+    float rate, norm;
+    TU_TRY(tu_run(stepper->apply, state, 0, NULL, (void *[]){&finite, &rate, &norm}));
+    values->finite = finite;
+    values->rate = rate;
+    values->gradient_norm = norm;
+    if (!finite) values->bad = &stepper->full, values->bad_first = 0;
+    return TU_OK;
+}
+
+/* Clears the sums of the pieces before a bad one: the step is not made. */
+static tu_status clear_sums(tu_state *state) {
+    for (size_t i = 0; i < tu_state_count(state); i++) {
+        const char *name;
+        tu_type type;
+        TU_TRY(tu_state_variable(state, i, &name, &type));
+        if (strncmp(name, "gradient/", 9) != 0) continue;
+        void *zeros = tu__alloc(tu_type_bytes(type), name);
+        if (!zeros) return TU_NO_MEMORY;
+        tu_status status = tu_state_set(state, name, zeros, tu_type_bytes(type));
+        tu__free(zeros);
+        TU_TRY(status);
+    }
+    return TU_OK;
+}
+
+tu_status tu__stepper_run(const tu__stepper *stepper, tu_state *state, const tu_batch *batch,
+                          tu__step_values *values) {
+    *values = (tu__step_values){.finite = true};
+    for (int64_t first = 0; first < batch->count && values->finite;) {
+        const tu__piece *piece = next_piece(stepper, batch->count - first);
+        if (!piece)
+            return tu_fail(TU_INTERNAL, "a batch of %lld samples does not divide into the run's pieces",
+                           (long long)batch->count);
+        TU_TRY(run_piece(stepper, piece, state, batch, first, values));
+        first += piece->samples;
+    }
+    if (!stepper->apply) return TU_OK;
+    return values->finite ? run_apply(stepper, state, values) : clear_sums(state);
+}

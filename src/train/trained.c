@@ -1,0 +1,24 @@
+/* Opening a trained network. See trained.h. */
+#include "train/trained.h"
+
+#include "train/run_graphs.h"
+
+tu_status tu__trained_open(const char *folder, const char *graph, const tu_trained_options *options,
+                           tu__trained *trained) {
+    *trained = (tu__trained){.arena = {.purpose = "a run's configuration"}};
+    tu__path path;
+    tu__settings *settings = &trained->config.settings;
+    TU_TRY(tu__run_config_load(folder, &trained->arena, &trained->config));
+    TU_TRY(tu__checkpoint_find(folder, options->checkpoint, &path));
+    if (options->devices) settings->devices = options->devices, settings->threads = 0;
+    if (options->threads) settings->threads = options->threads;
+    TU_TRY(tu__run_graph_load(folder, graph, &trained->graph));
+    TU_TRY(tu_state_new(trained->graph, &trained->state));
+    return tu__checkpoint_load(path.text, &trained->config, trained->state, &trained->progress);
+}
+
+void tu__trained_close(tu__trained *trained) {
+    tu_state_free(trained->state);
+    tu_graph_free(trained->graph);
+    tu__arena_free(&trained->arena);
+}

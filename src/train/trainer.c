@@ -1,0 +1,242 @@
+/* The training loop: batches in, measurements out, a checkpoint now and then.
+ *
+ * What happens after a step depends on the number of the step alone, never on time or on where a process began; with
+ * the state, the sample ordinal and the measurement under way in every checkpoint, a run that was killed and resumed
+ * computes the same bits as one that was not. The order after a step matters for the same reason: measure, evaluate,
+ * save; so a checkpoint of step N stands for everything that was said about steps up to N. */
+#include "train/trainer.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "train/diagnose.h"
+#include "train/snapshot.h"
+
+enum { MEASUREMENTS = 100 }; /* of a run, about */
+
+static double seconds_now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* ---- What is due after a step ---- */
+
+static bool is_last(const tu__trainer *t) {
+    return t->progress.step >= t->config.steps || t->progress.stopped_early;
+}
+
+static bool is_due(const tu__trainer *t, int64_t every) {
+    return t->progress.step % (every ? every : t->config.steps_per_epoch) == 0 || is_last(t);
+}
+
+static bool measurement_due(const tu__trainer *t) {
+    int64_t every = t->config.steps / MEASUREMENTS;
+    return t->progress.step % (every ? every : 1) == 0 || is_last(t);
+}
+
+static bool stop_wanted(const tu__trainer *t) {
+    return t->options.stop && *t->options.stop;
+}
+
+/* ---- Telling ---- */
+
+/* Where the run is; the numbers of a measurement are added by who makes it. */
+static void update_report(tu__trainer *t) {
+    tu_train_report *r = &t->report;
+    const tu__progress *p = &t->progress;
+    double now = seconds_now(), trained = now - t->began - t->idle;
+    int64_t made = p->step - t->first_step;
+    r->step = p->step;
+    r->steps = t->config.steps;
+    r->epoch = (double)p->step / (double)t->config.steps_per_epoch;
+    r->epochs = (double)t->config.steps / (double)t->config.steps_per_epoch;
+    r->seconds = now - t->began;
+    r->images_per_second = trained > 0 ? (double)t->images / trained : 0;
+    r->seconds_left = made > 0 ? r->seconds / (double)made * (double)(t->config.steps - p->step) : -1;
+    if (p->samples > 0) {
+        r->loss = p->losses / (double)p->samples;
+        r->accuracy = (double)p->correct / (double)p->samples;
+    } else {
+        r->loss = p->loss;
+        r->accuracy = p->accuracy;
+    }
+}
+
+static void measure(tu__trainer *t) {
+    tu__progress *p = &t->progress;
+    if (p->samples == 0) return;
+    p->loss = p->losses / (double)p->samples;
+    p->accuracy = (double)p->correct / (double)p->samples;
+    tu__trainer_tell(t, TU_TRAIN_MEASURED, NULL);
+    tu__metrics_training(t->metrics, &t->report);
+    p->samples = p->correct = 0;
+    p->losses = 0;
+}
+
+/* ---- Checkpoints ---- */
+
+/* A checkpoint that cannot be written is told, and fails the run only where it is the last chance. */
+static tu_status save(tu__trainer *t, bool needed) {
+    tu_status status = tu__checkpoint_save(t->folder.path, false, &t->config, t->state, &t->progress);
+    if (status == TU_OK) status = tu__checkpoint_prune(t->folder.path, t->config.settings.keep);
+    if (status == TU_OK || needed) return status;
+    char message[1024];
+    snprintf(message, sizeof message, "%s; the run goes on, and its earlier checkpoints are as they were",
+             tu_message());
+    tu__trainer_notice(t, message);
+    return TU_OK;
+}
+
+static void save_best(tu__trainer *t) {
+    if (tu__checkpoint_save(t->folder.path, true, &t->config, t->state, &t->progress) == TU_OK) return;
+    tu__trainer_notice(t, tu_message());
+}
+
+/* ---- Evaluating ---- */
+
+static bool has_stalled(const tu__trainer *t) {
+    double epochs = t->config.settings.early_stop;
+    double since = (double)(t->progress.step - t->progress.best_step) / (double)t->config.steps_per_epoch;
+    return epochs > 0 && since >= epochs;
+}
+
+static tu_status evaluate(tu__trainer *t) {
+    tu__score score = {0};
+    tu__progress *p = &t->progress;
+    TU_TRY(tu__evaluator_run(&t->evaluator, t->state, t->set, &score));
+    p->test_step = p->step;
+    p->test_loss = score.loss;
+    p->test_accuracy = (double)score.correct / (double)score.images;
+    p->test_top5 = (double)score.top5 / (double)score.images;
+    bool best = p->best_step < 0 || p->test_accuracy > p->best_accuracy;
+    if (best) p->best_step = p->step, p->best_accuracy = p->test_accuracy;
+    if (has_stalled(t)) p->stopped_early = 1;
+    t->report.test_loss = p->test_loss;
+    t->report.test_accuracy = p->test_accuracy;
+    t->report.test_top5 = p->test_top5;
+    t->report.seconds = seconds_now() - t->began;
+    tu__trainer_tell(t, TU_TRAIN_EVALUATED, NULL);
+    tu__metrics_evaluation(t->metrics, &t->report);
+    tu__metrics_histograms(t->metrics, p->step, t->state);
+    if (best) save_best(t);
+    return TU_OK;
+}
+
+/* ---- A step ---- */
+
+/* Names the culprit. The step changed nothing, so it can be computed again from the same state. */
+static tu_status fail_step(tu__trainer *t, const tu_batch *batch, const tu__step_values *values) {
+    char finding[TU__FINDING] = "", saved[256] = "";
+    tu_feed feeds[TU__MOST_FEEDS];
+    float share;
+    size_t count = tu__piece_feeds(&t->stepper, values->bad, batch, values->bad_first, &share, feeds);
+    tu_status status = tu__diagnose(values->bad->graph, &t->config.settings, t->state, count, feeds, finding);
+    if (status != TU_OK || !*finding) snprintf(finding, sizeof finding, "none when computed again");
+    if (save(t, true) == TU_OK)
+        snprintf(saved, sizeof saved, "; the state before it is checkpoint %lld",
+                 (long long)t->progress.step);
+    return tu_fail(
+        TU_NUMERIC,
+        "step %lld: the loss or a gradient is not finite; first value that is not: %s%s; try a lower --rate, "
+        "--clip 1 or --warmup",
+        (long long)t->progress.step + 1, finding, saved);
+}
+
+static tu_status make_step(tu__trainer *t, tu_loader *loader) {
+    tu_batch batch;
+    tu__step_values values;
+    tu__progress *p = &t->progress;
+    TU_TRY(tu_loader_next(loader, &batch));
+    TU_TRY(tu__stepper_run(&t->stepper, t->state, &batch, &values));
+    if (!values.finite) return fail_step(t, &batch, &values);
+    p->step++;
+    p->sample = batch.first + batch.count;
+    p->samples += batch.count;
+    p->correct += values.correct;
+    p->losses += values.loss * (double)batch.count;
+    t->images += batch.count;
+    t->report.rate = values.rate;
+    t->report.gradient_norm = values.gradient_norm;
+    update_report(t);
+    tu__trainer_tell(t, TU_TRAIN_STEPPED, NULL);
+    return TU_OK;
+}
+
+/* Everything a step may be followed by. */
+static tu_status follow_up(tu__trainer *t) {
+    double start = seconds_now();
+    if (t->evaluator.program && is_due(t, t->config.settings.evaluate_every)) {
+        measure(t);
+        TU_TRY(evaluate(t));
+    } else if (measurement_due(t)) {
+        measure(t);
+    }
+    bool end = is_last(t) || stop_wanted(t);
+    if (end || is_due(t, t->config.settings.checkpoint_every)) TU_TRY(save(t, end));
+    t->idle += seconds_now() - start;
+    return TU_OK;
+}
+
+static tu_status loop(tu__trainer *t) {
+    tu_loader *loader;
+    TU_TRY(tu_loader_new(t->set, &loader, .split = TU_TRAIN, .batch = t->config.settings.batch,
+                         .seed = (uint64_t)t->config.settings.seed, .shuffle = true,
+                         .start = t->progress.sample));
+    t->began = seconds_now();
+    t->first_step = t->progress.step;
+    tu_status status = TU_OK;
+    while (status == TU_OK && !is_last(t) && !stop_wanted(t)) {
+        status = make_step(t, loader);
+        if (status == TU_OK) status = follow_up(t);
+    }
+    tu_loader_free(loader);
+    return status;
+}
+
+/* ---- The run ---- */
+
+static tu_status summarize(const tu__trainer *t, tu_train_result *result) {
+    const tu__progress *p = &t->progress;
+    *result = (tu_train_result){.step = p->step,
+                                .steps = t->config.steps,
+                                .stopped = !is_last(t),
+                                .stopped_early = p->stopped_early != 0,
+                                .loss = p->loss,
+                                .accuracy = p->accuracy,
+                                .test_step = p->test_step,
+                                .test_loss = p->test_loss,
+                                .test_accuracy = p->test_accuracy,
+                                .test_top5 = p->test_top5,
+                                .best_step = p->best_step,
+                                .best_accuracy = p->best_accuracy,
+                                .seconds = t->report.seconds,
+                                .images_per_second = t->report.images_per_second,
+                                .parameters = t->config.parameters};
+    memcpy(result->folder, t->folder.path, strlen(t->folder.path) + 1);
+    tu__snapshot snapshot;
+    tu_status status = tu__snapshot_take(t->state, &snapshot);
+    if (status == TU_OK) tu__tensors_digest(snapshot.count, snapshot.tensors, result->digest);
+    tu__snapshot_free(&snapshot);
+    return status;
+}
+
+static tu_status train(tu__trainer *t, tu_train_result *result) {
+    t->began = seconds_now();
+    t->first_step = t->progress.step;
+    update_report(t);
+    tu__trainer_tell(t, TU_TRAIN_BEGUN, NULL);
+    TU_TRY(loop(t));
+    update_report(t);
+    return result ? summarize(t, result) : TU_OK;
+}
+
+tu_status tu_train_with(const char *model, const char *data, tu_train_result *result,
+                        const tu_train_options *options) {
+    tu__trainer trainer;
+    tu_status status = tu__trainer_begin(&trainer, model, data, options);
+    if (status == TU_OK) status = train(&trainer, result);
+    tu__trainer_end(&trainer);
+    return status;
+}

@@ -1,0 +1,44 @@
+/* A training run under way: what preparing it (prepare.c) leaves to the loop (trainer.c). */
+#ifndef TU__TRAIN_TRAINER_H
+#define TU__TRAIN_TRAINER_H
+
+#include <tutti/train.h>
+
+#include "train/checkpoint.h"
+#include "train/evaluator.h"
+#include "train/metrics.h"
+#include "train/run_graphs.h"
+#include "train/stepper.h"
+
+typedef struct tu__trainer {
+    tu_train_options options;
+    tu__arena arena; /* what strings of the configuration live in */
+    tu__run_folder folder;
+    tu__run_config config;
+    tu_dataset *opened; /* by us; NULL where the caller gave the set */
+    const tu_dataset *set;
+    tu__run_graphs graphs;
+    tu__stepper stepper;
+    tu__evaluator evaluator; /* closed where the set has no test images */
+    tu_state *state;
+    tu__progress progress;
+    tu__metrics *metrics;
+    tu__text notices; /* while the run is prepared: lines for the user, told once nothing can be refused */
+    bool begun;
+    tu_train_report report; /* what the caller was told last */
+    double began, idle;     /* seconds: when training began; spent since then on other things than steps */
+    int64_t first_step, images; /* this process began after that step, and has seen so many images */
+} tu__trainer;
+
+/* Everything up to the first step; tu__trainer_end is needed in any case. A new run writes nothing before all that could
+ * be refused was tried. */
+tu_status tu__trainer_begin(tu__trainer *trainer, const char *model, const char *data,
+                            const tu_train_options *options);
+void tu__trainer_end(tu__trainer *trainer);
+
+/* Calls the watcher, if there is one. */
+void tu__trainer_tell(tu__trainer *trainer, tu_train_event event, const char *message);
+/* A notice to the user, as a tu__notice; kept back until the run has begun. */
+void tu__trainer_notice(void *trainer, const char *message);
+
+#endif

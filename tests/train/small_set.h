@@ -1,0 +1,120 @@
+/* A set that trains in milliseconds, and what tests of runs do again and again: a scratch folder, a run over the set.
+ *
+ * 50 training and 20 test images of 8x8 grey pixels, in three classes: bright above, bright below, bright at the left;
+ * with noise of the image's own. Batches of 16 make four steps an epoch, the last of two images. */
+#ifndef TUTTI_SMALL_SET_H
+#define TUTTI_SMALL_SET_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "test.h"
+
+#include <tutti/train.h>
+
+enum {
+    SMALL_SIDE = 8,
+    SMALL_TRAIN = 50,
+    SMALL_TEST = 20,
+    SMALL_CLASSES = 3,
+    SMALL_BATCH = 16,
+    SMALL_STEPS = 4
+};
+
+/* Where in the training images a pixel that is not finite stands; -1: nowhere. */
+static int64_t small_set_poison = -1;
+
+static inline tu_status small_set_read(void *context, tu_split split, int64_t index, void *image,
+                                       int32_t *label) {
+    (void)context;
+    float *pixels = image;
+    *label = (int32_t)(index % SMALL_CLASSES);
+    uint64_t noise = (uint64_t)index * 2654435761u + (uint64_t)split * 97 + 1;
+    for (int i = 0; i < SMALL_SIDE * SMALL_SIDE; i++) {
+        int row = i / SMALL_SIDE, column = i % SMALL_SIDE;
+        bool bright = *label == 0   ? row < SMALL_SIDE / 2
+                      : *label == 1 ? row >= SMALL_SIDE / 2
+                                    : column < SMALL_SIDE / 2;
+        noise = noise * 6364136223846793005u + 1442695040888963407u;
+        pixels[i] = (bright ? 0.7f : 0.3f) + (float)(noise >> 40) / (float)(1 << 24) * 0.4f - 0.2f;
+    }
+    if (split == TU_TRAIN && index == small_set_poison) pixels[5] = NAN;
+    return TU_OK;
+}
+
+static inline tu_dataset *small_set(void) {
+    static const char *const names[] = {"above", "below", "left"};
+    const tu_source source = {.struct_size = sizeof source,
+                              .name = "small",
+                              .count = {SMALL_TRAIN, SMALL_TEST},
+                              .height = SMALL_SIDE,
+                              .width = SMALL_SIDE,
+                              .channels = 1,
+                              .dtype = TU_F32,
+                              .classes = SMALL_CLASSES,
+                              .class_names = names,
+                              .read = small_set_read};
+    tu_dataset *set;
+    int64_t poison = small_set_poison;
+    small_set_poison = -1; /* the set's mean and deviation are those of the good pixels */
+    assert_int_equal(tu_dataset_from(&source, &set), TU_OK);
+    small_set_poison = poison;
+    return set;
+}
+
+/* A folder that is not there yet, in a scratch folder that scratch_end removes. */
+static char scratch[256];
+
+static inline int scratch_begin(void **state) {
+    (void)state;
+    snprintf(scratch, sizeof scratch, "/tmp/tutti-train-XXXXXX");
+    return mkdtemp(scratch) ? 0 : -1;
+}
+
+static inline int scratch_end(void **state) {
+    (void)state;
+    char command[512];
+    snprintf(command, sizeof command, "rm -rf '%s'", scratch);
+    return system(command); // NOLINT(cert-env33-c): the path is ours
+}
+
+struct scratch_path {
+    char text[512];
+};
+static inline struct scratch_path in_scratch(const char *name) {
+    struct scratch_path path;
+    snprintf(path.text, sizeof path.text, "%s/%s", scratch, name);
+    return path;
+}
+
+static inline bool exists(const char *run, const char *name) {
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", run, name);
+    return access(path, F_OK) == 0;
+}
+
+/* The options that all runs of these tests share. One thread, and plain arithmetic that any machine repeats. */
+#define SMALL_RUN .devices = "cpu:0", .threads = 1, .batch = SMALL_BATCH, .base = 8
+
+/* A run that must go well. */
+#define train_small(set_, result, ...)                                                                       \
+    do {                                                                                                     \
+        tu_status train_status_ = tu_train("mlp", NULL, result, .set = set_, SMALL_RUN, __VA_ARGS__);        \
+        if (train_status_ != TU_OK) print_message("%s\n", tu_message());                                     \
+        assert_int_equal(train_status_, TU_OK);                                                              \
+    } while (0)
+
+/* A flag that stops a run after step `stop_at`. */
+static volatile sig_atomic_t stop_flag;
+static int64_t stop_at;
+
+static inline void stop_there(void *context, const tu_train_report *report) {
+    (void)context;
+    if (report->event == TU_TRAIN_STEPPED && report->step == stop_at) stop_flag = 1;
+}
+
+#endif

@@ -1,0 +1,297 @@
+/* A run that was stopped and resumed computes the bits of one that was not: at every step, at the end of an epoch, in the
+ * middle of a measurement, with augmentation, averages and pieces. And what is not the same run is refused. */
+#include <fcntl.h>
+#include <math.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include "train/small_set.h"
+
+static tu_dataset *set;
+
+enum { EPOCHS = 3, STEPS = EPOCHS * SMALL_STEPS };
+
+/* Everything that draws numbers or remembers: a resumed run has to have all of it again. */
+#define RICH                                                                                                 \
+    SMALL_RUN, .epochs = EPOCHS, .optimizer = "adam", .rate = 0.01, .schedule = "one-cycle", .pad = 1,       \
+               .flip = 1, .brightness = 0.1, .average = 0.9, .clip = 1, .label_smoothing = 0.1
+
+static tu_status train_rich(const char *folder, bool resume, tu_train_result *result) {
+    stop_flag = 0;
+    return tu_train("mlp", NULL, result, .set = set, .out = folder, .resume = resume, .stop = &stop_flag,
+                    .watch = stop_there, RICH);
+}
+
+static void uninterrupted(char digest[TU_DIGEST_TEXT]) {
+    tu_train_result result;
+    stop_at = -1;
+    assert_int_equal(train_rich(in_scratch("whole").text, false, &result), TU_OK);
+    assert_int_equal(result.step, STEPS);
+    memcpy(digest, result.digest, TU_DIGEST_TEXT);
+}
+
+static void stopping_at_any_step_changes_no_bit(void **state) {
+    (void)state;
+    char digest[TU_DIGEST_TEXT], name[32];
+    uninterrupted(digest);
+    for (stop_at = 1; stop_at < STEPS; stop_at++) {
+        tu_train_result result;
+        snprintf(name, sizeof name, "stopped-%d", (int)stop_at);
+        struct scratch_path folder = in_scratch(name);
+        assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
+        assert_true(result.stopped);
+        assert_int_equal(result.step, stop_at);
+        assert_int_equal(train_rich(folder.text, true, &result), TU_OK);
+        assert_false(result.stopped);
+        assert_string_equal(result.digest, digest);
+    }
+}
+
+static void stopping_at_every_step_changes_no_bit(void **state) {
+    (void)state;
+    char digest[TU_DIGEST_TEXT];
+    uninterrupted(digest);
+    struct scratch_path folder = in_scratch("every");
+    tu_train_result result;
+    for (stop_at = 1; stop_at <= STEPS; stop_at++)
+        assert_int_equal(train_rich(folder.text, stop_at > 1, &result), TU_OK);
+    assert_string_equal(result.digest, digest);
+}
+
+static void a_finished_run_that_is_resumed_tells_its_result(void **state) {
+    (void)state;
+    tu_train_result first, again;
+    stop_at = -1;
+    struct scratch_path folder = in_scratch("finished");
+    assert_int_equal(train_rich(folder.text, false, &first), TU_OK);
+    assert_int_equal(tu_train(folder.text, NULL, &again, .set = set, .resume = true), TU_OK);
+    assert_string_equal(first.digest, again.digest);
+    assert_int_equal(again.step, STEPS);
+    assert_true(first.test_accuracy == again.test_accuracy && first.loss == again.loss);
+}
+
+/* Lines of metrics.jsonl without their times. */
+static void read_metrics(const char *folder, char text[8192]) {
+    char path[1024], line[512];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", folder);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    *text = '\0';
+    while (fgets(line, sizeof line, file)) {
+        char *speed = strstr(line, ",\"images_per_second\""), *seconds = strstr(line, ",\"seconds\"");
+        if (speed) *speed = '\0';
+        assert_non_null(seconds);
+        char *rest = strchr(seconds + 1, ',');
+        assert_true(strlen(text) + strlen(line) < 8000);
+        strncat(text, line, (size_t)(seconds - line));
+        strcat(text, rest ? rest : "");
+        strcat(text, "\n");
+    }
+    fclose(file);
+}
+
+static void metrics_of_a_resumed_run_are_those_of_a_whole_one(void **state) {
+    (void)state;
+    char digest[TU_DIGEST_TEXT], whole[8192], resumed[8192];
+    uninterrupted(digest);
+    read_metrics(in_scratch("whole").text, whole);
+    struct scratch_path folder = in_scratch("metrics");
+    tu_train_result result;
+    stop_at = 6;
+    assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
+    char path[1024];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", folder.text);
+    FILE *file =
+        fopen(path, "a"); /* what a process said of later steps before it was killed, its last line cut */
+    fputs("{\"step\":7,\"epoch\":1.75,\"seconds\":1,\"loss\":9,\"accuracy\":0}\n{\"step\":8,\"ep", file);
+    fclose(file);
+    stop_at = -1;
+    assert_int_equal(train_rich(folder.text, true, &result), TU_OK);
+    read_metrics(folder.text, resumed);
+    assert_string_equal(whole, resumed);
+}
+
+static void a_run_killed_before_its_first_checkpoint_begins_again(void **state) {
+    (void)state;
+    char digest[TU_DIGEST_TEXT], path[1024];
+    uninterrupted(digest);
+    struct scratch_path folder = in_scratch("early");
+    tu_train_result result;
+    stop_at = 2;
+    assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
+    snprintf(path, sizeof path, "%s/checkpoints/step-2.safetensors", folder.text);
+    assert_int_equal(unlink(path), 0);
+    stop_at = -1;
+    assert_int_equal(train_rich(folder.text, true, &result), TU_OK);
+    assert_string_equal(result.digest, digest);
+}
+
+/* ---- Damage ---- */
+
+static char told[1024];
+static void keep_notice(void *context, const tu_train_report *report) {
+    (void)context;
+    if (report->event == TU_TRAIN_NOTICE) snprintf(told, sizeof told, "%s", report->message);
+}
+
+static void damage(const char *path, off_t place) {
+    int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    struct stat info;
+    assert_int_equal(fstat(fd, &info), 0);
+    unsigned char byte;
+    off_t at = place < 0 ? info.st_size + place : place;
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= 0x10;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+static void a_damaged_checkpoint_is_told_and_the_one_before_it_used(void **state) {
+    (void)state;
+    char digest[TU_DIGEST_TEXT], path[1024];
+    uninterrupted(digest);
+    const off_t places[] = {0, 9, -1, -500}; /* the length, the header, the tensors */
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "damaged-%zu", i);
+        struct scratch_path folder = in_scratch(name);
+        tu_train_result result;
+        stop_at = 7;
+        assert_int_equal(train_rich(folder.text, false, &result), TU_OK); /* checkpoints of steps 4 and 7 */
+        snprintf(path, sizeof path, "%s/checkpoints/step-7.safetensors", folder.text);
+        damage(path, places[i]);
+        *told = '\0';
+        assert_int_equal(
+            tu_train(folder.text, NULL, &result, .set = set, .resume = true, .watch = keep_notice), TU_OK);
+        assert_non_null(strstr(told, "step-7.safetensors"));
+        assert_non_null(strstr(told, "going on from the one before it"));
+        assert_string_equal(result.digest, digest);
+    }
+}
+
+static void a_run_whose_checkpoints_are_all_damaged_is_refused(void **state) {
+    (void)state;
+    struct scratch_path folder = in_scratch("ruined");
+    char path[1024];
+    tu_train_result result;
+    stop_at = 2;
+    assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
+    snprintf(path, sizeof path, "%s/checkpoints/step-2.safetensors", folder.text);
+    assert_int_equal(truncate(path, 1000), 0);
+    assert_int_equal(tu_train(folder.text, NULL, &result, .set = set, .resume = true), TU_CORRUPT);
+    assert_non_null(strstr(tu_message(), "step-2.safetensors"));
+}
+
+/* ---- What is not the same run ---- */
+
+static void expect_refusal(tu_status status, tu_status expected, const char *part) {
+    if (status != expected || !strstr(tu_message(), part)) print_message("said: %s\n", tu_message());
+    assert_int_equal(status, expected);
+    assert_non_null(strstr(tu_message(), part));
+}
+
+static void what_is_not_the_same_run_is_refused(void **state) {
+    (void)state;
+    struct scratch_path folder = in_scratch("other");
+    tu_train_result result;
+    stop_at = 2;
+    assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
+    const char *run = folder.text;
+    expect_refusal(tu_train(run, NULL, NULL, .set = set, .resume = true, .rate = 0.5), TU_INVALID,
+                   "--rate 0.5 with --resume: the run was begun with 0.01");
+    expect_refusal(tu_train(run, NULL, NULL, .set = set, .resume = true, .average = -1), TU_INVALID,
+                   "--average 0");
+    expect_refusal(tu_train(run, NULL, NULL, .set = set, .resume = true, .optimizer = "sgd"), TU_INVALID,
+                   "'adam'");
+    expect_refusal(tu_train("resnet20", NULL, NULL, .set = set, .out = run, .resume = true), TU_INVALID,
+                   "trains 'mlp'");
+    expect_refusal(tu_train(run, NULL, NULL, .set = set), TU_INVALID,
+                   "is a run folder: go on with it by --resume");
+    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = run), TU_INVALID, "holds a run already");
+    expect_refusal(tu_train(in_scratch("nothing").text, NULL, NULL, .set = set, .resume = true), TU_NOT_FOUND,
+                   "is no run folder");
+    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = scratch), TU_INVALID, "not empty");
+}
+
+static void what_may_change_may(void **state) {
+    (void)state;
+    struct scratch_path folder = in_scratch("moved");
+    tu_train_result result;
+    stop_at = 2;
+    assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
+    assert_int_equal(
+        tu_train(folder.text, NULL, &result, .set = set, .resume = true, .devices = "ref", .keep = 1), TU_OK);
+    assert_int_equal(result.step, STEPS);
+    assert_true(exists(folder.text, "checkpoints/step-12.safetensors"));
+    assert_false(exists(folder.text, "checkpoints/step-8.safetensors"));
+}
+
+static void replace_in_config(const char *run, const char *from, const char *to) {
+    char command[1024];
+    snprintf(command, sizeof command, "sed -i 's/%s/%s/' '%s/config.json'", from, to, run);
+    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): the path is ours
+}
+
+static void a_folder_of_another_version_is_refused_by_both_numbers(void **state) {
+    (void)state;
+    struct scratch_path folder = in_scratch("version");
+    tu_train_result result;
+    stop_at = 1;
+    assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
+    replace_in_config(folder.text, "\"version\":1", "\"version\":7");
+    expect_refusal(tu_train(folder.text, NULL, NULL, .set = set, .resume = true), TU_UNSUPPORTED,
+                   "is of version 7, this program");
+    expect_refusal(tu_train(folder.text, NULL, NULL, .set = set, .resume = true), TU_UNSUPPORTED,
+                   "reads version 1");
+    replace_in_config(folder.text, "\"version\":7", "\"version\":1");
+    replace_in_config(folder.text, "\"flip\":true", "\"flop\":true");
+    expect_refusal(tu_train(folder.text, NULL, NULL, .set = set, .resume = true), TU_CORRUPT,
+                   "setting 'flop'");
+    replace_in_config(folder.text, "\"flop\":true", "\"flip\":true,,");
+    expect_refusal(tu_train(folder.text, NULL, NULL, .set = set, .resume = true), TU_CORRUPT, "config.json");
+}
+
+static void a_folder_in_use_is_refused(void **state) {
+    (void)state;
+    struct scratch_path folder = in_scratch("locked");
+    tu_train_result result;
+    stop_at = 1;
+    assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
+    char path[1024];
+    snprintf(path, sizeof path, "%s/lock", folder.text);
+    int fd = open(path, O_RDWR);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    expect_refusal(tu_train(folder.text, NULL, NULL, .set = set, .resume = true), TU_INVALID, "is in use");
+    close(fd);
+    assert_int_equal(tu_train(folder.text, NULL, &result, .set = set, .resume = true), TU_OK);
+}
+
+static int begin(void **state) {
+    set = small_set();
+    return scratch_begin(state);
+}
+
+static int end(void **state) {
+    tu_dataset_free(set);
+    return scratch_end(state);
+}
+
+#define fresh(test) cmocka_unit_test_setup_teardown(test, begin, end)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        fresh(stopping_at_any_step_changes_no_bit),
+        fresh(stopping_at_every_step_changes_no_bit),
+        fresh(a_finished_run_that_is_resumed_tells_its_result),
+        fresh(metrics_of_a_resumed_run_are_those_of_a_whole_one),
+        fresh(a_run_killed_before_its_first_checkpoint_begins_again),
+        fresh(a_damaged_checkpoint_is_told_and_the_one_before_it_used),
+        fresh(a_run_whose_checkpoints_are_all_damaged_is_refused),
+        fresh(what_is_not_the_same_run_is_refused),
+        fresh(what_may_change_may),
+        fresh(a_folder_of_another_version_is_refused_by_both_numbers),
+        fresh(a_folder_in_use_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
