@@ -1,0 +1,64 @@
+/* How many images a loader delivers: the set alone, no network behind it.
+ *
+ *     bench_loader [SET] [THREADS] [SECONDS]              cifar10, all cores, 3
+ *
+ * One line each for shuffled and plain order, in batches of 128. The first epoch is not counted: it brings the file into
+ * memory. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <tutti/data.h>
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int fail(void) {
+    fprintf(stderr, "bench_loader: %s\n", tu_message());
+    return 1;
+}
+
+static int measure(const tu_dataset *set, int threads, bool shuffle, double seconds) {
+    tu_loader *loader;
+    tu_batch batch;
+    tu_dataset_info info;
+    tu_dataset_describe(set, &info);
+    if (tu_loader_new(set, &loader, .batch = 128, .shuffle = shuffle, .seed = 1, .threads = threads) != TU_OK)
+        return fail();
+    for (int64_t seen = 0; seen < info.count[TU_TRAIN]; seen += batch.count)
+        if (tu_loader_next(loader, &batch) != TU_OK) return fail();
+    int64_t images = 0;
+    double begin = now(), passed = 0;
+    while (passed < seconds) {
+        for (int i = 0; i < 64; i++) {
+            if (tu_loader_next(loader, &batch) != TU_OK) return fail();
+            images += batch.count;
+        }
+        passed = now() - begin;
+    }
+    size_t bytes = (size_t)(info.height * info.width * info.channels) * tu_dtype_size(info.dtype);
+    printf("%-10s %3d threads  %-8s  %10.0f images/s  %6.2f GB/s\n", info.name, threads,
+           shuffle ? "shuffled" : "in order", (double)images / passed,
+           (double)images * (double)bytes / passed * 1e-9);
+    tu_loader_free(loader);
+    return 0;
+}
+
+int main(int count, char **words) {
+    const char *spec = count > 1 ? words[1] : "cifar10";
+    int threads = count > 2 ? atoi(words[2]) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    double seconds = count > 3 ? atof(words[3]) : 3;
+    tu_dataset *set;
+    if (threads < 1 || !(seconds > 0)) {
+        fprintf(stderr, "bench_loader: expected [SET] [THREADS] [SECONDS], numbers above 0\n");
+        return 2;
+    }
+    if (tu_dataset_open(spec, &set) != TU_OK) return fail();
+    int failed = measure(set, threads, true, seconds) || measure(set, threads, false, seconds);
+    tu_dataset_free(set);
+    return failed;
+}

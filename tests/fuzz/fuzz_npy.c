@@ -1,0 +1,21 @@
+/* Whatever bytes claim to be .npy: refused, or every element that the header tells of can be read. */
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "data/npy.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    tu__npy npy;
+    if (tu__npy_parse("fuzz", data, size, &npy) != TU_OK) return 0;
+    int64_t elements = 1;
+    for (int i = 0; i < npy.rank; i++) elements *= npy.dim[i];
+    if (elements != npy.elements) abort();
+    volatile double sum = 0;
+    for (int64_t i = 0; i < elements; i++) {
+        sum += tu__npy_number(&npy, i);
+        if (tu__npy_is_integer(npy.type)) sum += (double)tu__npy_integer(&npy, i);
+    }
+    return 0;
+}

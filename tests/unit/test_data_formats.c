@@ -1,0 +1,261 @@
+/* The forms that sets come in: IDX, CIFAR's records, .npy, tar, gzip. What is whole is read, what is not is refused. */
+#include "test.h"
+
+#include <math.h>
+
+#include <tutti/data.h>
+
+#include "base/alloc.h"
+#include "data/cifar.h"
+#include "data/idx.h"
+#include "data/inflate.h"
+#include "data/npy.h"
+#include "data/tar.h"
+#include "data_folder.h"
+
+/* ---- IDX -------------------------------------------------------------------------------------------------------- */
+
+static const unsigned char idx_bytes[] = {0, 0, 8, 3, 0, 0,  0,  2,  0,  0,  0,
+                                          1, 0, 0, 0, 3, 10, 11, 12, 20, 21, 22};
+
+static void idx_tells_its_dimensions(void **state) {
+    (void)state;
+    tu__idx idx;
+    assert_int_equal(tu__idx_parse("t", idx_bytes, sizeof idx_bytes, 3, &idx), TU_OK);
+    assert_int_equal(idx.dim[0], 2);
+    assert_int_equal(idx.dim[1], 1);
+    assert_int_equal(idx.dim[2], 3);
+    assert_int_equal(idx.elements[3], 20);
+}
+
+static void broken_idx_is_refused(void **state) {
+    (void)state;
+    tu__idx idx;
+    for (size_t size = 0; size < sizeof idx_bytes; size++)
+        assert_int_equal(tu__idx_parse("t", idx_bytes, size, 3, &idx), TU_CORRUPT);
+    assert_string_equal(tu_message(), "'t' is truncated or damaged: it has 5 bytes of elements: expected 6");
+    assert_int_equal(tu__idx_parse("t", idx_bytes, sizeof idx_bytes, 1, &idx), TU_CORRUPT);
+    assert_string_equal(tu_message(), "'t': it has 3 dimensions: expected 1");
+    unsigned char floats[sizeof idx_bytes];
+    memcpy(floats, idx_bytes, sizeof floats);
+    floats[2] = 0x0d;
+    assert_int_equal(tu__idx_parse("t", floats, sizeof floats, 3, &idx), TU_CORRUPT);
+    /* Sizes whose product is beyond all memory. */
+    static const unsigned char vast[] = {0,   0,   8,   3,   255, 255, 255, 255,
+                                         255, 255, 255, 255, 255, 255, 255, 255};
+    assert_int_equal(tu__idx_parse("t", vast, sizeof vast, 3, &idx), TU_CORRUPT);
+}
+
+/* ---- CIFAR ------------------------------------------------------------------------------------------------------ */
+
+typedef struct taken {
+    int count;
+    int32_t label;
+    uint8_t first[6];
+} taken;
+
+static tu_status take(void *context, const uint8_t *image, int32_t label) {
+    taken *t = context;
+    t->count++;
+    t->label = label;
+    memcpy(t->first, image, sizeof t->first);
+    return TU_OK;
+}
+
+static void planes_become_pixels(void **state) {
+    (void)state;
+    static uint8_t record[TU__CIFAR_RECORD];
+    record[0] = 7;
+    for (int c = 0; c < 3; c++)
+        for (int i = 0; i < 2; i++) record[1 + c * TU__CIFAR_PIXELS + i] = (uint8_t)(10 * (i + 1) + c);
+    taken t = {0};
+    assert_int_equal(tu__cifar_parse("t", record, sizeof record, take, &t), TU_OK);
+    assert_int_equal(t.count, 1);
+    assert_int_equal(t.label, 7);
+    assert_memory_equal(t.first, ((uint8_t[]){10, 11, 12, 20, 21, 22}), 6);
+    assert_int_equal(tu__cifar_parse("t", record, sizeof record - 1, take, &t), TU_CORRUPT);
+    assert_int_equal(tu__cifar_parse("t", record, 0, take, &t), TU_CORRUPT);
+    record[0] = 10;
+    assert_int_equal(tu__cifar_parse("t", record, sizeof record, take, &t), TU_CORRUPT);
+    assert_string_equal(tu_message(), "'t': image 0 has label 10: expected 0 to 9");
+}
+
+/* ---- .npy ------------------------------------------------------------------------------------------------------- */
+
+/* A .npy file of this version, dictionary and data. */
+static size_t make_npy(unsigned char *out, int version, const char *dictionary, const void *data,
+                       size_t size) {
+    size_t length = strlen(dictionary), field = version == 1 ? 2 : 4, at = 8;
+    memcpy(out, "\x93NUMPY", 6);
+    out[6] = (unsigned char)version;
+    out[7] = 0;
+    for (size_t i = 0; i < field; i++) out[at++] = (unsigned char)(length >> 8 * i);
+    memcpy(out + at, dictionary, length);
+    memcpy(out + at + length, data, size);
+    return at + length + size;
+}
+
+static void npy_of_every_version_and_type_is_read(void **state) {
+    (void)state;
+    static const struct {
+        const char *type;
+        size_t bytes;
+        unsigned char data[16];
+    } cases[] = {
+        {"|u1", 1, {200, 3}},
+        {"|i1", 1, {200, 3}},
+        {"<i4", 4, {200, 0, 0, 0, 3, 0, 0, 0}},
+        {"<i8", 8, {200, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0}},
+        {"<f4", 4, {0, 0, 0x48, 0x43, 0, 0, 0x40, 0x40}},
+        {"<f8", 8, {0, 0, 0, 0, 0, 0, 0x69, 0x40, 0, 0, 0, 0, 0, 0, 8, 0x40}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int version = 1; version <= 3; version++) {
+            unsigned char bytes[256];
+            char dictionary[128];
+            tu__npy npy;
+            snprintf(dictionary, sizeof dictionary,
+                     "{'descr': '%s', 'fortran_order': False, 'shape': (2,), }   \n", cases[i].type);
+            size_t size = make_npy(bytes, version, dictionary, cases[i].data, 2 * cases[i].bytes);
+            assert_int_equal(tu__npy_parse("t", bytes, size, &npy), TU_OK);
+            assert_int_equal(npy.rank, 1);
+            assert_int_equal(npy.dim[0], 2);
+            assert_true(tu__npy_number(&npy, 0) == (npy.type == TU__NPY_I1 ? -56 : 200));
+            assert_true(tu__npy_number(&npy, 1) == 3);
+        }
+    }
+}
+
+static void npy_that_cannot_be_used_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *dictionary;
+        tu_status status;
+        const char *message;
+    } cases[] = {
+        {"{'descr': '>f4', 'fortran_order': False, 'shape': (2,)}", TU_UNSUPPORTED,
+         "'t': elements of type '>f4': expected u1, i1, i4, i8, f4 or f8, little-endian"},
+        {"{'descr': '<c8', 'fortran_order': False, 'shape': (2,)}", TU_UNSUPPORTED, NULL},
+        {"{'descr': '<f4', 'fortran_order': True, 'shape': (2,)}", TU_UNSUPPORTED,
+         "'t' is in Fortran order: expected C order; save numpy.ascontiguousarray(x)"},
+        {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,)}", TU_CORRUPT, NULL},
+        {"{'descr': '<f4', 'fortran_order': False}", TU_CORRUPT, NULL},
+        {"{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", TU_CORRUPT, NULL},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,", TU_CORRUPT, NULL},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (-2,)}", TU_CORRUPT, NULL},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", TU_CORRUPT, NULL},
+        {"{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}", TU_CORRUPT,
+         "'t' is truncated or damaged: it has 8 bytes of elements, and its shape tells of 3 elements of 4 bytes"},
+        {"", TU_CORRUPT, NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        unsigned char bytes[256];
+        tu__npy npy;
+        size_t size = make_npy(bytes, 1, cases[i].dictionary, "12345678", 8);
+        assert_int_equal(tu__npy_parse("t", bytes, size, &npy), cases[i].status);
+        if (cases[i].message) assert_string_equal(tu_message(), cases[i].message);
+    }
+    unsigned char whole[256];
+    tu__npy npy;
+    size_t size =
+        make_npy(whole, 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", "12345678", 8);
+    for (size_t kept = 0; kept < size; kept++) assert_true(tu__npy_parse("t", whole, kept, &npy) != TU_OK);
+}
+
+/* ---- tar and gzip ----------------------------------------------------------------------------------------------- */
+
+static size_t add_member(unsigned char *archive, size_t at, const char *name, const char *text) {
+    unsigned char *header = archive + at;
+    size_t length = strlen(text);
+    memset(header, 0, 512);
+    snprintf((char *)header, 100, "%s", name);
+    snprintf((char *)header + 124, 12, "%011o", (unsigned)length);
+    memset(header + 148, ' ', 8);
+    header[156] = '0';
+    unsigned sum = 0;
+    for (int i = 0; i < 512; i++) sum += header[i];
+    snprintf((char *)header + 148, 8, "%06o", sum);
+    memset(archive + at + 512, 0, (length + 511) / 512 * 512);
+    memcpy(archive + at + 512, text, length);
+    return at + 512 + (length + 511) / 512 * 512;
+}
+
+static const char *const wanted[] = {"a.txt", "b.txt", NULL};
+
+static void only_expected_names_leave_an_archive(void **state) {
+    (void)state;
+    static unsigned char archive[8192];
+    size_t size = add_member(archive, 0, "set/a.txt", "first");
+    size = add_member(archive, size, "../../../escaped", "never");
+    size = add_member(archive, size, "/absolute/b.txt", "second");
+    memset(archive + size, 0, 1024);
+    write_file("t.tar", archive, size + 1024);
+    make_folder("out");
+    assert_int_equal(tu__tar_extract(in_folder("t.tar"), in_folder("out"), wanted, NULL), TU_OK);
+    assert_int_equal(count_entries("out"), 2);
+    size_t length;
+    char *text = (char *)read_file("out/b.txt", &length);
+    assert_int_equal(length, 6);
+    assert_memory_equal(text, "second", 6);
+    free(text);
+}
+
+static void broken_archives_are_refused(void **state) {
+    (void)state;
+    static unsigned char archive[8192];
+    size_t size = add_member(archive, 0, "a.txt", "first");
+    memset(archive + size, 0, 1024);
+    make_folder("bad");
+    write_file("one.tar", archive, size + 1024);
+    assert_int_equal(tu__tar_extract(in_folder("one.tar"), in_folder("bad"), wanted, NULL), TU_NOT_FOUND);
+    assert_non_null(strstr(tu_message(), "there is no 'b.txt' in "));
+    write_file("cut.tar", archive, 700);
+    assert_int_equal(tu__tar_extract(in_folder("cut.tar"), in_folder("bad"), wanted, NULL), TU_CORRUPT);
+    write_file("head.tar", archive, 100);
+    assert_int_equal(tu__tar_extract(in_folder("head.tar"), in_folder("bad"), wanted, NULL), TU_CORRUPT);
+    archive[0] ^= 1;
+    write_file("sum.tar", archive, size + 1024);
+    assert_int_equal(tu__tar_extract(in_folder("sum.tar"), in_folder("bad"), wanted, NULL), TU_CORRUPT);
+    assert_non_null(strstr(tu_message(), "a header does not agree with its checksum"));
+    assert_int_equal(tu__tar_extract(in_folder("none.tar"), in_folder("bad"), wanted, NULL), TU_NOT_FOUND);
+}
+
+/* printf 'compressed' | gzip -n */
+static const unsigned char gzipped[] = {0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x03,
+                                        0x4b, 0xce, 0xcf, 0x2d, 0x28, 0x4a, 0x2d, 0x2e, 0x4e, 0x4d,
+                                        0x01, 0x00, 0x1e, 0x4b, 0x56, 0x97, 0x0a, 0x00, 0x00, 0x00};
+
+static void compressed_files_read_as_what_they_hold(void **state) {
+    (void)state;
+    unsigned char *bytes;
+    size_t size;
+    write_file("plain", "plain", 5);
+    assert_int_equal(tu__inflate_file(in_folder("plain"), 100, &bytes, &size), TU_OK);
+    assert_int_equal(size, 5);
+    tu__free(bytes);
+    write_file("whole.gz", gzipped, sizeof gzipped);
+    tu_status status = tu__inflate_file(in_folder("whole.gz"), 100, &bytes, &size);
+    if (status == TU_UNSUPPORTED) skip(); /* a build without zlib says so */
+    assert_int_equal(status, TU_OK);
+    assert_int_equal(size, 10);
+    assert_memory_equal(bytes, "compressed", 10);
+    tu__free(bytes);
+    write_file("cut.gz", gzipped, sizeof gzipped - 9);
+    assert_int_equal(tu__inflate_file(in_folder("cut.gz"), 100, &bytes, &size), TU_CORRUPT);
+    assert_non_null(strstr(tu_message(), "cut.gz' is truncated or damaged"));
+    assert_int_equal(tu__inflate_file(in_folder("none.gz"), 100, &bytes, &size), TU_NOT_FOUND);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(idx_tells_its_dimensions),
+        cmocka_unit_test(broken_idx_is_refused),
+        cmocka_unit_test(planes_become_pixels),
+        cmocka_unit_test(npy_of_every_version_and_type_is_read),
+        cmocka_unit_test(npy_that_cannot_be_used_is_refused),
+        cmocka_unit_test(only_expected_names_leave_an_archive),
+        cmocka_unit_test(broken_archives_are_refused),
+        cmocka_unit_test(compressed_files_read_as_what_they_hold),
+    };
+    return cmocka_run_group_tests(tests, make_data_folder, remove_data_folder);
+}

@@ -1,0 +1,404 @@
+/* Sets as a user meets them: generated, from folders, from arrays, from functions; and what is said about bad ones. */
+#include "test.h"
+
+#include <math.h>
+
+#include <tutti/data.h>
+
+#include "base/alloc.h"
+#include "data/fetch.h"
+#include "data/fit.h"
+#include "data_folder.h"
+#include "io/image.h"
+
+static tu_dataset *opened(const char *spec) {
+    tu_dataset *set = NULL;
+    tu_status status = tu_dataset_open(spec, &set, .height = 8, .width = 8, .seed = 4);
+    if (status != TU_OK) fail_msg("%s: %s", spec, tu_message());
+    assert_non_null(set);
+    return set;
+}
+
+static tu_dataset_info described(const tu_dataset *set) {
+    tu_dataset_info info;
+    tu_dataset_describe(set, &info);
+    return info;
+}
+
+static void expect_refusal(const char *spec, tu_status status, const char *part) {
+    tu_dataset *set = NULL;
+    assert_int_equal(tu_dataset_open(spec, &set, .height = 8, .width = 8, .offline = true), status);
+    assert_null(set);
+    if (!strstr(tu_message(), part)) fail_msg("'%s' is not in: %s", part, tu_message());
+}
+
+/* ---- The generated set ------------------------------------------------------------------------------------------ */
+
+/* Its digest and means are constants in the source; this is where they are computed. */
+static void the_generated_set_is_what_it_says(void **state) {
+    (void)state;
+    tu_dataset *set = opened("generated");
+    assert_int_equal(tu_dataset_verify(set), TU_OK);
+    tu_dataset_info info = described(set);
+    double sum[3] = {0}, squares[3] = {0};
+    for (int64_t i = 0; i < 2000; i++) {
+        uint8_t image[32 * 32 * 3];
+        int32_t label;
+        assert_int_equal(tu_dataset_read(set, TU_TRAIN, i, image, &label), TU_OK);
+        assert_int_equal(label, i % 10);
+        for (int p = 0; p < 32 * 32 * 3; p++) {
+            sum[p % 3] += image[p] / 255.0;
+            squares[p % 3] += image[p] / 255.0 * (image[p] / 255.0);
+        }
+    }
+    for (int c = 0; c < 3; c++) {
+        double mean = sum[c] / (2000 * 1024), deviation = sqrt(squares[c] / (2000 * 1024) - mean * mean);
+        assert_true(fabs(mean - info.mean[c]) < 0.01);
+        assert_true(fabs(deviation - info.deviation[c]) < 0.01);
+    }
+    tu_dataset_free(set);
+}
+
+/* ---- Folders ---------------------------------------------------------------------------------------------------- */
+
+/* A picture whose columns have the brightness of their place: red, while green and blue are constant. */
+static void draw(const char *name, int64_t height, int64_t width, int green) {
+    tu__image image = {.height = height, .width = width, .channels = 3};
+    image.pixels = malloc((size_t)(height * width * 3));
+    assert_non_null(image.pixels);
+    for (int64_t i = 0; i < height * width; i++) {
+        image.pixels[3 * i] = (uint8_t)(i % width * 255 / (width > 1 ? width - 1 : 1));
+        image.pixels[3 * i + 1] = (uint8_t)green;
+        image.pixels[3 * i + 2] = 40;
+    }
+    void *png;
+    size_t size;
+    assert_int_equal(tu__image_encode_png(&image, &png, &size), TU_OK);
+    write_file(name, png, size);
+    tu__free(png);
+    free(image.pixels);
+}
+
+static void draw_classes(const char *folder, int count) {
+    static const char *const classes[] = {"cat", "dog"};
+    char path[128];
+    make_folder(folder);
+    for (int c = 0; c < 2; c++) {
+        snprintf(path, sizeof path, "%s/%s", folder, classes[c]);
+        make_folder(path);
+        for (int i = 0; i < count; i++) {
+            snprintf(path, sizeof path, "%s/%s/%d.png", folder, classes[c], i);
+            draw(path, 8 + i, 20 - i, 100 * c + i);
+        }
+    }
+}
+
+static void a_folder_of_class_folders_is_a_set(void **state) {
+    (void)state;
+    draw_classes("pets", 10);
+    write_file("pets/cat/notes.txt", "not a picture", 13);
+    tu_dataset *set = opened(in_folder("pets"));
+    tu_dataset_info info = described(set);
+    assert_string_equal(info.name, "pets");
+    assert_int_equal(info.classes, 2);
+    assert_string_equal(info.class_names[0], "cat");
+    assert_string_equal(info.class_names[1], "dog");
+    assert_int_equal(info.count[TU_TRAIN], 18); /* a tenth of each class is held out */
+    assert_int_equal(info.count[TU_TEST], 2);
+    bool seen[2][10] = {{false}};
+    for (int split = 0; split < 2; split++) {
+        for (int64_t i = 0; i < info.count[split]; i++) {
+            uint8_t image[8][8][3];
+            int32_t label;
+            assert_int_equal(tu_dataset_read(set, (tu_split)split, i, image, &label), TU_OK);
+            int number = image[4][4][1] - 100 * label;
+            assert_in_range(number, 0, 9);
+            assert_false(seen[label][number]);
+            seen[label][number] = true;
+            assert_true(image[0][0][0] < image[0][7][0]); /* columns still go from dark to bright */
+            assert_int_equal(image[7][7][2], 40);
+        }
+    }
+    tu_dataset_free(set);
+}
+
+static void a_folder_is_converted_once_and_again_when_it_changes(void **state) {
+    (void)state;
+    draw_classes("birds", 3);
+    tu_dataset_free(opened(in_folder("birds")));
+    int files = count_entries("converted");
+    tu_dataset_free(opened(in_folder("birds")));
+    assert_int_equal(count_entries("converted"), files);
+    draw("birds/cat/new.png", 8, 8, 9);
+    tu_dataset *set = opened(in_folder("birds"));
+    assert_int_equal(count_entries("converted"), files + 1);
+    assert_int_equal(described(set).count[TU_TRAIN] + described(set).count[TU_TEST], 7);
+    tu_dataset_free(set);
+}
+
+static void train_and_test_folders_are_kept_apart(void **state) {
+    (void)state;
+    make_folder("split");
+    draw_classes("split/train", 4);
+    draw_classes("split/test", 2);
+    tu_dataset *set = opened(in_folder("split"));
+    assert_int_equal(described(set).count[TU_TRAIN], 8);
+    assert_int_equal(described(set).count[TU_TEST], 4);
+    tu_dataset_free(set);
+    make_folder("split/test/bird");
+    expect_refusal(in_folder("split"), TU_INVALID, "has other class folders than train/ beside it");
+}
+
+static void bad_folders_are_refused_by_name(void **state) {
+    (void)state;
+    make_folder("empty");
+    expect_refusal(in_folder("empty"), TU_INVALID, "holds 0 class folders: expected at least two");
+    draw_classes("hollow", 2);
+    make_folder("hollow/eel");
+    expect_refusal(in_folder("hollow"), TU_INVALID, "hollow/eel' has no images");
+    draw_classes("fake", 2);
+    write_file("fake/dog/text.png", "this is no picture", 18);
+    int files = count_entries("converted");
+    expect_refusal(in_folder("fake"), TU_INVALID, "fake/dog/text.png");
+    assert_int_equal(count_entries("converted"), files);
+}
+
+/* ---- Fitting ---------------------------------------------------------------------------------------------------- */
+
+static void pictures_are_averaged_when_they_shrink(void **state) {
+    (void)state;
+    static uint8_t pixels[64][96]
+                         [1]; /* a fine checkerboard: interpolation alone would make it black or white */
+    for (int y = 0; y < 64; y++)
+        for (int x = 0; x < 96; x++) pixels[y][x][0] = (x + y) % 2 ? 255 : 0;
+    tu__image image = {64, 96, 1, &pixels[0][0][0]};
+    uint8_t out[16][16][3];
+    assert_int_equal(tu__fit_image(&image, 16, 16, 3, &out[0][0][0]), TU_OK);
+    for (int i = 0; i < 16 * 16 * 3; i++) assert_in_range((&out[0][0][0])[i], 127, 128);
+}
+
+static void the_middle_of_a_long_picture_is_kept(void **state) {
+    (void)state;
+    static uint8_t pixels[4][1000][3];
+    for (int y = 0; y < 4; y++)
+        for (int x = 498; x < 502; x++) pixels[y][x][1] = 200;
+    tu__image image = {4, 1000, 3, &pixels[0][0][0]};
+    uint8_t out[4][4][3], large[8][8][3], grey[4][4];
+    assert_int_equal(tu__fit_image(&image, 4, 4, 3, &out[0][0][0]), TU_OK);
+    assert_int_equal(tu__fit_image(&image, 8, 8, 3, &large[0][0][0]), TU_OK);
+    assert_int_equal(tu__fit_image(&image, 4, 4, 1, &grey[0][0]), TU_OK);
+    for (int i = 0; i < 16; i++) assert_int_equal(out[i / 4][i % 4][1], 200);
+    for (int i = 0; i < 64; i++) assert_int_equal(large[i / 8][i % 8][1], 200);
+    for (int i = 0; i < 16; i++) assert_int_equal(grey[i / 4][i % 4], 117); /* 0.587 * 200 */
+    assert_int_equal(tu__fit_image(&image, 4, 4, 2, &out[0][0][0]), TU_INVALID);
+    assert_int_equal(tu__fit_image(&image, 0, 4, 3, &out[0][0][0]), TU_INVALID);
+}
+
+/* ---- Arrays ----------------------------------------------------------------------------------------------------- */
+
+static void save_array(const char *name, const char *type, const char *shape, const void *data, size_t size) {
+    unsigned char bytes[1024] = "\x93NUMPY\x01";
+    int length = snprintf((char *)bytes + 10, 200, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }\n",
+                          type, shape);
+    bytes[8] = (unsigned char)length;
+    memcpy(bytes + 10 + length, data, size);
+    write_file(name, bytes, 10 + (size_t)length + size);
+}
+
+static const char *pair(const char *images, const char *labels) {
+    static char spec[600];
+    snprintf(spec, sizeof spec, "%s,%s", in_folder(images), in_folder(labels));
+    return spec;
+}
+
+static void a_pair_of_arrays_is_a_set(void **state) {
+    (void)state;
+    uint8_t bytes[20 * 4];
+    int64_t labels[20];
+    for (int i = 0; i < 20; i++) {
+        memset(bytes + (ptrdiff_t)i * 4, i, 4);
+        labels[i] = i % 4;
+    }
+    save_array("images.npy", "|u1", "(20, 2, 2)", bytes, sizeof bytes);
+    save_array("labels.npy", "<i8", "(20,)", labels, sizeof labels);
+    tu_dataset *set = opened(pair("images.npy", "labels.npy"));
+    tu_dataset_info info = described(set);
+    assert_int_equal(info.count[TU_TRAIN], 18);
+    assert_int_equal(info.count[TU_TEST], 2);
+    assert_int_equal(info.channels, 1);
+    assert_int_equal(info.classes, 4);
+    assert_string_equal(info.class_names[3], "3");
+    unsigned seen = 0;
+    for (int split = 0; split < 2; split++) {
+        for (int64_t i = 0; i < info.count[split]; i++) {
+            uint8_t image[4];
+            int32_t label;
+            assert_int_equal(tu_dataset_read(set, (tu_split)split, i, image, &label), TU_OK);
+            assert_int_equal(image[3] % 4, label);
+            seen |= 1u << image[3];
+        }
+    }
+    assert_int_equal(seen, 0xFFFFF);
+    tu_dataset_free(set);
+}
+
+static void arrays_of_numbers_stay_as_they_are(void **state) {
+    (void)state;
+    double numbers[4] = {-1.5, 2.25, 0, 1e10};
+    int32_t labels[2] = {1, 0};
+    save_array("numbers.npy", "<f8", "(2, 1, 1, 2)", numbers, sizeof numbers);
+    save_array("two.npy", "<i4", "(2,)", labels, sizeof labels);
+    tu_dataset *set = opened(pair("numbers.npy", "two.npy"));
+    assert_int_equal(described(set).dtype, TU_F32);
+    float images[2][2];
+    int32_t label;
+    assert_int_equal(tu_dataset_read(set, TU_TRAIN, 0, images[0], &label), TU_OK);
+    assert_int_equal(tu_dataset_read(set, TU_TEST, 0, images[1], &label), TU_OK);
+    int first = images[0][0] == -1.5F ? 0 : 1;
+    assert_true(images[first][1] == 2.25F && images[1 - first][1] == 1e10F);
+    tu_dataset_free(set);
+    numbers[2] = NAN;
+    save_array("nan.npy", "<f8", "(2, 1, 1, 2)", numbers, sizeof numbers);
+    expect_refusal(pair("nan.npy", "two.npy"), TU_INVALID, "image 1 has a pixel that is not a finite number");
+}
+
+static void arrays_that_do_not_fit_are_refused(void **state) {
+    (void)state;
+    int32_t numbers[6] = {0, 1, 2, -3, 4, 5};
+    save_array("flat.npy", "<i4", "(6,)", numbers, sizeof numbers);
+    save_array("three.npy", "<i4", "(3, 1, 2)", numbers, sizeof numbers);
+    save_array("four.npy", "<i4", "(4,)", numbers, 16);
+    save_array("negative.npy", "<i4", "(3,)", numbers + 2, 12);
+    save_array("floats.npy", "<f4", "(3,)", (float[3]){0, 1, 2}, 12);
+    expect_refusal(pair("flat.npy", "four.npy"), TU_INVALID, "has 1 dimensions: expected images [n,h,w]");
+    expect_refusal(pair("three.npy", "four.npy"), TU_INVALID, "4 labels: expected one dimension and 3");
+    expect_refusal(pair("three.npy", "negative.npy"), TU_INVALID, "label 1 is -3: expected 0 to");
+    expect_refusal(pair("three.npy", "floats.npy"), TU_INVALID, "labels that are not integers");
+    expect_refusal(pair("three.npy", "missing.npy"), TU_NOT_FOUND, "missing.npy': No such file");
+    expect_refusal(in_folder("three.npy"), TU_INVALID, "is one array: expected two");
+    write_file("empty.npy", "", 0);
+    expect_refusal(pair("empty.npy", "four.npy"), TU_CORRUPT, "it is empty");
+}
+
+/* ---- Names, sources, fetching ----------------------------------------------------------------------------------- */
+
+static void unknown_names_are_refused_with_a_hint(void **state) {
+    (void)state;
+    expect_refusal("cifar-10", TU_NOT_FOUND, "did you mean 'cifar10'?");
+    expect_refusal("imagenet", TU_NOT_FOUND, "expected cifar10, mnist, generated");
+    expect_refusal("no/such/folder", TU_NOT_FOUND, "there is no 'no/such/folder'");
+    expect_refusal("", TU_INVALID, "without a name");
+    expect_refusal("mnist", TU_NOT_FOUND, "run `tutti data get mnist` first");
+    char path[4096];
+    assert_int_equal(tu_data_get("minst", path), TU_NOT_FOUND);
+    assert_string_equal(tu_message(),
+                        "unknown data set 'minst': expected cifar10 or mnist; did you mean 'mnist'?");
+}
+
+/* Official files with other contents: the name is not given to them. */
+static void wrong_official_files_are_refused(void **state) {
+    (void)state;
+    static unsigned char zeros[60008] = {0, 0, 8, 1, 0, 0, 0xEA, 0x60};
+    make_folder("mnist");
+    write_file("mnist/train-images-idx3-ubyte", zeros, 100);
+    expect_refusal("mnist", TU_CORRUPT, "train-images-idx3-ubyte': it has 1 dimensions: expected 3");
+    make_folder("cifar-10-batches-bin");
+    write_file("cifar-10-batches-bin/data_batch_1.bin", zeros, 3073);
+    expect_refusal("cifar10", TU_CORRUPT,
+                   "data_batch_1.bin' has 3073 bytes: expected 30730000; it is truncated");
+    assert_int_equal(access(in_folder("mnist.tutti"), F_OK), -1);
+    assert_int_equal(access(in_folder("cifar10.tutti"), F_OK), -1);
+    assert_int_equal(access(in_folder(".work"), F_OK), -1);
+}
+
+static tu_status bad_label(void *context, tu_split split, int64_t index, void *image, int32_t *label) {
+    (void)context;
+    (void)split;
+    memset(image, 0, 4);
+    *label = (int32_t)index;
+    return TU_OK;
+}
+
+static void sources_are_looked_at_before_they_are_used(void **state) {
+    (void)state;
+    tu_source source = {.struct_size = sizeof source,
+                        .name = "own",
+                        .count = {4, 0},
+                        .height = 2,
+                        .width = 2,
+                        .channels = 1,
+                        .dtype = TU_U8,
+                        .classes = 3,
+                        .read = bad_label};
+    tu_dataset *set = NULL;
+    assert_int_equal(tu_dataset_from(&source, &set), TU_CORRUPT);
+    assert_string_equal(tu_message(),
+                        "data set 'own': image 3 of the training split has label 3: expected 0 to 2");
+    source.channels = 5;
+    assert_int_equal(tu_dataset_from(&source, &set), TU_INVALID);
+    source.channels = 1;
+    source.dtype = TU_F64;
+    assert_int_equal(tu_dataset_from(&source, &set), TU_INVALID);
+    source.dtype = TU_U8;
+    source.read = NULL;
+    assert_int_equal(tu_dataset_from(&source, &set), TU_INVALID);
+    assert_null(set);
+}
+
+/* SHA-256 of "0123456789" */
+#define DIGITS_SHA256 "84d89877f0d4041efb6bf91a16f0248f2fd573e6af05c19f96bedb9f882f7882"
+
+static void a_fetch_goes_on_where_it_stopped(void **state) {
+    (void)state;
+    char url[300];
+    write_file("source", "0123456789", 10);
+    snprintf(url, sizeof url, "file://%s", in_folder("source"));
+    write_file("x.part", "01234", 5);
+    tu_status status = tu__fetch(url, DIGITS_SHA256, in_folder("x.part"), in_folder("x"), NULL);
+    if (status == TU_UNSUPPORTED) skip(); /* a build without libcurl says so */
+    assert_int_equal(status, TU_OK);
+    size_t size;
+    char *text = (char *)read_file("x", &size);
+    assert_int_equal(size, 10);
+    assert_memory_equal(text, "0123456789", 10);
+    free(text);
+    /* A part of something else is thrown away, and all of it fetched. */
+    write_file("y.part", "wrong", 5);
+    assert_int_equal(tu__fetch(url, DIGITS_SHA256, in_folder("y.part"), in_folder("y"), NULL), TU_OK);
+    /* One that is whole already needs no network. */
+    write_file("z.part", "0123456789", 10);
+    assert_int_equal(tu__fetch("file:///none", DIGITS_SHA256, in_folder("z.part"), in_folder("z"), NULL),
+                     TU_OK);
+    assert_int_equal(access(in_folder("z.part"), F_OK), -1);
+    /* Wrong bytes are not kept, under either name. */
+    assert_int_equal(tu__fetch(url, "00", in_folder("w.part"), in_folder("w"), NULL), TU_CORRUPT);
+    assert_int_equal(access(in_folder("w.part"), F_OK), -1);
+    assert_int_equal(access(in_folder("w"), F_OK), -1);
+    assert_int_equal(tu__fetch("file:///none", "00", in_folder("v.part"), in_folder("v"), NULL), TU_IO);
+    assert_int_equal(access(in_folder("v.part"), F_OK), -1);
+}
+
+static int forget_and_remove(void **state) {
+    tu__fit_forget();
+    return remove_data_folder(state);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_generated_set_is_what_it_says),
+        cmocka_unit_test(a_folder_of_class_folders_is_a_set),
+        cmocka_unit_test(a_folder_is_converted_once_and_again_when_it_changes),
+        cmocka_unit_test(train_and_test_folders_are_kept_apart),
+        cmocka_unit_test(bad_folders_are_refused_by_name),
+        cmocka_unit_test(pictures_are_averaged_when_they_shrink),
+        cmocka_unit_test(the_middle_of_a_long_picture_is_kept),
+        cmocka_unit_test(a_pair_of_arrays_is_a_set),
+        cmocka_unit_test(arrays_of_numbers_stay_as_they_are),
+        cmocka_unit_test(arrays_that_do_not_fit_are_refused),
+        cmocka_unit_test(unknown_names_are_refused_with_a_hint),
+        cmocka_unit_test(wrong_official_files_are_refused),
+        cmocka_unit_test(sources_are_looked_at_before_they_are_used),
+        cmocka_unit_test(a_fetch_goes_on_where_it_stopped),
+    };
+    return cmocka_run_group_tests(tests, make_data_folder, forget_and_remove);
+}
