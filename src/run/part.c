@@ -255,8 +255,12 @@ static tu_status order_and_place(const tu__unit *unit, tu__part *parts, size_t c
                                   .becomes = m->becomes,
                                   .update_kernels = part->update_kernels};
     TU_TRY(tu__plan_memory(&request, &part->memory));
-    for (uint32_t i = 0; i < part->update_count; i++)
-        part->updates[i].in_place = part->memory.same_as[part->updates[i].buffer] != TU_NO_NODE;
+    for (uint32_t i = 0; i < part->update_count;
+         i++) { /* of several variables given one value, one has it in place */
+        tu__update *u = &part->updates[i];
+        uint32_t at = part->memory.same_as[u->buffer];
+        u->in_place = at != TU_NO_NODE && at == tu__part_buffer(part, (tu__edge){u->variable, 0});
+    }
     return TU_OK;
 }
 

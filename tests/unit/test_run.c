@@ -43,6 +43,32 @@ static void assignments_take_effect_together_at_the_end(void **unused) {
     tu_graph_free(g);
 }
 
+static void one_value_may_be_assigned_to_several_variables(void **unused) {
+    (void)unused;
+    const char *const devices[] = {"ref", "cpu:0"};
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        tu_graph *g = fresh();
+        tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3));
+        tu_value doubled = tu_scale(x, 2);
+        const char *const names[] = {"a", "b", "c"};
+        for (int k = 0; k < 3; k++) tu_assign(tu_variable(g, names[k], TU_F32, TU_SHAPE(3)), doubled);
+        tu_program *step;
+        tu_state *state;
+        assert_int_equal(tu_compile(g, &step, .devices = devices[i], .updates = true), TU_OK);
+        assert_int_equal(tu_state_new(g, &state), TU_OK);
+        const float given[] = {1, 2, 3};
+        assert_int_equal(tu_run(step, state, 1, (tu_feed[]){{x, given}}, NULL), TU_OK);
+        for (int k = 0; k < 3; k++) {
+            float now[3];
+            assert_int_equal(tu_state_get(state, names[k], now, sizeof now), TU_OK);
+            assert_true(now[0] == 2 && now[1] == 4 && now[2] == 6);
+        }
+        tu_program_free(step);
+        tu_state_free(state);
+        tu_graph_free(g);
+    }
+}
+
 static void a_run_that_fails_changes_nothing(void **unused) {
     (void)unused;
     tu_graph *g = fresh();
@@ -305,6 +331,7 @@ static void everything_taken_is_given_back(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(assignments_take_effect_together_at_the_end),
+        cmocka_unit_test(one_value_may_be_assigned_to_several_variables),
         cmocka_unit_test(a_run_that_fails_changes_nothing),
         cmocka_unit_test(a_value_read_before_the_failure_is_not_yet_the_variables),
         cmocka_unit_test(a_program_meets_one_state_after_another),
