@@ -253,15 +253,17 @@ static void check_blocks(const cpu_convolution *c, const cpu_blocks *blocks, int
 
 /* What a block is, in plain C: so that all around it is tested on machines without AMX too. */
 static void plain_block(const cpu_block *t) {
-    for (int row = 0; row < t->rows; row++)
+    for (int row = 0; row < t->tiles * t->tile_rows; row++)
         for (int column = 0; column < t->columns; column++) {
+            const uint16_t *a =
+                t->a + row / t->tile_rows * t->a_below + row % t->tile_rows * t->a_row; /* of the row */
             float sum = t->add ? t->c[row * t->c_row + column] : 0;
             for (int64_t g = 0; g < t->groups; g++)
                 for (int64_t k = 0; k < t->chunks * CPU_BLOCK_DEPTH; k++) {
                     int64_t chunk = k / CPU_BLOCK_DEPTH, pair = k % CPU_BLOCK_DEPTH / 2;
                     uint32_t b =
                         t->b[g * t->b_group + chunk * t->b_chunk + pair * t->b_pair + column] >> k % 2 * 16;
-                    uint16_t operands[2] = {t->a[t->a_groups[g] + row * t->a_row + k], (uint16_t)b};
+                    uint16_t operands[2] = {a[t->a_groups[g] + k], (uint16_t)b};
                     sum += (float)(number_at(operands, 2, 0) * number_at(operands, 2, 1));
                 }
             t->c[row * t->c_row + column] = sum;

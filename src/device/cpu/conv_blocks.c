@@ -1,14 +1,17 @@
 /* Convolution in bf16 by blocks: planning, and y and x.
  *
  * The image is copied with its padding around it. In that copy the values under one row of a filter, kw * channels of
- * them, lie beside each other, and the same is true one pixel further on. When rows of the result are thought as long
- * as rows of the copy, pixel m + 1 is always one pixel after pixel m, also from the end of a row to the next: the whole
- * image is the left matrix of a product, its rows overlapping, and every tile is full. The pixels between the rows are
- * computed for nothing (a quarter for 5x5 over 12x12 pixels) and dropped.
+ * them, lie beside each other, and the same is true one pixel further on: the copy is the left matrix of a product, its
+ * rows overlapping. When rows of the result are thought as long as rows of the copy, pixel m + 1 is always one pixel
+ * after pixel m, also from the end of a row to the next. Tiles are cut from that long row, or from each row by itself,
+ * whichever takes less: of 12 pixels by themselves, of 8 with the pixels between rows, computed for nothing.
  *
  *     y       k is a row of the filter after the other, each kw * channels in chunks of 32, filled up with zeros
  *     x       the same over y, with the filter turned around
  *     filter  conv_blocks_filter.c
+ *
+ * With so few channels that a row of the filter fills half a chunk, the image is written as windows instead: for each
+ * pixel what lies under two rows of the filter. Chunks are then full, and lie in lines of the cache.
  *
  * The filter is packed once for all images. Sums are rounded to bf16 once; then come bias and rectifier, each rounded,
  * as if they were operations of their own. */
@@ -36,6 +39,7 @@ static bool fits(const cpu_convolution *c) {
 
 /* Bands as even as can be, each small enough for the cache. */
 static void plan_bands(cpu_conv_blocks *d, int64_t channels) {
+    if (d->widened) channels = CPU_BLOCK_DEPTH;
     int64_t row_bytes = d->pitch * channels * (int64_t)sizeof(uint16_t);
     int64_t most = larger(1, SLICE_BYTES / row_bytes - (d->size[0] - 1));
     d->bands = (d->out_size[0] + most - 1) / most;
@@ -56,9 +60,35 @@ void cpu_conv_blocks_plan_slices(cpu_conv_blocks *d, const int64_t source_size[2
     }
     d->source.full[0] = out_size[0] + d->size[0] - 1;
     d->source.full[1] = d->pitch;
-    int64_t pixels = larger(d->flat, d->band_rows * d->pitch) + (d->size[0] - 1) * d->pitch + d->size[1] + 1;
+    int64_t pixels = larger(d->flat, d->band_rows * d->pitch) + d->size[0] * d->pitch + d->size[1] + 1;
     d->source_elements = round_up(pixels * channels + CPU_BLOCK_DEPTH, 32);
     d->source_bytes = aligned(d->source_elements, sizeof(uint16_t));
+}
+
+/* Tiles of each row by itself, or of all rows as one: whichever loads and multiplies less. A tile of r rows costs about
+ * r, and 16 for the columns it meets. */
+static void plan_tiles(cpu_conv_blocks *d) {
+    int64_t columns = d->out_size[1], in_row = (columns + CPU_BLOCK_TILE - 1) / CPU_BLOCK_TILE;
+    int64_t rows = (columns + in_row - 1) / in_row, in_all = d->flat / CPU_BLOCK_TILE;
+    bool by_row = d->band_rows * in_row * (rows + CPU_BLOCK_TILE) <= in_all * 2 * CPU_BLOCK_TILE;
+    d->row_tiles = by_row ? in_row : 0;
+    d->tile_rows = by_row ? rows : CPU_BLOCK_TILE;
+    d->tiles = by_row ? d->band_rows * in_row : in_all;
+}
+
+/* k: groups are rows of the filter, or pairs of them. */
+static tu_status plan_groups(tu__arena *arena, cpu_conv_blocks *d, int64_t in_channels) {
+    d->group_count = d->widened ? (d->size[0] + 1) / 2 : d->size[0];
+    d->chunks = (d->size[1] * in_channels + CPU_BLOCK_DEPTH - 1) / CPU_BLOCK_DEPTH;
+    d->groups = tu__arena_alloc(arena, (size_t)d->group_count * sizeof *d->groups);
+    if (!d->groups) return TU_NO_MEMORY;
+    for (int64_t i = 0; i < d->group_count; i++)
+        d->groups[i] = d->widened ? 2 * i * d->pitch * CPU_BLOCK_DEPTH : i * d->pitch * in_channels;
+    return TU_OK;
+}
+
+static int64_t window_pixels(const cpu_conv_blocks *d) {
+    return d->flat + 2 * (d->group_count - 1) * d->pitch;
 }
 
 static tu_status plan_gather(tu__arena *arena, cpu_conv_blocks *d) {
@@ -69,15 +99,15 @@ static tu_status plan_gather(tu__arena *arena, cpu_conv_blocks *d) {
     int64_t before[2] = {pad[0], pad[2]};
     if (!forward)
         for (int i = 0; i < 2; i++) before[i] = d->size[i] - 1 - before[i];
+    d->widened = d->size[1] * in_channels <= CPU_BLOCK_DEPTH / 2;
     cpu_conv_blocks_plan_slices(d, forward ? c->x_size : c->y_size, in_channels, before,
                                 forward ? c->y_size : c->x_size, CPU_BLOCK_TILE);
+    plan_tiles(d);
+    TU_TRY(plan_groups(arena, d, in_channels));
     d->width = round_up(forward ? c->y_channels : c->x_channels, CPU_BLOCK_TILE);
-    d->chunks = (d->size[1] * in_channels + CPU_BLOCK_DEPTH - 1) / CPU_BLOCK_DEPTH;
-    d->groups = tu__arena_alloc(arena, (size_t)d->size[0] * sizeof *d->groups);
-    if (!d->groups) return TU_NO_MEMORY;
-    for (int64_t i = 0; i < d->size[0]; i++) d->groups[i] = i * d->pitch * in_channels;
-    d->shared_bytes = aligned(d->size[0] * d->chunks * CPU_BLOCK_PAIRS * d->width, sizeof(uint32_t));
+    d->shared_bytes = aligned(d->group_count * d->chunks * CPU_BLOCK_PAIRS * d->width, sizeof(uint32_t));
     d->planes_bytes = aligned(CPU_BLOCK_MOST * d->width, sizeof(float)); /* c of a row of blocks */
+    if (d->widened) d->pairs_bytes = aligned(window_pixels(d) * CPU_BLOCK_DEPTH, sizeof(uint16_t));
     return TU_OK;
 }
 
@@ -134,9 +164,16 @@ static void pack_pair(const cpu_conv_blocks *d, const uint16_t *low, const uint1
     for (int64_t j = columns; j < d->width; j++) to[j] = 0;
 }
 
-/* Where the weights of k within a row of the filter begin; NULL beyond the row. */
-static const uint16_t *weights_of(const cpu_conv_blocks *d, const uint16_t *filter, int64_t row, int64_t k) {
+/* Where the weights of k within a group begin; NULL beyond the rows of the filter. */
+static const uint16_t *weights_of(const cpu_conv_blocks *d, const uint16_t *filter, int64_t group,
+                                  int64_t k) {
     const cpu_convolution *c = &d->shape;
+    int64_t row = group;
+    if (d->widened) {
+        row = 2 * group + k / (CPU_BLOCK_DEPTH / 2);
+        k %= CPU_BLOCK_DEPTH / 2;
+        if (row >= d->size[0]) return NULL;
+    }
     if (d->side == CPU_CONV_Y)
         return k < d->size[1] * c->x_channels ? filter + row * d->size[1] * c->x_channels + k : NULL;
     int64_t tap = d->size[1] - 1 - k / c->y_channels, channel = k % c->y_channels;
@@ -145,7 +182,7 @@ static const uint16_t *weights_of(const cpu_conv_blocks *d, const uint16_t *filt
     return filter + ((channel * d->size[0] + row) * d->size[1] + tap) * c->x_channels;
 }
 
-/* Units are pairs of k: (row of the filter, chunk, pair). */
+/* Units are pairs of k: (group, chunk, pair). */
 static void pack_filter(void *context, int64_t first, int64_t last, int worker) {
     (void)worker;
     const task *t = context;
@@ -155,20 +192,28 @@ static void pack_filter(void *context, int64_t first, int64_t last, int worker) 
     int64_t columns = forward ? d->shape.y_channels : d->shape.x_channels;
     int64_t step = forward ? d->size[0] * d->size[1] * d->shape.x_channels : 1;
     for (int64_t unit = first; unit < last; unit++) {
-        int64_t row = unit / pairs, k = unit % pairs * 2;
-        pack_pair(d, weights_of(d, t->o->second, row, k), weights_of(d, t->o->second, row, k + 1), step,
+        int64_t group = unit / pairs, k = unit % pairs * 2;
+        pack_pair(d, weights_of(d, t->o->second, group, k), weights_of(d, t->o->second, group, k + 1), step,
                   columns, (uint32_t *)t->o->workspace + unit * d->width);
     }
 }
 
 /* ---- Multiplying ---- */
 
-/* Pixels first … first + rows - 1 of the slice's long row: those that the result has are rounded into it. */
-static void finish(const task *t, int64_t slice, int64_t first, int64_t rows, const float *c) {
+/* Where a tile begins in the slice's long row. */
+static int64_t tile_start(const cpu_conv_blocks *d, int64_t tile) {
+    if (!d->row_tiles) return tile * CPU_BLOCK_TILE;
+    int64_t column = tile % d->row_tiles * d->tile_rows; /* the last one of a row may overlap its neighbour */
+    return tile / d->row_tiles * d->pitch + smaller(column, d->out_size[1] - d->tile_rows);
+}
+
+/* A tile's pixels that the result has are rounded into it. */
+static void finish(const task *t, int64_t slice, int64_t tile, const float *c) {
     const cpu_conv_blocks *d = t->d;
     int64_t columns = d->side == CPU_CONV_Y ? d->shape.y_channels : d->shape.x_channels;
     int64_t band = cpu_conv_blocks_band(d, slice), image = slice / d->bands;
     int64_t band_end = smaller(d->band_rows, d->out_size[0] - band);
+    int64_t first = tile_start(d, tile), rows = d->tile_rows;
     int64_t row = first / d->pitch, column = first % d->pitch;
     while (rows > 0 && row < band_end) {
         int64_t count = smaller(rows, d->pitch - column), useful = smaller(count, d->out_size[1] - column);
@@ -183,37 +228,48 @@ static void finish(const task *t, int64_t slice, int64_t first, int64_t rows, co
     }
 }
 
-static void gather_slice(const task *t, int64_t slice, const uint16_t *source, float *c) {
+/* Tiles `tile` and, unless it is the last, the next. */
+static void gather_block(const task *t, int64_t slice, int64_t tile, int64_t tiles, const uint16_t *a,
+                         float *c) {
     const cpu_conv_blocks *d = t->d;
-    for (int64_t row = 0; row < d->flat; row += CPU_BLOCK_MOST) {
-        cpu_block b = {.a = source + row * d->source.channels,
-                       .a_row = d->source.channels,
-                       .a_groups = d->groups,
-                       .groups = d->size[0],
-                       .chunks = d->chunks,
-                       .b_pair = d->width,
-                       .b_chunk = CPU_BLOCK_PAIRS * d->width,
-                       .b_group = d->chunks * CPU_BLOCK_PAIRS * d->width,
-                       .c_row = d->width,
-                       .rows = (int)smaller(CPU_BLOCK_MOST, d->flat - row)};
-        for (int64_t column = 0; column < d->width; column += CPU_BLOCK_MOST) {
-            b.b = (const uint32_t *)t->o->workspace + column;
-            b.c = c + column;
-            b.columns = (int)smaller(CPU_BLOCK_MOST, d->width - column);
-            d->blocks->block(&b);
-        }
-        finish(t, slice, row, b.rows, c);
+    int64_t pixel = d->widened ? CPU_BLOCK_DEPTH : d->source.channels;
+    cpu_block b = {.a = a + tile_start(d, tile) * pixel,
+                   .a_row = pixel,
+                   .a_groups = d->groups,
+                   .groups = d->group_count,
+                   .chunks = d->chunks,
+                   .b_pair = d->width,
+                   .b_chunk = CPU_BLOCK_PAIRS * d->width,
+                   .b_group = d->chunks * CPU_BLOCK_PAIRS * d->width,
+                   .c_row = d->width,
+                   .tiles = tile + 1 < tiles ? 2 : 1,
+                   .tile_rows = (int)d->tile_rows};
+    b.a_below = (tile_start(d, tile + 1) - tile_start(d, tile)) * pixel;
+    for (int64_t column = 0; column < d->width; column += CPU_BLOCK_MOST) {
+        b.b = (const uint32_t *)t->o->workspace + column;
+        b.c = c + column;
+        b.columns = (int)smaller(CPU_BLOCK_MOST, d->width - column);
+        d->blocks->block(&b);
     }
+    for (int i = 0; i < b.tiles; i++) finish(t, slice, tile + i, c + i * d->tile_rows * d->width);
 }
 
 static void gather_slices(void *context, int64_t first, int64_t last, int worker) {
     const task *t = context;
     const cpu_conv_blocks *d = t->d;
     char *scratch = cpu_conv_blocks_worker(d, t->o, worker);
-    if (d->blocks->begin) d->blocks->begin();
+    uint16_t *source = (uint16_t *)scratch;
+    float *c = (float *)(scratch + d->source_bytes);
+    uint16_t *windows = (uint16_t *)(scratch + d->source_bytes + d->planes_bytes);
+    if (d->blocks->begin) d->blocks->begin((int)d->tile_rows);
     for (int64_t slice = first; slice < last; slice++) {
-        cpu_conv_blocks_pad(d, t->o->first, slice, (uint16_t *)scratch);
-        gather_slice(t, slice, (const uint16_t *)scratch, (float *)(scratch + d->source_bytes));
+        cpu_conv_blocks_pad(d, t->o->first, slice, source);
+        if (d->widened)
+            d->loops->blocks->widen(window_pixels(d), d->source.channels, source, d->pitch, windows);
+        int64_t rows = smaller(d->band_rows, d->out_size[0] - cpu_conv_blocks_band(d, slice));
+        int64_t tiles = d->row_tiles ? rows * d->row_tiles : d->tiles;
+        for (int64_t tile = 0; tile < tiles; tile += 2)
+            gather_block(t, slice, tile, tiles, d->widened ? windows : source, c);
     }
     if (d->blocks->end) d->blocks->end();
 }
@@ -224,6 +280,6 @@ void cpu_conv_blocks_run(const cpu_conv_blocks *d, const cpu_direct_operands *op
         return;
     }
     task t = {d, operands};
-    tu__parallel_for(d->size[0] * d->chunks * CPU_BLOCK_PAIRS, 64, pack_filter, &t);
+    tu__parallel_for(d->group_count * d->chunks * CPU_BLOCK_PAIRS, 64, pack_filter, &t);
     tu__parallel_for(d->shape.images * d->bands, 1, gather_slices, &t);
 }

@@ -29,7 +29,7 @@ typedef struct task {
 /* ---- Planning ---- */
 
 static int64_t partial_elements(const cpu_conv_blocks *d) {
-    return d->runs * d->tile_rows * d->width;
+    return d->runs * d->y_rows * d->width;
 }
 
 static size_t partial_bytes(const cpu_conv_blocks *d) {
@@ -49,13 +49,13 @@ tu_status cpu_conv_blocks_plan_filter(tu__arena *arena, cpu_conv_blocks *d) {
     d->run_columns = c->x_channels * (few ? d->size[1] : 1);
     d->width = round_up(d->run_columns, CPU_BLOCK_TILE);
     d->pair_width = few ? c->x_channels : d->width;
-    d->tile_rows = round_up(c->y_channels, CPU_BLOCK_TILE);
+    d->y_rows = round_up(c->y_channels, CPU_BLOCK_TILE);
     d->chunks = d->flat / CPU_BLOCK_DEPTH;
     d->plane = d->flat + 32; /* seldom a power of two, whose multiples share places in the cache */
     d->y = (padded){
         .size = {c->y_size[0], c->y_size[1]}, .channels = c->y_channels, .full = {c->y_size[0], d->pitch}};
     d->y_bytes = aligned((larger(d->flat, d->band_rows * d->pitch) + 1) * c->y_channels, sizeof(uint16_t));
-    int64_t planes = d->tile_rows * d->plane;
+    int64_t planes = d->y_rows * d->plane;
     /* Rows of b are read a whole tile wide, past the last pixel's channels. */
     int64_t pairs = round_up(pixels_of_source(d) * d->pair_width + d->width, 16);
     int64_t bytes = planes * (int64_t)sizeof(uint16_t) + pairs * (int64_t)sizeof(uint32_t);
@@ -98,6 +98,7 @@ static void prepare_y(const task *t, int64_t slice, uint16_t *scratch, uint16_t 
 static void add_slices(const cpu_conv_blocks *d, const uint16_t *planes, const uint32_t *pairs, int64_t count,
                        bool add, float *partial) {
     cpu_block b = {.a_row = d->plane,
+                   .a_below = CPU_BLOCK_TILE * d->plane,
                    .a_groups = d->groups,
                    .groups = count,
                    .chunks = d->chunks,
@@ -105,16 +106,17 @@ static void add_slices(const cpu_conv_blocks *d, const uint16_t *planes, const u
                    .b_chunk = CPU_BLOCK_DEPTH * d->pair_width,
                    .b_group = d->pairs,
                    .c_row = d->width,
+                   .tile_rows = CPU_BLOCK_TILE,
                    .add = add};
     int64_t taps = d->runs / d->size[0];
     for (int64_t run = 0; run < d->runs; run++) {
         const uint32_t *source = pairs + (run / taps * d->pitch + run % taps) * d->pair_width;
         for (int64_t column = 0; column < d->width; column += CPU_BLOCK_MOST)
-            for (int64_t row = 0; row < d->tile_rows; row += CPU_BLOCK_MOST) {
+            for (int64_t row = 0; row < d->y_rows; row += CPU_BLOCK_MOST) {
                 b.a = planes + row * d->plane;
                 b.b = source + column;
-                b.c = partial + (run * d->tile_rows + row) * d->width + column;
-                b.rows = (int)smaller(CPU_BLOCK_MOST, d->tile_rows - row);
+                b.c = partial + (run * d->y_rows + row) * d->width + column;
+                b.tiles = d->y_rows - row > CPU_BLOCK_TILE ? 2 : 1;
                 b.columns = (int)smaller(CPU_BLOCK_MOST, d->width - column);
                 d->blocks->block(&b);
             }
@@ -128,7 +130,7 @@ static void add_own_slices(void *context, int64_t first, int64_t last, int worke
     char *y = planes + d->planes_bytes;
     uint32_t *pairs = (uint32_t *)(y + d->y_bytes);
     float *partial = (float *)((char *)t->o->workspace + (size_t)worker * partial_bytes(d));
-    if (d->blocks->begin) d->blocks->begin();
+    if (d->blocks->begin) d->blocks->begin(CPU_BLOCK_TILE);
     for (int64_t slice = first; slice < last; slice += d->together) {
         int64_t count = smaller(d->together, last - slice);
         for (int64_t i = 0; i < count; i++) {
@@ -149,8 +151,8 @@ static void join_partials(void *context, int64_t first, int64_t last, int worker
     for (int64_t unit = first; unit < last; unit++) {
         int64_t channel = unit / d->runs, run = unit % d->runs;
         d->loops->blocks->sum(d->run_columns, t->partials,
-                              (const float *)t->o->workspace + (run * d->tile_rows + channel) * d->width,
-                              stride, (uint16_t *)t->o->out + unit * d->run_columns);
+                              (const float *)t->o->workspace + (run * d->y_rows + channel) * d->width, stride,
+                              (uint16_t *)t->o->out + unit * d->run_columns);
     }
 }
 

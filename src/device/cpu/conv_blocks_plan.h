@@ -14,17 +14,23 @@ struct cpu_conv_blocks {
     int64_t size[2]; /* of the filter */
     /* Work comes in slices, bands of `band_rows` rows of the result (filter: of y) of an image. A slice's source is
      * copied with its padding, rows `pitch` pixels long; seen as one long row, pixel m of the result stands above
-     * pixel m of that source, and `flat` of them, some of no use, make whole tiles. */
-    int64_t out_size[2], band_rows, bands, pitch, flat;
+     * pixel m of that source, and a tile is a number of them. */
+    int64_t out_size[2], band_rows, bands, pitch;
+    int64_t flat; /* pixels that are multiplied, some of no use */
     padded source;
     int64_t source_elements; /* of a slice, with what tiles read past its end */
     int64_t width;           /* columns of b and c: result channels in whole tiles */
     int64_t chunks;          /* of k: of a row of the filter; filter: of a slice's pixels */
     int64_t *groups;         /* where they begin in a */
+    int64_t group_count;
+    /* y and x */
+    int64_t tile_rows, tiles,
+        row_tiles; /* of a slice; of a row, or 0: tiles follow each other through the rows */
+    bool widened;  /* a is windows over two rows of the filter */
     /* filter */
     padded y;
     int64_t runs, run_columns; /* neighbouring taps and channels of x: a column each */
-    int64_t tile_rows;         /* channels of y in whole tiles */
+    int64_t y_rows;            /* channels of y in whole tiles */
     int64_t plane;             /* from a channel of the transposed y to the next */
     int64_t pair_width, pairs; /* of a pixel of x in pairs; of a slice */
     int64_t together;          /* slices whose products are added up in registers */

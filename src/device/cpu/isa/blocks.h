@@ -14,7 +14,8 @@
 #include <stdint.h>
 
 enum {
-    CPU_BLOCK_TILE = 16,  /* rows and columns of a tile: a block's are multiples of it … */
+    CPU_BLOCK_TILE =
+        16, /* columns of a tile, and its rows at most; a block's columns are a multiple of it … */
     CPU_BLOCK_MOST = 32,  /* … up to this */
     CPU_BLOCK_DEPTH = 32, /* k of a chunk */
     CPU_BLOCK_PAIRS = 16
@@ -23,19 +24,21 @@ enum {
 typedef struct cpu_block {
     const uint16_t *a;
     int64_t a_row;           /* from a row to the next */
+    int64_t a_below;         /* from the first tile's first row to the second's */
     const int64_t *a_groups; /* where each group of chunks begins, from a; its chunks follow each other */
     int64_t groups, chunks;  /* chunks of a group */
     const uint32_t *b;       /* [groups, chunks, pairs, columns], at these distances: */
     int64_t b_group, b_chunk, b_pair;
-    float *c;
+    float *c; /* the second tile's rows follow the first's */
     int64_t c_row;
-    int rows, columns; /* 16 or 32 */
-    bool add;          /* onto what c holds */
+    int tiles, tile_rows; /* one above the other: 1 or 2; rows of each, as `begin` was told */
+    int columns;          /* 16 or 32 */
+    bool add;             /* onto what c holds */
 } cpu_block;
 
 typedef struct cpu_blocks {
     const char *name;
-    void (*begin)(void); /* on each thread before its first block; or NULL */
+    void (*begin)(int tile_rows); /* on each thread before its first block; or NULL */
     void (*block)(const cpu_block *block);
     void (*end)(void); /* on each thread after its last; or NULL */
 } cpu_blocks;

@@ -10,14 +10,17 @@
 
 #define WITH_AMX __attribute__((target("amx-tile,amx-bf16")))
 
-WITH_AMX static void begin(void) {
-    static const struct {
+/* Tiles of c: 0 1 / 2 3; of a: 4, 5; of b: 6, 7. */
+WITH_AMX static void begin(int tile_rows) {
+    const uint8_t rows = (uint8_t)tile_rows;
+    const struct {
         uint8_t palette, start_row, reserved[14];
         uint16_t row_bytes[16];
         uint8_t rows[16];
-    } __attribute__((packed)) shapes = {.palette = 1,
-                                        .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
-                                        .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+    } __attribute__((packed))
+    shapes = {.palette = 1,
+              .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+              .rows = {rows, rows, rows, rows, rows, rows, CPU_BLOCK_PAIRS, CPU_BLOCK_PAIRS}};
     _tile_loadconfig(&shapes);
 }
 
@@ -25,13 +28,11 @@ WITH_AMX static void end(void) {
     _tile_release();
 }
 
-/* Tiles of c: 0 1 / 2 3; of a: 4, 5; of b: 6, 7. Their numbers are part of the instructions, so blocks of one tile's
- * height or width are written out beside the full one. */
 WITH_AMX static void block(const cpu_block *t) {
     const size_t a_row = (size_t)t->a_row * sizeof *t->a, b_row = (size_t)t->b_pair * sizeof *t->b;
     const size_t c_row = (size_t)t->c_row * sizeof *t->c;
-    const bool tall = t->rows > CPU_BLOCK_TILE, wide = t->columns > CPU_BLOCK_TILE;
-    float *below = t->c + CPU_BLOCK_TILE * t->c_row;
+    const bool tall = t->tiles > 1, wide = t->columns > CPU_BLOCK_TILE;
+    float *below = t->c + t->tile_rows * t->c_row;
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
@@ -50,7 +51,7 @@ WITH_AMX static void block(const cpu_block *t) {
             _tile_loadd(6, b, b_row);
             _tile_dpbf16ps(0, 4, 6);
             if (tall) {
-                _tile_loadd(5, a + CPU_BLOCK_TILE * t->a_row, a_row);
+                _tile_loadd(5, a + t->a_below, a_row);
                 _tile_dpbf16ps(2, 5, 6);
             }
             if (wide) {

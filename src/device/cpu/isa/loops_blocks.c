@@ -2,10 +2,13 @@
 #include "device/cpu/isa/loops_blocks.h"
 
 #include <string.h>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 
 #include "device/cpu/isa/loops.h"
 
-static inline float widen(uint32_t x) {
+static inline float wide(uint32_t x) {
     union {
         uint32_t bits;
         float number;
@@ -33,19 +36,70 @@ static void pair(int64_t count, int64_t channels, const uint16_t *source, int64_
     }
 }
 
-/* Two pixels of 16 channels at a time: the 16 lines written to stay at hand. */
+static void widen(int64_t pixels, int64_t channels, const uint16_t *source, int64_t pitch,
+                  uint16_t *windows) {
+    for (int64_t q = 0; q < pixels; q++, windows += 32, source += channels) {
+        memcpy(windows, source, 16 * sizeof *windows);
+        memcpy(windows + 16, source + pitch * channels, 16 * sizeof *windows);
+    }
+}
+
+/* Squares of 16 pairs of pixels by up to 16 channels. */
+enum { SIDE = 16 };
+
+#ifdef __AVX512F__
+/* Four rounds of exchanges between neighbours, at distances 1, 2, 4 and 8. */
+static inline void store_turned(__m512i r[SIDE], int64_t count, uint16_t *to, int64_t plane) {
+    __m512i t[SIDE];
+    for (int i = 0; i < SIDE; i += 2) {
+        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+    }
+    for (int i = 0; i < SIDE; i += 4) {
+        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_i32x4(r[i], r[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_i32x4(r[i + 8], r[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 8; i++) {
+        r[i] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0x88);
+        r[i + 8] = _mm512_shuffle_i32x4(t[i], t[i + 8], 0xdd);
+    }
+    for (int64_t i = 0; i < count; i++) _mm512_storeu_si512(to + i * plane, r[i]);
+}
+
+static inline void transpose_square(const uint16_t *from, int64_t channels, int64_t count, uint16_t *to,
+                                    int64_t plane) {
+    const __mmask16 some = (__mmask16)((1u << count) - 1);
+    __m512i rows[SIDE];
+    for (int i = 0; i < SIDE; i++) {
+        const uint16_t *low = from + 2 * i * channels;
+        __m512i l = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, low));
+        __m512i h = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, low + channels));
+        rows[i] = _mm512_or_si512(l, _mm512_slli_epi32(h, 16));
+    }
+    store_turned(rows, count, to, plane);
+}
+#else
+static inline void transpose_square(const uint16_t *from, int64_t channels, int64_t count, uint16_t *to,
+                                    int64_t plane) {
+    for (int64_t p = 0; p < 2 * SIDE; p++)
+        for (int64_t i = 0; i < count; i++) to[i * plane + p] = from[p * channels + i];
+}
+#endif
+
 static void transpose(int64_t pixels, int64_t channels, const uint16_t *source, uint16_t *planes,
                       int64_t plane) {
-    for (int64_t c = 0; c < channels; c += 16) {
-        int64_t count = channels - c < 16 ? channels - c : 16;
-        for (int64_t p = 0; p < pixels; p += 2) {
-            const uint16_t *low = source + p * channels + c, *high = low + channels;
-            uint16_t *to = planes + c * plane + p;
-            uint32_t both[16];
-            for (int64_t i = 0; i < count; i++) both[i] = low[i] | (uint32_t)high[i] << 16;
-            for (int64_t i = 0; i < count; i++) memcpy(to + i * plane, &both[i], sizeof both[i]);
-        }
-    }
+    for (int64_t c = 0; c < channels; c += SIDE)
+        for (int64_t p = 0; p < pixels; p += 2 * SIDE)
+            transpose_square(source + p * channels + c, channels, channels - c < SIDE ? channels - c : SIDE,
+                             planes + c * plane + p, plane);
 }
 
 /* `bias` and `relu` are constants where this is inlined. */
@@ -54,7 +108,7 @@ static inline __attribute__((always_inline)) void finish_row(int64_t columns, co
                                                              const bool relu, uint16_t *restrict out) {
     for (int64_t j = 0; j < columns; j++) {
         uint32_t x = narrow(sums[j]);
-        if (biased) x = narrow(widen(x) + widen(bias[j]));
+        if (biased) x = narrow(wide(x) + wide(bias[j]));
         /* Numbers below zero lie between the smallest, 0x8001, and minus infinity, 0xff80. */
         if (relu) x = x > 0x8000 && x <= 0xff80 ? 0 : x;
         out[j] = (uint16_t)x;
@@ -90,4 +144,4 @@ static void sum(int64_t n, int64_t count, const float *parts, int64_t stride, ui
 
 extern struct cpu_loops_blocks LOOP(cpu_loops_blocks);
 struct cpu_loops_blocks LOOP(cpu_loops_blocks) = {
-    .pair = pair, .transpose = transpose, .finish = finish, .sum = sum};
+    .pair = pair, .widen = widen, .transpose = transpose, .finish = finish, .sum = sum};

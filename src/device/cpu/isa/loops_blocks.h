@@ -11,7 +11,9 @@ struct cpu_loops_blocks {
      * rows of `channels` pairs, each filled up with zeros to `width`. */
     void (*pair)(int64_t count, int64_t channels, const uint16_t *source, int64_t step, uint32_t *pairs,
                  int64_t width);
-    /* planes[c * plane + p] = source[p * channels + c] for p < pixels, an even number. */
+    /* windows[q][0 … 15] = source from pixel q on, windows[q][16 … 31] = source from pixel q + pitch on. */
+    void (*widen)(int64_t pixels, int64_t channels, const uint16_t *source, int64_t pitch, uint16_t *windows);
+    /* planes[c * plane + p] = source[p * channels + c] for p < pixels, a multiple of 32. */
     void (*transpose)(int64_t pixels, int64_t channels, const uint16_t *source, uint16_t *planes,
                       int64_t plane);
     /* out [rows, columns] = sums [rows, columns of width] rounded; then + bias (or NULL) and x < 0 ? 0 : x where relu is

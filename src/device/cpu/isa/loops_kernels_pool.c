@@ -57,14 +57,25 @@ static float share_of(const cpu_pooling *p, box b) {
 
 /* ---- Forward ---- */
 
-LANES_INLINE lanes max_of(bool half, const cpu_pooling *p, box b, const void *x, int64_t c, int64_t n) {
+LANES_INLINE lanes max_of_size(bool half, const cpu_pooling *p, box b, int64_t rows, int64_t columns,
+                               const void *x, int64_t c, int64_t n) {
+    const int64_t row = p->x_size[1] * p->channels;
+    const int64_t corner = b.begin[0] * row + b.begin[1] * p->channels + c;
     lanes best = lanes_of(-INFINITY);
-    for (int64_t i = b.begin[0]; i < b.end[0]; i++) {
-        int64_t at = (i * p->x_size[1] + b.begin[1]) * p->channels + c;
-        for (int64_t j = b.begin[1]; j < b.end[1]; j++, at += p->channels)
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) {
+            int64_t at = corner + i * row + j * p->channels;
             best = lanes_larger(best, lanes_load_upto(half, x, at, at + n));
-    }
+        }
     return best;
+}
+
+/* The usual sizes are constants where they are inlined, so that nothing is left of the loops. */
+LANES_INLINE lanes max_of(bool half, const cpu_pooling *p, box b, const void *x, int64_t c, int64_t n) {
+    int64_t rows = b.end[0] - b.begin[0], columns = b.end[1] - b.begin[1];
+    if (rows == 3 && columns == 3) return max_of_size(half, p, b, 3, 3, x, c, n);
+    if (rows == 2 && columns == 2) return max_of_size(half, p, b, 2, 2, x, c, n);
+    return max_of_size(half, p, b, rows, columns, x, c, n);
 }
 
 LANES_INLINE lanes sum_of(bool half, const cpu_pooling *p, box b, const void *x, int64_t c, int64_t n) {
@@ -139,30 +150,39 @@ LANES_INLINE lanes_int winner_among_nans(bool half, const cpu_pooling *p, window
     return winner;
 }
 
-LANES_INLINE lanes_int winner_of(bool half, const cpu_pooling *p, window w, const void *x, int64_t c,
-                                 int64_t n) {
-    int64_t row = p->x_size[1] * p->channels;
+/* `rows` and `columns` of the window are inside the image. */
+LANES_INLINE lanes_int winner_of_size(bool half, const cpu_pooling *p, window w, int64_t rows,
+                                      int64_t columns, const void *x, int64_t c, int64_t n) {
+    const int64_t row = p->x_size[1] * p->channels;
+    const int64_t corner = w.b.begin[0] * row + w.b.begin[1] * p->channels + c;
     lanes most = lanes_of(-INFINITY), here;
     lanes_mask nan = lanes_nan(most);
-    for (int64_t i = w.b.begin[0]; i < w.b.end[0]; i++) {
-        int64_t at = i * row + w.b.begin[1] * p->channels + c;
-        for (int64_t j = w.b.begin[1]; j < w.b.end[1]; j++, at += p->channels) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) {
+            int64_t at = corner + i * row + j * p->channels;
             here = lanes_load_upto(half, x, at, at + n);
             most = lanes_max(most, here);
             nan |= lanes_nan(here);
         }
-    }
     if (lanes_any(nan)) return winner_among_nans(half, p, w, x, c, n);
+    const int32_t first = (int32_t)((w.b.begin[0] - w.top) * p->window[1] + w.b.begin[1] - w.left);
     lanes_int winner = {0};
-    for (int64_t i = w.b.end[0] - 1; i >= w.b.begin[0]; i--) {
-        int64_t at = i * row + (w.b.end[1] - 1) * p->channels + c;
-        int32_t place = (int32_t)((i - w.top) * p->window[1] + w.b.end[1] - 1 - w.left);
-        for (int64_t j = w.b.end[1] - 1; j >= w.b.begin[1]; j--, at -= p->channels, place--) {
+    for (int64_t i = rows - 1; i >= 0; i--)
+        for (int64_t j = columns - 1; j >= 0; j--) {
+            int64_t at = corner + i * row + j * p->channels;
             here = lanes_load_upto(half, x, at, at + n);
-            winner = lanes_int_select(lanes_equal(here, most), lanes_int_of(place), winner);
+            lanes_int place = lanes_int_of(first + (int32_t)(i * p->window[1] + j));
+            winner = lanes_int_select(lanes_equal(here, most), place, winner);
         }
-    }
     return winner;
+}
+
+LANES_INLINE lanes_int winner_of(bool half, const cpu_pooling *p, window w, const void *x, int64_t c,
+                                 int64_t n) {
+    int64_t rows = w.b.end[0] - w.b.begin[0], columns = w.b.end[1] - w.b.begin[1];
+    if (rows == 3 && columns == 3) return winner_of_size(half, p, w, 3, 3, x, c, n);
+    if (rows == 2 && columns == 2) return winner_of_size(half, p, w, 2, 2, x, c, n);
+    return winner_of_size(half, p, w, rows, columns, x, c, n);
 }
 
 LANES_INLINE void find_winners(bool half, const cpu_pooling *p, const void *x, uint16_t *winners) {
@@ -176,18 +196,30 @@ LANES_INLINE void find_winners(bool half, const cpu_pooling *p, const void *x, u
 
 /* The sum, over the windows that one place of x won, of their dy. `place`: where it lies in the first of
  * them. */
-LANES_INLINE lanes sum_won(bool half, const cpu_pooling *p, box b, int64_t place, const void *dy,
-                           const uint16_t *winners, int64_t c, int64_t n) {
+LANES_INLINE lanes sum_won_of_size(bool half, const cpu_pooling *p, box b, int64_t rows, int64_t columns,
+                                   int64_t place, const void *dy, const uint16_t *winners, int64_t c,
+                                   int64_t n) {
+    const int64_t row = p->y_size[1] * p->channels;
+    const int64_t corner = b.begin[0] * row + b.begin[1] * p->channels + c;
     lanes sum = {0};
-    for (int64_t i = b.begin[0]; i < b.end[0]; i++, place -= p->stride[0] * p->window[1]) {
-        int64_t at = (i * p->y_size[1] + b.begin[1]) * p->channels + c;
-        int32_t here = (int32_t)place;
-        for (int64_t j = b.begin[1]; j < b.end[1]; j++, at += p->channels, here -= (int32_t)p->stride[1]) {
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) {
+            int64_t at = corner + i * row + j * p->channels;
+            int32_t here = (int32_t)(place - i * p->stride[0] * p->window[1] - j * p->stride[1]);
             lanes_mask won = lanes_int_equal(load_places(winners + at, n), lanes_int_of(here));
             sum += lanes_select(won, lanes_load_upto(half, dy, at, at + n), (lanes){0});
         }
-    }
     return sum;
+}
+
+LANES_INLINE lanes sum_won(bool half, const cpu_pooling *p, box b, int64_t place, const void *dy,
+                           const uint16_t *winners, int64_t c, int64_t n) {
+    int64_t rows = b.end[0] - b.begin[0], columns = b.end[1] - b.begin[1];
+    if (rows == 1 && columns == 1) return sum_won_of_size(half, p, b, 1, 1, place, dy, winners, c, n);
+    if (rows == 1 && columns == 2) return sum_won_of_size(half, p, b, 1, 2, place, dy, winners, c, n);
+    if (rows == 2 && columns == 1) return sum_won_of_size(half, p, b, 2, 1, place, dy, winners, c, n);
+    if (rows == 2 && columns == 2) return sum_won_of_size(half, p, b, 2, 2, place, dy, winners, c, n);
+    return sum_won_of_size(half, p, b, rows, columns, place, dy, winners, c, n);
 }
 
 LANES_INLINE void max_gradient(bool half, const cpu_pooling *p, const void *x, const void *dy,
