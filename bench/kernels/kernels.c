@@ -112,6 +112,14 @@ static void batch_norm_gradient(bench *b) {
     tu_value x = input(b, TU_SHAPE(128, 32, 32, 16));
     b->result = backward(b, batch_norm_of(b, x, 16), x);
 }
+static void batch_norm_join(bench *b) {
+    tu_value x = input(b, TU_SHAPE(128, 32, 32, 16)), join = input(b, TU_SHAPE(128, 32, 32, 16));
+    b->result = tu_relu(tu_add(batch_norm_of(b, x, 16), join));
+}
+static void batch_norm_relu_gradient(bench *b) {
+    tu_value x = input(b, TU_SHAPE(128, 32, 32, 16));
+    b->result = backward(b, tu_relu(batch_norm_of(b, x, 16)), x);
+}
 static tu_value layer_norm_of(bench *b, tu_value x, int64_t width) {
     return tu_layer_normalize(x, add_input(b, TU_F32, TU_SHAPE(width)),
                               add_input(b, TU_F32, TU_SHAPE(width)));
@@ -189,6 +197,8 @@ static const struct bench_case {
     {"lrn gradient", lrn_gradient, false},
     {"batch_norm 128x32x32x16", batch_norm, false},
     {"batch_norm gradient", batch_norm_gradient, false},
+    {"batch_norm + join, ReLU", batch_norm_join, false},
+    {"batch_norm + ReLU gradient", batch_norm_relu_gradient, false},
     {"layer_norm 4096x768", layer_norm, false},
     {"layer_norm gradient", layer_norm_gradient, false},
     {"softmax 4096x1024", softmax, false},

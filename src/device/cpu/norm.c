@@ -2,8 +2,8 @@
  * graph/ops/norm.c, the loops in isa/loops_kernels_norm.c.
  *
  * Batch-norm needs the statistics of all rows before it can write the first: two passes. Forward reads x
- * twice and writes y, 3 bytes moved for each byte of x; backward reads x and dy twice and writes dx, 5. Each
- * worker takes the statistics of its range of rows; they are joined in the order of the ranges, in f64, so
+ * twice and writes y, 3 bytes moved for each byte of x; backward reads x and dy twice and writes dx, 5. What stands
+ * around it, rectifiers and joins, rides along in the same passes (norm_fusion.c). Each worker takes the statistics of its range of rows; they are joined in the order of the ranges, in f64, so
  * that the same width gives the same bits. Layer-norm takes a row at a time, which stays in the cache: 2 and
  * 3.
  *
@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "device/cpu/isa/kernels.h"
+#include "device/cpu/norm.h"
 #include "device/cpu/ranges.h"
 
 typedef struct norm_data {
@@ -22,6 +23,11 @@ typedef struct norm_data {
     tu_dtype dtype;
     int64_t workers;
     size_t worker_bytes; /* of statistics: a count, and three arrays [width] */
+    /* batch normalisation */
+    bool joins;     /* a value is added to y: in[3] */
+    bool relu;      /* y is rectified */
+    bool rectified; /* its gradient: y was, with the factors of in[5] */
+    bool leaves;    /* y's factors, scale and shift, in out[3] */
 } norm_data;
 
 typedef struct partial {
@@ -63,7 +69,7 @@ static void run_partial(const cpu_kernel *k, tu__parallel_body body) {
     run_rows(k, body);
 }
 
-/* ---- Batch normalisation: in x, gamma, beta; out y, mean, variance ---- */
+/* ---- Batch normalisation: in x, gamma, beta and what is joined; out y, mean, variance and what is left ---- */
 
 static void moments_range(void *context, int64_t first, int64_t last, int worker) {
     const cpu_kernel *k = context;
@@ -90,20 +96,32 @@ static void join_moments(const cpu_kernel *k, int64_t c, double *mean, double *v
     *variance = m2 / n;
 }
 
+/* Arrays [width], in memory that outlives the kernel where another one wants them. */
+static float *scale_of(const cpu_kernel *k) {
+    const norm_data *d = k->data;
+    return d->leaves ? k->out[3] : shared_array(k, 0);
+}
+
+static float *shift_of(const cpu_kernel *k) {
+    const norm_data *d = k->data;
+    return scale_of(k) + d->width;
+}
+
 static void apply_range(void *context, int64_t first, int64_t last, int worker) {
     const cpu_kernel *k = context;
     const norm_data *d = k->data;
     int64_t at = first * d->width;
     (void)worker;
+    cpu_norm_columns columns = {k->out[1], scale_of(k), shift_of(k)};
     loops_of(k)->apply[cpu_loop_type(d->dtype)](last - first, d->width, cpu_at(k->in[0], d->dtype, at),
-                                                k->out[1], shared_array(k, 0), shared_array(k, 1),
-                                                cpu_at(k->out[0], d->dtype, at));
+                                                &columns, d->joins ? cpu_at(k->in[3], d->dtype, at) : NULL,
+                                                d->relu, cpu_at(k->out[0], d->dtype, at));
 }
 
 static tu_status run_batch(const cpu_kernel *k) {
     const norm_data *d = k->data;
     const float *gamma = k->in[1], *beta = k->in[2];
-    float *mean = k->out[1], *variance = k->out[2], *scale = shared_array(k, 0), *shift = shared_array(k, 1);
+    float *mean = k->out[1], *variance = k->out[2], *scale = scale_of(k), *shift = shift_of(k);
     run_partial(k, moments_range);
     for (int64_t c = 0; c < d->width; c++) {
         double wide_mean, wide_variance;
@@ -117,7 +135,16 @@ static tu_status run_batch(const cpu_kernel *k) {
     return TU_OK;
 }
 
-/* ---- Its gradient: in x, gamma, mean, variance, dy; out dx, dgamma, dbeta ---- */
+/* ---- Its gradient: in x, gamma, mean, variance, dy and y's factors; out dx, dgamma, dbeta ---- */
+
+/* What y was made with, where it was rectified. */
+static const cpu_norm_columns *rectified_columns(const cpu_kernel *k, cpu_norm_columns *columns) {
+    const norm_data *d = k->data;
+    if (!d->rectified) return NULL;
+    const float *factors = k->in[5];
+    *columns = (cpu_norm_columns){k->in[2], factors, factors + d->width};
+    return columns;
+}
 
 static void gradient_sums_range(void *context, int64_t first, int64_t last, int worker) {
     const cpu_kernel *k = context;
@@ -125,9 +152,10 @@ static void gradient_sums_range(void *context, int64_t first, int64_t last, int 
     int64_t at = first * d->width;
     *rows_of(k, worker) = last - first;
     partial p = partial_of(k, worker);
+    cpu_norm_columns columns;
     loops_of(k)->gradient_sums[cpu_loop_type(d->dtype)](
         last - first, d->width, cpu_at(k->in[0], d->dtype, at), cpu_at(k->in[4], d->dtype, at), k->in[2],
-        p.first, p.second);
+        rectified_columns(k, &columns), p.first, p.second);
 }
 
 static void gradient_range(void *context, int64_t first, int64_t last, int worker) {
@@ -135,9 +163,11 @@ static void gradient_range(void *context, int64_t first, int64_t last, int worke
     const norm_data *d = k->data;
     int64_t at = first * d->width;
     (void)worker;
+    cpu_norm_columns columns;
     loops_of(k)->gradient[cpu_loop_type(d->dtype)](
         last - first, d->width, cpu_at(k->in[0], d->dtype, at), cpu_at(k->in[4], d->dtype, at), k->in[2],
-        shared_array(k, 0), shared_array(k, 1), shared_array(k, 2), cpu_at(k->out[0], d->dtype, at));
+        rectified_columns(k, &columns), shared_array(k, 0), shared_array(k, 1), shared_array(k, 2),
+        cpu_at(k->out[0], d->dtype, at));
 }
 
 /* The sums of column `c` over all ranges. */
@@ -218,12 +248,13 @@ static tu_status run_layer_gradient(const cpu_kernel *k) {
 
 /* ---- Making ---- */
 
-/* `shared`: arrays beside the partial statistics. */
-static tu_status make(cpu_selection *s, const tu__node *node, double epsilon, int shared, int in_place,
-                      tu_status (*run)(const cpu_kernel *k)) {
+/* A kernel that has its numbers and workspace, but reads and writes nothing yet. `shared`: arrays beside the partial
+ * statistics. TU_UNSUPPORTED: the types are the reference's. */
+static tu_status begin(cpu_selection *s, const tu__node *node, double epsilon, int shared,
+                       tu_status (*run)(const cpu_kernel *k), cpu_kernel **kernel) {
     tu_type x = node->outputs[0], gamma = cpu_input_type(s, node, 1);
     if (cpu_loop_type(x.dtype) < 0 || gamma.dtype != TU_F32) return TU_UNSUPPORTED;
-    cpu_kernel *k = cpu_kernel_new(s, node, node->op->name, run);
+    cpu_kernel *k = *kernel = cpu_kernel_new(s, node, node->op->name, run);
     norm_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     int64_t width = tu_shape_elements(gamma.shape);
@@ -236,21 +267,51 @@ static tu_status make(cpu_selection *s, const tu__node *node, double epsilon, in
                      .worker_bytes = cpu_lines(64 + 3 * array)};
     k->workspace_bytes = d->worker_bytes * (size_t)d->workers + cpu_lines((size_t)shared * array);
     cpu_kernel_count(k, s, node);
-    return cpu_kernel_bind(k, node, in_place);
+    return TU_OK;
 }
 
 tu_status cpu_make_batch_norm(cpu_selection *s, const tu__node *node) {
-    return make(s, node, tu__attrs(node, batch_norm)->epsilon, 2, 0, run_batch);
+    cpu_kernel *k;
+    TU_TRY(begin(s, node, tu__attrs(node, batch_norm)->epsilon, 2, run_batch, &k));
+    norm_data *d = k->data;
+    cpu_norm_ending ending = cpu_norm_ending_of(s, node);
+    k->name = cpu_norm_ending_name(&ending);
+    d->joins = ending.add;
+    d->relu = ending.relu;
+    d->leaves = d->relu && !d->joins;
+    if (d->joins) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
+    for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(cpu_kernel_read(k, node->inputs[i]));
+    TU_TRY(cpu_kernel_end_norm(k, &ending));
+    TU_TRY(cpu_kernel_write(k, ending.result, 0));
+    for (uint32_t i = 1; i < node->output_count; i++)
+        TU_TRY(cpu_kernel_write(k, (tu__edge){node->id, i}, -1));
+    return d->leaves ? cpu_kernel_leave(k, node, 2 * (size_t)d->width * sizeof(float)) : TU_OK;
 }
 
 tu_status cpu_make_batch_norm_grad(cpu_selection *s, const tu__node *node) {
-    return make(s, node, tu__attrs(node, batch_norm_grad)->epsilon, 3, 4, run_batch_gradient);
+    cpu_kernel *k;
+    TU_TRY(begin(s, node, tu__attrs(node, batch_norm_grad)->epsilon, 3, run_batch_gradient, &k));
+    cpu_rectified found;
+    if (!cpu_find_rectified(s, node, &found)) return cpu_kernel_bind(k, node, CPU_NORM_DY);
+    norm_data *d = k->data;
+    d->rectified = true;
+    k->name = "relu_grad+batch_norm_grad";
+    for (uint32_t i = 0; i < node->input_count; i++)
+        TU_TRY(cpu_kernel_read(k, i == CPU_NORM_DY ? found.dy : node->inputs[i]));
+    TU_TRY(cpu_kernel_take_rectified(k, &found));
+    for (uint32_t i = 0; i < node->output_count; i++)
+        TU_TRY(cpu_kernel_write(k, (tu__edge){node->id, i}, i == 0 ? CPU_NORM_DY : -1));
+    return TU_OK;
 }
 
 tu_status cpu_make_layer_norm(cpu_selection *s, const tu__node *node) {
-    return make(s, node, tu__attrs(node, layer_norm)->epsilon, 0, 0, run_layer);
+    cpu_kernel *k;
+    TU_TRY(begin(s, node, tu__attrs(node, layer_norm)->epsilon, 0, run_layer, &k));
+    return cpu_kernel_bind(k, node, 0);
 }
 
 tu_status cpu_make_layer_norm_grad(cpu_selection *s, const tu__node *node) {
-    return make(s, node, tu__attrs(node, layer_norm_grad)->epsilon, 0, 4, run_layer_gradient);
+    cpu_kernel *k;
+    TU_TRY(begin(s, node, tu__attrs(node, layer_norm_grad)->epsilon, 0, run_layer_gradient, &k));
+    return cpu_kernel_bind(k, node, 4);
 }

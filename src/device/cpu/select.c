@@ -19,6 +19,7 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
+#include "device/cpu/norm.h"
 
 static cpu_plan *plan_of(const cpu_selection *s) {
     return s->plan;
@@ -123,6 +124,17 @@ tu_status cpu_kernel_write(cpu_kernel *k, tu__edge value, int in_place) {
     return add_write(k, v->dense, in_place);
 }
 
+tu_status cpu_kernel_leave(cpu_kernel *k, const tu__node *node, size_t bytes) {
+    cpu_plan *p = plan_of(k->owner);
+    tu_buffer buffer = {bytes, {TU_NO_NODE, 0}, false};
+    TU_TRY(add_buffer(p, buffer, &p->beside[node->id]));
+    return add_write(k, p->beside[node->id], -1);
+}
+
+tu_status cpu_kernel_find(cpu_kernel *k, const tu__node *node) {
+    return append(&k->owner->arena, &k->reads, &k->read_count, plan_of(k->owner)->beside[node->id]);
+}
+
 const tu__node *cpu_only_reader(cpu_selection *s, tu__edge value) {
     const cpu_plan *p = plan_of(s);
     const cpu_value *v = cpu_value_of(s, value);
@@ -153,12 +165,19 @@ static void drop_kernels_of(cpu_plan *p, const tu__node *node, uint32_t from) {
     p->kernel_count = kept;
 }
 
+/* Input `index` as the maker will read it: what it is computed from, where the kernel does that itself. */
+static tu__edge read_by_maker(cpu_selection *s, const tu__node *node, uint32_t index) {
+    cpu_rectified r;
+    bool itself = index == CPU_NORM_DY && cpu_find_rectified(s, node, &r);
+    return itself ? r.dy : node->inputs[index];
+}
+
 static tu_status make(cpu_selection *s, const tu__node *node) {
     cpu_plan *p = plan_of(s);
     p->state[node->id] = CPU_BUSY;
     for (uint32_t i = 0; i < node->input_count; i++) {
         p->asking = node;
-        TU_TRY(cpu_require(s, node->inputs[i]));
+        TU_TRY(cpu_require(s, read_by_maker(s, node, i)));
     }
     p->asking = NULL;
     if (p->state[node->id] == CPU_DONE) return TU_OK; /* a sum: its input's kernel took it in */
@@ -378,10 +397,12 @@ static tu_status begin_tables(cpu_plan *p, const tu_part *part) {
     p->level = tu__alloc_array(g->node_count, sizeof *p->level, "a plan");
     p->mark = tu__alloc_array(g->node_count, sizeof *p->mark, "a plan");
     p->assigned = tu__alloc_array(g->node_count, sizeof *p->assigned, "a plan");
-    if (!p->state || !p->slot || !p->level || !p->mark || !p->assigned) return TU_NO_MEMORY;
+    p->beside = tu__alloc_array(g->node_count, sizeof *p->beside, "a plan");
+    if (!p->state || !p->slot || !p->level || !p->mark || !p->assigned || !p->beside) return TU_NO_MEMORY;
     note_assignments(p, g);
     uint32_t outputs = 0;
     for (uint32_t i = 0; i < g->node_count; i++) {
+        p->beside[i] = CPU_NONE;
         p->slot[i] = outputs;
         outputs += g->nodes[i]->output_count;
     }
@@ -429,11 +450,12 @@ static void free_tables(cpu_plan *p) {
     tu__free(p->slot);
     tu__free(p->level);
     tu__free(p->mark);
+    tu__free(p->beside);
     tu__free(p->assigned);
     tu__free(p->values);
     tu__free(p->readers);
     p->state = NULL;
-    p->slot = p->level = p->mark = p->assigned = p->readers = NULL;
+    p->slot = p->level = p->mark = p->assigned = p->beside = p->readers = NULL;
     p->values = NULL;
 }
 

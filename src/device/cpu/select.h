@@ -41,6 +41,7 @@ typedef struct cpu_plan {
     uint32_t *level;    /* tu_part.levels */
     uint32_t *mark;     /* fusion.c: the cluster being gathered that holds the node */
     uint32_t *assigned; /* the variable that its value is assigned to; CPU_NONE */
+    uint32_t *beside;   /* a buffer of no value that the node's kernel leaves for another kernel; CPU_NONE */
     uint32_t cluster_count;
     const tu__node
         *asking; /* the node whose input is being required, for cpu_fuse; NULL: somebody else asks */
@@ -64,6 +65,11 @@ tu__edge cpu_root_of(const cpu_selection *s, tu__edge value);
 tu_status cpu_require(cpu_selection *s, tu__edge value);
 /* Its dense buffer, made if need be. */
 tu_status cpu_dense_buffer(cpu_selection *s, tu__edge value, uint32_t *buffer);
+
+/* A buffer of the device's own that goes from the kernel of `node` to another: the next entry of k->out, and of that
+ * one's k->in. For what a kernel has at hand that no value of the graph holds. */
+tu_status cpu_kernel_leave(cpu_kernel *k, const tu__node *node, size_t bytes);
+tu_status cpu_kernel_find(cpu_kernel *k, const tu__node *node);
 
 /* fusion.c: computes a pending pointwise node together with what it fuses with; and many that only the outside waits
  * for, in one kernel a level. */

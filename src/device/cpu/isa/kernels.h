@@ -54,19 +54,27 @@ struct cpu_lrn_loops {
 
 /* ---- Batch and layer normalisation ---- */
 
+/* What a column of x [rows, c] is normalised with: arrays [c]. */
+typedef struct cpu_norm_columns {
+    const float *mean, *scale, *shift;
+} cpu_norm_columns;
+
 struct cpu_norm_loops {
     /* x [rows, c]: pivot [c] is its first row; the mean is pivot + mean [c], and m2 [c] the sum of squared distances
      * from it. */
     void (*moments[2])(int64_t rows, int64_t c, const void *x, float *pivot, float *mean, float *m2);
-    /* y = (x - mean) scale + shift, by columns. */
-    void (*apply[2])(int64_t rows, int64_t c, const void *x, const float *mean, const float *scale,
-                     const float *shift, void *y);
-    /* sum_dy [c] = the sum of dy, sum_dy_x [c] = that of dy (x - mean). */
+    /* y = (x - mean) scale + shift, by columns; then `join` (or NULL), of y's size, is added, and what is below zero
+     * becomes zero where `relu` is set. Each is rounded to the type, as if it were an operation of its own. */
+    void (*apply[2])(int64_t rows, int64_t c, const void *x, const cpu_norm_columns *columns,
+                     const void *join, bool relu, void *y);
+    /* sum_dy [c] = the sum of dy, sum_dy_x [c] = that of dy (x - mean). With `rectified` (or NULL), what y
+     * was made with before a rectifier, dy counts where y was above zero, and as zero elsewhere. */
     void (*gradient_sums[2])(int64_t rows, int64_t c, const void *x, const void *dy, const float *mean,
-                             float *sum_dy, float *sum_dy_x);
-    /* dx = scale (dy - by_dy) - by_x (x - mean), by columns. */
+                             const cpu_norm_columns *rectified, float *sum_dy, float *sum_dy_x);
+    /* dx = scale (dy - by_dy) - by_x (x - mean), by columns; dy as above. */
     void (*gradient[2])(int64_t rows, int64_t c, const void *x, const void *dy, const float *mean,
-                        const float *scale, const float *by_dy, const float *by_x, void *dx);
+                        const cpu_norm_columns *rectified, const float *scale, const float *by_dy,
+                        const float *by_x, void *dx);
     /* Rows as sets: mean [rows] and r [rows] are results. */
     void (*layer[2])(int64_t rows, int64_t n, double epsilon, const void *x, const float *gamma,
                      const float *beta, void *y, float *mean, float *r);

@@ -67,26 +67,74 @@ LANES_INLINE void moments(bool half, int64_t rows, int64_t c, const void *x, flo
     }
 }
 
-LANES_INLINE void apply(bool half, int64_t rows, int64_t c, const void *x, const float *mean,
-                        const float *scale, const float *shift, void *y) {
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t k = 0; k < c; k += LANES) {
-            lanes v = lanes_load_upto(half, x, i * c + k, i * c + c) - lanes_load_upto(false, mean, k, c);
-            v = v * lanes_load_upto(false, scale, k, c) + lanes_load_upto(false, shift, k, c);
-            lanes_store_upto(half, y, i * c + k, i * c + c, v);
-        }
+/* What a register of x becomes, rounded to the type. */
+LANES_INLINE lanes normal_of(bool half, lanes x, lanes mean, lanes scale, lanes shift) {
+    lanes v = (x - mean) * scale + shift;
+    return half ? lanes_widen(lanes_narrow(v)) : v;
 }
 
-LANES_INLINE void gradient_sums(bool half, int64_t rows, int64_t c, const void *x, const void *dy,
-                                const float *mean, float *sum_dy, float *sum_dy_x) {
+/* As the operation has it: NaN and -0 stay. */
+LANES_INLINE lanes rectify(lanes x) {
+    return lanes_select(lanes_greater((lanes){0}, x), (lanes){0}, x);
+}
+
+/* `joins` and `relu` are constants in every call, so that the loops test nothing. */
+LANES_INLINE void apply_as(bool half, bool joins, bool relu, int64_t rows, int64_t c, const void *x,
+                           const cpu_norm_columns *columns, const void *join, void *y) {
+    for (int64_t first = 0; first < rows; first += BLOCK) {
+        int64_t end = first + block_rows(first, rows);
+        for (int64_t k = 0; k < c; k += LANES) {
+            lanes mean = lanes_load_upto(false, columns->mean, k, c),
+                  scale = lanes_load_upto(false, columns->scale, k, c),
+                  shift = lanes_load_upto(false, columns->shift, k, c);
+            for (int64_t i = first; i < end; i++) {
+                int64_t at = i * c + k, row_end = i * c + c;
+                lanes v = normal_of(half, lanes_load_upto(half, x, at, row_end), mean, scale, shift);
+                if (joins) v += lanes_load_upto(half, join, at, row_end);
+                if (joins && half) v = lanes_widen(lanes_narrow(v));
+                lanes_store_upto(half, y, at, row_end, relu ? rectify(v) : v);
+            }
+        }
+    }
+}
+
+LANES_INLINE void apply(bool half, int64_t rows, int64_t c, const void *x, const cpu_norm_columns *columns,
+                        const void *join, bool relu, void *y) {
+    if (join && relu)
+        apply_as(half, true, true, rows, c, x, columns, join, y);
+    else if (join)
+        apply_as(half, true, false, rows, c, x, columns, join, y);
+    else if (relu)
+        apply_as(half, false, true, rows, c, x, columns, NULL, y);
+    else
+        apply_as(half, false, false, rows, c, x, columns, NULL, y);
+}
+
+/* A register of dy where the rectifier let y pass, and zeros elsewhere. y is computed again, with the bits that it had:
+ * cheaper than reading it. */
+LANES_INLINE lanes passed(bool half, lanes dy, lanes x, lanes mean, lanes scale, lanes shift) {
+    lanes y = normal_of(half, x, mean, scale, shift);
+    return lanes_select(lanes_greater(y, (lanes){0}), dy, (lanes){0});
+}
+
+LANES_INLINE lanes column_of(const float *array, int64_t k, int64_t c) {
+    return array ? lanes_load_upto(false, array, k, c) : (lanes){0};
+}
+
+LANES_INLINE void gradient_sums_as(bool half, bool rectified, int64_t rows, int64_t c, const void *x,
+                                   const void *dy, const float *mean, const cpu_norm_columns *y,
+                                   float *sum_dy, float *sum_dy_x) {
     for (int64_t first = 0; first < rows; first += BLOCK) {
         int64_t end = first + block_rows(first, rows);
         for (int64_t k = 0; k < c; k += LANES) {
             lanes middle = lanes_load_upto(false, mean, k, c), sum = {0}, sum_x = {0};
+            lanes scale = column_of(y->scale, k, c), shift = column_of(y->shift, k, c);
             for (int64_t i = first; i < end; i++) {
                 lanes g = lanes_load_upto(half, dy, i * c + k, i * c + c);
+                lanes v = lanes_load_upto(half, x, i * c + k, i * c + c);
+                if (rectified) g = passed(half, g, v, middle, scale, shift);
                 sum += g;
-                sum_x += g * (lanes_load_upto(half, x, i * c + k, i * c + c) - middle);
+                sum_x += g * (v - middle);
             }
             if (first > 0) {
                 sum += lanes_load_upto(false, sum_dy, k, c);
@@ -98,16 +146,43 @@ LANES_INLINE void gradient_sums(bool half, int64_t rows, int64_t c, const void *
     }
 }
 
-LANES_INLINE void gradient(bool half, int64_t rows, int64_t c, const void *x, const void *dy,
-                           const float *mean, const float *scale, const float *by_dy, const float *by_x,
-                           void *dx) {
-    for (int64_t i = 0; i < rows; i++)
+static const cpu_norm_columns no_columns = {NULL, NULL, NULL};
+
+LANES_INLINE void gradient_sums(bool half, int64_t rows, int64_t c, const void *x, const void *dy,
+                                const float *mean, const cpu_norm_columns *rectified, float *sum_dy,
+                                float *sum_dy_x) {
+    if (rectified)
+        gradient_sums_as(half, true, rows, c, x, dy, mean, rectified, sum_dy, sum_dy_x);
+    else
+        gradient_sums_as(half, false, rows, c, x, dy, mean, &no_columns, sum_dy, sum_dy_x);
+}
+
+LANES_INLINE void gradient_as(bool half, bool rectified, int64_t rows, int64_t c, const void *x,
+                              const void *dy, const float *mean, const cpu_norm_columns *y,
+                              const float *scale, const float *by_dy, const float *by_x, void *dx) {
+    for (int64_t first = 0; first < rows; first += BLOCK) {
+        int64_t end = first + block_rows(first, rows);
         for (int64_t k = 0; k < c; k += LANES) {
-            lanes v = lanes_load_upto(half, x, i * c + k, i * c + c) - lanes_load_upto(false, mean, k, c);
-            lanes g = lanes_load_upto(half, dy, i * c + k, i * c + c) - lanes_load_upto(false, by_dy, k, c);
-            lanes d = lanes_load_upto(false, scale, k, c) * g - lanes_load_upto(false, by_x, k, c) * v;
-            lanes_store_upto(half, dx, i * c + k, i * c + c, d);
+            lanes middle = lanes_load_upto(false, mean, k, c), factor = lanes_load_upto(false, scale, k, c);
+            lanes less_dy = lanes_load_upto(false, by_dy, k, c), less_x = lanes_load_upto(false, by_x, k, c);
+            lanes y_scale = column_of(y->scale, k, c), y_shift = column_of(y->shift, k, c);
+            for (int64_t i = first; i < end; i++) {
+                int64_t at = i * c + k, row_end = i * c + c;
+                lanes v = lanes_load_upto(half, x, at, row_end), g = lanes_load_upto(half, dy, at, row_end);
+                if (rectified) g = passed(half, g, v, middle, y_scale, y_shift);
+                lanes_store_upto(half, dx, at, row_end, factor * (g - less_dy) - less_x * (v - middle));
+            }
         }
+    }
+}
+
+LANES_INLINE void gradient(bool half, int64_t rows, int64_t c, const void *x, const void *dy,
+                           const float *mean, const cpu_norm_columns *rectified, const float *scale,
+                           const float *by_dy, const float *by_x, void *dx) {
+    if (rectified)
+        gradient_as(half, true, rows, c, x, dy, mean, rectified, scale, by_dy, by_x, dx);
+    else
+        gradient_as(half, false, rows, c, x, dy, mean, &no_columns, scale, by_dy, by_x, dx);
 }
 
 /* ---- By rows: layer normalisation ---- */
@@ -178,17 +253,18 @@ LANES_INLINE void layer_gradient(bool half, int64_t rows, int64_t n, const void 
 BOTH_TYPES(moments, (int64_t rows, int64_t c, const void *x, float *pivot, float *mean, float *m2), rows, c,
            x, pivot, mean, m2)
 BOTH_TYPES(apply,
-           (int64_t rows, int64_t c, const void *x, const float *mean, const float *scale, const float *shift,
-            void *y),
-           rows, c, x, mean, scale, shift, y)
+           (int64_t rows, int64_t c, const void *x, const cpu_norm_columns *columns, const void *join,
+            bool relu, void *y),
+           rows, c, x, columns, join, relu, y)
 BOTH_TYPES(gradient_sums,
-           (int64_t rows, int64_t c, const void *x, const void *dy, const float *mean, float *sum_dy,
-            float *sum_dy_x),
-           rows, c, x, dy, mean, sum_dy, sum_dy_x)
+           (int64_t rows, int64_t c, const void *x, const void *dy, const float *mean,
+            const cpu_norm_columns *rectified, float *sum_dy, float *sum_dy_x),
+           rows, c, x, dy, mean, rectified, sum_dy, sum_dy_x)
 BOTH_TYPES(gradient,
-           (int64_t rows, int64_t c, const void *x, const void *dy, const float *mean, const float *scale,
-            const float *by_dy, const float *by_x, void *dx),
-           rows, c, x, dy, mean, scale, by_dy, by_x, dx)
+           (int64_t rows, int64_t c, const void *x, const void *dy, const float *mean,
+            const cpu_norm_columns *rectified, const float *scale, const float *by_dy, const float *by_x,
+            void *dx),
+           rows, c, x, dy, mean, rectified, scale, by_dy, by_x, dx)
 BOTH_TYPES(layer,
            (int64_t rows, int64_t n, double epsilon, const void *x, const float *gamma, const float *beta,
             void *y, float *mean, float *r),
