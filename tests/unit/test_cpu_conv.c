@@ -496,6 +496,7 @@ static void own_products_are_as_defined_on_every_instruction_set(void **state) {
                 a_at[j] = j * g.m * g.k;
                 b_at[j] = j / 2 * g.k * g.n; /* each matrix twice: broadcast */
             }
+            cpu_gemm_plan(&g);
             check_product(&g, g.threads);
         }
 }

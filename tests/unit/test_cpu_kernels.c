@@ -132,6 +132,44 @@ static tu_value gradient(trial *t, tu_value y, tu_value x) {
     return dx;
 }
 
+/* ---- Products ---- */
+
+static tu_value stored(trial *t, int64_t batch, int64_t rows, int64_t columns, bool transposed) {
+    int i = t->input_count;
+    tu_value x = input(t, transposed ? TU_SHAPE(batch, columns, rows) : TU_SHAPE(batch, rows, columns));
+    for (int64_t k = 0; k < batch * rows * columns; k++) t->numbers[i][k] /= 3; /* sums that round */
+    return x;
+}
+
+/* Rows that need several blocks where they are packed, k of several chunks, columns that fill no vector; and batches of
+ * fewer and more products than there are threads. */
+static void products_have_the_same_bits_at_every_width(void **state) {
+    (void)state;
+    static const int64_t sizes[][4] = {
+        {1, 300, 77, 520}, {1, 70, 150, 600}, {3, 40, 90, 30}, {20, 9, 33, 17}};
+    for (int i = 0; i < 32; i++) {
+        trial t;
+        const int64_t *size = sizes[i % 4];
+        bool transpose_a = i & 4, transpose_b = i & 8;
+        begin(&t, i & 16 ? TU_F64 : TU_F32);
+        tu_value a = stored(&t, size[0], size[1], size[3], transpose_a);
+        tu_value b = stored(&t, size[0], size[3], size[2], transpose_b);
+        t.result = tu_matmul(a, b, .transpose_a = transpose_a, .transpose_b = transpose_b);
+        void *expected = run_on(&t, "ref", 1), *alone = run_on(&t, "cpu:0", 1);
+        assert_true(expected && alone);
+        assert_agree(&t, expected, alone, 1e-5, 1);
+        for (int threads = 2; threads <= 16; threads = 2 * threads + 1) {
+            void *shared = run_on(&t, "cpu:0", threads);
+            assert_non_null(shared);
+            assert_memory_equal(shared, alone, tu_type_bytes(tu_value_type(t.result)));
+            free(shared);
+        }
+        free(expected);
+        free(alone);
+        end(&t);
+    }
+}
+
 /* ---- Pooling ---- */
 
 static const int64_t channel_counts[] = {1, 3, 16, 37, 64};
@@ -359,6 +397,7 @@ static void a_singular_matrix_is_named_as_the_reference_names_it(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_have_the_same_bits_at_every_width),
         cmocka_unit_test(pooling_agrees_for_any_number_of_channels),
         cmocka_unit_test(gradients_of_pooling_agree_with_ties),
         cmocka_unit_test(a_nan_wins_its_windows),

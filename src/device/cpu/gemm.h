@@ -6,6 +6,13 @@
 
 #include "device/cpu/isa/loops_gemm.h"
 
+/* How a product is shared out: see gemm.c. */
+typedef struct cpu_gemm_split {
+    int64_t row_parts, column_parts; /* of c, a part a worker */
+    int64_t chunks;                  /* of k */
+    int64_t panels, row_blocks;      /* of a part: columns and rows that are packed at once */
+} cpu_gemm_split;
+
 typedef struct cpu_gemm {
     const cpu_gemm_loops *loops;
     int64_t m, n, k;
@@ -14,8 +21,10 @@ typedef struct cpu_gemm {
     const int64_t *a_at,
         *b_at; /* where the matrices of the batch begin, in elements; c's follow each other */
     int threads;
+    cpu_gemm_split split; /* cpu_gemm_plan()'s to fill in, when all the rest is there */
 } cpu_gemm;
 
+void cpu_gemm_plan(cpu_gemm *gemm);
 size_t cpu_gemm_workspace(const cpu_gemm *gemm);
 
 typedef struct cpu_gemm_operands {

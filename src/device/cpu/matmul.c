@@ -1,8 +1,7 @@
-/* The maker of matrix products: oneDNN's (dnnl.c), or ours (gemm.c) where it is absent or has none.
+/* The maker of matrix products: f32 and f64 are ours (gemm.c), bf16 oneDNN's (dnnl.c), integers the reference's.
  *
- * Measured side by side (Xeon with AVX-512, the products of mlp and tutorial-cnn), ours takes 1.0 to 1.4 times as long
- * on one or two threads, mostly for packing weights that are used by 128 rows only, 0.8 to 1.2 on 16, and up to 3 times
- * with fewer rows. f64 is ours, integers the reference's.
+ * In f32 oneDNN's is as fast, within 5% either way for all but the smallest (bench_products shows both side by side),
+ * but takes a second pass over the result, and a second parallel region, for bias and ReLU.
  *
  * A product [..., m, k] x [k, n] whose left side is not transposed is one product of all rows together. Any other
  * batch is a list of places where its matrices begin, which is how broadcasting costs nothing. */
@@ -103,11 +102,13 @@ static tu_status ask_dnnl(const cpu_gemm *g, tu_dtype dtype, cpu_dnnl **op) {
 
 static tu_status choose(cpu_selection *s, matmul_data *d) {
     tu_dtype dtype = d->type.dtype;
-    TU_TRY(ask_dnnl(&d->gemm, dtype, &d->dnnl));
-    if (d->dnnl) return TU_OK;
-    if (dtype != TU_F32 && dtype != TU_F64) return TU_UNSUPPORTED;
+    if (dtype != TU_F32 && dtype != TU_F64) {
+        TU_TRY(ask_dnnl(&d->gemm, dtype, &d->dnnl));
+        return d->dnnl ? TU_OK : TU_UNSUPPORTED;
+    }
     const struct cpu_loops_gemm *loops = s->device->loops->gemm;
     d->gemm.loops = dtype == TU_F32 ? loops->f32 : loops->f64;
+    cpu_gemm_plan(&d->gemm);
     return TU_OK;
 }
 

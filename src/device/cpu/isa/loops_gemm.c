@@ -41,6 +41,54 @@
 #define FMA_F64(x, y, z) ((x) * (y) + (z))
 #endif
 
+/* ---- Packing of columns ---- */
+
+#if defined __AVX512F__
+
+/* Rows r, r + 4, r + 8 and r + 12 beside each other, 4 columns of each. */
+static inline __m512 load_lanes(const float *from, int64_t row) {
+    __m512 x = _mm512_castps128_ps512(_mm_loadu_ps(from));
+    x = _mm512_insertf32x4(x, _mm_loadu_ps(from + 4 * row), 1);
+    x = _mm512_insertf32x4(x, _mm_loadu_ps(from + 8 * row), 2);
+    return _mm512_insertf32x4(x, _mm_loadu_ps(from + 12 * row), 3);
+}
+#define UNPACK_LOW_F32 _mm512_unpacklo_ps
+#define UNPACK_HIGH_F32 _mm512_unpackhi_ps
+#define UNPACK_LOW_F64(x, y) _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(x), _mm512_castps_pd(y)))
+#define UNPACK_HIGH_F64(x, y) _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(x), _mm512_castps_pd(y)))
+#define STORE_LANES _mm512_storeu_ps
+typedef __m512 lanes;
+
+#elif defined __AVX2__
+
+static inline __m256 load_lanes(const float *from, int64_t row) {
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(from)), _mm_loadu_ps(from + 4 * row), 1);
+}
+#define UNPACK_LOW_F32 _mm256_unpacklo_ps
+#define UNPACK_HIGH_F32 _mm256_unpackhi_ps
+#define UNPACK_LOW_F64(x, y) _mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(x), _mm256_castps_pd(y)))
+#define UNPACK_HIGH_F64(x, y) _mm256_castpd_ps(_mm256_unpackhi_pd(_mm256_castps_pd(x), _mm256_castps_pd(y)))
+#define STORE_LANES _mm256_storeu_ps
+typedef __m256 lanes;
+
+#endif
+
+#ifdef STORE_LANES
+/* A vector's width of rows, 4 columns of each: every lane of 4 transposes a square of its own, and what is stored are
+ * whole vectors. Stored by squares, a line of the panel, which is too deep for the first-level cache, would have to
+ * come back for every quarter. */
+static inline void transpose_lanes(const float *from, int64_t from_row, float *to, int64_t to_row) {
+    lanes a = load_lanes(from, from_row), b = load_lanes(from + from_row, from_row);
+    lanes c = load_lanes(from + 2 * from_row, from_row), d = load_lanes(from + 3 * from_row, from_row);
+    lanes ab_low = UNPACK_LOW_F32(a, b), cd_low = UNPACK_LOW_F32(c, d);
+    lanes ab_high = UNPACK_HIGH_F32(a, b), cd_high = UNPACK_HIGH_F32(c, d);
+    STORE_LANES(to, UNPACK_LOW_F64(ab_low, cd_low));
+    STORE_LANES(to + to_row, UNPACK_HIGH_F64(ab_low, cd_low));
+    STORE_LANES(to + 2 * to_row, UNPACK_LOW_F64(ab_high, cd_high));
+    STORE_LANES(to + 3 * to_row, UNPACK_HIGH_F64(ab_high, cd_high));
+}
+#endif
+
 /* TILE(rows, vectors) for rows up to a number, from the number before. */
 /* clang-format off */
 #define TO_6(v) TILE(1, v) TILE(2, v) TILE(3, v) TILE(4, v) TILE(5, v) TILE(6, v)
@@ -72,18 +120,28 @@
 #define BITS int32_t
 #define NAME(x) x##_f32
 #define FMA FMA_F32
+#ifdef STORE_LANES
+#define TRANSPOSE transpose_lanes
+#define TRANSPOSED (VECTOR_BYTES / (int)sizeof(float))
+#else
+#define TRANSPOSE transpose_square_f32
+#define TRANSPOSED 4
+#endif
 #include "device/cpu/isa/loops_gemm_real.h"
 #undef REAL
 #undef BITS
 #undef NAME
 #undef FMA
+#undef TRANSPOSE
+#undef TRANSPOSED
 
 #define REAL double
 #define BITS int64_t
 #define NAME(x) x##_f64
 #define FMA FMA_F64
+#define TRANSPOSE transpose_square_f64
+#define TRANSPOSED 4
 #include "device/cpu/isa/loops_gemm_real.h"
-
 #undef REAL
 #undef BITS
 #undef NAME

@@ -1,11 +1,14 @@
 /* The loops of loops_gemm.h for one type of numbers: included with REAL, BITS, VECTOR_BYTES, NAME(x) and FMA defined
- * (see loops_gemm_tile.h). */
+ * (see loops_gemm_tile.h), and TRANSPOSE(from, from_row, to, to_row), which makes 4 rows of TRANSPOSED columns out of
+ * TRANSPOSED rows of 4 columns. */
 
 #define ELEMENT REAL
 #define TARGET
 #include "device/cpu/isa/loops_gemm_tile.h"
 #undef ELEMENT
 #undef TARGET
+
+/* ---- Packing ---- */
 
 /* A square of 4 x 4: rows of the source become columns of the panel. */
 static inline void NAME(transpose_square)(const REAL *from, int64_t from_row, REAL *to, int64_t to_row) {
@@ -19,31 +22,58 @@ static inline void NAME(transpose_square)(const REAL *from, int64_t from_row, RE
 static void NAME(pack_transposed)(int64_t depth, int64_t columns, const REAL *source, int64_t column_step,
                                   REAL *panel, int64_t width) {
     int64_t j = 0;
-    for (; j + 4 <= columns; j += 4) {
+    for (; j + TRANSPOSED <= columns; j += TRANSPOSED) {
         int64_t k = 0;
         for (; k + 4 <= depth; k += 4)
-            NAME(transpose_square)(source + j * column_step + k, column_step, panel + k * width + j, width);
+            TRANSPOSE(source + j * column_step + k, column_step, panel + k * width + j, width);
         for (; k < depth; k++)
-            for (int64_t i = j; i < j + 4; i++) panel[k * width + i] = source[i * column_step + k];
+            for (int64_t i = j; i < j + TRANSPOSED; i++) panel[k * width + i] = source[i * column_step + k];
     }
     for (; j < columns; j++)
         for (int64_t k = 0; k < depth; k++) panel[k * width + j] = source[j * column_step + k];
-    for (; j < width; j++)
-        for (int64_t k = 0; k < depth; k++) panel[k * width + j] = 0;
+}
+
+/* Rows of fewer columns than two `piece`s and no fewer than one: by two pieces that may overlap. */
+static inline __attribute__((always_inline)) void NAME(pack_pieces)(const int64_t piece, int64_t depth,
+                                                                    int64_t columns, const REAL *from,
+                                                                    int64_t step, REAL *to, int64_t width) {
+    for (int64_t k = 0; k < depth; k++, from += step, to += width) {
+        memcpy(to, from, (size_t)piece * sizeof *to);
+        memcpy(to + columns - piece, from + columns - piece, (size_t)piece * sizeof *to);
+    }
+}
+
+/* Rows of less than 16 columns. */
+static void NAME(pack_narrow)(int64_t depth, int64_t columns, const REAL *from, int64_t step, REAL *to,
+                              int64_t width) {
+    if (columns >= 8)
+        NAME(pack_pieces)(8, depth, columns, from, step, to, width);
+    else if (columns >= 4)
+        NAME(pack_pieces)(4, depth, columns, from, step, to, width);
+    else if (columns >= 2)
+        NAME(pack_pieces)(2, depth, columns, from, step, to, width);
+    else if (columns == 1)
+        NAME(pack_pieces)(1, depth, columns, from, step, to, width);
+}
+
+static void NAME(pack_straight)(int64_t depth, int64_t columns, const REAL *from, int64_t step, REAL *to,
+                                int64_t width) {
+    int64_t wide = columns / 16 * 16;
+    for (int64_t k = 0; k < depth; k++)
+        for (int64_t j = 0; j < wide; j += 16)
+            memcpy(to + k * width + j, from + k * step + j, 16 * sizeof *to);
+    NAME(pack_narrow)(depth, columns - wide, from + wide, step, to + wide, width);
 }
 
 static void NAME(pack)(int64_t depth, int64_t columns, const void *source, int64_t k_step,
                        int64_t column_step, void *panel, int64_t width) {
-    const REAL *from = source;
-    REAL *to = panel;
-    if (column_step != 1) {
-        NAME(pack_transposed)(depth, columns, from, column_step, to, width);
-        return;
-    }
-    for (int64_t k = 0; k < depth; k++) {
-        for (int64_t j = 0; j < columns; j++) to[k * width + j] = from[k * k_step + j];
-        for (int64_t j = columns; j < width; j++) to[k * width + j] = 0;
-    }
+    if (column_step == 1)
+        NAME(pack_straight)(depth, columns, source, k_step, panel, width);
+    else
+        NAME(pack_transposed)(depth, columns, source, column_step, panel, width);
+    if (columns == width) return;
+    for (int64_t k = 0; k < depth; k++)
+        for (int64_t j = columns; j < width; j++) ((REAL *)panel)[k * width + j] = 0;
 }
 
 static void NAME(sum_transposed)(int64_t count, const void *parts, int64_t stride, int64_t row, int64_t first,

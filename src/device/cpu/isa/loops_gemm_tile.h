@@ -96,10 +96,18 @@ TARGET static inline __attribute__((always_inline)) void NAME(tile)(const cpu_ge
 TILES
 #undef TILE
 
+/* c is wanted at the end: short sums would wait for it. */
+static inline void NAME(fetch_result)(const cpu_gemm_tile *t) {
+    for (int64_t r = 0; r < t->rows; r++)
+        for (int64_t j = 0; j < t->columns; j += NAME(WIDTH))
+            __builtin_prefetch((const REAL *)t->c + r * t->c_row + j, 1);
+}
+
 static void NAME(any_tile)(const cpu_gemm_tile *t) {
     typedef void tile_function(const cpu_gemm_tile *t);
 #define TILE(rows, vectors) [vectors][rows] = NAME(tile_##rows##_##vectors),
     static tile_function *const table[CPU_GEMM_MOST_VECTORS + 1][MOST_ROWS + 1] = {TILES};
 #undef TILE
+    NAME(fetch_result)(t);
     table[(t->columns + NAME(WIDTH) - 1) / NAME(WIDTH)][t->rows](t);
 }
