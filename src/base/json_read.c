@@ -106,7 +106,7 @@ static tu_status scan_number(parser *p, bool *whole) {
 
 static tu_status parse_number(parser *p, tu__json_value *value) {
     const char *first = p->at;
-    bool whole;
+    bool whole = false;
     TU_TRY(scan_number(p, &whole));
     char small[64], *digits = small; /* a copy that ends with a NUL */
     size_t length = (size_t)(p->at - first);

@@ -36,12 +36,13 @@ static void widen_logarithmic(tu__axis *axis) {
 
 /* ---- Ticks ---- */
 
+static const double factors_of_ten[] = {1, 2, 5};
+
 /* The smallest of 1, 2, 5 times a power of ten that is not below `size`. */
 static double round_up(double size) {
     double power = pow(10, floor(log10(size)));
-    static const double factors[] = {1, 2, 5};
     for (int i = 0; i < 3; i++)
-        if (factors[i] * power >= size * (1 - 1e-9)) return factors[i] * power;
+        if (factors_of_ten[i] * power >= size * (1 - 1e-9)) return factors_of_ten[i] * power;
     return 10 * power;
 }
 
@@ -51,35 +52,41 @@ static void add_tick(tu__axis *axis, double tick) {
 
 static void tick_linear(tu__axis *axis, bool loose) {
     double step = round_up(axis->high / 5 - axis->low / 5);
-    double first = axis->low / step, last = axis->high / step;
-    first = loose ? floor(first + 1e-6) : ceil(first - 1e-6);
-    last = loose ? ceil(last - 1e-6) : floor(last + 1e-6);
+    double low = axis->low / step,
+           high = axis->high / step; /* counted in steps: a range is not far from zero */
+    int64_t first = (int64_t)(loose ? floor(low + 1e-6) : ceil(low - 1e-6));
+    int64_t last = (int64_t)(loose ? ceil(high - 1e-6) : floor(high + 1e-6));
     axis->step = step;
-    for (double i = first; i <= last; i++) add_tick(axis, i == 0 ? 0 : i * step);
+    for (int64_t i = first; i <= last; i++) add_tick(axis, (double)i * step);
     if (loose) {
-        axis->low = first * step;
-        axis->high = last * step;
+        axis->low = (double)first * step;
+        axis->high = (double)last * step;
     }
 }
 
-/* The ticks 1, 2 and 5 of each power of ten on a short axis, or every nth power alone on a long one. */
+/* Lengthens the axis to the next ticks: `each` of 1, 2 and 5 times every power of ten. */
+static void loosen_logarithmic(tu__axis *axis, int each) {
+    int first = (int)floor(log10(axis->low)), last = (int)ceil(log10(axis->high));
+    double below = 0, above = 0;
+    for (int power = first; power <= last; power++)
+        for (int i = 0; i < each; i++) {
+            double tick = factors_of_ten[i] * pow(10, power);
+            if (tick <= axis->low * (1 + 1e-9)) below = tick;
+            if (tick >= axis->high * (1 - 1e-9) && above == 0) above = tick;
+        }
+    if (below > 0) axis->low = below;
+    if (above > 0) axis->high = above;
+}
+
+/* The ticks 1, 2 and 5 of each power of ten on a short axis, every nth power alone on a long one. */
 static void tick_logarithmic(tu__axis *axis, bool loose) {
     double decades = log10(axis->high) - log10(axis->low);
-    int each = decades < 3 ? 3 : 1;
-    double stride = fmax(1, ceil(decades / 8));
-    static const double factors[] = {1, 2, 5};
-    double first = 0, last = 0;
-    for (double power = floor(log10(axis->low)); power <= ceil(log10(axis->high)); power++)
+    int each = decades < 3 ? 3 : 1, stride = decades > 8 ? (int)ceil(decades / 8) : 1;
+    if (loose) loosen_logarithmic(axis, each);
+    int first = (int)floor(log10(axis->low)), last = (int)ceil(log10(axis->high));
+    for (int power = first; power <= last; power += stride)
         for (int i = 0; i < each; i++) {
-            double tick = factors[i] * pow(10, power);
-            if (tick <= axis->low * (1 + 1e-9)) first = tick;
-            if (tick >= axis->high * (1 - 1e-9) && last == 0) last = tick;
-        }
-    if (loose && first > 0) axis->low = first;
-    if (loose && last > 0) axis->high = last;
-    for (double power = floor(log10(axis->low)); power <= ceil(log10(axis->high)); power += stride)
-        for (int i = 0; i < each; i++) {
-            double tick = factors[i] * pow(10, power);
+            double tick = factors_of_ten[i] * pow(10, power);
             if (tick >= axis->low * (1 - 1e-9) && tick <= axis->high * (1 + 1e-9)) add_tick(axis, tick);
         }
 }

@@ -18,9 +18,12 @@ typedef struct histogram {
 } histogram;
 
 static void make_limits(histogram *h) {
-    double positive[SIDE];
-    size_t count = 0;
-    for (double limit = 1e-12; limit < 1e20; limit *= 1.1) positive[count++] = limit;
+    double positive[SIDE] = {1e-12};
+    size_t count = 1;
+    while (positive[count - 1] * 1.1 < 1e20) {
+        positive[count] = positive[count - 1] * 1.1;
+        count++;
+    }
     h->limits[h->limit_count++] = -DBL_MAX;
     for (size_t i = count; i-- > 0;) h->limits[h->limit_count++] = -positive[i];
     h->limits[h->limit_count++] = 0;

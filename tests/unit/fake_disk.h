@@ -422,7 +422,7 @@ static inline void fake_disk_survivor(fake_disk_bytes seen, fake_disk_bytes safe
     size_t same = 0;
     while (same < seen.size && same < safe.size && seen.data[same] == safe.data[same]) same++;
     if (choice == FAKE_BYTES_LOST) {
-        fwrite(safe.data, 1, safe.size, file);
+        if (safe.size) fwrite(safe.data, 1, safe.size, file);
         return;
     }
     size_t kept = choice == FAKE_BYTES_KEPT ? seen.size : same + (seen.size - same) / 2;

@@ -219,7 +219,7 @@ static void describe_node(pb_span node, char *text, size_t size) {
 
 static void a_graph_is_written_with_its_edges(void **state) {
     (void)state;
-    static const char *const expected[] = {"x input", "layer/top top_k <x @cpu:0", "cast cast <layer/top:1 ",
+    static const char *const expected[] = {"x input", "layer/top top_k <x @cpu:0", "cast cast <layer/top:1",
                                            "y neg <cast"};
     tu_graph *g = small_graph();
     assert_int_equal(tu__event_graph(file, g), TU_OK);
@@ -232,9 +232,8 @@ static void a_graph_is_written_with_its_edges(void **state) {
         if (f.number == 4) versions++;
         if (f.number != 1) continue;
         nodes++;
-        describe_node(f.bytes, text, sizeof text - 2);
-        strcat(text, " ");
-        for (int i = 0; i < 4; i++) found += strncmp(text, expected[i], strlen(expected[i])) == 0;
+        describe_node(f.bytes, text, sizeof text);
+        for (int i = 0; i < 4; i++) found += strcmp(text, expected[i]) == 0;
     }
     tu_graph_totals totals;
     assert_int_equal(tu_graph_total(g, &totals), TU_OK);

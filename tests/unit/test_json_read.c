@@ -213,23 +213,23 @@ static void what_the_writer_writes_is_read_back(void **state) {
 
 static void running_out_of_memory_is_reported(void **state) {
     (void)state;
-    char text[1200] = "{\"n\":";
-    memset(text + 5, '1', 100);
-    strcpy(text + 105, ",\"list\":[");
-    for (int i = 0; i < 200; i++) strcat(text, "[],");
-    strcat(text, "\"x\"]}");
+    tu__text text = {0}; /* a long number, many elements, a string */
+    tu__text_printf(&text, "{\"n\":1%0100d,\"list\":[", 0);
+    for (int i = 0; i < 200; i++) tu__text_append(&text, "[],", 3);
+    tu__text_printf(&text, "\"x\"]}");
     const tu__json_value *value;
     int64_t live = tu__alloc_live();
     uint64_t n = 1;
     for (tu_status status = TU_NO_MEMORY; status != TU_OK; n++) {
         tu__alloc_fail_at(n);
-        status = tu__json_parse(&arena, "t.json", text, strlen(text), &value);
+        status = tu__json_parse(&arena, "t.json", text.data, text.length, &value);
         tu__alloc_fail_at(0);
         if (status != TU_OK) assert_int_equal(status, TU_NO_MEMORY);
         tu__arena_free(&arena);
         assert_int_equal(tu__alloc_live(), live);
     }
     assert_true(n > 4);
+    tu__text_free(&text);
 }
 
 #define ARENA_TEST(test) cmocka_unit_test_teardown(test, free_arena)
