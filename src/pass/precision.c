@@ -12,9 +12,10 @@
  *   AS_BUILT  reads and gives what it was built with: leaves, variables, assignments, casts, draws, custom
  *             operations
  *
- * Two rules reach further than one operation:
+ * Three rules reach further than one operation:
  *   - variables and their updates are f32 (master weights): going back from an assignment, pointwise
  *     operations on tensors of the variable's shape are EXACT; a gradient is cast to f32 where it enters;
+ *   - a reduction whose result is reduced to one number is EXACT as that is;
  *   - a pointwise operation that only EXACT ones read is EXACT: rounding in between serves nobody.
  *
  * A value is cast once in each direction, however many read it. What the user fetches has the type it was
@@ -183,6 +184,17 @@ static void widen_between_exact(precision *p) {
     }
 }
 
+/* A reduction that one to a single number reads is the first half of it. */
+static void widen_sums_of_sums(precision *p) {
+    const tu_graph *graph = p->r.from;
+    for (uint32_t id = graph->node_count; id-- > 0;) {
+        const tu__node *node = graph->nodes[id];
+        if (p->of[id] != EXACT || !is_reduction(node)) continue;
+        uint32_t source = node->inputs[0].node;
+        if (p->of[source] == BETWEEN && is_reduction(graph->nodes[source])) p->of[source] = EXACT;
+    }
+}
+
 static tu_status classify(precision *p) {
     const tu_graph *graph = p->r.from;
     p->of = tu__alloc_array((size_t)graph->node_count + 1, sizeof *p->of, "a pass");
@@ -190,6 +202,7 @@ static tu_status classify(precision *p) {
     if (!p->of || !p->mark) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < graph->node_count; i++) p->of[i] = class_of(graph, graph->nodes[i]);
     mark_updates(p);
+    widen_sums_of_sums(p);
     widen_between_exact(p);
     return TU_OK;
 }

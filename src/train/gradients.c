@@ -84,9 +84,17 @@ tu_status tu__gradients_of(tu_value loss, const char *freeze, tu__gradients *lis
 
 /* ---- The norm ---- */
 
+/* Rows first, then their sums: a device can then sum each row as it is squared. */
 static tu_value sum_of_squares(tu_value x) {
     if (tu_value_dtype(x) != TU_F64) x = tu_cast(x, TU_F32);
-    return tu_cast(tu_sum(tu_square(x)), TU_F64);
+    tu_value squares = tu_square(x);
+    tu_shape s = tu_value_shape(x);
+    if (s.rank > 1) {
+        tu_axes rows = {.count = 0};
+        for (int32_t axis = 1; axis < s.rank; axis++) rows.axis[rows.count++] = axis;
+        squares = tu_sum(squares, .axes = rows);
+    }
+    return tu_cast(tu_sum(squares), TU_F64);
 }
 
 tu_value tu__squared_norm(const tu__gradients *list) {

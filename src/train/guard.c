@@ -8,9 +8,10 @@
 #include "base/pattern.h"
 #include "graph/graph.h"
 
-void tu__guarded_assign(const tu__guard *guard, tu_value variable, tu_value next) {
-    bool guarded = tu_ok(guard->finite);
-    tu_assign(variable, guarded ? tu_select(guard->finite, next, variable) : next);
+tu_value tu__guarded_assign(const tu__guard *guard, tu_value variable, tu_value next) {
+    if (tu_ok(guard->finite)) next = tu_select(guard->finite, next, variable);
+    tu_assign(variable, next);
+    return next;
 }
 
 void tu__guard_assignments(const tu__guard *guard, tu_graph *graph, const char *freeze) {

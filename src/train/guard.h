@@ -12,8 +12,9 @@ typedef struct tu__guard {
     tu_value finite; /* a bool scalar; invalid: every step counts */
 } tu__guard;
 
-/* The assignment of `next`, where the step counts. */
-void tu__guarded_assign(const tu__guard *guard, tu_value variable, tu_value next);
+/* The assignment of `next`, where the step counts. Returns what the variable will hold: computing on from that, and not
+ * from `next`, lets a device keep both in one kernel. */
+tu_value tu__guarded_assign(const tu__guard *guard, tu_value variable, tu_value next);
 
 /* Puts the guard before the assignments the graph has already; those to variables that fit the pattern `freeze` (NULL:
  * none) are dropped. */

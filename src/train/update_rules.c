@@ -29,16 +29,11 @@ static tu_value slot(const tu__update *u, const char *purpose) {
     return made;
 }
 
-/* Gives the slot its next value, and returns that. */
-static tu_value keep(const tu__update *u, tu_value in, tu_value next) {
-    tu__guarded_assign(u->guard, in, next);
-    return next;
-}
-
 /* decay * slot + share * x, kept in the slot. */
 static tu_value blend(const tu__update *u, const char *purpose, double decay, double share, tu_value x) {
     tu_value before = slot(u, purpose);
-    return keep(u, before, tu_add(tu_scale(before, decay), share == 1 ? x : tu_scale(x, share)));
+    return tu__guarded_assign(u->guard, before,
+                              tu_add(tu_scale(before, decay), share == 1 ? x : tu_scale(x, share)));
 }
 
 /* w - rate * direction */

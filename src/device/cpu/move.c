@@ -2,9 +2,10 @@
  *
  * All of them are strided copies between two dense tensors: out[index . to] = in[start + index . from], over a box.
  * Only the size of an element matters, not its type. A copy is planned once: axes of size 1 are dropped, axes that
- * both sides walk as one are merged, and what is left is cut into rows, the innermost axis. Rows come in four kinds:
+ * both sides walk as one are merged, and what is left is cut into rows, the innermost axis. Rows come in five kinds:
  *
  *     runs       both strides 1: memcpy
+ *     pixels     runs of a few bytes, many along another axis: the channels of a flipped image
  *     repeats    source stride 0: one element over and over
  *     tiles      source stride large but 1 along another axis: a transpose, moved in blocks of 16 x 16 elements so
  *                that each cache line fetched is used whole
@@ -26,7 +27,8 @@ typedef struct copy_plan {
     int64_t from_start, to_start;
     int rank; /* at least 1; the last axis is a row */
     axis axes[TU_MAX_RANK + 1];
-    bool tiled; /* axes [rank - 2] and [rank - 1] are moved in blocks */
+    bool tiled;  /* axes [rank - 2] and [rank - 1] are moved in blocks */
+    bool pixels; /* axis [rank - 1] is a short run: [rank - 2] is moved at once */
 } copy_plan;
 
 typedef struct move_data {
@@ -76,6 +78,13 @@ static void find_tiles(copy_plan *c) {
     }
 }
 
+enum { LONGEST_PIXEL = 16 }; /* bytes */
+
+static void find_pixels(copy_plan *c) {
+    const axis *row = &c->axes[c->rank - 1];
+    c->pixels = c->rank > 1 && row->from == 1 && row->to == 1 && row->size * c->element <= LONGEST_PIXEL;
+}
+
 static copy_plan plan_copy(tu_shape box, size_t element, int64_t from_start, const int64_t *from,
                            int64_t to_start, const int64_t *to) {
     copy_plan c = {
@@ -83,6 +92,7 @@ static copy_plan plan_copy(tu_shape box, size_t element, int64_t from_start, con
     for (int64_t i = 0; i < box.rank; i++) c.axes[i] = (axis){box.dim[i], from[i], to[i]};
     merge_axes(&c);
     find_tiles(&c);
+    find_pixels(&c);
     return c;
 }
 
@@ -138,6 +148,21 @@ static void move_tile(int64_t element, int64_t rows, int64_t columns, const void
     }
 }
 
+/* `n` runs of `bytes` each; steps in bytes. The usual sizes are known to the compiler, which makes moves of them. */
+static void move_pixels(int64_t n, size_t bytes, const char *from, int64_t from_step, char *to,
+                        int64_t to_step) {
+    switch (bytes) {
+#define CASE(count)                                                                                          \
+    case count:                                                                                              \
+        for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, count);               \
+        break;
+        CASE(2)
+        CASE(3) CASE(4) CASE(6) CASE(8) CASE(12) CASE(16)
+#undef CASE
+            default : for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, bytes);
+    }
+}
+
 /* ---- Running ---- */
 
 typedef struct moving {
@@ -150,11 +175,11 @@ static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Units of work: rows, or strips of BLOCK rows where the copy is tiled, counted over all axes but the last one
- * (two). */
+/* Units of work: rows, strips of BLOCK rows where the copy is tiled, or rows of pixels, counted over all axes but the
+ * last one (two). */
 static int64_t units_of(const copy_plan *c) {
     int64_t units = c->tiled ? (c->axes[c->rank - 2].size + BLOCK - 1) / BLOCK : 1;
-    for (int i = 0; i < c->rank - (c->tiled ? 2 : 1); i++) units *= c->axes[i].size;
+    for (int i = 0; i < c->rank - (c->tiled || c->pixels ? 2 : 1); i++) units *= c->axes[i].size;
     return units;
 }
 
@@ -180,6 +205,19 @@ static void move_rows(void *context, int64_t first, int64_t last, int worker) {
         offsets_of(c, c->rank - 1, unit, &from, &to);
         move_row(c->element, row.size, m->from + from * c->element, row.from, m->to + to * c->element,
                  row.to);
+    }
+}
+
+static void move_pixel_rows(void *context, int64_t first, int64_t last, int worker) {
+    (void)worker;
+    const moving *m = context;
+    const copy_plan *c = m->copy;
+    axis row = c->axes[c->rank - 1], along = c->axes[c->rank - 2];
+    for (int64_t unit = first; unit < last; unit++) {
+        int64_t from, to;
+        offsets_of(c, c->rank - 2, unit, &from, &to);
+        move_pixels(along.size, (size_t)(row.size * c->element), m->from + from * c->element,
+                    along.from * c->element, m->to + to * c->element, along.to * c->element);
     }
 }
 
@@ -225,6 +263,8 @@ static void run_copy(const copy_plan *c, const void *from, void *to) {
         tu__parallel_for(c->axes[0].size, grain_for(c->element), move_run, &m);
     else if (c->tiled)
         tu__parallel_for(units, grain_for(row_bytes * BLOCK), move_strips, &m);
+    else if (c->pixels)
+        tu__parallel_for(units, grain_for(row_bytes * c->axes[c->rank - 2].size), move_pixel_rows, &m);
     else
         tu__parallel_for(units, grain_for(row_bytes), move_rows, &m);
 }

@@ -89,13 +89,55 @@ static void load_row(const runner *r, const cpu_load *load, int64_t row, int64_t
     if (repeats) spread(r, n, to);
 }
 
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* The first row of the `rows`, repeated over the others: what was copied is copied, twice as much each time. */
+static void repeat_row(const runner *r, int64_t rows, void *to) {
+    size_t row = (size_t)(r->piece->row * r->size), all = (size_t)rows * row;
+    for (size_t done = row; done < all; done *= 2)
+        memcpy((char *)to + done, to, done < all - done ? done : all - done);
+}
+
+/* Element i of the first `rows` becomes row i: from the last to the first, none is overwritten before it is read. */
+static void spread_rows(const runner *r, int64_t rows, void *to) {
+    int64_t n = r->piece->row;
+    for (int64_t i = rows - 1; i >= 0; i--) {
+        if (r->piece->wide)
+            splat_f64(n, ((double *)to)[i], (double *)to + i * n);
+        else
+            splat_f32(n, ((float *)to)[i], (float *)to + i * n);
+    }
+}
+
+/* Rows that differ in one index only. Images have rows of three channels: a call for each would cost more than the row
+ * does, so rows that repeat are copied, and rows of one number each are read together. */
+static void load_run(const runner *r, const cpu_load *load, int64_t row, int64_t rows, void *to) {
+    const cpu_piece *p = r->piece;
+    int64_t along = p->rank > 1 ? load->stride[p->rank - 2] : 0;
+    if (along == 0) {
+        load_row(r, load, row, 0, p->row, to);
+        repeat_row(r, rows, to);
+    } else if (along == 1 && load->stride[p->rank - 1] == 0) {
+        convert(r, load->dtype, rows, element(r->k->in[load->in], load->dtype, row_offset(p, load, row)), to);
+        spread_rows(r, rows, to);
+    } else {
+        for (int64_t i = 0; i < rows; i++) load_row(r, load, row + i, 0, p->row, computed(r, to, i * p->row));
+    }
+}
+
 static void load_rows(const runner *r, const cpu_load *load, tile t) {
-    if (r->piece->row_tiles) {
+    const cpu_piece *p = r->piece;
+    if (p->row_tiles) {
         load_row(r, load, t.row, t.column, t.n, r->at[load->slot]);
         return;
     }
-    for (int64_t i = 0; i < t.rows; i++)
-        load_row(r, load, t.row + i, 0, r->piece->row, computed(r, r->at[load->slot], i * r->piece->row));
+    int64_t side = p->rank > 1 ? p->dim[p->rank - 2] : 1;
+    for (int64_t i = 0, run; i < t.rows; i += run) {
+        run = least(side - (t.row + i) % side, t.rows - i);
+        load_run(r, load, t.row + i, run, computed(r, r->at[load->slot], i * p->row));
+    }
 }
 
 static void load_tile(runner *r, const cpu_load *load, tile t) {
@@ -146,10 +188,6 @@ static void store_tile(const runner *r, const cpu_store *store, tile t) {
 }
 
 /* ---- Tiles ---- */
-
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
 
 static tile part_of_row(const cpu_piece *p, int64_t row, int64_t part) {
     int64_t column = part * p->tile;

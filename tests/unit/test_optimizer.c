@@ -1,0 +1,341 @@
+/* Optimizers do what their papers and PyTorch say: ten steps, beside the same formulas written out here in doubles; and
+ * decay, groups, freezing, clipping and averages reach the variables they should.
+ *
+ * The loss is sum(c w^2) / 2, whose gradient by w is c w: formulas need nothing but w. */
+#include "test.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+enum { N = 6, B = 3, STEPS = 10 };
+static const double curvature[N] = {0.3, -0.7, 1.1, 2.0, -1.3, 0.05};
+static const double weights_at_start[N] = {1, -2, 0.5, 0.25, 3, -0.125};
+static const double biases_at_start[B] = {0.5, -1, 2};
+
+typedef struct trained {
+    tu_graph *graph;
+    tu_program *program;
+    tu_state *state;
+    tu_optimizer_values values;
+    double w[N], b[B];
+    float rate, norm;
+    bool finite;
+} trained;
+
+#define OPTIMIZER(...)                                                                                       \
+    (&(const tu_optimizer_options){.struct_size = sizeof(tu_optimizer_options), __VA_ARGS__})
+
+/* layer/w is [2,3], layer/b is [3]: one has rank 2, the other has not. */
+static tu_value build(tu_graph *g) {
+    tu_value w = {0}, b = {0};
+    tu_scope(g, "layer") {
+        w = tu_variable(g, "w", TU_F64, TU_SHAPE(2, 3));
+        b = tu_variable(g, "b", TU_F64, TU_SHAPE(B));
+    }
+    tu_value c = tu_constant(g, TU_F64, TU_SHAPE(2, 3), curvature);
+    return tu_scale(tu_add(tu_sum(tu_mul(c, tu_square(w))), tu_sum(tu_square(b))), 0.5);
+}
+
+static void begin(trained *t, const tu_optimizer_options *options) {
+    assert_int_equal(tu_graph_new(&t->graph), TU_OK);
+    if (tu_add_optimizer_with(build(t->graph), &t->values, options) != TU_OK) fail_msg("%s", tu_message());
+    assert_int_equal(tu_graph_verify(t->graph), TU_OK);
+    tu_value fetch[] = {t->values.rate, t->values.gradient_norm, t->values.finite};
+    if (tu_compile(t->graph, &t->program, .fetch = fetch, .fetch_count = options->unguarded ? 2 : 3,
+                   .updates = true) != TU_OK)
+        fail_msg("%s", tu_message());
+    assert_int_equal(tu_state_new(t->graph, &t->state), TU_OK);
+    assert_int_equal(tu_state_set(t->state, "layer/w", weights_at_start, sizeof weights_at_start), TU_OK);
+    assert_int_equal(tu_state_set(t->state, "layer/b", biases_at_start, sizeof biases_at_start), TU_OK);
+}
+
+static void step(trained *t) {
+    if (tu_run(t->program, t->state, 0, NULL, (void *[]){&t->rate, &t->norm, &t->finite}) != TU_OK)
+        fail_msg("%s", tu_message());
+    assert_int_equal(tu_state_get(t->state, "layer/w", t->w, sizeof t->w), TU_OK);
+    assert_int_equal(tu_state_get(t->state, "layer/b", t->b, sizeof t->b), TU_OK);
+}
+
+static void end(trained *t) {
+    tu_state_free(t->state);
+    tu_program_free(t->program);
+    tu_graph_free(t->graph);
+}
+
+static void assert_near(const char *what, double got, double expected) {
+    if (!(fabs(got - expected) <= 1e-12 * fmax(1, fabs(expected))))
+        fail_msg("%s: %.17g, expected %.17g", what, got, expected);
+}
+
+/* ---- The rules, one element at a time ---- */
+
+typedef struct formula {
+    double velocity, mean, square; /* of one element */
+    double ratio;                  /* lars */
+} formula;
+
+#define RATE 0.03
+#define DECAY 0.02
+
+static double sgd(formula *f, double w, double g, int t) {
+    (void)f, (void)t;
+    return w - RATE * (g + DECAY * w);
+}
+
+static double momentum(formula *f, double w, double g, int t) {
+    (void)t;
+    f->velocity = 0.8 * f->velocity + g + DECAY * w;
+    return w - RATE * f->velocity;
+}
+
+static double nesterov(formula *f, double w, double g, int t) {
+    (void)t;
+    g += DECAY * w;
+    f->velocity = 0.8 * f->velocity + g;
+    return w - RATE * (g + 0.8 * f->velocity);
+}
+
+static double rmsprop(formula *f, double w, double g, int t) {
+    (void)t;
+    g += DECAY * w;
+    f->square = 0.9 * f->square + 0.1 * g * g;
+    return w - RATE * g / (sqrt(f->square) + 1e-8);
+}
+
+static double rmsprop_with_momentum(formula *f, double w, double g, int t) {
+    (void)t;
+    g += DECAY * w;
+    f->square = 0.7 * f->square + 0.3 * g * g;
+    f->velocity = 0.8 * f->velocity + g / (sqrt(f->square) + 1e-3);
+    return w - RATE * f->velocity;
+}
+
+static double adam(formula *f, double w, double g, int t) {
+    g += DECAY * w;
+    f->mean = 0.9 * f->mean + 0.1 * g;
+    f->square = 0.999 * f->square + 0.001 * g * g;
+    return w - RATE * (f->mean / (1 - pow(0.9, t))) / (sqrt(f->square / (1 - pow(0.999, t))) + 1e-8);
+}
+
+static double adamw(formula *f, double w, double g, int t) {
+    f->mean = 0.8 * f->mean + 0.2 * g;
+    f->square = 0.95 * f->square + 0.05 * g * g;
+    double moved = (f->mean / (1 - pow(0.8, t))) / (sqrt(f->square / (1 - pow(0.95, t))) + 1e-4);
+    return w - RATE * DECAY * w - RATE * moved;
+}
+
+static double lars(formula *f, double w, double g, int t) {
+    (void)t;
+    f->velocity = 0.9 * f->velocity + RATE * f->ratio * (g + DECAY * w);
+    return w - f->velocity;
+}
+
+static double ratio_of(const double *w, double trust) {
+    double ww = 0, gg = 0;
+    for (int i = 0; i < N; i++) {
+        ww += w[i] * w[i];
+        gg += curvature[i] * w[i] * curvature[i] * w[i];
+    }
+    return trust * sqrt(ww) / (sqrt(gg) + DECAY * sqrt(ww));
+}
+
+static void assert_rule(const tu_optimizer_options *options, double (*next)(formula *, double, double, int)) {
+    trained t;
+    formula f[N] = {{0}};
+    double w[N];
+    memcpy(w, weights_at_start, sizeof w);
+    begin(&t, options);
+    for (int s = 1; s <= STEPS; s++) {
+        double norm = 0, ratio = ratio_of(w, options->trust);
+        for (int i = 0; i < N; i++) norm += pow(curvature[i] * w[i], 2);
+        if (s == 1)
+            for (int i = 0; i < B; i++) norm += biases_at_start[i] * biases_at_start[i];
+        for (int i = 0; i < N; i++) {
+            f[i].ratio = ratio;
+            w[i] = next(&f[i], w[i], curvature[i] * w[i], s);
+        }
+        step(&t);
+        for (int i = 0; i < N; i++) assert_near(options->name, t.w[i], w[i]);
+        if (s == 1) assert_true(fabs((double)t.norm - sqrt(norm)) < 1e-6);
+        assert_true(t.finite && t.rate == (float)RATE);
+    }
+    int64_t steps;
+    assert_int_equal(tu_state_get(t.state, "step", &steps, sizeof steps), TU_OK);
+    assert_int_equal(steps, STEPS);
+    end(&t);
+}
+
+static void rules_follow_their_formulas(void **state) {
+    (void)state;
+    assert_rule(OPTIMIZER(.name = "sgd", .constant_rate = RATE, .weight_decay = DECAY), sgd);
+    assert_rule(OPTIMIZER(.name = "momentum", .constant_rate = RATE, .weight_decay = DECAY, .momentum = 0.8),
+                momentum);
+    assert_rule(OPTIMIZER(.name = "nesterov", .constant_rate = RATE, .weight_decay = DECAY, .momentum = 0.8),
+                nesterov);
+    assert_rule(OPTIMIZER(.name = "rmsprop", .constant_rate = RATE, .weight_decay = DECAY), rmsprop);
+    assert_rule(OPTIMIZER(.name = "rmsprop", .constant_rate = RATE, .weight_decay = DECAY, .momentum = 0.8,
+                          .beta2 = 0.7, .epsilon = 1e-3),
+                rmsprop_with_momentum);
+    assert_rule(OPTIMIZER(.name = "adam", .constant_rate = RATE, .weight_decay = DECAY), adam);
+    assert_rule(OPTIMIZER(.name = "adamw", .constant_rate = RATE, .weight_decay = DECAY, .beta1 = 0.8,
+                          .beta2 = 0.95, .epsilon = 1e-4),
+                adamw);
+    assert_rule(OPTIMIZER(.name = "lars", .constant_rate = RATE, .weight_decay = DECAY, .trust = 0.5), lars);
+}
+
+/* A bias is not decayed and, by LARS, moves without the ratio; one at zero has no norm to compare with. */
+static void lars_leaves_biases_to_the_rate(void **state) {
+    (void)state;
+    trained t;
+    begin(&t, OPTIMIZER(.name = "lars", .constant_rate = 0.1, .weight_decay = 1));
+    step(&t);
+    for (int i = 0; i < B; i++) assert_near("bias", t.b[i], 0.9 * biases_at_start[i]);
+    end(&t);
+}
+
+/* ---- Who is decayed, and by how much ---- */
+
+/* One plain step with rate 0.5 from the start: how far each variable's decay reached. */
+static void assert_decays(const tu_optimizer_options *options, double of_w, double of_b, double rate_b) {
+    trained t;
+    begin(&t, options);
+    step(&t);
+    for (int i = 0; i < N; i++)
+        assert_near("w", t.w[i], weights_at_start[i] * (1 - 0.5 * (curvature[i] + of_w)));
+    for (int i = 0; i < B; i++) assert_near("b", t.b[i], biases_at_start[i] * (1 - rate_b * (1 + of_b)));
+    end(&t);
+}
+
+static void groups_decide_by_name(void **state) {
+    (void)state;
+    static const tu_optimizer_group bias[] = {{.pattern = "*/b", .weight_decay = 0.3, .rate_factor = 0.1}};
+    static const tu_optimizer_group first[] = {{.pattern = "layer/*", .weight_decay = 0}, {"*/w", 9, 9}};
+    assert_decays(OPTIMIZER(.name = "sgd", .constant_rate = 0.5), 0, 0, 0.5);
+    assert_decays(OPTIMIZER(.name = "sgd", .constant_rate = 0.5, .weight_decay = 0.25), 0.25, 0, 0.5);
+    assert_decays(OPTIMIZER(.name = "sgd", .constant_rate = 0.5, .weight_decay = 0.25, .groups = bias,
+                            .group_count = 1),
+                  0.25, 0.3, 0.05);
+    assert_decays(OPTIMIZER(.name = "sgd", .constant_rate = 0.5, .weight_decay = 0.25, .groups = first,
+                            .group_count = 2),
+                  0, 0, 0.5);
+}
+
+static void frozen_variables_stay(void **state) {
+    (void)state;
+    trained t;
+    begin(&t, OPTIMIZER(.constant_rate = 0.5, .freeze = "*/b"));
+    step(&t);
+    assert_memory_equal(t.b, biases_at_start, sizeof t.b);
+    assert_true(t.w[0] != weights_at_start[0]);
+    double none;
+    assert_int_equal(tu_state_get(t.state, "optimizer/velocity/layer/b", &none, sizeof none), TU_NOT_FOUND);
+    end(&t);
+}
+
+/* ---- Clipping ---- */
+
+static void gradients_are_clipped_together(void **state) {
+    (void)state;
+    double squares = 0;
+    for (int i = 0; i < N; i++) squares += pow(curvature[i] * weights_at_start[i], 2);
+    for (int i = 0; i < B; i++) squares += pow(biases_at_start[i], 2);
+    double norm = sqrt(squares);
+    static const double limits[] = {0.5, 100};
+    for (int k = 0; k < 2; k++) {
+        trained t;
+        double factor = fmin(1, limits[k] / (norm + 1e-6));
+        begin(&t, OPTIMIZER(.name = "sgd", .constant_rate = 0.5, .clip_norm = limits[k]));
+        step(&t);
+        for (int i = 0; i < N; i++)
+            assert_near("w", t.w[i], weights_at_start[i] * (1 - 0.5 * factor * curvature[i]));
+        for (int i = 0; i < B; i++) assert_near("b", t.b[i], biases_at_start[i] * (1 - 0.5 * factor));
+        assert_true(fabs((double)t.norm - norm) < 1e-6); /* before clipping */
+        end(&t);
+    }
+}
+
+/* ---- Averages ---- */
+
+static void averages_begin_as_the_variables_and_follow_them(void **state) {
+    (void)state;
+    trained t;
+    double average[N], got[N];
+    memcpy(average, weights_at_start, sizeof average);
+    begin(&t, OPTIMIZER(.constant_rate = 0.1, .average = 0.4));
+    for (int s = 0; s < STEPS; s++) {
+        double decay = fmin(0.4, (1.0 + s) / (10.0 + s));
+        step(&t);
+        assert_int_equal(tu_state_get(t.state, "average/layer/w", got, sizeof got), TU_OK);
+        for (int i = 0; i < N; i++) {
+            average[i] = decay * average[i] + (1 - decay) * t.w[i];
+            assert_near("average", got[i], average[i]);
+        }
+    }
+    end(&t);
+}
+
+/* ---- Refusals ---- */
+
+static void assert_refused(const tu_optimizer_options *options, tu_status status, const char *part) {
+    tu_graph *g;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    assert_int_equal(tu_add_optimizer_with(build(g), NULL, options), status);
+    if (!strstr(tu_message(), part)) fail_msg("\"%s\" does not say \"%s\"", tu_message(), part);
+    assert_int_equal(tu_graph_status(g), TU_OK); /* the graph is as it was */
+    tu_graph_free(g);
+}
+
+static void what_cannot_be_is_refused(void **state) {
+    (void)state;
+    static const tu_optimizer_group nameless = {.weight_decay = 1},
+                                    negative = {.pattern = "*", .weight_decay = -1};
+    assert_refused(
+        OPTIMIZER(.name = "adams", .constant_rate = 1), TU_INVALID,
+        "optimizer 'adams': expected sgd, momentum, nesterov, rmsprop, adam, adamw or lars; did you mean 'adam'?");
+    assert_refused(OPTIMIZER(.name = "adam"), TU_INVALID,
+                   "optimizer 'adam': no rate: expected .rate or .constant_rate");
+    assert_refused(OPTIMIZER(.constant_rate = -1), TU_INVALID, "optimizer 'momentum': rate -1: expected");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .momentum = 1), TU_INVALID,
+                   "momentum 1: expected a number in [0, 1)");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .beta1 = -0.1), TU_INVALID, "beta1 -0.1");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .beta2 = 1), TU_INVALID, "beta2 1");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .average = 1), TU_INVALID, "average 1");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .epsilon = -1), TU_INVALID, "epsilon -1");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .clip_norm = INFINITY), TU_INVALID, "clip_norm inf");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .weight_decay = -1), TU_INVALID, "weight_decay -1");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .trust = -1), TU_INVALID, "trust -1");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .groups = &nameless, .group_count = 1), TU_INVALID,
+                   "has no pattern");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .groups = &negative, .group_count = 1), TU_INVALID,
+                   "a group's weight_decay -1");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .freeze = "conv*"), TU_NOT_FOUND,
+                   "freeze 'conv*' fits no variable of the network: expected names like 'layer/w'");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .freeze = "*"), TU_INVALID,
+                   "freeze '*' leaves no variable to train");
+}
+
+static void a_rate_must_be_a_scalar_of_the_graph(void **state) {
+    (void)state;
+    tu_graph *g;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value loss = build(g), x = tu_input(g, "x", TU_F32, TU_SHAPE(2));
+    assert_int_equal(tu_add_optimizer(loss, NULL, .rate = x), TU_INVALID);
+    assert_non_null(strstr(tu_message(), "the rate 'x' is f32[2]: expected a floating-point scalar"));
+    tu_graph_free(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rules_follow_their_formulas),
+        cmocka_unit_test(lars_leaves_biases_to_the_rate),
+        cmocka_unit_test(groups_decide_by_name),
+        cmocka_unit_test(frozen_variables_stay),
+        cmocka_unit_test(gradients_are_clipped_together),
+        cmocka_unit_test(averages_begin_as_the_variables_and_follow_them),
+        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(a_rate_must_be_a_scalar_of_the_graph),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,363 @@
+/* Statements about whole steps: one that is not finite leaves every bit of the state alone, running statistics included;
+ * a batch in pieces is updated as one; all parameters are updated in one kernel; half precision keeps f32 weights. */
+#include "test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+typedef struct net {
+    tu_graph *graph;
+    tu_value images, labels, loss, finite;
+} net;
+
+enum { BATCH = 4, SIDE = 6, PIXELS = BATCH * SIDE * SIDE * 2 };
+
+/* Convolution, (normalisation,) dense layer. */
+static net build_net(tu_dtype dtype, int64_t batch, bool normalized) {
+    net n;
+    assert_int_equal(tu_graph_new(&n.graph), TU_OK);
+    n.images = tu_batch_input(n.graph, "images", dtype, TU_SHAPE(batch, SIDE, SIDE, 2));
+    n.labels = tu_batch_input(n.graph, "labels", TU_I32, TU_SHAPE(batch));
+    tu_value x = tu_conv2d(n.images, .filters = 4, .size = 3, .name = "conv");
+    if (normalized) x = tu_batch_norm(x, .act = TU_RELU, .name = "norm");
+    n.loss = tu_mean(tu_cross_entropy(tu_dense(tu_flatten(x), .units = 3, .name = "logits"), n.labels));
+    return n;
+}
+
+static void draw(float *images) {
+    for (int i = 0; i < PIXELS; i++) images[i] = (float)sin(i * 0.7) + (float)cos(i * 0.3);
+}
+
+static const int32_t labels[BATCH] = {0, 2, 1, 0};
+
+/* All bytes of all variables, one after the other; must be freed. */
+static unsigned char *snapshot(const tu_state *state, size_t *size) {
+    unsigned char *bytes = malloc(1 << 20);
+    assert_non_null(bytes);
+    *size = 0;
+    for (size_t i = 0; i < tu_state_count(state); i++) {
+        const char *name;
+        tu_type type;
+        assert_int_equal(tu_state_variable(state, i, &name, &type), TU_OK);
+        assert_int_equal(tu_state_get(state, name, bytes + *size, tu_type_bytes(type)), TU_OK);
+        *size += tu_type_bytes(type);
+    }
+    return bytes;
+}
+
+/* ---- The guard ---- */
+
+static void assert_bad_step_changes_nothing(const char *devices, float poison, bool average) {
+    net n = build_net(TU_F32, BATCH, true);
+    tu_optimizer_values values;
+    assert_int_equal(tu_add_optimizer(n.loss, &values, .name = "adam", .constant_rate = 0.01, .clip_norm = 1,
+                                      .average = average ? 0.9 : 0),
+                     TU_OK);
+    assert_int_equal(tu_graph_verify(n.graph), TU_OK);
+    tu_value fetch[] = {n.loss, values.finite};
+    tu_program *program;
+    tu_state *state;
+    if (tu_compile(n.graph, &program, .devices = devices, .threads = 1, .fetch = fetch, .fetch_count = 2,
+                   .updates = true) != TU_OK)
+        fail_msg("%s", tu_message());
+    assert_int_equal(tu_state_new(n.graph, &state, .seed = 1), TU_OK);
+    static float images[PIXELS];
+    draw(images);
+    tu_feed feeds[] = {{n.images, images}, {n.labels, labels}};
+    float loss, mean[4];
+    bool finite;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(tu_run(program, state, 2, feeds, (void *[]){&loss, &finite}), TU_OK);
+    assert_true(finite && isfinite(loss));
+    assert_int_equal(tu_state_get(state, "norm/moving_mean", mean, sizeof mean), TU_OK);
+    assert_true(mean[0] != 0); /* good steps do move it */
+
+    size_t before_size, after_size;
+    unsigned char *before = snapshot(state, &before_size);
+    images[17] = poison;
+    assert_int_equal(tu_run(program, state, 2, feeds, (void *[]){&loss, &finite}), TU_OK);
+    assert_false(finite);
+    unsigned char *after = snapshot(state, &after_size);
+    assert_int_equal(before_size, after_size);
+    assert_memory_equal(before, after, before_size);
+
+    draw(images);
+    int64_t step;
+    assert_int_equal(tu_run(program, state, 2, feeds, (void *[]){&loss, &finite}), TU_OK);
+    assert_int_equal(tu_state_get(state, "step", &step, sizeof step), TU_OK);
+    assert_true(finite && step == 3);
+    free(before);
+    free(after);
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(n.graph);
+}
+
+static void a_step_that_is_not_finite_changes_nothing(void **state) {
+    (void)state;
+    assert_bad_step_changes_nothing("ref", INFINITY, true);
+    assert_bad_step_changes_nothing("cpu", INFINITY, true);
+    assert_bad_step_changes_nothing("cpu", NAN, false);
+}
+
+/* What is frozen by name is so with its running statistics; the others go on. */
+static void frozen_layers_keep_their_statistics(void **state) {
+    (void)state;
+    net n = build_net(TU_F32, BATCH, true);
+    tu_program *program;
+    tu_state *weights;
+    static float images[PIXELS];
+    draw(images);
+    assert_int_equal(
+        tu_add_optimizer(n.loss, NULL, .constant_rate = 0.1, .freeze = "norm/*", .unguarded = true), TU_OK);
+    assert_int_equal(tu_graph_verify(n.graph), TU_OK);
+    assert_int_equal(tu_compile(n.graph, &program, .updates = true), TU_OK);
+    assert_int_equal(tu_state_new(n.graph, &weights, .seed = 1), TU_OK);
+    tu_feed feeds[] = {{n.images, images}, {n.labels, labels}};
+    assert_int_equal(tu_run(program, weights, 2, feeds, NULL), TU_OK);
+    static const char *const kept[] = {"norm/gamma", "norm/beta", "norm/moving_mean", "norm/moving_variance"};
+    for (int i = 0; i < 4; i++) {
+        float now[4];
+        assert_int_equal(tu_state_get(weights, kept[i], now, sizeof now), TU_OK);
+        for (int c = 0; c < 4; c++) assert_true(now[c] == (i == 0 || i == 3 ? 1.0f : 0.0f));
+    }
+    float bias[4];
+    assert_int_equal(tu_state_get(weights, "logits/bias", bias, 3 * sizeof *bias), TU_OK);
+    assert_true(bias[0] != 0);
+    tu_program_free(program);
+    tu_state_free(weights);
+    tu_graph_free(n.graph);
+}
+
+/* ---- Pieces ---- */
+
+static const tu_optimizer_options piecewise = {.struct_size = sizeof(tu_optimizer_options),
+                                               .name = "adamw",
+                                               .constant_rate = 0.02,
+                                               .weight_decay = 0.1,
+                                               .clip_norm = 0.7,
+                                               .average = 0.9};
+
+static void *converted(tu_dtype dtype, const float *numbers) {
+    static double wide[PIXELS];
+    for (int i = 0; i < PIXELS; i++) wide[i] = (double)numbers[i];
+    return dtype == TU_F64 ? (void *)wide : (void *)(uintptr_t)numbers;
+}
+
+/* The state after three batches of BATCH, each in `pieces`. */
+static tu_state *train_in_pieces(tu_dtype dtype, const char *devices, int64_t pieces) {
+    int64_t batch = BATCH / pieces;
+    net n = build_net(dtype, batch, false);
+    tu_graph *apply = NULL;
+    tu_program *gather, *update = NULL;
+    tu_state *state;
+    if (pieces == 1) {
+        assert_int_equal(tu_add_optimizer_with(n.loss, NULL, &piecewise), TU_OK);
+    } else {
+        assert_int_equal(tu_add_accumulation(n.loss, 1.0 / (double)pieces, NULL, NULL), TU_OK);
+        assert_int_equal(tu_graph_new(&apply), TU_OK);
+        if (tu_add_apply_with(apply, n.graph, NULL, &piecewise) != TU_OK) fail_msg("%s", tu_message());
+        assert_int_equal(tu_graph_verify(apply), TU_OK);
+        assert_int_equal(tu_compile(apply, &update, .devices = devices, .threads = 1, .updates = true),
+                         TU_OK);
+    }
+    assert_int_equal(tu_compile(n.graph, &gather, .devices = devices, .threads = 1, .updates = true), TU_OK);
+    assert_int_equal(tu_state_new(n.graph, &state, .seed = 5), TU_OK);
+    if (apply) assert_int_equal(tu_state_extend(state, apply), TU_OK);
+    static float images[PIXELS];
+    draw(images);
+    const char *data = converted(dtype, images);
+    size_t piece_bytes = tu_type_bytes(tu_value_type(n.images));
+    for (int step = 0; step < 3; step++) {
+        for (int64_t i = 0; i < pieces; i++) {
+            tu_feed feeds[] = {{n.images, data + (size_t)i * piece_bytes}, {n.labels, labels + i * batch}};
+            assert_int_equal(tu_run(gather, state, 2, feeds, NULL), TU_OK);
+        }
+        if (update) assert_int_equal(tu_run(update, state, 0, NULL, NULL), TU_OK);
+    }
+    tu_program_free(gather);
+    tu_program_free(update);
+    tu_graph_free(n.graph);
+    tu_graph_free(apply);
+    return state;
+}
+
+static double largest_difference(const tu_state *a, const tu_state *b, tu_dtype dtype, const char *name,
+                                 size_t count) {
+    static double x[1024], y[1024];
+    double largest = 0;
+    assert_int_equal(tu_state_get(a, name, x, count * tu_dtype_size(dtype)), TU_OK);
+    assert_int_equal(tu_state_get(b, name, y, count * tu_dtype_size(dtype)), TU_OK);
+    for (size_t i = 0; i < count; i++)
+        largest = fmax(largest, dtype == TU_F64 ? fabs(x[i] - y[i])
+                                                : fabs((double)((float *)x)[i] - (double)((float *)y)[i]));
+    return largest;
+}
+
+static void a_batch_in_pieces_is_updated_as_one(void **unused) {
+    (void)unused;
+    static const struct {
+        tu_dtype dtype;
+        const char *devices;
+        double tolerance;
+    } runs[] = {{TU_F64, "ref", 1e-12}, {TU_F32, "cpu", 2e-5}};
+    static const struct {
+        const char *name;
+        size_t count;
+    } variables[] = {{"conv/weights", 72},
+                     {"conv/bias", 4},
+                     {"logits/weights", 432},
+                     {"logits/bias", 3},
+                     {"average/logits/weights", 432},
+                     {"optimizer/mean/conv/weights", 72}};
+    for (int r = 0; r < 2; r++)
+        for (int64_t pieces = 2; pieces <= 4; pieces += 2) {
+            tu_state *whole = train_in_pieces(runs[r].dtype, runs[r].devices, 1);
+            tu_state *parts = train_in_pieces(runs[r].dtype, runs[r].devices, pieces);
+            for (size_t v = 0; v < sizeof variables / sizeof *variables; v++) {
+                double apart =
+                    largest_difference(whole, parts, runs[r].dtype, variables[v].name, variables[v].count);
+                if (apart > runs[r].tolerance)
+                    fail_msg("%s in %d pieces on %s: %g apart", variables[v].name, (int)pieces,
+                             runs[r].devices, apart);
+            }
+            tu_state_free(whole);
+            tu_state_free(parts);
+        }
+}
+
+static void a_bad_piece_adds_nothing_and_sums_are_cleared(void **unused) {
+    (void)unused;
+    net n = build_net(TU_F32, BATCH, true);
+    tu_graph *apply;
+    tu_program *gather, *update;
+    tu_state *state;
+    static float images[PIXELS], sums[72];
+    assert_int_equal(tu_add_accumulation(n.loss, 0.5, "logits/*", &n.finite), TU_OK);
+    assert_int_equal(tu_graph_new(&apply), TU_OK);
+    assert_int_equal(tu_add_apply(apply, n.graph, NULL, .constant_rate = 0.1, .freeze = "logits/*"), TU_OK);
+    assert_int_equal(tu_compile(n.graph, &gather, .fetch = &n.finite, .fetch_count = 1, .updates = true),
+                     TU_OK);
+    assert_int_equal(tu_compile(apply, &update, .updates = true), TU_OK);
+    assert_int_equal(tu_state_new(n.graph, &state, .seed = 5), TU_OK);
+    assert_int_equal(tu_state_extend(state, apply), TU_OK);
+    assert_int_equal(tu_state_get(state, "gradient/logits/bias", sums, 12), TU_NOT_FOUND);
+
+    draw(images);
+    tu_feed feeds[] = {{n.images, images}, {n.labels, labels}};
+    bool finite;
+    size_t size;
+    assert_int_equal(tu_run(gather, state, 2, feeds, (void *[]){&finite}), TU_OK);
+    assert_true(finite);
+    unsigned char *before = snapshot(state, &size);
+    images[3] = INFINITY;
+    assert_int_equal(tu_run(gather, state, 2, feeds, (void *[]){&finite}), TU_OK);
+    assert_false(finite);
+    unsigned char *after = snapshot(state, &size);
+    assert_memory_equal(before, after, size);
+    free(before);
+    free(after);
+
+    assert_int_equal(tu_state_get(state, "gradient/conv/weights", sums, sizeof sums), TU_OK);
+    assert_true(sums[0] != 0);
+    assert_int_equal(tu_run(update, state, 0, NULL, NULL), TU_OK);
+    assert_int_equal(tu_state_get(state, "gradient/conv/weights", sums, sizeof sums), TU_OK);
+    for (int i = 0; i < 72; i++) assert_true(sums[i] == 0);
+    tu_program_free(gather);
+    tu_program_free(update);
+    tu_state_free(state);
+    tu_graph_free(n.graph);
+    tu_graph_free(apply);
+}
+
+static void shares_must_be_parts(void **unused) {
+    (void)unused;
+    net n = build_net(TU_F32, BATCH, false);
+    assert_int_equal(tu_add_accumulation(n.loss, 0, NULL, NULL), TU_INVALID);
+    assert_non_null(strstr(tu_message(), "accumulation: share 0: expected a part of the batch, above 0"));
+    tu_graph_free(n.graph);
+}
+
+/* ---- Cost ---- */
+
+/* Every variable, slot and average is written by one and the same kernel. */
+static void all_parameters_are_updated_in_one_kernel(void **unused) {
+    (void)unused;
+    static const char *const names[] = {"sgd", "momentum", "nesterov", "adam", "adamw"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        tu_graph *g;
+        tu_model_graph model;
+        tu_program *program;
+        tu_optimizer_values values;
+        assert_int_equal(tu_graph_new(&g), TU_OK);
+        assert_int_equal(tu_model_build(g, "tutorial-cnn", &model, .batch = 2, .base = 8), TU_OK);
+        assert_int_equal(tu_add_optimizer(model.loss, &values, .name = names[i], .weight_decay = 1e-4,
+                                          .clip_norm = 5, .average = 0.99,
+                                          .rate = tu_schedule(g, .kind = "cosine", .rate = 0.1, .steps = 9)),
+                         TU_OK);
+        if (tu_compile(g, &program, .devices = "cpu", .threads = 1, .fetch = &values.gradient_norm,
+                       .fetch_count = 1, .updates = true) != TU_OK)
+            fail_msg("%s", tu_message());
+        tu_kernel_report report;
+        uint32_t updates = 0;
+        for (size_t k = 0; tu_program_kernel(program, k, &report) == TU_OK; k++)
+            if (strncmp(report.node, "average/", 8) == 0 && report.node_count > 20) updates++;
+        assert_int_equal(updates, 1);
+        tu_program_free(program);
+        tu_graph_free(g);
+    }
+}
+
+/* ---- Half precision ---- */
+
+/* A step of a millionth: in bf16 a weight of about 1 could not move by it at all. */
+static void bf16_keeps_f32_master_weights(void **unused) {
+    (void)unused;
+    net n = build_net(TU_F32, BATCH, false);
+    tu_program *program;
+    tu_state *state;
+    tu_optimizer_values values;
+    static float images[PIXELS], before[432], after[432];
+    draw(images);
+    assert_int_equal(
+        tu_add_optimizer(n.loss, &values, .name = "momentum", .constant_rate = 1e-5, .average = 0.5), TU_OK);
+    tu_value fetch[] = {n.loss, values.gradient_norm, values.finite};
+    if (tu_compile(n.graph, &program, .devices = "cpu", .threads = 1, .precision = "bf16", .fetch = fetch,
+                   .fetch_count = 3, .updates = true) != TU_OK)
+        fail_msg("%s", tu_message());
+    assert_int_equal(tu_state_new(n.graph, &state, .seed = 1), TU_OK);
+    for (int i = 0; i < 432; i++) before[i] = 1 + (float)i / 1024;
+    assert_int_equal(tu_state_set(state, "logits/weights", before, sizeof before), TU_OK);
+    tu_feed feeds[] = {{n.images, images}, {n.labels, labels}};
+    float loss, norm;
+    bool finite;
+    assert_int_equal(tu_run(program, state, 2, feeds, (void *[]){&loss, &norm, &finite}), TU_OK);
+    assert_true(finite && isfinite(loss) && norm > 0);
+    assert_int_equal(tu_state_get(state, "logits/weights", after, sizeof after), TU_OK);
+    int moved = 0;
+    for (int i = 0; i < 432; i++) {
+        float step = fabsf(after[i] - before[i]);
+        assert_true(step < 1e-3f); /* one bf16 step beside 1 is 0.0078 */
+        moved += step > 0;
+    }
+    assert_true(moved > 300);
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(n.graph);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
+        cmocka_unit_test(frozen_layers_keep_their_statistics),
+        cmocka_unit_test(a_batch_in_pieces_is_updated_as_one),
+        cmocka_unit_test(a_bad_piece_adds_nothing_and_sums_are_cleared),
+        cmocka_unit_test(shares_must_be_parts),
+        cmocka_unit_test(all_parameters_are_updated_in_one_kernel),
+        cmocka_unit_test(bf16_keeps_f32_master_weights),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
