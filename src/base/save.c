@@ -55,8 +55,8 @@ static int create_beside(tu__save *save, mode_t mode) {
     static atomic_uint serial;
     for (int tries = 0; tries < 1000; tries++) {
         unsigned number = atomic_fetch_add(&serial, 1);
-        int length = snprintf(save->beside, PATH_MAX, "%.*s.tutti-%ld-%u", (int)folder_length(save->target),
-                              save->target, (long)getpid(), number);
+        int length = snprintf(save->beside, PATH_MAX, "%.*s" TU__SAVE_UNFINISHED "%ld-%u",
+                              (int)folder_length(save->target), save->target, (long)getpid(), number);
         if (length >= PATH_MAX) {
             errno = ENAMETOOLONG;
             return -1;

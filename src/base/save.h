@@ -24,6 +24,10 @@
 /* TU_IO, with a message that names the path and the system's reason, when it cannot be done. */
 tu_status tu__save_file(const char *path, const void *bytes, size_t size);
 
+/* What the name of a file begins with while it is being saved. A process that is killed leaves it behind; whoever knows
+ * that no save is under way in a folder may remove such files. */
+#define TU__SAVE_UNFINISHED ".tutti-"
+
 /* A save under way. No memory is behind it but the structure itself. */
 typedef struct tu__save {
     char path[PATH_MAX];   /* as given, for messages */
