@@ -185,8 +185,12 @@ static inline void fake_disk_replay(fake_disk_model *model, unsigned index) {
     const fake_disk_event *event = &fake_disk_events[index];
     fake_disk_bytes *seen = event->inode >= 0 ? &model->seen[event->inode] : NULL;
     switch (event->kind) {
-    case FAKE_WRITE: fake_disk_set_bytes(seen, event->place, event->bytes, event->size); break;
+    case FAKE_WRITE:
+        assert_non_null(seen);
+        fake_disk_set_bytes(seen, event->place, event->bytes, event->size);
+        break;
     case FAKE_RESIZE:
+        assert_non_null(seen);
         if (event->place > seen->size) fake_disk_set_bytes(seen, event->place, NULL, 0);
         seen->size = event->place;
         break;

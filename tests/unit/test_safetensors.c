@@ -174,6 +174,42 @@ static void a_full_disk_leaves_the_old_file(void **state) {
     remove_folder(&f);
 }
 
+/* Removes what a crash left in the folder, but for the folder itself. */
+static void empty_folder(const char *path) {
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir));) {
+        char name[512];
+        snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
+        unlink(name); /* fails for the folder and its parent */
+    }
+    closedir(dir);
+}
+
+/* Whenever the power goes and whatever the disk kept: the old file or the new one, and the new one once saved. */
+static void a_power_cut_leaves_the_old_file_or_the_new(void **state) {
+    (void)state;
+    folder f = new_folder(), after = new_folder();
+    assert_int_equal(tu__safetensors_save(f.file, 0, NULL, 0, NULL), TU_OK);
+    fake_disk_record(f.path);
+    assert_int_equal(save_known(f.file), TU_OK);
+    fake_disk_remove();
+    assert_true(fake_disk_calls > 10);
+    for (unsigned n = 0; n <= fake_disk_calls; n++)
+        for (int choice = 0; choice < FAKE_DISK_CHOICES; choice++) {
+            tu__safetensors file;
+            fake_disk_crash(n, choice, after.path);
+            if (tu__safetensors_open(after.file, &file) != TU_OK)
+                fail_msg("after call %u, choice %d: %s", n, choice, tu_message());
+            assert_true(file.tensor_count == 4 || (file.tensor_count == 0 && n < fake_disk_calls));
+            tu__safetensors_close(&file);
+            empty_folder(after.path);
+        }
+    fake_disk_forget();
+    remove_folder(&after);
+    remove_folder(&f);
+}
+
 static void running_out_of_memory_is_reported(void **state) {
     (void)state;
     folder f = new_folder();
@@ -347,6 +383,7 @@ int main(void) {
         cmocka_unit_test(a_file_without_tensors_is_a_file),
         cmocka_unit_test(what_cannot_be_written_is_refused),
         cmocka_unit_test(a_full_disk_leaves_the_old_file),
+        cmocka_unit_test(a_power_cut_leaves_the_old_file_or_the_new),
         cmocka_unit_test(running_out_of_memory_is_reported),
         cmocka_unit_test(files_too_short_are_refused),
         cmocka_unit_test(unsound_headers_are_refused),
