@@ -2,6 +2,7 @@
 #include "base/parallel.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 /* A checker may read these flags without having the header that the compiler brings along. */
 #if defined(_OPENMP) && __has_include(<omp.h>)
@@ -107,3 +108,50 @@ void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void
 }
 
 #endif
+
+/* ---- Dealing: everybody's own range first, whose data may be near, then what others have left ---- */
+
+enum { MOST_HANDS = 128, PIECES = 8 /* of a range */ };
+
+typedef struct hand { /* a line of the cache each */
+    _Alignas(64) _Atomic int64_t next;
+    int64_t end;
+} hand;
+
+typedef struct deal {
+    tu__parallel_body body;
+    void *context;
+    int64_t piece;
+    int hands;
+    hand hand[MOST_HANDS];
+} deal;
+
+static void play(const deal *d, hand *from, int worker) {
+    for (;;) {
+        int64_t first = atomic_fetch_add_explicit(&from->next, d->piece, memory_order_relaxed);
+        if (first >= from->end) return;
+        d->body(d->context, first, first + d->piece < from->end ? first + d->piece : from->end, worker);
+    }
+}
+
+static void play_all(void *context, int64_t first, int64_t last, int worker) {
+    deal *d = context;
+    for (int64_t own = first; own < last; own++)
+        for (int i = 0; i < d->hands; i++) play(d, &d->hand[(own + i) % d->hands], worker);
+}
+
+void tu__parallel_deal(int64_t count, int64_t grain, tu__parallel_body body, void *context) {
+    int ranges = tu__parallel_ranges(count, grain);
+    if (ranges <= 1 || ranges > MOST_HANDS) {
+        tu__parallel_for(count, grain, body, context);
+        return;
+    }
+    deal d = {.body = body, .context = context, .piece = grain < 1 ? 1 : grain, .hands = ranges};
+    int64_t even = count / ((int64_t)ranges * PIECES);
+    if (d.piece < even) d.piece = even;
+    for (int i = 0; i < ranges; i++) {
+        atomic_init(&d.hand[i].next, range_start(count, ranges, i));
+        d.hand[i].end = range_start(count, ranges, i + 1);
+    }
+    tu__parallel_for(ranges, 1, play_all, &d);
+}

@@ -29,4 +29,9 @@ void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void
 /* How many ranges tu__parallel_for will make: workers are numbered below it. */
 int tu__parallel_ranges(int64_t count, int64_t grain);
 
+/* The same, but in pieces: who is done with its own range takes pieces of others', so that a core that somebody else
+ * is using too does not hold everybody up. Only for work whose result does not depend on how it is cut or who does it:
+ * nothing may be added up by range or worker. */
+void tu__parallel_deal(int64_t count, int64_t grain, tu__parallel_body body, void *context);
+
 #endif

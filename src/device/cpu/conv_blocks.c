@@ -281,5 +281,5 @@ void cpu_conv_blocks_run(const cpu_conv_blocks *d, const cpu_direct_operands *op
     }
     task t = {d, operands};
     tu__parallel_for(d->group_count * d->chunks * CPU_BLOCK_PAIRS, 64, pack_filter, &t);
-    tu__parallel_for(d->shape.images * d->bands, 1, gather_slices, &t);
+    tu__parallel_deal(d->shape.images * d->bands, 1, gather_slices, &t);
 }

@@ -190,5 +190,5 @@ static void gather_bands(void *context, int64_t first, int64_t last, int worker)
 void cpu_direct_gather(const cpu_direct *d, const cpu_direct_operands *operands) {
     task t = {d, operands};
     tu__parallel_for(d->shape.groups * d->panels * d->taps, 1, pack_filter, &t);
-    tu__parallel_for(d->shape.images * d->bands, 1, gather_bands, &t);
+    tu__parallel_deal(d->shape.images * d->bands, 1, gather_bands, &t);
 }

@@ -46,13 +46,13 @@ static void backward_range(void *context, int64_t first, int64_t last, int worke
 
 static tu_status run_forward(const cpu_kernel *k) {
     const lrn_data *d = k->data;
-    tu__parallel_for(d->rows, cpu_grain(d->rows, d->p.channels, d->workers), forward_range, (void *)k);
+    tu__parallel_deal(d->rows, cpu_grain(d->rows, d->p.channels, d->workers), forward_range, (void *)k);
     return TU_OK;
 }
 
 static tu_status run_backward(const cpu_kernel *k) {
     const lrn_data *d = k->data;
-    tu__parallel_for(d->rows, cpu_grain(d->rows, d->p.channels, d->workers), backward_range, (void *)k);
+    tu__parallel_deal(d->rows, cpu_grain(d->rows, d->p.channels, d->workers), backward_range, (void *)k);
     return TU_OK;
 }
 

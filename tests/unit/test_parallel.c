@@ -1,0 +1,82 @@
+/* Statements about parallel loops: every unit is done once, by a worker whose number the caller knows of. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/parallel.h"
+#include "test.h"
+
+enum { MOST = 1000 };
+
+typedef struct tally {
+    atomic_int times[MOST];
+    atomic_int highest_worker;
+} tally;
+
+static void count_range(void *context, int64_t first, int64_t last, int worker) {
+    tally *t = context;
+    for (int64_t i = first; i < last; i++) atomic_fetch_add(&t->times[i], 1);
+    int highest = atomic_load(&t->highest_worker);
+    while (worker > highest && !atomic_compare_exchange_weak(&t->highest_worker, &highest, worker)) continue;
+}
+
+typedef void (*loop)(int64_t count, int64_t grain, tu__parallel_body body, void *context);
+
+static void check_loop(loop run) {
+    static const int64_t counts[] = {0, 1, 2, 7, 64, 999, MOST}, grains[] = {0, 1, 3, 100};
+    static tally t;
+    for (int width = 1; width <= 5; width++)
+        for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+            for (size_t g = 0; g < sizeof grains / sizeof *grains; g++) {
+                memset(&t, 0, sizeof t);
+                tu__parallel_set_width(width);
+                int ranges = tu__parallel_ranges(counts[c], grains[g]);
+                run(counts[c], grains[g], count_range, &t);
+                tu__parallel_set_width(1);
+                for (int64_t i = 0; i < MOST; i++)
+                    assert_int_equal(atomic_load(&t.times[i]), i < counts[c] ? 1 : 0);
+                assert_true(ranges <= width);
+                assert_true(atomic_load(&t.highest_worker) < (ranges > 0 ? ranges : 1));
+            }
+}
+
+static void a_loop_does_every_unit_once(void **state) {
+    (void)state;
+    check_loop(tu__parallel_for);
+}
+
+static void dealt_work_is_done_once_too(void **state) {
+    (void)state;
+    check_loop(tu__parallel_deal);
+}
+
+/* The first worker waits until all units but its own are done: others must have taken what lay behind it. */
+typedef struct held {
+    atomic_int done;
+    int64_t count;
+} held;
+
+static void hold_first(void *context, int64_t first, int64_t last, int worker) {
+    held *h = context;
+    (void)worker;
+    if (first == 0)
+        while (atomic_load(&h->done) < h->count - last) continue;
+    atomic_fetch_add(&h->done, (int)(last - first));
+}
+
+static void a_late_worker_is_relieved_of_its_range(void **state) {
+    (void)state;
+    held h = {.count = 640};
+    tu__parallel_set_width(2);
+    tu__parallel_deal(h.count, 1, hold_first, &h);
+    tu__parallel_set_width(1);
+    assert_int_equal(atomic_load(&h.done), h.count);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_loop_does_every_unit_once),
+        cmocka_unit_test(dealt_work_is_done_once_too),
+        cmocka_unit_test(a_late_worker_is_relieved_of_its_range),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
