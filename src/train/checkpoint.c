@@ -236,7 +236,7 @@ static tu_status check_digest(const tu__safetensors *file, const char *path) {
 
 static tu_status load(const tu__safetensors *file, const char *path, const tu__run_config *config,
                       tu_state *state, tu__progress *progress) {
-    tu__progress read;
+    tu__progress read = {0};
     TU_TRY(check_origin(file, path, config));
     TU_TRY(take_progress(file, path, &read));
     TU_TRY(check_tensors(file, path, state));

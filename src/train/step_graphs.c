@@ -147,7 +147,7 @@ static tu_status add_step(const tu__run_config *config, int64_t samples, tu_grap
     tu_output(loss, "loss");
     tu_output(count_correct(logits, in.labels), "correct");
     if (s->accumulate == 1) {
-        tu_optimizer_values values;
+        tu_optimizer_values values = {0};
         TU_TRY(add_update(config, graph, &loss, NULL, &values));
         name_values(&values);
         return tu_graph_status(graph);
@@ -159,7 +159,7 @@ static tu_status add_step(const tu__run_config *config, int64_t samples, tu_grap
 }
 
 static tu_status add_apply(const tu__run_config *config, const tu_graph *step, tu_graph *graph) {
-    tu_optimizer_values values;
+    tu_optimizer_values values = {0};
     TU_TRY(add_update(config, graph, NULL, step, &values));
     name_values(&values);
     return tu_graph_status(graph);

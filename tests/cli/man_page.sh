@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The manual tells of exactly the commands and options that the program has: each command has a section (.Ss NAME) in
-# which each option of its --help stands as ".It Fl", and nothing else does. mandoc, where installed, finds no fault.
+# which each option of its --help stands as ".It Fl", and nothing else does; or a page of its own beside the manual,
+# tutti-NAME.1, which then does that. mandoc, where installed, finds no fault.
 #   man_page.sh TUTTI_PROGRAM MAN_PAGE
 set -uo pipefail
 
@@ -38,15 +39,23 @@ compare 'tutti' "$(help_options <<<"$overview")" "$(manual_part .Sh OPTIONS | ma
 # --help and -h are the same in all commands: the manual says so once.
 commands=$(awk '/^Commands:/ {on = 1; next} /^$/ {on = 0} on {print $1}' <<<"$overview")
 for command in $commands; do
+    own=${page%/*}/tutti-$command.1
     grep -qx "\.Ss $command" "$page" || complain "the manual has no section '.Ss $command'"
-    compare "tutti $command" "$("$tutti" "$command" --help | help_options | grep -vxe --help -e -h)" \
-        "$(manual_part .Ss "$command" | manual_options)"
+    documented=$(manual_part .Ss "$command" | manual_options)
+    [[ -e $own ]] && documented+=$(manual_options <"$own")
+    compare "tutti $command" "$("$tutti" "$command" --help | help_options | grep -vxe --help -e -h)" "$documented"
+done
+for own in "${page%/*}"/tutti-*.1; do
+    name=${own##*/tutti-}
+    [[ ! -e $own ]] || grep -qx "${name%.1}" <<<"$commands" || complain "there is a page '$own', but no such command"
 done
 while read -r section; do
     grep -qx "$section" <<<"$commands" || complain "the manual has a section for '$section', which is no command"
 done < <(sed -n 's/^\.Ss //p' "$page")
 
 if command -v mandoc >/dev/null; then
-    faults=$(mandoc -T lint -W warning "$page") || complain "mandoc: $faults"
+    for each in "$page" "${page%/*}"/tutti-*.1; do
+        [[ ! -e $each ]] || faults=$(mandoc -T lint -W warning "$each") || complain "mandoc: $faults"
+    done
 fi
 exit $failed

@@ -1,0 +1,166 @@
+/* `tutti eval RUN`: how good a trained network is on test images. */
+#include <inttypes.h>
+#include <string.h>
+
+#include <tutti/train.h>
+
+#include "base/json.h"
+#include "cli/command.h"
+
+enum { MOST_COLUMNS = 20, LONGEST_NAME = 16 }; /* a confusion matrix of more classes is for --json */
+
+struct eval_values {
+    const char *data, *checkpoint, *devices;
+    int64_t threads;
+    bool offline, json;
+};
+
+static const struct eval_values defaults = {.checkpoint = "last"};
+
+static const struct cli_option options[] = {
+    CLI_STRING(struct eval_values, data, "data", 'd', "SET",
+               "another set of the same size and classes (unless given: the run's own)"),
+    CLI_STRING(struct eval_values, checkpoint, "checkpoint", 'c', "NAME", "last, best, or a step"),
+    CLI_STRING(struct eval_values, devices, "devices", 0, "LIST",
+               "the device to run on (unless given: as the run was trained)"),
+    CLI_INT(struct eval_values, threads, "threads", 't', "N", 1, 1024, "threads of a CPU device"),
+    CLI_FLAG(struct eval_values, offline, "offline", 0, "fetch nothing: refuse a set that is not there"),
+    CLI_FLAG(struct eval_values, json, "json", 0, "print one JSON object"),
+    {0},
+};
+
+/* ---- Counts of a class ---- */
+
+struct class_score {
+    int64_t images, taken, correct; /* of the class; taken for it; both */
+};
+
+static struct class_score score_of(const tu_evaluation *e, int64_t class) {
+    struct class_score s = {.correct = e->confusion[class * e->classes + class]};
+    for (int64_t i = 0; i < e->classes; i++) {
+        s.images += e->confusion[class * e->classes + i];
+        s.taken += e->confusion[i * e->classes + class];
+    }
+    return s;
+}
+
+static double share(int64_t part, int64_t all) {
+    return all ? (double)part / (double)all : 0;
+}
+
+/* ---- Text ---- */
+
+static int name_width(const tu_evaluation *e) {
+    int widest = 5;
+    for (int64_t i = 0; i < e->classes; i++) {
+        int length = (int)strnlen(e->class_names[i], LONGEST_NAME);
+        if (length > widest) widest = length;
+    }
+    return widest;
+}
+
+static void print_classes(const tu_evaluation *e, int width) {
+    printf("\n%-*s  %7s  %7s  %9s\n", width, "class", "images", "recall", "precision");
+    for (int64_t i = 0; i < e->classes; i++) {
+        struct class_score s = score_of(e, i);
+        printf("%-*.*s  %7" PRId64 "  %6.1f%%  %8.1f%%\n", width, width, e->class_names[i], s.images,
+               100 * share(s.correct, s.images), 100 * share(s.correct, s.taken));
+    }
+}
+
+/* Rows are what the pictures show, columns what the network took them for. */
+static void print_confusion(const tu_evaluation *e, int width) {
+    printf("\nimages of the class in the row that were taken for the class in the column\n%-*s", width, "");
+    for (int64_t i = 0; i < e->classes; i++) printf("  %5.5s", e->class_names[i]);
+    putchar('\n');
+    for (int64_t i = 0; i < e->classes; i++) {
+        printf("%-*.*s", width, width, e->class_names[i]);
+        for (int64_t k = 0; k < e->classes; k++) printf("  %5" PRId64, e->confusion[i * e->classes + k]);
+        putchar('\n');
+    }
+}
+
+static void print_text(const tu_evaluation *e) {
+    printf("%-10s  %s, %" PRId64 " test images\n", "set", e->set, e->images);
+    printf("%-10s  after step %" PRId64 "\n", "checkpoint", e->step);
+    printf("%-10s  %.2f%%\n", "accuracy", 100 * e->accuracy);
+    printf("%-10s  %.2f%%\n", "top-5", 100 * e->top5);
+    printf("%-10s  %.4f\n", "loss", e->loss);
+    int width = name_width(e);
+    print_classes(e, width);
+    if (e->classes <= MOST_COLUMNS) print_confusion(e, width);
+}
+
+/* ---- JSON ---- */
+
+static void put_class(tu__json *json, const tu_evaluation *e, int64_t class) {
+    struct class_score s = score_of(e, class);
+    tu__json_begin_object(json, NULL);
+    tu__json_string(json, "name", e->class_names[class]);
+    tu__json_i64(json, "images", s.images);
+    tu__json_f64(json, "recall", share(s.correct, s.images));
+    tu__json_f64(json, "precision", share(s.correct, s.taken));
+    tu__json_end_object(json);
+}
+
+static void put_confusion(tu__json *json, const tu_evaluation *e) {
+    tu__json_begin_array(json, "confusion");
+    for (int64_t i = 0; i < e->classes; i++) {
+        tu__json_begin_array(json, NULL);
+        for (int64_t k = 0; k < e->classes; k++) tu__json_i64(json, NULL, e->confusion[i * e->classes + k]);
+        tu__json_end_array(json);
+    }
+    tu__json_end_array(json);
+}
+
+static void print_json(const char *run, const tu_evaluation *e) {
+    tu__json json = tu__json_to_file(stdout);
+    tu__json_begin_object(&json, NULL);
+    tu__json_string(&json, "run", run);
+    tu__json_string(&json, "set", e->set);
+    tu__json_i64(&json, "step", e->step);
+    tu__json_i64(&json, "images", e->images);
+    tu__json_f64(&json, "accuracy", e->accuracy);
+    tu__json_f64(&json, "top5", e->top5);
+    tu__json_f64(&json, "loss", e->loss);
+    tu__json_begin_array(&json, "classes");
+    for (int64_t i = 0; i < e->classes; i++) put_class(&json, e, i);
+    tu__json_end_array(&json);
+    put_confusion(&json, e);
+    tu__json_end_object(&json);
+    putchar('\n');
+}
+
+/* ---- The command ---- */
+
+static int run(const void *given, int operand_count, char **operands) {
+    (void)operand_count;
+    const struct eval_values *v = given;
+    tu_evaluation evaluation;
+    tu_status status =
+        tu_evaluate(operands[0], &evaluation, .checkpoint = v->checkpoint, .devices = v->devices,
+                    .threads = (int)v->threads, .data = v->data, .offline = v->offline);
+    if (status != TU_OK) return cli_report(status);
+    if (v->json)
+        print_json(operands[0], &evaluation);
+    else
+        print_text(&evaluation);
+    tu_evaluation_free(&evaluation);
+    return CLI_DONE;
+}
+
+const struct cli_command cli_command_eval = {
+    .name = "eval",
+    .summary = "measures a trained network on test images: accuracy, confusion, each class",
+    .usage = "RUN [OPTIONS]",
+    .description = "Runs the network of the run folder RUN over the test images of its set. Prints\n"
+                   "accuracy, top-5 accuracy and loss; for each class its images, recall (the share\n"
+                   "of them that was recognised) and precision (the share that is right of what was\n"
+                   "taken for it); and the confusion matrix.",
+    .options = options,
+    .values_size = sizeof(struct eval_values),
+    .defaults = &defaults,
+    .least_operands = 1,
+    .most_operands = 1,
+    .run = run,
+};

@@ -1,0 +1,131 @@
+/* `tutti predict RUN FILE...`: what a trained network sees in pictures. */
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tutti/train.h>
+
+#include "base/json.h"
+#include "cli/command.h"
+
+enum { BAR = 30, LONGEST_NAME = 24 };
+
+struct predict_values {
+    const char *checkpoint, *devices;
+    int64_t threads, top;
+    bool json;
+};
+
+static const struct predict_values defaults = {.checkpoint = "last", .top = 5};
+
+static const struct cli_option options[] = {
+    CLI_INT(struct predict_values, top, "top", 'n', "N", 1, 1000, "classes to print of each picture"),
+    CLI_STRING(struct predict_values, checkpoint, "checkpoint", 'c', "NAME", "last, best, or a step"),
+    CLI_STRING(struct predict_values, devices, "devices", 0, "LIST",
+               "the device to run on (unless given: as the run was trained)"),
+    CLI_INT(struct predict_values, threads, "threads", 't', "N", 1, 1024, "threads of a CPU device"),
+    CLI_FLAG(struct predict_values, json, "json", 0, "print one JSON object a picture, a line each"),
+    {0},
+};
+
+struct answer {
+    tu_predictor *predictor;
+    int64_t classes, top;
+    const char *const *names;
+    float *probabilities;
+    int64_t *order; /* classes, the likeliest first */
+};
+
+/* Sorts the first `top` to the front; the lower class first among equals. */
+static void rank(const struct answer *a) {
+    for (int64_t i = 0; i < a->classes; i++) a->order[i] = i;
+    for (int64_t i = 0; i < a->top; i++) {
+        int64_t best = i;
+        for (int64_t k = i + 1; k < a->classes; k++)
+            if (a->probabilities[a->order[k]] > a->probabilities[a->order[best]]) best = k;
+        int64_t class = a->order[best];
+        memmove(a->order + i + 1, a->order + i, (size_t)(best - i) * sizeof *a->order);
+        a->order[i] = class;
+    }
+}
+
+static void print_text(const struct answer *a, const char *file) {
+    int width = 1;
+    for (int64_t i = 0; i < a->top; i++) {
+        int length = (int)strnlen(a->names[a->order[i]], LONGEST_NAME);
+        if (length > width) width = length;
+    }
+    printf("%s\n", file);
+    for (int64_t i = 0; i < a->top; i++) {
+        float probability = a->probabilities[a->order[i]];
+        int bar = (int)lround(BAR * (double)probability);
+        printf("  %-*.*s  %5.1f%%  %.*s\n", width, width, a->names[a->order[i]], 100 * (double)probability,
+               bar, "##############################");
+    }
+}
+
+static void print_json(const struct answer *a, const char *file) {
+    tu__json json = tu__json_to_file(stdout);
+    tu__json_begin_object(&json, NULL);
+    tu__json_string(&json, "file", file);
+    tu__json_begin_array(&json, "classes");
+    for (int64_t i = 0; i < a->top; i++) {
+        tu__json_begin_object(&json, NULL);
+        tu__json_string(&json, "name", a->names[a->order[i]]);
+        tu__json_f64(&json, "probability", (double)a->probabilities[a->order[i]]);
+        tu__json_end_object(&json);
+    }
+    tu__json_end_array(&json);
+    tu__json_end_object(&json);
+    putchar('\n');
+}
+
+/* All pictures; one that is none does not keep the others from being answered. */
+static int answer_all(struct answer *a, bool json, int count, char **files) {
+    int outcome = CLI_DONE;
+    for (int i = 0; i < count; i++) {
+        tu_status status = tu_predict(a->predictor, files[i], a->probabilities);
+        if (status == TU_OK) {
+            rank(a);
+            (json ? print_json : print_text)(a, files[i]);
+            continue;
+        }
+        int failed = cli_report(status);
+        if (failed > outcome) outcome = failed;
+    }
+    return outcome;
+}
+
+static int run(const void *given, int operand_count, char **operands) {
+    const struct predict_values *v = given;
+    struct answer a = {0};
+    tu_status status = tu_predictor_new(operands[0], &a.predictor, .checkpoint = v->checkpoint,
+                                        .devices = v->devices, .threads = (int)v->threads);
+    if (status != TU_OK) return cli_report(status);
+    a.classes = tu_predictor_classes(a.predictor, &a.names);
+    a.top = v->top < a.classes ? v->top : a.classes;
+    a.probabilities = calloc((size_t)a.classes, sizeof *a.probabilities);
+    a.order = calloc((size_t)a.classes, sizeof *a.order);
+    int outcome = a.probabilities && a.order ? answer_all(&a, v->json, operand_count - 1, operands + 1)
+                                             : cli_fail("predict: out of memory");
+    free(a.probabilities);
+    free(a.order);
+    tu_predictor_free(a.predictor);
+    return outcome;
+}
+
+const struct cli_command cli_command_predict = {
+    .name = "predict",
+    .summary = "says what a trained network sees in pictures",
+    .usage = "RUN FILE... [OPTIONS]",
+    .description = "Runs the network of the run folder RUN over pictures, PNG or JPEG files of any\n"
+                   "size, and prints the likeliest classes of each with their probabilities.",
+    .options = options,
+    .values_size = sizeof(struct predict_values),
+    .defaults = &defaults,
+    .least_operands = 2,
+    .most_operands = INT_MAX,
+    .run = run,
+};

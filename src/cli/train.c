@@ -1,0 +1,207 @@
+/* `tutti train MODEL --data SET`: trains a network and keeps a run folder.
+ *
+ * Its options are the rows of tutti/settings.def and a few about the run itself. In the library zero stands for "not
+ * given" and a negative number for zero; here a number not given is -1, which no row allows, so that the help shows no
+ * default where the recipe decides. settle() turns one into the other. */
+#include <inttypes.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <tutti/train.h>
+
+#include "base/json.h"
+#include "cli/command.h"
+#include "cli/progress.h"
+#include "cli/size.h"
+
+enum { STOPPED = 130 }; /* exit status of what a Ctrl-C ended, as shells have it */
+
+struct train_values {
+    tu_train_options o;
+    const char *data;
+    const char *memory_limit; /* a SIZE as it is written */
+    bool json, quiet;
+};
+
+#define NOT_GIVEN_COUNT -1
+#define NOT_GIVEN_SIZE 0
+#define NOT_GIVEN_NUMBER -1
+#define NOT_GIVEN_SWITCH -1
+#define NOT_GIVEN_TEXT NULL
+static const struct train_values defaults = {
+    .o =
+        {
+            .struct_size = sizeof(tu_train_options),
+#define TU_SETTING(kind, field, option, argument, standard, least, most, help) .field = NOT_GIVEN_##kind,
+#include <tutti/settings.def>
+#undef TU_SETTING
+        },
+};
+
+static const char *const no_yes[] = {"no", "yes", NULL};
+
+#define OPTION_COUNT(field, name, argument, least, most, help)                                               \
+    CLI_INT(struct train_values, o.field, name, 0, argument, least, most, help)
+#define OPTION_SIZE(field, name, argument, least, most, help)                                                \
+    CLI_STRING(struct train_values, field, name, 0, argument, help)
+#define OPTION_NUMBER(field, name, argument, least, most, help)                                              \
+    CLI_DOUBLE(struct train_values, o.field, name, 0, argument, least, most, help)
+#define OPTION_SWITCH(field, name, argument, least, most, help)                                              \
+    CLI_CHOICE(struct train_values, o.field, name, 0, argument, no_yes, help)
+#define OPTION_TEXT(field, name, argument, least, most, help)                                                \
+    CLI_STRING(struct train_values, o.field, name, 0, argument, help)
+
+static const struct cli_option options[] = {
+    CLI_STRING(struct train_values, data, "data", 'd', "SET",
+               "cifar10, mnist, generated, a folder of images, or IMAGES.npy,LABELS.npy"),
+    CLI_STRING(struct train_values, o.recipe, "recipe", 'r', "NAME",
+               "settings that work together: quick (unless given), tutorial or plain"),
+    CLI_STRING(struct train_values, o.out, "out", 'o', "DIR",
+               "the run folder (unless given: runs/MODEL-SET-NUMBER)"),
+    CLI_FLAG(struct train_values, o.resume, "resume", 0, "go on with the run in MODEL or --out"),
+    CLI_STRING(struct train_values, o.init, "init", 0, "RUN|FILE",
+               "start with the weights of a run or a safetensors file"),
+    CLI_FLAG(struct train_values, o.offline, "offline", 0, "fetch nothing: refuse a set that is not there"),
+    CLI_FLAG(struct train_values, quiet, "quiet", 'q', "show no progress"),
+    CLI_FLAG(struct train_values, json, "json", 0, "print the result as one JSON object"),
+#define TU_SETTING(kind, field, option, argument, standard, least, most, help)                               \
+    OPTION_##kind(field, option, argument, least, most, help),
+#include <tutti/settings.def>
+#undef TU_SETTING
+    {0},
+};
+
+#define SETTLE_COUNT(field) field = field < 0 ? 0 : field == 0 ? -1 : field
+#define SETTLE_NUMBER(field) SETTLE_COUNT(field)
+#define SETTLE_SWITCH(field) SETTLE_COUNT(field)
+#define SETTLE_SIZE(field) (void)0
+#define SETTLE_TEXT(field) (void)0
+static int settle(struct train_values *v) {
+#define TU_SETTING(kind, field, option, argument, standard, least, most, help) SETTLE_##kind(v->o.field);
+#include <tutti/settings.def>
+#undef TU_SETTING
+    uint64_t bytes = 0;
+    if (v->memory_limit && (!cli_parse_size(v->memory_limit, &bytes) || bytes > INT64_MAX))
+        return cli_refuse("train: --memory-limit %s: expected a size, as in 64M or 1.5G",
+                          cli_quote(v->memory_limit).text);
+    v->o.memory_limit = (int64_t)bytes;
+    return CLI_DONE;
+}
+
+/* ---- Ctrl-C ---- */
+
+static volatile sig_atomic_t stop_wanted;
+
+static void want_stop(int number) {
+    (void)number;
+    stop_wanted = 1;
+}
+
+/* The first one ends the run after its step; the next one is not caught any more, and ends the process. */
+static void catch_signals(void) {
+    struct sigaction action = {.sa_handler = want_stop, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* ---- Results ---- */
+
+static void print_row(const char *name, const char *format, ...) TU_PRINTF(2, 3);
+static void print_row(const char *name, const char *format, ...) {
+    printf("%-10s  ", name);
+    va_list arguments;
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    va_end(arguments);
+    putchar('\n');
+}
+
+static void print_text(const tu_train_result *r) {
+    print_row("run", "%s", r->folder);
+    print_row("steps", "%" PRId64 " of %" PRId64 "%s", r->step, r->steps,
+              r->stopped_early ? ", stopped early: the test accuracy did not rise any more" : "");
+    print_row("training", "accuracy %.2f%%, loss %.4f", 100 * r->accuracy, r->loss);
+    if (r->test_step >= 0)
+        print_row("test", "accuracy %.2f%%, top-5 %.2f%%, loss %.4f, after step %" PRId64,
+                  100 * r->test_accuracy, 100 * r->test_top5, r->test_loss, r->test_step);
+    if (r->best_step >= 0 && r->best_step != r->test_step)
+        print_row("best", "accuracy %.2f%%, after step %" PRId64, 100 * r->best_accuracy, r->best_step);
+    print_row("time", "%.1f s, %.0f images/s", r->seconds, r->images_per_second);
+    print_row("parameters", "%" PRId64, r->parameters);
+    print_row("digest", "%s", r->digest);
+    if (r->stopped) {
+        print_row("go on", "tutti train %s --resume", r->folder);
+        return;
+    }
+    print_row("look", "%s/curves.svg, or tensorboard --logdir %s", r->folder, r->folder);
+    print_row("evaluate", "tutti eval %s", r->folder);
+    print_row("use", "tutti predict %s PICTURE...", r->folder);
+}
+
+static void print_json(const tu_train_result *r) {
+    tu__json json = tu__json_to_file(stdout);
+    tu__json_begin_object(&json, NULL);
+    tu__json_string(&json, "run", r->folder);
+    tu__json_i64(&json, "step", r->step);
+    tu__json_i64(&json, "steps", r->steps);
+    tu__json_bool(&json, "stopped", r->stopped);
+    tu__json_bool(&json, "stopped_early", r->stopped_early);
+    tu__json_f64(&json, "loss", r->loss);
+    tu__json_f64(&json, "accuracy", r->accuracy);
+    if (r->test_step >= 0) {
+        tu__json_i64(&json, "test_step", r->test_step);
+        tu__json_f64(&json, "test_loss", r->test_loss);
+        tu__json_f64(&json, "test_accuracy", r->test_accuracy);
+        tu__json_f64(&json, "test_top5", r->test_top5);
+        tu__json_i64(&json, "best_step", r->best_step);
+        tu__json_f64(&json, "best_accuracy", r->best_accuracy);
+    }
+    tu__json_f64(&json, "seconds", r->seconds);
+    tu__json_f64(&json, "images_per_second", r->images_per_second);
+    tu__json_i64(&json, "parameters", r->parameters);
+    tu__json_string(&json, "digest", r->digest);
+    tu__json_end_object(&json);
+    putchar('\n');
+}
+
+/* ---- The command ---- */
+
+static int run(const void *given, int operand_count, char **operands) {
+    (void)operand_count;
+    struct train_values values = *(const struct train_values *)given;
+    struct progress progress;
+    tu_train_result result;
+    if (settle(&values) != CLI_DONE) return CLI_BAD_INPUT;
+    progress_begin(&progress, values.quiet);
+    catch_signals();
+    values.o.stop = &stop_wanted;
+    values.o.watch = progress_show;
+    values.o.context = &progress;
+    tu_status status = tu_train_with(operands[0], values.data, &result, &values.o);
+    progress_end(&progress);
+    if (status != TU_OK) return cli_report(status);
+    (values.json ? print_json : print_text)(&result);
+    return result.stopped ? STOPPED : CLI_DONE;
+}
+
+const struct cli_command cli_command_train = {
+    .name = "train",
+    .summary = "trains a network, and keeps a run folder to resume, evaluate and use",
+    .usage = "MODEL --data SET [OPTIONS]",
+    .description = "Trains MODEL (a built-in network or a C file of your own) on SET and writes a\n"
+                   "run folder: configuration, graphs, checkpoints, metrics, TensorBoard events,\n"
+                   "curves. Ctrl-C finishes the step and saves; 'tutti train RUN --resume' goes on\n"
+                   "and computes the same bits as if it had never stopped.\n"
+                   "\n"
+                   "A setting that is not given is the recipe's; without one there, it is what\n"
+                   "'man tutti-train' says.",
+    .takes_model = true,
+    .options = options,
+    .values_size = sizeof(struct train_values),
+    .defaults = &defaults,
+    .least_operands = 1,
+    .most_operands = 1,
+    .run = run,
+};

@@ -1,0 +1,150 @@
+/* Disks that fail: every system call of a checkpoint, of a new run and of a resumed one fails in turn. What was saved
+ * before is never lost, metrics alone never stop a run, and a run that could not save its end says so. Where one call is
+ * much like the next some are left out, unless TUTTI_EVERY_CALL is set. */
+#include "train/small_set.h"
+
+#include "unit/fake_disk.h"
+
+static tu_dataset *set;
+
+static int notices;
+static char last_notice[1024];
+static void count_notices(void *context, const tu_train_report *report) {
+    (void)context;
+    if (report->event != TU_TRAIN_NOTICE) return;
+    notices++;
+    snprintf(last_notice, sizeof last_notice, "%s", report->message);
+}
+
+#define RUN                                                                                                  \
+    SMALL_RUN, .epochs = 2, .optimizer = "adam", .rate = 0.01, .checkpoint_every = 3, .watch = count_notices
+
+static unsigned stride(unsigned otherwise) {
+    return getenv("TUTTI_EVERY_CALL") ? 1 : otherwise;
+}
+
+static void remove_folder(const char *folder) {
+    char command[1024];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): the path is ours
+}
+
+static void copy_folder(const char *from, const char *to) {
+    char command[2048];
+    remove_folder(to);
+    snprintf(command, sizeof command, "cp -r '%s' '%s'", from, to);
+    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): the paths are ours
+}
+
+static void expected_digest(char digest[TU_DIGEST_TEXT]) {
+    tu_train_result result;
+    assert_int_equal(tu_train("mlp", NULL, &result, .set = set, .out = in_scratch("whole").text, RUN), TU_OK);
+    memcpy(digest, result.digest, TU_DIGEST_TEXT);
+}
+
+/* A run whose nth call failed, resumed on a good disk, ends with the bits of one that never met a bad one. */
+static void any_call_may_fail(int error, bool forever) {
+    char digest[TU_DIGEST_TEXT];
+    expected_digest(digest);
+    struct scratch_path folder = in_scratch("run");
+    unsigned calls = UINT32_MAX;
+    int failed = 0, told = 0;
+    for (unsigned nth = 1; nth <= calls; nth += forever ? stride(7) : 1) {
+        tu_train_result result = {0};
+        remove_folder(folder.text);
+        notices = 0;
+        if (forever)
+            fake_disk_fail_from(nth, error);
+        else
+            fake_disk_fail_at(nth, error);
+        tu_status status = tu_train("mlp", NULL, &result, .set = set, .out = folder.text, RUN);
+        unsigned made = fake_disk_calls;
+        fake_disk_remove();
+        if (made < nth) break; /* beyond the last call */
+        if (status == TU_OK)
+            assert_string_equal(result.digest, digest);
+        else
+            assert_int_equal(status, TU_IO);
+        failed += status != TU_OK;
+        told += notices > 0;
+        status = tu_train("mlp", NULL, &result, .set = set, .out = folder.text, .resume = true, RUN);
+        if (status != TU_OK) print_message("call %u: %s\n", nth, tu_message());
+        assert_int_equal(status, TU_OK);
+        assert_string_equal(result.digest, digest);
+    }
+    assert_true(failed > 0); /* preparing the folder, saving the end */
+    assert_true(told > 0);   /* all else */
+}
+
+static void a_full_disk_for_a_moment_loses_nothing(void **state) {
+    (void)state;
+    any_call_may_fail(ENOSPC, false);
+}
+
+static void a_disk_that_stays_full_loses_nothing(void **state) {
+    (void)state;
+    any_call_may_fail(ENOSPC, true);
+}
+
+static void a_disk_that_stays_broken_loses_nothing(void **state) {
+    (void)state;
+    any_call_may_fail(EIO, true);
+}
+
+/* ---- A power cut ---- */
+
+/* Records the second half of a run, then cuts the power after every call of it, in every way the disk may choose: the run
+ * goes on from what is left and ends with the same bits. */
+static void a_power_cut_leaves_a_checkpoint_whole(void **state) {
+    (void)state;
+    char digest[TU_DIGEST_TEXT];
+    expected_digest(digest);
+    struct scratch_path folder = in_scratch("run"), after = in_scratch("after"), kept = in_scratch("kept");
+    tu_train_result result;
+    stop_at = 4;
+    stop_flag = 0;
+    assert_int_equal(tu_train("mlp", NULL, &result, .set = set, .out = folder.text, SMALL_RUN, .epochs = 2,
+                              .optimizer = "adam", .rate = 0.01, .checkpoint_every = 3, .stop = &stop_flag,
+                              .watch = stop_there),
+                     TU_OK);
+    assert_int_equal(result.step, 4);
+    fake_disk_record(folder.text);
+    assert_int_equal(tu_train(folder.text, NULL, &result, .set = set, .resume = true), TU_OK);
+    unsigned calls = fake_disk_calls;
+    fake_disk_remove();
+    assert_string_equal(result.digest, digest);
+    for (unsigned nth = 0; nth <= calls; nth += stride(5))
+        for (int choice = 0; choice < FAKE_DISK_CHOICES; choice++) {
+            remove_folder(after.text);
+            assert_int_equal(mkdir(after.text, 0777), 0);
+            fake_disk_crash(nth, choice, after.text);
+            copy_folder(after.text, kept.text);
+            tu_status status = tu_train(kept.text, NULL, &result, .set = set, .resume = true);
+            if (status != TU_OK) print_message("call %u, choice %d: %s\n", nth, choice, tu_message());
+            assert_int_equal(status, TU_OK);
+            assert_string_equal(result.digest, digest);
+        }
+    fake_disk_forget();
+}
+
+static int begin(void **state) {
+    set = small_set();
+    return scratch_begin(state);
+}
+
+static int end(void **state) {
+    tu_dataset_free(set);
+    return scratch_end(state);
+}
+
+#define fresh(test) cmocka_unit_test_setup_teardown(test, begin, end)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        fresh(a_full_disk_for_a_moment_loses_nothing),
+        fresh(a_disk_that_stays_full_loses_nothing),
+        fresh(a_disk_that_stays_broken_loses_nothing),
+        fresh(a_power_cut_leaves_a_checkpoint_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,338 @@
+/* What a training run does and leaves: it learns, its folder is complete, its settings do what they say. */
+#include "train/small_set.h"
+
+#include "io/safetensors.h"
+
+static tu_dataset *set;
+
+/* ---- Learning ---- */
+
+static void a_network_learns_the_small_set(void **state) {
+    (void)state;
+    tu_train_result result;
+    train_small(set, &result, .out = in_scratch("run").text, .epochs = 12, .optimizer = "adam", .rate = 0.02);
+    assert_int_equal(result.step, 12 * SMALL_STEPS);
+    assert_true(result.loss < 0.2);
+    assert_true(result.test_accuracy > 0.9);
+    assert_true(result.best_accuracy >= result.test_accuracy);
+    assert_int_equal(result.test_step, result.step);
+}
+
+static void a_convolutional_network_learns_it_too_with_every_setting(void **state) {
+    (void)state;
+    tu_train_result result;
+    tu_status status = tu_train(
+        "resnet20", NULL, &result, .set = set, .out = in_scratch("run").text, .threads = 1, .base = 4,
+        .batch = 10, .epochs = 8, .optimizer = "nesterov", .rate = 0.05, .schedule = "cosine", .warmup = 5,
+        .pad = 1, .cutout = 2, .brightness = 0.05, .contrast = 0.1, .standardize = 1, .weight_decay = 1e-4,
+        .decay = "logits/*=0.01", .clip = 5, .average = 0.9, .label_smoothing = 0.05, .precision = "bf16");
+    if (status != TU_OK) print_message("%s\n", tu_message());
+    assert_int_equal(status, TU_OK);
+    assert_true(result.test_accuracy > 0.6);
+}
+
+static void a_batch_in_pieces_is_the_same_update(void **state) {
+    (void)state;
+    tu_train_result whole, pieces;
+    train_small(set, &whole, .out = in_scratch("whole").text, .recipe = "plain", .epochs = 2, .rate = 0.05);
+    train_small(set, &pieces, .out = in_scratch("pieces").text, .recipe = "plain", .epochs = 2, .rate = 0.05,
+                .accumulate = 4);
+    assert_float_equal(whole.test_loss, pieces.test_loss, 1e-5);
+    assert_float_equal(whole.loss, pieces.loss, 1e-5);
+}
+
+static void the_same_seed_gives_the_same_bits_and_another_others(void **state) {
+    (void)state;
+    tu_train_result first, second, other;
+    train_small(set, &first, .out = in_scratch("first").text, .steps = 5, .flip = 1, .pad = 1);
+    train_small(set, &second, .out = in_scratch("second").text, .steps = 5, .flip = 1, .pad = 1);
+    train_small(set, &other, .out = in_scratch("other").text, .steps = 5, .flip = 1, .pad = 1, .seed = 2);
+    assert_string_equal(first.digest, second.digest);
+    assert_string_not_equal(first.digest, other.digest);
+}
+
+static void a_run_that_does_not_improve_stops_early(void **state) {
+    (void)state;
+    tu_train_result result;
+    train_small(set, &result, .out = in_scratch("run").text, .epochs = 50, .rate = 1e-9, .early_stop = 2);
+    assert_true(result.stopped_early);
+    assert_false(result.stopped);
+    assert_int_equal(result.step,
+                     3 * SMALL_STEPS); /* the first evaluation is the best, two epochs later it ends */
+    tu_train_result again;
+    assert_int_equal(tu_train(in_scratch("run").text, NULL, &again, .set = set, .resume = true), TU_OK);
+    assert_int_equal(again.step, result.step);
+}
+
+/* ---- The folder ---- */
+
+static int count_lines(const char *run, const char *name, const char *with) {
+    char path[1024], line[4096];
+    int count = 0;
+    snprintf(path, sizeof path, "%s/%s", run, name);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) count += strstr(line, with) != NULL;
+    fclose(file);
+    return count;
+}
+
+static void the_run_folder_is_complete(void **state) {
+    (void)state;
+    struct scratch_path run = in_scratch("a/new/folder");
+    train_small(set, NULL, .out = run.text, .epochs = 3, .keep = 2);
+    const char *const files[] = {"config.json",
+                                 "metrics.jsonl",
+                                 "curves.svg",
+                                 "kernels.txt",
+                                 "graphs/step.graph",
+                                 "graphs/step-short.graph",
+                                 "graphs/evaluate.graph",
+                                 "graphs/predict.graph",
+                                 "checkpoints/best.safetensors",
+                                 "checkpoints/step-8.safetensors",
+                                 "checkpoints/step-12.safetensors"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        if (!exists(run.text, files[i])) fail_msg("%s is missing", files[i]);
+    assert_false(exists(run.text, "checkpoints/step-4.safetensors"));
+    assert_int_equal(count_lines(run.text, "metrics.jsonl", "\"loss\""), 12);
+    assert_int_equal(count_lines(run.text, "metrics.jsonl", "\"test_accuracy\""), 3);
+    assert_int_equal(count_lines(run.text, "config.json", "\"version\":1"), 1);
+}
+
+static void checkpoints_hold_the_whole_state(void **state) {
+    (void)state;
+    train_small(set, NULL, .out = in_scratch("run").text, .epochs = 1, .optimizer = "adam", .average = 0.5);
+    tu__safetensors file;
+    assert_int_equal(tu__safetensors_open(in_scratch("run/checkpoints/step-4.safetensors").text, &file),
+                     TU_OK);
+    const tu__tensor *step = tu__safetensors_find(&file, "step");
+    assert_non_null(step);
+    assert_int_equal(*(const int64_t *)step->data, 4);
+    assert_non_null(tu__safetensors_find(&file, "hidden1/weights"));
+    assert_non_null(tu__safetensors_find(&file, "average/hidden1/weights"));
+    assert_string_equal(tu__safetensors_metadata(&file, "step"), "4");
+    assert_string_equal(tu__safetensors_metadata(&file, "sample"), "50");
+    tu__safetensors_close(&file);
+}
+
+static void runs_without_a_name_are_numbered(void **state) {
+    (void)state;
+    char before[512];
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(scratch), 0);
+    tu_train_result result;
+    train_small(set, &result, .steps = 1);
+    assert_string_equal(result.folder, "runs/mlp-small-1");
+    train_small(set, &result, .steps = 1);
+    assert_string_equal(result.folder, "runs/mlp-small-2");
+    assert_int_equal(chdir(before), 0);
+}
+
+/* ---- Settings ---- */
+
+static void expect_refusal(tu_status status, tu_status expected, const char *part) {
+    if (status != expected || !strstr(tu_message(), part)) print_message("said: %s\n", tu_message());
+    assert_int_equal(status, expected);
+    assert_non_null(strstr(tu_message(), part));
+}
+
+static void a_refused_run_leaves_no_folder(void **state) {
+    (void)state;
+    struct scratch_path run = in_scratch("run");
+    const char *out = run.text;
+    expect_refusal(tu_train("mpl", NULL, NULL, .set = set, .out = out), TU_NOT_FOUND, "did you mean 'mlp'?");
+    expect_refusal(tu_train("mlp", NULL, NULL, .out = out), TU_INVALID, "--data");
+    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .recipe = "quik"), TU_NOT_FOUND,
+                   "did you mean 'quick'?");
+    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .optimizer = "adm"), TU_INVALID,
+                   "adm");
+    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .schedule = "cosin"), TU_INVALID,
+                   "cosin");
+    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .rate = 1e9), TU_INVALID,
+                   "--rate 1000000000");
+    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .batch = -1), TU_INVALID, "--batch 0");
+    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .decay = "weights"), TU_INVALID,
+                   "PATTERN=D");
+    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .freeze = "nothing*"), TU_NOT_FOUND,
+                   "nothing*");
+    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .batch = 16, .accumulate = 3),
+                   TU_INVALID, "--accumulate 3");
+    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .devices = "abacus"), TU_NOT_FOUND,
+                   "abacus");
+    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = out, .init = "nowhere"), TU_NOT_FOUND,
+                   "nowhere");
+    assert_int_not_equal(access(out, F_OK), 0);
+}
+
+static void options_win_over_the_recipe_and_the_recipe_over_defaults(void **state) {
+    (void)state;
+    struct scratch_path run = in_scratch("run");
+    train_small(set, NULL, .out = run.text, .recipe = "tutorial", .steps = 2, .rate = 0.25, .flip = -1,
+                .average = -1);
+    assert_int_equal(count_lines(run.text, "config.json", "\"rate\":0.25"), 1);    /* given */
+    assert_int_equal(count_lines(run.text, "config.json", "\"flip\":false"), 1);   /* given: none */
+    assert_int_equal(count_lines(run.text, "config.json", "\"average\":0,"), 1);   /* given: none */
+    assert_int_equal(count_lines(run.text, "config.json", "\"contrast\":0.8"), 1); /* the recipe's */
+    assert_int_equal(count_lines(run.text, "config.json", "\"momentum\":0.9"), 1); /* the default */
+    assert_int_equal(count_lines(run.text, "config.json", "\"recipe\":\"tutorial\""), 1);
+}
+
+static void every_recipe_is_listed_and_runs(void **state) {
+    (void)state;
+    const char *name, *summary;
+    size_t count = 0;
+    for (; tu_train_recipe(count, &name, &summary) == TU_OK; count++) {
+        assert_true(strlen(summary) > 10);
+        train_small(set, NULL, .out = in_scratch(name).text, .recipe = name, .steps = 1);
+    }
+    assert_int_equal(count, 3);
+}
+
+/* ---- Weights from elsewhere ---- */
+
+static char told[2048];
+static void keep_notices(void *context, const tu_train_report *report) {
+    (void)context;
+    if (report->event == TU_TRAIN_NOTICE)
+        snprintf(told + strlen(told), sizeof told - strlen(told), "%s\n", report->message);
+}
+
+/* One tensor of a run's checkpoint, as numbers. */
+static void read_weights(const char *run, const char *checkpoint, const char *name, float *numbers,
+                         size_t count) {
+    char path[1024];
+    tu__safetensors file;
+    snprintf(path, sizeof path, "%s/checkpoints/%s.safetensors", run, checkpoint);
+    assert_int_equal(tu__safetensors_open(path, &file), TU_OK);
+    const tu__tensor *tensor = tu__safetensors_find(&file, name);
+    assert_non_null(tensor);
+    assert_int_equal(tu_type_bytes(tensor->type), count * sizeof *numbers);
+    memcpy(numbers, tensor->data, count * sizeof *numbers);
+    tu__safetensors_close(&file);
+}
+
+enum { HIDDEN = 8 * SMALL_SIDE * SMALL_SIDE };
+
+static void a_run_can_begin_with_the_weights_of_another(void **state) {
+    (void)state;
+    struct scratch_path first = in_scratch("first"), second = in_scratch("second");
+    train_small(set, NULL, .out = first.text, .epochs = 1);
+    *told = '\0';
+    train_small(set, NULL, .out = second.text, .steps = 1, .init = first.text, .freeze = "hidden1/*",
+                .watch = keep_notices);
+    assert_non_null(strstr(told, "6 variables from"));
+    float before[HIDDEN], after[HIDDEN], moved[8 * 8], start[8 * 8];
+    read_weights(first.text, "step-4", "hidden1/weights", before, HIDDEN);
+    read_weights(second.text, "step-1", "hidden1/weights", after, HIDDEN);
+    assert_memory_equal(before, after, sizeof before);
+    read_weights(first.text, "step-4", "hidden2/weights", start, 8 * 8);
+    read_weights(second.text, "step-1", "hidden2/weights", moved, 8 * 8);
+    assert_memory_not_equal(start, moved, sizeof start);
+}
+
+static tu_status read_two_classes(void *context, tu_split split, int64_t index, void *image, int32_t *label) {
+    tu_status status = small_set_read(context, split, index, image, label);
+    *label = *label % 2;
+    return status;
+}
+
+static void a_last_layer_for_other_classes_starts_anew(void **state) {
+    (void)state;
+    struct scratch_path first = in_scratch("first"), second = in_scratch("second");
+    train_small(set, NULL, .out = first.text, .epochs = 1);
+    const tu_source source = {.struct_size = sizeof source,
+                              .name = "two",
+                              .count = {20, 10},
+                              .height = SMALL_SIDE,
+                              .width = SMALL_SIDE,
+                              .channels = 1,
+                              .dtype = TU_F32,
+                              .classes = 2,
+                              .read = read_two_classes};
+    tu_dataset *two;
+    assert_int_equal(tu_dataset_from(&source, &two), TU_OK);
+    *told = '\0';
+    train_small(two, NULL, .out = second.text, .steps = 2,
+                .init = in_scratch("first/checkpoints/best.safetensors").text, .watch = keep_notices);
+    assert_non_null(strstr(told, "4 variables from"));
+    assert_non_null(strstr(told, "new: logits/weights, logits/bias"));
+    expect_refusal(tu_evaluate(first.text, &(tu_evaluation){0}, .set = two), TU_INVALID, "other classes");
+    tu_dataset_free(two);
+}
+
+static void nothing_that_fits_is_refused(void **state) {
+    (void)state;
+    struct scratch_path first = in_scratch("first");
+    train_small(set, NULL, .out = first.text, .steps = 1);
+    expect_refusal(tu_train("tutorial-cnn", NULL, NULL, .set = set, .out = in_scratch("second").text,
+                            .init = first.text, .base = 4, .batch = 10, .threads = 1),
+                   TU_INVALID, "fits the network");
+    assert_int_not_equal(access(in_scratch("second").text, F_OK), 0);
+}
+
+/* ---- Evaluating ---- */
+
+static void evaluation_agrees_with_training(void **state) {
+    (void)state;
+    tu_train_result result;
+    tu_evaluation e;
+    struct scratch_path run = in_scratch("run");
+    train_small(set, &result, .out = run.text, .epochs = 4, .optimizer = "adam", .rate = 0.01,
+                .average = 0.8);
+    assert_int_equal(tu_evaluate(run.text, &e, .set = set), TU_OK);
+    assert_true(e.accuracy == result.test_accuracy);
+    assert_true(e.loss == result.test_loss);
+    assert_int_equal(e.images, SMALL_TEST);
+    assert_int_equal(e.classes, SMALL_CLASSES);
+    int64_t all = 0, right = 0;
+    for (int i = 0; i < SMALL_CLASSES; i++) {
+        right += e.confusion[i * SMALL_CLASSES + i];
+        for (int k = 0; k < SMALL_CLASSES; k++) all += e.confusion[i * SMALL_CLASSES + k];
+    }
+    assert_int_equal(all, SMALL_TEST);
+    assert_true((double)right / SMALL_TEST == e.accuracy);
+    assert_true(e.top5 == 1); /* there are three classes */
+    assert_string_equal(e.class_names[2], "left");
+    tu_evaluation_free(&e);
+    assert_int_equal(tu_evaluate(run.text, &e, .set = set, .checkpoint = "best"), TU_OK);
+    assert_true(e.accuracy == result.best_accuracy);
+    tu_evaluation_free(&e);
+    expect_refusal(tu_evaluate(run.text, &e, .set = set, .checkpoint = "3"), TU_NOT_FOUND,
+                   "expected last, best or a step");
+    expect_refusal(tu_evaluate(run.text, &e), TU_INVALID, "--data");
+    expect_refusal(tu_evaluate(scratch, &e), TU_NOT_FOUND, "is no run folder");
+}
+
+static int begin(void **state) {
+    set = small_set();
+    return scratch_begin(state);
+}
+
+static int end(void **state) {
+    tu_dataset_free(set);
+    return scratch_end(state);
+}
+
+#define fresh(test) cmocka_unit_test_setup_teardown(test, begin, end)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        fresh(a_network_learns_the_small_set),
+        fresh(a_convolutional_network_learns_it_too_with_every_setting),
+        fresh(a_batch_in_pieces_is_the_same_update),
+        fresh(the_same_seed_gives_the_same_bits_and_another_others),
+        fresh(a_run_that_does_not_improve_stops_early),
+        fresh(the_run_folder_is_complete),
+        fresh(checkpoints_hold_the_whole_state),
+        fresh(runs_without_a_name_are_numbered),
+        fresh(a_refused_run_leaves_no_folder),
+        fresh(options_win_over_the_recipe_and_the_recipe_over_defaults),
+        fresh(every_recipe_is_listed_and_runs),
+        fresh(a_run_can_begin_with_the_weights_of_another),
+        fresh(a_last_layer_for_other_classes_starts_anew),
+        fresh(nothing_that_fits_is_refused),
+        fresh(evaluation_agrees_with_training),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
