@@ -52,15 +52,20 @@ tu_status tu__make_folders(const char *path) {
     return TU_OK;
 }
 
-void tu__remove_folder(const char *path) {
-    DIR *folder = opendir(path);
-    if (!folder) return;
+void tu__remove_files(const char *folder, const char *prefix) {
+    DIR *opened = opendir(folder);
+    if (!opened) return;
     const struct dirent *entry;
-    while ((entry = readdir(folder))) {
+    while ((entry = readdir(opened))) {
         tu__path file;
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        if (tu__join_path(path, entry->d_name, &file) == TU_OK) tu__disk_in_use->unlink(file.text);
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0) continue;
+        if (tu__join_path(folder, entry->d_name, &file) == TU_OK) tu__disk_in_use->unlink(file.text);
     }
-    closedir(folder);
+    closedir(opened);
+}
+
+void tu__remove_folder(const char *path) {
+    tu__remove_files(path, "");
     rmdir(path);
 }

@@ -16,6 +16,8 @@ tu_status tu__cache_folder(tu__path *folder);
 tu_status tu__make_folders(const char *path);
 /* folder/name; TU_INVALID when that is too long. */
 tu_status tu__join_path(const char *folder, const char *name, tu__path *path);
+/* Removes the files in a folder whose names begin so: what programs that died in a save left behind. */
+void tu__remove_files(const char *folder, const char *prefix);
 /* Removes a folder and the files in it, but no folders in it. What is not there is no failure. */
 void tu__remove_folder(const char *path);
 

@@ -189,7 +189,7 @@ tu_status tu__data_writer_finish(tu__data_writer *writer, const char *digest) {
     char *found = writer->digest;
     if (writer->added != train + test)
         return tu_fail(TU_CORRUPT, "data set '%s' has %lld images: expected %lld", info->name,
-                       (long long)writer->added, (long long)(train + test));
+                       (long long)writer->added, (long long)train + (long long)test);
     tu__content_labels(&writer->content, writer->labels, train + test);
     tu__content_end(&writer->content, info, found);
     if (digest && strcmp(found, digest) != 0)

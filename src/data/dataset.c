@@ -62,7 +62,7 @@ static tu_status copy_description(tu_dataset *set, const tu_dataset_info *info) 
 
 tu_status tu__dataset_new(const tu_dataset_info *info, tu__read_image read, void (*close)(void *context),
                           void *context, tu_dataset **set) {
-    size_t image_bytes;
+    size_t image_bytes = 0;
     TU_TRY(tu__dataset_check(info, &image_bytes));
     tu_dataset *made = tu__alloc(sizeof *made, "a data set");
     if (!made) return TU_NO_MEMORY;

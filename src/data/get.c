@@ -140,6 +140,7 @@ static tu_status get_locked(getting *g) {
     TU_TRY(tu__make_folders(g->cache.text));
     tu_status status = take_lock(g, &lock);
     if (status == TU_OK) {
+        tu__remove_files(g->cache.text, ".tutti-"); /* base/save.h calls unfinished files so */
         tu__remove_folder(g->work.text);
         status = tu__make_folders(g->work.text);
         if (status == TU_OK) status = get(g);
@@ -196,7 +197,7 @@ tu_status tu_data_get_with(const char *name, char path[4096], const tu_dataset_o
     if (!g.known) return refuse_name(name);
     TU_TRY(prepare(&g));
     if (access(g.path.text, F_OK) != 0) TU_TRY(get_locked(&g));
-    tu_dataset *set;
+    tu_dataset *set = NULL;
     TU_TRY(open_checked(&g, &set));
     tu_status status = tu_dataset_verify(set);
     tu_dataset_free(set);

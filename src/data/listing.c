@@ -107,7 +107,7 @@ typedef struct deal {
 static tu_status list_class(tu__listing *listing, const char *folder, const char *inner, int32_t label,
                             const deal *d) {
     tu__path path;
-    names files;
+    names files = {0};
     TU_TRY(tu__join_path(folder, inner, &path));
     TU_TRY(read_names(path.text, false, &files));
     if (files.count == 0)
@@ -163,7 +163,7 @@ static tu_status list_classes(tu__listing *listing, const char *folder, const ch
 }
 
 static tu_status find_classes(tu__listing *listing, const char *folder) {
-    names list;
+    names list = {0};
     TU_TRY(read_names(folder, true, &list));
     tu_status status = keep_classes(listing, folder, &list);
     free_names(&list);
@@ -172,7 +172,7 @@ static tu_status find_classes(tu__listing *listing, const char *folder) {
 
 /* Both splits must have the same classes, or labels would mean two things. */
 static tu_status compare_classes(const tu__listing *listing, const char *folder) {
-    names list;
+    names list = {0};
     TU_TRY(read_names(folder, true, &list));
     tu_status status = TU_OK;
     for (size_t i = 0; i < list.count || i < listing->class_count; i++) {

@@ -13,9 +13,7 @@
 
 enum { TRAIN = 5, TEST = 3, PIXELS = 2 * 3 * 3 };
 
-static const char *const names[] = {"cat", "dog \"rex\"",
-                                    "f\xC3\xBC"
-                                    "chs"};
+static const char *const names[] = {"cat", "dog \"rex\"", "\xC3\xBC"};
 
 static tu_dataset_info description(tu_dtype dtype) {
     return (tu_dataset_info){.name = "pets",

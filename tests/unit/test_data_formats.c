@@ -176,7 +176,7 @@ static size_t add_member(unsigned char *archive, size_t at, const char *name, co
     for (int i = 0; i < 512; i++) sum += header[i];
     snprintf((char *)header + 148, 8, "%06o", sum);
     memset(archive + at + 512, 0, (length + 511) / 512 * 512);
-    memcpy(archive + at + 512, text, length);
+    for (size_t i = 0; i < length; i++) archive[at + 512 + i] = (unsigned char)text[i];
     return at + 512 + (length + 511) / 512 * 512;
 }
 
