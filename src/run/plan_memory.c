@@ -140,41 +140,46 @@ static int larger_first(const void *left, const void *right) {
     return a->id < b->id ? -1 : 1; /* the same plan every time */
 }
 
-static int lower_first(const void *left, const void *right) {
-    const interval *const *a = left, *const *b = right;
-    return (*a)->offset < (*b)->offset ? -1 : (*a)->offset > (*b)->offset;
-}
-
 static size_t aligned(size_t bytes) {
     return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
 }
 
-/* The lowest offset where `v` fits among those placed before it. */
-static size_t lowest_offset(const planner *p, const interval *v, size_t placed, const interval **rivals) {
-    size_t count = 0, offset = 0;
-    for (size_t i = 0; i < placed; i++)
-        if (p->intervals[i].first <= v->last && v->first <= p->intervals[i].last)
-            rivals[count++] = &p->intervals[i];
-    qsort(rivals, count, sizeof *rivals, lower_first);
-    for (size_t i = 0; i < count; i++) {
-        if (rivals[i]->offset >= offset + aligned(v->bytes)) break;
-        size_t end = rivals[i]->offset + aligned(rivals[i]->bytes);
+/* The lowest offset where `v` fits among those placed before it, which come in ascending order of their offsets. */
+static size_t lowest_offset(const interval *v, size_t count, const interval *const *placed) {
+    size_t offset = 0;
+    for (size_t i = 0; i < count && placed[i]->offset < offset + aligned(v->bytes); i++) {
+        if (placed[i]->first > v->last || v->first > placed[i]->last) continue;
+        size_t end = placed[i]->offset + aligned(placed[i]->bytes);
         if (end > offset) offset = end;
     }
     return offset;
 }
 
+static void insert_by_offset(const interval *v, size_t count, const interval **placed) {
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (placed[middle]->offset < v->offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    memmove(placed + low + 1, placed + low, (count - low) * sizeof *placed);
+    placed[low] = v;
+}
+
 static tu_status place_intervals(planner *p) {
-    const interval **rivals = tu__alloc_array(p->interval_count + 1, sizeof *rivals, "a memory plan");
-    if (!rivals) return TU_NO_MEMORY;
+    const interval **placed = tu__alloc_array(p->interval_count + 1, sizeof *placed, "a memory plan");
+    if (!placed) return TU_NO_MEMORY;
     qsort(p->intervals, p->interval_count, sizeof *p->intervals, larger_first);
     for (size_t i = 0; i < p->interval_count; i++) {
         interval *v = &p->intervals[i];
-        v->offset = lowest_offset(p, v, i, rivals);
+        v->offset = lowest_offset(v, i, placed);
+        insert_by_offset(v, i, placed);
         size_t end = v->offset + aligned(v->bytes);
         if (end > p->out->scratch_bytes) p->out->scratch_bytes = end;
     }
-    tu__free(rivals);
+    tu__free(placed);
     return TU_OK;
 }
 
