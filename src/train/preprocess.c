@@ -112,7 +112,8 @@ static tu_value positions(tu_graph *graph, int64_t count, int axis) {
 
 /* Where positions lie in the square, along one axis: start <= position < start + side, start being a sample's own. */
 static tu_value within(tu_value centre, int64_t count, int64_t side, int axis) {
-    tu_value start = tu_shift(tu_floor(tu_scale(centre, (double)count)), -(double)(side / 2));
+    int64_t before = side / 2; /* the centre of an even side is the place behind the middle */
+    tu_value start = tu_shift(tu_floor(tu_scale(centre, (double)count)), -(double)before);
     tu_value from_start = tu_sub(positions(centre.graph, count, axis), start);
     return tu_and(tu_greater_equal(from_start, tu_number(from_start, 0)),
                   tu_less(from_start, tu_number(from_start, (double)side)));

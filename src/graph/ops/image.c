@@ -24,6 +24,7 @@
 
 #include "base/text.h"
 #include "graph/graph.h"
+#include "graph/ops/resize.h"
 #include "graph/ops/window.h"
 #include "graph/rules.h"
 #include "graph/walk.h"
@@ -152,24 +153,17 @@ void tu__crop_grad_gradient(tu__vjp *v) {
 
 /* ---- Meaning of resizing ---- */
 
-/* The two places of the input that one place of the output lies between, and their shares, which add up to
- * 1. */
-typedef struct neighbours {
-    int64_t place[2];
-    double share[2];
-} neighbours;
-
-static neighbours neighbours_of(int64_t output_place, int64_t input, int64_t output, int64_t method) {
+tu__neighbours tu__neighbours_of(int64_t output_place, int64_t input, int64_t output, int64_t method) {
     if (method == TU_NEAREST) {
         int64_t place = output_place * input / output;
-        return (neighbours){{place, place}, {1, 0}};
+        return (tu__neighbours){{place, place}, {1, 0}};
     }
     double position = ((double)output_place + 0.5) * (double)input / (double)output - 0.5;
     if (position < 0) position = 0;
     int64_t low = (int64_t)position;
-    if (low >= input - 1) return (neighbours){{input - 1, input - 1}, {1, 0}};
+    if (low >= input - 1) return (tu__neighbours){{input - 1, input - 1}, {1, 0}};
     double fraction = position - (double)low;
-    return (neighbours){{low, low + 1}, {1 - fraction, fraction}};
+    return (tu__neighbours){{low, low + 1}, {1 - fraction, fraction}};
 }
 
 typedef struct resizing {
@@ -194,9 +188,9 @@ static void add_share(double share, int64_t channels, const double *from, double
  * to. */
 static void resize_image(const resizing *s, bool transpose, double *original, double *resized) {
     for (int64_t row = 0; row < s->resized[0]; row++) {
-        neighbours r = neighbours_of(row, s->original[0], s->resized[0], s->method);
+        tu__neighbours r = tu__neighbours_of(row, s->original[0], s->resized[0], s->method);
         for (int64_t column = 0; column < s->resized[1]; column++, resized += s->channels) {
-            neighbours c = neighbours_of(column, s->original[1], s->resized[1], s->method);
+            tu__neighbours c = tu__neighbours_of(column, s->original[1], s->resized[1], s->method);
             for (int corner = 0; corner < 4; corner++) {
                 int i = corner / 2, j = corner % 2;
                 double *pixel = original + (r.place[i] * s->original[1] + c.place[j]) * s->channels;

@@ -1,0 +1,75 @@
+/* Resizing of f32 images: preprocessing does it in every step where a set's pictures are not of the network's size.
+ *
+ * Where the places of a row lie in the original, and with which shares, is the same for all rows and images: it is
+ * worked out once. Shares and sums are doubles, taken in the definition's order: the numbers are the reference's. A
+ * range of rows is one unit of work. */
+#include "graph/ops/resize.h"
+#include "device/cpu/ranges.h"
+
+typedef struct resize_data {
+    int64_t images, channels, method;
+    int64_t original[2], resized[2]; /* height, width */
+    tu__neighbours *columns;         /* per column of the result */
+} resize_data;
+
+/* One pixel: up to four of the original, each with its share. */
+static void resize_pixel(const resize_data *d, const float *image, const tu__neighbours *row,
+                         const tu__neighbours *column, float *to) {
+    const float *corner[4];
+    double share[4];
+    int count = 0;
+    for (int i = 0; i < 4; i++) {
+        double both = row->share[i / 2] * column->share[i % 2];
+        if (both == 0) continue;
+        share[count] = both;
+        corner[count++] = image + (row->place[i / 2] * d->original[1] + column->place[i % 2]) * d->channels;
+    }
+    for (int64_t c = 0; c < d->channels; c++) {
+        double sum = 0;
+        for (int i = 0; i < count; i++) sum += share[i] * (double)corner[i][c];
+        to[c] = (float)sum;
+    }
+}
+
+static void resize_range(void *context, int64_t first, int64_t last, int worker) {
+    const cpu_kernel *k = context;
+    const resize_data *d = k->data;
+    (void)worker;
+    for (int64_t unit = first; unit < last; unit++) {
+        int64_t image = unit / d->resized[0], place = unit % d->resized[0];
+        tu__neighbours row = tu__neighbours_of(place, d->original[0], d->resized[0], d->method);
+        const float *from = (const float *)k->in[0] + image * d->original[0] * d->original[1] * d->channels;
+        float *to = (float *)k->out[0] + unit * d->resized[1] * d->channels;
+        for (int64_t i = 0; i < d->resized[1]; i++)
+            resize_pixel(d, from, &row, &d->columns[i], to + i * d->channels);
+    }
+}
+
+static tu_status run_resize(const cpu_kernel *k) {
+    const resize_data *d = k->data;
+    int64_t rows = d->images * d->resized[0];
+    /* an element costs about as much as ten that are only moved */
+    int64_t grain = cpu_grain(rows, 10 * d->resized[1] * d->channels, k->device->threads);
+    tu__parallel_for(rows, grain, resize_range, (void *)k);
+    return TU_OK;
+}
+
+tu_status cpu_make_resize(cpu_selection *s, const tu__node *node) {
+    tu_type x = cpu_input_type(s, node, 0);
+    if (x.dtype != TU_F32) return TU_UNSUPPORTED;
+    cpu_kernel *k = cpu_kernel_new(s, node, node->op->name, run_resize);
+    resize_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+    if (!d) return TU_NO_MEMORY;
+    const int64_t *size = x.shape.dim, *resized = node->outputs[0].shape.dim;
+    *d = (resize_data){.images = size[0],
+                       .channels = size[3],
+                       .method = tu__attrs(node, resize)->method,
+                       .original = {size[1], size[2]},
+                       .resized = {resized[1], resized[2]}};
+    d->columns = tu__arena_alloc(&s->arena, (size_t)resized[2] * sizeof *d->columns);
+    if (!d->columns) return TU_NO_MEMORY;
+    for (int64_t i = 0; i < resized[2]; i++)
+        d->columns[i] = tu__neighbours_of(i, size[2], resized[2], d->method);
+    cpu_kernel_count(k, s, node);
+    return cpu_kernel_bind(k, node, -1);
+}
