@@ -155,7 +155,7 @@ static bool ended_well(pid_t child) {
 static tu_status run(const command *c, const char *source) {
     int ends[2];
     char output[MOST_OUTPUT + 1];
-    pid_t child;
+    pid_t child = -1;
     if (pipe2(ends, O_CLOEXEC) != 0)
         return tu_fail(TU_IO, "a pipe to the C compiler could not be had: %s", strerror(errno));
     tu_status status = start(c, ends[1], &child);

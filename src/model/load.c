@@ -57,15 +57,15 @@ static tu_status load_object(const char *path, const char *object, const char **
     void *handle = dlopen(object, RTLD_NOW | RTLD_LOCAL);
     if (!handle) return tu_fail(TU_INVALID, "'%.200s' cannot be loaded: %.500s", path, dlerror());
     const tu_model_definition *definition = dlsym(handle, "tu_user_model");
-    tu_status status = TU_OK;
-    if (!definition)
-        status = tu_fail(TU_INVALID,
-                         "'%.200s' defines no network: expected one TU_MODEL(.name = …, .build = …)", path);
-    if (status == TU_OK) status = check_definition(path, definition);
-    if (status == TU_OK) status = tu__model_add(definition);
+    tu_status status =
+        definition
+            ? check_definition(path, definition)
+            : tu_fail(TU_INVALID, "'%.200s' defines no network: expected one TU_MODEL(.name = …, .build = …)",
+                      path);
+    if (definition && status == TU_OK) status = tu__model_add(definition);
     if (status != TU_OK)
         dlclose(handle);
-    else if (name)
+    else if (definition && name)
         *name = definition->name;
     return status;
 }

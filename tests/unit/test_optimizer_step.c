@@ -141,10 +141,10 @@ static const tu_optimizer_options piecewise = {.struct_size = sizeof(tu_optimize
                                                .clip_norm = 0.7,
                                                .average = 0.9};
 
-static void *converted(tu_dtype dtype, const float *numbers) {
+static const void *converted(tu_dtype dtype, const float *numbers) {
     static double wide[PIXELS];
     for (int i = 0; i < PIXELS; i++) wide[i] = (double)numbers[i];
-    return dtype == TU_F64 ? (void *)wide : (void *)(uintptr_t)numbers;
+    return dtype == TU_F64 ? (const void *)wide : numbers;
 }
 
 /* The state after three batches of BATCH, each in `pieces`. */

@@ -56,11 +56,13 @@ static double warm_constant(int64_t step) {
 }
 
 static double stairs(int64_t step) {
-    return 0.5 * pow(0.1, (double)(step / 30));
+    int64_t drops = step / 30;
+    return 0.5 * pow(0.1, (double)drops);
 }
 
 static double warm_stairs(int64_t step) {
-    return step < 10 ? 0.5 * (double)(step + 1) / 10 : 0.5 * pow(0.5, (double)((step - 10) / 20));
+    int64_t drops = (step - 10) / 20;
+    return step < 10 ? 0.5 * (double)(step + 1) / 10 : 0.5 * pow(0.5, (double)drops);
 }
 
 static double exponential(int64_t step) {
