@@ -37,9 +37,8 @@ typedef struct tu_preprocess_options {
     bool flip;          /* training: left-right, half of the time */
     double brightness;  /* training: + uniform in [-b, b), of pixels as 0 … 1 */
     double contrast[2]; /* training: a factor in [low, high) around each channel's mean; zeros: none */
-    int64_t
-        cutout; /* training: a square of this side, around a random place, is zero in the result; 0: none */
-    bool standardize; /* each image by its own mean and deviation, as the tutorial does; else: */
+    int64_t cutout;     /* training: a square of this side is zeroed at a random place; 0: none */
+    bool standardize;   /* each image by its own mean and deviation, as the tutorial does; else: */
     double mean[TU_MOST_CHANNELS], deviation[TU_MOST_CHANNELS]; /* (x - mean) / deviation; deviation 0: 1 */
 } tu_preprocess_options;
 /* images u8 (counted as 0 … 1) or f32 [n,h,w,c] -> f32 [n,height,width,channels]. Random where the graph is in training
@@ -53,13 +52,12 @@ typedef struct tu_schedule_options {
     size_t struct_size;
     const char *kind; /* NULL, "constant"; "step", "exponential", "cosine", "one-cycle" */
     double rate;      /* the largest one */
-    int64_t
-        warmup; /* steps at the beginning in which the rate grows linearly from rate / warmup; not one-cycle */
-    int64_t steps; /* cosine, one-cycle: length of the whole run */
-    int64_t every; /* step, exponential: rate * factor^(steps since warm-up / every) … */
-    double factor; /* … rounded down for "step"; 0: 0.1 */
-    double end; /* cosine, one-cycle: what the rate has come to after `steps`, as a share of the largest; 0 */
-    double peak_at; /* one-cycle: share of the steps in which the rate grows; 0: 0.3 */
+    int64_t warmup;   /* steps at the beginning in which the rate grows linearly from rate / warmup */
+    int64_t steps;    /* cosine, one-cycle: length of the whole run */
+    int64_t every;    /* step, exponential: rate * factor^(steps since warm-up / every) … */
+    double factor;    /* … rounded down for "step"; 0: 0.1 */
+    double end;       /* cosine, one-cycle: the last rate, as a share of the largest; 0 */
+    double peak_at;   /* one-cycle: share of the steps before the peak; 0: 0.3 */
 } tu_schedule_options;
 /* The learning rate of this step: an f32 scalar, a function of tu_step(graph). */
 TU_API tu_value tu_schedule_with(tu_graph *graph, const tu_schedule_options *options);
@@ -69,7 +67,7 @@ TU_API tu_value tu_schedule_with(tu_graph *graph, const tu_schedule_options *opt
 
 typedef struct tu_optimizer_group {
     const char *pattern; /* of names: a star stands for anything, commas separate patterns */
-    double weight_decay; /* instead of the optimizer's, whatever the rank */
+    double weight_decay; /* instead of the optimizer's */
     double rate_factor;  /* multiplies the rate; 0: 1 */
 } tu_optimizer_group;
 
@@ -78,7 +76,7 @@ typedef struct tu_optimizer_options {
     const char *name; /* "sgd", "momentum" (NULL), "nesterov", "rmsprop", "adam", "adamw", "lars" */
     tu_value rate;    /* a scalar; leave it out to give */
     double constant_rate;
-    double momentum;     /* 0: 0.9; rmsprop: none */
+    double momentum;     /* 0: 0.9 */
     double beta1, beta2; /* adam: 0: 0.9, 0.999; rmsprop's decay is beta2, 0: 0.9 */
     double epsilon;      /* 0: 1e-8 */
     double trust;        /* lars: 0: 0.001 */
@@ -98,7 +96,7 @@ typedef struct tu_optimizer_values {
 } tu_optimizer_values;
 
 /* Gradients of the loss, and an update of every trainable variable, of the optimizer's own (under "optimizer/"), and
- * of "step". The guard also holds back the assignments made before: running statistics. `values` may be NULL. */
+ * of "step". */
 TU_API tu_status tu_add_optimizer_with(tu_value loss, tu_optimizer_values *values,
                                        const tu_optimizer_options *options);
 #define tu_add_optimizer(loss, values, ...)                                                                  \
@@ -133,7 +131,7 @@ typedef struct tu_train_report {
     double loss, accuracy;        /* of the training batches since the latest measurement */
     double rate, gradient_norm;   /* of the latest step */
     double images_per_second;     /* since this process began to train */
-    double seconds, seconds_left; /* of training; left: a guess, negative where there is none yet */
+    double seconds, seconds_left; /* of training, all processes together; left: a guess, negative: none yet */
     double test_loss, test_accuracy, test_top5;
 } tu_train_report;
 

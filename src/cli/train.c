@@ -98,12 +98,18 @@ static void want_stop(int number) {
     stop_wanted = 1;
 }
 
-/* The first one ends the run after its step; the next one is not caught any more, and ends the process. */
+/* The first one ends the run after its step; the next one is not caught any more, and ends the process. So does one before
+ * the run has begun, when there is nothing to save. */
 static void catch_signals(void) {
     struct sigaction action = {.sa_handler = want_stop, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+}
+
+static void watch(void *progress, const tu_train_report *report) {
+    if (report->event == TU_TRAIN_BEGUN) catch_signals();
+    progress_show(progress, report);
 }
 
 /* ---- Results ---- */
@@ -175,9 +181,8 @@ static int run(const void *given, int operand_count, char **operands) {
     tu_train_result result;
     if (settle(&values) != CLI_DONE) return CLI_BAD_INPUT;
     progress_begin(&progress, values.quiet);
-    catch_signals();
     values.o.stop = &stop_wanted;
-    values.o.watch = progress_show;
+    values.o.watch = watch;
     values.o.context = &progress;
     tu_status status = tu_train_with(operands[0], values.data, &result, &values.o);
     progress_end(&progress);

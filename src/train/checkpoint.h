@@ -25,6 +25,7 @@
     NUMBER(test_top5)                                                                                        \
     COUNT(best_step) /* of the evaluation with the highest accuracy; -1: none yet */                         \
     NUMBER(best_accuracy)                                                                                    \
+    NUMBER(seconds) /* of training so far */                                                                 \
     COUNT(stopped_early)
 
 typedef struct tu__progress {

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/disk.h"
+#include "base/save.h"
 
 enum { MOST_NUMBERS = 100000 };
 
@@ -75,7 +76,7 @@ static void sweep(const char *path) {
     DIR *folder = opendir(path);
     if (!folder) return;
     for (struct dirent *entry; (entry = readdir(folder));)
-        if (strncmp(entry->d_name, ".tutti-", 7) == 0)
+        if (strncmp(entry->d_name, TU__SAVE_UNFINISHED, strlen(TU__SAVE_UNFINISHED)) == 0)
             tu__disk_in_use->unlink(tu__path_in(path, "%s", entry->d_name).text);
     closedir(folder);
 }
@@ -120,7 +121,8 @@ static bool is_part_of_run(const char *name) {
     static const char *const parts[] = {".", "..", "lock", "graphs", "checkpoints", "kernels.txt"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strcmp(name, parts[i]) == 0) return true;
-    return strncmp(name, ".tutti-", 7) == 0 || strncmp(name, "events.out.", 11) == 0;
+    return strncmp(name, TU__SAVE_UNFINISHED, strlen(TU__SAVE_UNFINISHED)) == 0 ||
+           strncmp(name, "events.out.", 11) == 0;
 }
 
 static tu_status check_unused(const char *path) {

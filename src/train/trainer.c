@@ -52,9 +52,9 @@ static void update_report(tu__trainer *t) {
     r->steps = t->config.steps;
     r->epoch = (double)p->step / (double)t->config.steps_per_epoch;
     r->epochs = (double)t->config.steps / (double)t->config.steps_per_epoch;
-    r->seconds = now - t->began;
+    r->seconds = t->seconds_before + now - t->began;
     r->images_per_second = trained > 0 ? (double)t->images / trained : 0;
-    r->seconds_left = made > 0 ? r->seconds / (double)made * (double)(t->config.steps - p->step) : -1;
+    r->seconds_left = made > 0 ? (now - t->began) / (double)made * (double)(t->config.steps - p->step) : -1;
     if (p->samples > 0) {
         r->loss = p->losses / (double)p->samples;
         r->accuracy = (double)p->correct / (double)p->samples;
@@ -79,6 +79,7 @@ static void measure(tu__trainer *t) {
 
 /* A checkpoint that cannot be written is told, and fails the run only where it is the last chance. */
 static tu_status save(tu__trainer *t, bool needed) {
+    t->progress.seconds = t->seconds_before + seconds_now() - t->began;
     tu_status status = tu__checkpoint_save(t->folder.path, false, &t->config, t->state, &t->progress);
     if (status == TU_OK) status = tu__checkpoint_prune(t->folder.path, t->config.settings.keep);
     if (status == TU_OK || needed) return status;
@@ -116,7 +117,7 @@ static tu_status evaluate(tu__trainer *t) {
     t->report.test_loss = p->test_loss;
     t->report.test_accuracy = p->test_accuracy;
     t->report.test_top5 = p->test_top5;
-    t->report.seconds = seconds_now() - t->began;
+    t->report.seconds = t->seconds_before + seconds_now() - t->began;
     tu__trainer_tell(t, TU_TRAIN_EVALUATED, NULL);
     tu__metrics_evaluation(t->metrics, &t->report);
     tu__metrics_histograms(t->metrics, p->step, t->state);
@@ -185,7 +186,6 @@ static tu_status loop(tu__trainer *t) {
                          .seed = (uint64_t)t->config.settings.seed, .shuffle = true,
                          .start = t->progress.sample));
     t->began = seconds_now();
-    t->first_step = t->progress.step;
     tu_status status = TU_OK;
     while (status == TU_OK && !is_last(t) && !stop_wanted(t)) {
         status = make_step(t, loader);
@@ -211,7 +211,7 @@ static tu_status summarize(const tu__trainer *t, tu_train_result *result) {
                                 .test_top5 = p->test_top5,
                                 .best_step = p->best_step,
                                 .best_accuracy = p->best_accuracy,
-                                .seconds = t->report.seconds,
+                                .seconds = seconds_now() - t->began,
                                 .images_per_second = t->report.images_per_second,
                                 .parameters = t->config.parameters};
     memcpy(result->folder, t->folder.path, strlen(t->folder.path) + 1);
@@ -225,6 +225,7 @@ static tu_status summarize(const tu__trainer *t, tu_train_result *result) {
 static tu_status train(tu__trainer *t, tu_train_result *result) {
     t->began = seconds_now();
     t->first_step = t->progress.step;
+    t->seconds_before = t->progress.seconds;
     update_report(t);
     tu__trainer_tell(t, TU_TRAIN_BEGUN, NULL);
     TU_TRY(loop(t));

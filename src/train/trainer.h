@@ -27,6 +27,7 @@ typedef struct tu__trainer {
     bool begun;
     tu_train_report report; /* what the caller was told last */
     double began, idle;     /* seconds: when training began; spent since then on other things than steps */
+    double seconds_before;  /* of training, by processes before this one */
     int64_t first_step, images; /* this process began after that step, and has seen so many images */
 } tu__trainer;
 

@@ -57,6 +57,7 @@ static void read_digest(const char *path, char digest[TU_DIGEST_TEXT]) {
 
 static void drop_what_is_not_needed(const char *folder) {
     char command[1024];
+    if (access(folder, F_OK) != 0) return; /* killed before it was made */
     snprintf(command, sizeof command,
              "cd '%s' && rm -f curves.svg kernels.txt events.out.* checkpoints/.tutti-*", folder);
     assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): the path is ours

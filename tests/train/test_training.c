@@ -51,6 +51,27 @@ static void the_same_seed_gives_the_same_bits_and_another_others(void **state) {
     assert_string_not_equal(first.digest, other.digest);
 }
 
+static void a_set_without_test_images_is_trained_on_all_the_same(void **state) {
+    (void)state;
+    const tu_source source = {.struct_size = sizeof source,
+                              .name = "untested",
+                              .count = {20, 0},
+                              .height = SMALL_SIDE,
+                              .width = SMALL_SIDE,
+                              .channels = 1,
+                              .dtype = TU_F32,
+                              .classes = SMALL_CLASSES,
+                              .read = small_set_read};
+    tu_dataset *untested;
+    tu_train_result result;
+    assert_int_equal(tu_dataset_from(&source, &untested), TU_OK);
+    train_small(untested, &result, .out = in_scratch("run").text, .epochs = 2);
+    assert_int_equal(result.test_step, -1);
+    assert_int_equal(result.best_step, -1);
+    assert_true(exists(in_scratch("run").text, "checkpoints/step-4.safetensors"));
+    tu_dataset_free(untested);
+}
+
 static void a_run_that_does_not_improve_stops_early(void **state) {
     (void)state;
     tu_train_result result;
@@ -322,6 +343,7 @@ int main(void) {
         fresh(a_convolutional_network_learns_it_too_with_every_setting),
         fresh(a_batch_in_pieces_is_the_same_update),
         fresh(the_same_seed_gives_the_same_bits_and_another_others),
+        fresh(a_set_without_test_images_is_trained_on_all_the_same),
         fresh(a_run_that_does_not_improve_stops_early),
         fresh(the_run_folder_is_complete),
         fresh(checkpoints_hold_the_whole_state),
