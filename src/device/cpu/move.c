@@ -149,18 +149,20 @@ static void move_tile(int64_t element, int64_t rows, int64_t columns, const void
 }
 
 /* `n` runs of `bytes` each; steps in bytes. The usual sizes are known to the compiler, which makes moves of them. */
+#define EACH_PIXEL(X) X(2) X(3) X(4) X(6) X(8) X(12) X(16)
+
 static void move_pixels(int64_t n, size_t bytes, const char *from, int64_t from_step, char *to,
                         int64_t to_step) {
     switch (bytes) {
 #define CASE(count)                                                                                          \
     case count:                                                                                              \
         for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, count);               \
-        break;
-        CASE(2)
-        CASE(3) CASE(4) CASE(6) CASE(8) CASE(12) CASE(16)
+        return;
+        EACH_PIXEL(CASE)
 #undef CASE
-            default : for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, bytes);
+    default: break;
     }
+    for (int64_t i = 0; i < n; i++) memcpy(to + i * to_step, from + i * from_step, bytes);
 }
 
 /* ---- Running ---- */
