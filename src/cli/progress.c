@@ -85,19 +85,19 @@ static void show_loading(struct progress *p, const tu_train_report *r) {
     draw(p, line);
 }
 
-static void compose(char line[LINE], const tu_train_report *r) {
+/* Short enough for 80 columns: "step 2451/3000  epoch 1.57  loss 1.137  accuracy 56.5%  1674 images/s  3:05 left". */
+static void compose(char line[LINE], const char *word, const tu_train_report *r) {
     char left[64] = "";
     if (r->seconds_left >= 0 && r->step < r->steps)
         snprintf(left, sizeof left, "  %s left", show_duration(r->seconds_left).text);
-    snprintf(line, LINE,
-             "step %" PRId64 "/%" PRId64 "  epoch %.2f/%.4g  loss %.4f  accuracy %.1f%%  %.0f images/s%s",
-             r->step, r->steps, r->epoch, r->epochs, r->loss, 100 * r->accuracy, r->images_per_second, left);
+    snprintf(line, LINE, "%s%" PRId64 "/%" PRId64 "  epoch %.2f  loss %.3f  accuracy %.1f%%  %.0f images/s%s",
+             word, r->step, r->steps, r->epoch, r->loss, 100 * r->accuracy, r->images_per_second, left);
 }
 
 static void show_step(struct progress *p, const tu_train_report *r) {
     char line[LINE];
     if (!p->terminal || seconds_now() - p->drawn < least_seconds) return;
-    compose(line, r);
+    compose(line, "", r);
     draw(p, line);
 }
 
@@ -107,13 +107,13 @@ static void show_measurement(struct progress *p, const tu_train_report *r) {
     int64_t part = (int64_t)((double)PLAIN_LINES * (double)r->step / (double)r->steps);
     if (p->terminal || part == p->told) return;
     p->told = part;
-    compose(line, r);
+    compose(line, "step ", r);
     say(p, "%s", line);
 }
 
 static void show_evaluation(struct progress *p, const tu_train_report *r) {
-    say(p, "step %" PRId64 "/%" PRId64 "  epoch %.2f/%.4g  test loss %.4f  test accuracy %.2f%%", r->step,
-        r->steps, r->epoch, r->epochs, r->test_loss, 100 * r->test_accuracy);
+    say(p, "step %" PRId64 "/%" PRId64 "  epoch %.2f  test loss %.3f  test accuracy %.2f%%", r->step,
+        r->steps, r->epoch, r->test_loss, 100 * r->test_accuracy);
 }
 
 static void show_beginning(struct progress *p, const tu_train_report *r) {

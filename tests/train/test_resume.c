@@ -82,10 +82,9 @@ static void read_metrics(const char *folder, char text[8192]) {
         if (speed) *speed = '\0';
         assert_non_null(seconds);
         char *rest = strchr(seconds + 1, ',');
-        assert_true(strlen(text) + strlen(line) < 8000);
-        strncat(text, line, (size_t)(seconds - line));
-        strcat(text, rest ? rest : "");
-        strcat(text, "\n");
+        size_t used = strlen(text);
+        assert_true(used + strlen(line) < 8000);
+        snprintf(text + used, 8192 - used, "%.*s%s\n", (int)(seconds - line), line, rest ? rest : "");
     }
     fclose(file);
 }
