@@ -248,7 +248,8 @@ static tu_status begin(tu__trainer *t, const char *model, const char *data) {
         return tu_fail(TU_INVALID, "no model to train: expected a name, a C file or a run folder");
     bool run_given = tu__run_folder_holds_run(model);
     const char *out = t->options.out;
-    if (!t->options.resume && run_given)
+    tu_model_options own; /* a network's name stays one where a folder is called the same */
+    if (!t->options.resume && run_given && tu_model_own(model, &own) != TU_OK)
         return tu_fail(TU_INVALID,
                        "'%s' is a run folder: go on with it by --resume, or begin from it by --init", model);
     if (!t->options.resume) return begin_new(t, model, data);
