@@ -1,26 +1,27 @@
 /* Recipes: named lists of settings that are known to work together.
  *
- * A recipe is an ordinary tu_train_options with some fields given. A name may have several rows: the first whose model
- * is the one to be trained counts, a row without a model fits all. Figures in the comments are what a recipe reached. */
+ * A recipe is an ordinary tu_train_options with some fields given. A name may have several rows: the first whose pattern
+ * fits the model counts. */
 #include <stddef.h>
 #include <string.h>
 
 #include "base/nearest.h"
+#include "base/pattern.h"
 #include "train/settings.h"
 
 typedef struct recipe {
     const char *name, *summary; /* the summary stands in a name's first row */
-    const char *model;          /* NULL: any */
+    const char *models;         /* a pattern */
     tu_train_options settings;
 } recipe;
 
 static const recipe recipes[] = {
     {.name = "quick",
      .summary = "minutes to a good network (the default)",
-     .model = "mlp",
+     .models = "mlp",
      .settings = {.batch = 128, .epochs = 5, .optimizer = "adam", .rate = 0.002, .schedule = "one-cycle"}},
     {.name = "quick",
-     .model = "tutorial-cnn",
+     .models = "tutorial-cnn",
      .settings = {.batch = 128,
                   .epochs = 6,
                   .optimizer = "nesterov",
@@ -31,6 +32,7 @@ static const recipe recipes[] = {
                   .clip = 5,
                   .flip = 1}},
     {.name = "quick",
+     .models = "resnet*,wide-resnet*",
      .settings = {.batch = 128,
                   .epochs = 15,
                   .optimizer = "nesterov",
@@ -39,9 +41,20 @@ static const recipe recipes[] = {
                   .weight_decay = 5e-4,
                   .pad = 4,
                   .flip = 1}},
+    /* A network of the user's own, of which nothing is known: what forgives most. */
+    {.name = "quick",
+     .models = "*",
+     .settings = {.batch = 128,
+                  .epochs = 10,
+                  .optimizer = "adamw",
+                  .rate = 0.001,
+                  .schedule = "one-cycle",
+                  .weight_decay = 0.01,
+                  .clip = 5}},
     /* TensorFlow's CIFAR-10 tutorial of 2015, as its sources have it: about 86% after a million steps, as it says. */
     {.name = "tutorial",
      .summary = "as TensorFlow's CIFAR-10 tutorial: gradient descent, heavy augmentation, averaged weights",
+     .models = "*",
      .settings = {.batch = 128,
                   .epochs = 2560,
                   .optimizer = "sgd",
@@ -55,7 +68,9 @@ static const recipe recipes[] = {
                   .brightness = 63.0 / 255,
                   .contrast = 0.8,
                   .standardize = 1}},
-    {.name = "plain", .summary = "nothing but the defaults: momentum, a constant rate, images as they are"},
+    {.name = "plain",
+     .summary = "nothing but the defaults: momentum, a constant rate, images as they are",
+     .models = "*"},
 };
 enum { RECIPE_COUNT = sizeof recipes / sizeof *recipes };
 
@@ -81,7 +96,7 @@ static void refuse(const char *name) {
 
 const tu_train_options *tu__recipe_find(const char *name, const char *model) {
     for (size_t i = 0; i < RECIPE_COUNT; i++)
-        if (strcmp(recipes[i].name, name) == 0 && (!recipes[i].model || strcmp(recipes[i].model, model) == 0))
+        if (strcmp(recipes[i].name, name) == 0 && tu__pattern_fits(recipes[i].models, model))
             return &recipes[i].settings;
     refuse(name);
     return NULL;
