@@ -42,8 +42,8 @@ static void plan_bands(cpu_conv_blocks *d, int64_t channels) {
     if (d->widened) channels = CPU_BLOCK_DEPTH;
     int64_t row_bytes = d->pitch * channels * (int64_t)sizeof(uint16_t);
     int64_t most = larger(1, SLICE_BYTES / row_bytes - (d->size[0] - 1));
-    d->bands = (d->out_size[0] + most - 1) / most;
-    d->band_rows = (d->out_size[0] + d->bands - 1) / d->bands;
+    d->bands = larger(1, (d->out_size[0] + most - 1) / most);
+    d->band_rows = larger(1, (d->out_size[0] + d->bands - 1) / d->bands);
     d->bands = (d->out_size[0] + d->band_rows - 1) / d->band_rows;
 }
 
@@ -68,7 +68,7 @@ void cpu_conv_blocks_plan_slices(cpu_conv_blocks *d, const int64_t source_size[2
 /* Tiles of each row by itself, or of all rows as one: whichever loads and multiplies less. A tile of r rows costs about
  * r, and 16 for the columns it meets. */
 static void plan_tiles(cpu_conv_blocks *d) {
-    int64_t columns = d->out_size[1], in_row = (columns + CPU_BLOCK_TILE - 1) / CPU_BLOCK_TILE;
+    int64_t columns = larger(1, d->out_size[1]), in_row = (columns + CPU_BLOCK_TILE - 1) / CPU_BLOCK_TILE;
     int64_t rows = (columns + in_row - 1) / in_row, in_all = d->flat / CPU_BLOCK_TILE;
     bool by_row = d->band_rows * in_row * (rows + CPU_BLOCK_TILE) <= in_all * 2 * CPU_BLOCK_TILE;
     d->row_tiles = by_row ? in_row : 0;

@@ -6,8 +6,9 @@
  * and tap (i, j) is that matrix from pixel i * pitch + j on, every other row. With few channels a row of the filter is
  * taken at once, since in that matrix the channels of its taps lie beside each other too.
  *
- * A worker adds up its slices, a few at a time in registers, in a matrix of its own, [runs, y channels, run]; at the end
- * the matrices are added in the workers' order: bits depend on the width alone. */
+ * Slices are added up, a few at a time in registers, in matrices [runs, y channels, run], one for each part of them; at
+ * the end the matrices are added in order. There are more parts than workers, so that one who is held up has to do but
+ * one; and their number depends on the width alone, and so do the bits. */
 #include "device/cpu/conv_blocks_plan.h"
 
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "device/cpu/isa/loops_blocks.h"
 
 enum {
+    PARTS_A_WORKER = 2,
     TOGETHER_BYTES =
         512 << 10, /* of slices added up together: they stay in the second-level cache for all taps */
     MOST_TOGETHER = 8
@@ -23,7 +25,6 @@ enum {
 typedef struct task {
     const cpu_conv_blocks *d;
     const cpu_direct_operands *o;
-    int64_t partials;
 } task;
 
 /* ---- Planning ---- */
@@ -66,7 +67,9 @@ tu_status cpu_conv_blocks_plan_filter(tu__arena *arena, cpu_conv_blocks *d) {
     d->pairs = pairs;
     d->planes_bytes = aligned(d->together * planes, sizeof(uint16_t));
     d->pairs_bytes = aligned(d->together * pairs, sizeof(uint32_t));
-    d->shared_bytes = partial_bytes(d) * (size_t)d->threads;
+    int64_t slices = c->images * d->bands;
+    d->parts = smaller(slices, d->threads > 1 ? (int64_t)PARTS_A_WORKER * d->threads : 1);
+    d->shared_bytes = partial_bytes(d) * (size_t)d->parts;
     return TU_OK;
 }
 
@@ -123,14 +126,14 @@ static void add_slices(const cpu_conv_blocks *d, const uint16_t *planes, const u
     }
 }
 
-static void add_own_slices(void *context, int64_t first, int64_t last, int worker) {
-    const task *t = context;
+static void add_part(const task *t, int64_t part, int worker) {
     const cpu_conv_blocks *d = t->d;
+    int64_t slices = d->shape.images * d->bands, first = part_start(slices, d->parts, part);
+    int64_t last = part_start(slices, d->parts, part + 1);
     char *source = cpu_conv_blocks_worker(d, t->o, worker), *planes = source + d->source_bytes;
     char *y = planes + d->planes_bytes;
     uint32_t *pairs = (uint32_t *)(y + d->y_bytes);
-    float *partial = (float *)((char *)t->o->workspace + (size_t)worker * partial_bytes(d));
-    if (d->blocks->begin) d->blocks->begin(CPU_BLOCK_TILE);
+    float *partial = (float *)((char *)t->o->workspace + (size_t)part * partial_bytes(d));
     for (int64_t slice = first; slice < last; slice += d->together) {
         int64_t count = smaller(d->together, last - slice);
         for (int64_t i = 0; i < count; i++) {
@@ -139,10 +142,16 @@ static void add_own_slices(void *context, int64_t first, int64_t last, int worke
         }
         add_slices(d, (const uint16_t *)planes, pairs, count, slice > first, partial);
     }
-    if (d->blocks->end) d->blocks->end();
 }
 
-/* Units are (y channel, run): a row of the matrices that the workers left, whose sum is a run of the filter. */
+static void add_parts(void *context, int64_t first, int64_t last, int worker) {
+    const task *t = context;
+    if (t->d->blocks->begin) t->d->blocks->begin(CPU_BLOCK_TILE);
+    for (int64_t part = first; part < last; part++) add_part(t, part, worker);
+    if (t->d->blocks->end) t->d->blocks->end();
+}
+
+/* Units are (y channel, run): a row of the parts' matrices, whose sum is a run of the filter. */
 static void join_partials(void *context, int64_t first, int64_t last, int worker) {
     (void)worker;
     const task *t = context;
@@ -150,15 +159,14 @@ static void join_partials(void *context, int64_t first, int64_t last, int worker
     int64_t stride = (int64_t)(partial_bytes(d) / sizeof(float));
     for (int64_t unit = first; unit < last; unit++) {
         int64_t channel = unit / d->runs, run = unit % d->runs;
-        d->loops->blocks->sum(d->run_columns, t->partials,
+        d->loops->blocks->sum(d->run_columns, d->parts,
                               (const float *)t->o->workspace + (run * d->y_rows + channel) * d->width, stride,
                               (uint16_t *)t->o->out + unit * d->run_columns);
     }
 }
 
 void cpu_conv_blocks_filter(const cpu_conv_blocks *d, const cpu_direct_operands *o) {
-    int64_t slices = d->shape.images * d->bands;
-    task t = {d, o, tu__parallel_ranges(slices, 1)};
-    tu__parallel_for(slices, 1, add_own_slices, &t);
+    task t = {d, o};
+    tu__parallel_deal(d->parts, 1, add_parts, &t);
     tu__parallel_for(d->shape.y_channels * d->runs, 16, join_partials, &t);
 }

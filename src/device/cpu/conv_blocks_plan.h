@@ -34,6 +34,7 @@ struct cpu_conv_blocks {
     int64_t plane;             /* from a channel of the transposed y to the next */
     int64_t pair_width, pairs; /* of a pixel of x in pairs; of a slice */
     int64_t together;          /* slices whose products are added up in registers */
+    int64_t parts;             /* of the slices, each added up in a matrix of its own */
     /* workspace, in bytes: b or sums, once; the rest for each worker */
     size_t shared_bytes, source_bytes, planes_bytes, y_bytes, pairs_bytes;
 };
