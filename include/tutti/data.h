@@ -78,6 +78,10 @@ TU_API tu_status tu_dataset_read(const tu_dataset *set, tu_split split, int64_t 
  * second for CIFAR-10. TU_UNSUPPORTED for a set of your own, which has no digest of all. */
 TU_API tu_status tu_dataset_verify(const tu_dataset *set);
 
+/* Writes one image as a PNG file; f32 pixels from black, the smallest, to white, the largest. */
+TU_API tu_status tu_dataset_save_image(const tu_dataset *set, tu_split split, int64_t index,
+                                       const char *path);
+
 /* A set of your own. `read` is called by the loader's threads, several at a time. */
 typedef struct tu_source {
     size_t struct_size;

@@ -1,7 +1,10 @@
-/* `tutti data get NAME` fetches a set; `tutti data info SET` describes one, after looking at every image of it. */
+/* `tutti data get NAME` fetches a set; `tutti data info SET` describes one, after looking at every image of it;
+ * `tutti data sample SET` writes a few of its images as files. */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <tutti/data.h>
@@ -11,8 +14,9 @@
 
 struct data_values {
     bool json, offline;
-    int64_t height, width, seed;
+    int64_t height, width, seed, count;
     double test_share;
+    const char *out;
 };
 
 static const struct cli_option options[] = {
@@ -23,11 +27,14 @@ static const struct cli_option options[] = {
     CLI_INT(struct data_values, width, "width", 0, "PIXELS", 1, 16384, "and this width"),
     CLI_DOUBLE(struct data_values, test_share, "test-share", 0, "SHARE", 0.0001, 0.9999,
                "share of images held out for testing"),
-    CLI_INT(struct data_values, seed, "seed", 0, "N", 0, INT64_MAX, "chooses those images"),
+    CLI_INT(struct data_values, seed, "seed", 0, "N", 0, INT64_MAX, "chooses those images, and the samples"),
+    CLI_INT(struct data_values, count, "count", 'n', "N", 1, 10000, "samples to write"),
+    CLI_STRING(struct data_values, out, "out", 'o', "DIR", "the folder to write them to"),
     {0},
 };
 
-static const struct data_values defaults = {.height = 64, .width = 64, .test_share = 0.1};
+static const struct data_values defaults = {
+    .height = 64, .width = 64, .test_share = 0.1, .count = 5, .out = "samples"};
 
 /* ---- Progress: a line that is written over on a terminal, a line for each piece of work elsewhere --------------- */
 
@@ -185,10 +192,113 @@ static int info(const char *spec, const struct data_values *values, tu_dataset_o
     return result;
 }
 
+/* ---- sample ----------------------------------------------------------------------------------------------------- */
+
+/* OUT/INDEX-CLASS.png; what a class's name has that a file's cannot is replaced. */
+static bool name_file(char path[4096], const char *folder, int64_t index, const char *class) {
+    int length = snprintf(path, 4096, "%s/%05" PRId64 "-%.100s.png", folder, index, class);
+    if (length < 0 || length >= 4096) return false;
+    for (char *c = path + strlen(folder) + 1; *c; c++)
+        if (*c == '/' || (unsigned char)*c < ' ') *c = '_';
+    return true;
+}
+
+static void print_sample(const char *path, int64_t index, const char *class, bool as_json) {
+    if (!as_json) {
+        printf("%s\n", path);
+        return;
+    }
+    tu__json json = tu__json_to_file(stdout);
+    tu__json_begin_object(&json, NULL);
+    tu__json_string(&json, "path", path);
+    tu__json_i64(&json, "index", index);
+    tu__json_string(&json, "class", class);
+    tu__json_end_object(&json);
+    putchar('\n');
+}
+
+static int write_samples(const tu_dataset *set, tu_loader *loader, const struct data_values *values) {
+    tu_dataset_info info;
+    tu_batch batch;
+    char path[4096];
+    tu_dataset_describe(set, &info);
+    for (int64_t i = 0; i < values->count; i++) {
+        tu_status status = tu_loader_next(loader, &batch);
+        if (status != TU_OK) return cli_report(status);
+        const char *class = info.class_names[batch.labels[0]];
+        if (!name_file(path, values->out, batch.indices[0], class))
+            return cli_refuse("data: --out %s: too long for the name of a folder",
+                              cli_quote(values->out).text);
+        status = tu_dataset_save_image(set, TU_TEST, batch.indices[0], path);
+        if (status != TU_OK) return cli_report(status);
+        print_sample(path, batch.indices[0], class, values->json);
+    }
+    return CLI_DONE;
+}
+
+/* Into a folder that is there, or is made; one that stays empty is not left behind. */
+static int fill_folder(const tu_dataset *set, const struct data_values *values) {
+    tu_loader *loader;
+    struct stat there;
+    tu_status status = tu_loader_new(set, &loader, .split = TU_TEST, .batch = 1, .shuffle = true,
+                                     .seed = (uint64_t)values->seed, .threads = -1);
+    if (status != TU_OK) return cli_report(status);
+    bool made = mkdir(values->out, 0777) == 0;
+    int reason = errno, result;
+    if (!made && reason != EEXIST)
+        result = cli_fail("cannot make the folder %s: %s", cli_quote(values->out).text, strerror(reason));
+    else if (!made && (stat(values->out, &there) != 0 || !S_ISDIR(there.st_mode)))
+        result = cli_refuse("data: --out %s is a file: expected a folder, or the name of a new one",
+                            cli_quote(values->out).text);
+    else
+        result = write_samples(set, loader, values);
+    if (made && result != CLI_DONE) rmdir(values->out);
+    tu_loader_free(loader);
+    return result;
+}
+
+static int sample(const char *spec, const struct data_values *values, tu_dataset_options *o,
+                  const struct progress *p) {
+    tu_dataset *set;
+    tu_dataset_info info;
+    tu_status status = tu_dataset_open_with(spec, &set, o);
+    end_progress(p);
+    if (status != TU_OK) return cli_report(status);
+    tu_dataset_describe(set, &info);
+    int result =
+        values->count <= info.count[TU_TEST]
+            ? fill_folder(set, values)
+            : cli_refuse("data: --count %" PRId64 ": expected at most %" PRId64 ", the test images of '%s'",
+                         values->count, info.count[TU_TEST], info.name);
+    tu_dataset_free(set);
+    return result;
+}
+
 /* ---- The command ------------------------------------------------------------------------------------------------ */
 
+static const struct verb {
+    const char *name, *expected; /* what must follow */
+    int (*run)(const char *operand, const struct data_values *values, tu_dataset_options *o,
+               const struct progress *p);
+} verbs[] = {
+    {"get", "cifar10 or mnist", get},
+    {"info", "a name or a path: cifar10, mnist, generated, FOLDER, ...", info},
+    {"sample", "a name or a path: cifar10, mnist, generated, FOLDER, ...", sample},
+};
+enum { VERB_COUNT = sizeof verbs / sizeof *verbs };
+
+static const struct verb *find_verb(const char *name) {
+    const char *names[VERB_COUNT];
+    for (int i = 0; i < VERB_COUNT; i++) {
+        if (strcmp(name, verbs[i].name) == 0) return &verbs[i];
+        names[i] = verbs[i].name;
+    }
+    cli_refuse("data: unknown word %s: expected get, info or sample%s", cli_quote(name).text,
+               cli_did_you_mean(name, names, VERB_COUNT).text);
+    return NULL;
+}
+
 static int run(const void *given, int operand_count, char **operands) {
-    static const char *const verbs[] = {"get", "info"};
     const struct data_values *values = given;
     struct progress progress = {.terminal = isatty(STDERR_FILENO), .percent = -1};
     tu_dataset_options o = {.struct_size = sizeof o,
@@ -199,26 +309,23 @@ static int run(const void *given, int operand_count, char **operands) {
                             .offline = values->offline,
                             .progress = values->json ? NULL : tell,
                             .context = &progress};
-    bool gets = strcmp(operands[0], "get") == 0;
-    if (!gets && strcmp(operands[0], "info") != 0)
-        return cli_refuse("data: unknown word %s: expected get or info%s", cli_quote(operands[0]).text,
-                          cli_did_you_mean(operands[0], verbs, 2).text);
-    if (operand_count < 2)
-        return cli_refuse("data: %s what? expected %s", operands[0],
-                          gets ? "cifar10 or mnist"
-                               : "a name or a path: cifar10, mnist, generated, FOLDER, ...");
-    return gets ? get(operands[1], values, &o, &progress) : info(operands[1], values, &o, &progress);
+    const struct verb *verb = find_verb(operands[0]);
+    if (!verb) return CLI_BAD_INPUT;
+    if (operand_count < 2) return cli_refuse("data: %s what? expected %s", verb->name, verb->expected);
+    return verb->run(operands[1], values, &o, &progress);
 }
 
 const struct cli_command cli_command_data = {
     .name = "data",
-    .summary = "fetches and describes sets of labelled images",
-    .usage = "get NAME | info SET [OPTIONS]",
+    .summary = "fetches, describes and samples sets of labelled images",
+    .usage = "get NAME | info SET | sample SET [OPTIONS]",
     .description = "get fetches cifar10 or mnist into the cache ($TUTTI_DATA, else ~/.cache/tutti),\n"
                    "unless it is there, checks it and prints the path of its file.\n"
-                   "info describes a set, after checking every byte of it: cifar10, mnist,\n"
-                   "generated, FOLDER (with a folder of PNG or JPEG files for each class) or\n"
-                   "IMAGES.npy,LABELS.npy.",
+                   "info describes a set, after checking every byte of it.\n"
+                   "sample writes test images as PNG files, named by index and class, and prints\n"
+                   "their paths.\n"
+                   "SET is cifar10, mnist, generated, FOLDER (with a folder of PNG or JPEG files\n"
+                   "for each class) or IMAGES.npy,LABELS.npy.",
     .options = options,
     .values_size = sizeof(struct data_values),
     .defaults = &defaults,
