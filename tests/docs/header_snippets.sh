@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The examples in the comments of the public headers, and the C of README.md, compile as they stand.
+# The examples in the comments of the public headers, and the C of README.md and docs/api.md, compile as they stand.
 #   header_snippets.sh SOURCE_DIR COMPILER      (gcc: it takes the functions that an example defines inside another)
 #
 # An example is a run of comment lines set in by five blanks that names something of ours and has a call or a semicolon.
@@ -59,6 +59,7 @@ extract() { # FILE NAME
 
 for header in include/tutti/*.h; do extract "$header" "$(basename "$header")"; done
 extract README.md README
+extract docs/api.md api
 
 compiles() { # EXAMPLE OPTION...
     "$compiler" -std=gnu17 -fsyntax-only -Wall -Wextra -Werror -Wno-unused -Wno-return-type -Wno-empty-body \

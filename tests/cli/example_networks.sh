@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# The example that trains makes a run folder that has learned something; the one that uses it answers for each picture.
+#   example_networks.sh TRAIN_NETWORK USE_NETWORK TUTTI
+set -euo pipefail
+
+train=$(realpath "$1") use=$(realpath "$2") tutti=$(realpath "$3")
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+
+"$train" generated 60
+"$tutti" data sample generated --count 3 >/dev/null
+"$use" runs/mlp-generated-1 samples/*.png | tee answers
+[[ $(grep -cE '^samples/[0-9]{5}-[a-z]+\.png: [a-z]+, [0-9]+%$' answers) == 3 ]]
+
+# Mistakes are told, not crashed on.
+if "$use" runs/none samples/*.png 2>message; then exit 1; fi
+[[ $(wc -l <message) == 1 ]]
