@@ -22,6 +22,8 @@
 
 #ifdef __x86_64__
 #include <immintrin.h>
+#elif defined __ARM_NEON
+#include <arm_neon.h>
 #endif
 
 #if defined __AVX512F__ && defined __AVX512BW__ && defined __AVX512DQ__ && defined __AVX512VL__
@@ -47,6 +49,20 @@ LANES_INLINE lanes lanes_of(float x) {
 
 LANES_INLINE lanes_int lanes_int_of(int32_t x) {
     return x - (lanes_int){0};
+}
+
+/* x y + z, rounded once where the processor can: where two loops must compute the same bits, compilers may not choose
+ * which of several products is joined with which sum. */
+LANES_INLINE lanes lanes_multiply_add(lanes x, lanes y, lanes z) {
+#if defined LANES_AVX512
+    return (lanes)_mm512_fmadd_ps((__m512)x, (__m512)y, (__m512)z);
+#elif defined LANES_AVX2 && defined __FMA__
+    return (lanes)_mm256_fmadd_ps((__m256)x, (__m256)y, (__m256)z);
+#elif defined __ARM_NEON
+    return (lanes)vfmaq_f32((float32x4_t)z, (float32x4_t)x, (float32x4_t)y);
+#else
+    return x * y + z;
+#endif
 }
 
 /* 0, 1, 2, … */

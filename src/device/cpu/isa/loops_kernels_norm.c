@@ -69,7 +69,7 @@ LANES_INLINE void moments(bool half, int64_t rows, int64_t c, const void *x, flo
 
 /* What a register of x becomes, rounded to the type. */
 LANES_INLINE lanes normal_of(bool half, lanes x, lanes mean, lanes scale, lanes shift) {
-    lanes v = (x - mean) * scale + shift;
+    lanes v = lanes_multiply_add(x - mean, scale, shift);
     return half ? lanes_widen(lanes_narrow(v)) : v;
 }
 
@@ -134,7 +134,7 @@ LANES_INLINE void gradient_sums_as(bool half, bool rectified, int64_t rows, int6
                 lanes v = lanes_load_upto(half, x, i * c + k, i * c + c);
                 if (rectified) g = passed(half, g, v, middle, scale, shift);
                 sum += g;
-                sum_x += g * (v - middle);
+                sum_x = lanes_multiply_add(g, v - middle, sum_x);
             }
             if (first > 0) {
                 sum += lanes_load_upto(false, sum_dy, k, c);
@@ -170,7 +170,8 @@ LANES_INLINE void gradient_as(bool half, bool rectified, int64_t rows, int64_t c
                 int64_t at = i * c + k, row_end = i * c + c;
                 lanes v = lanes_load_upto(half, x, at, row_end), g = lanes_load_upto(half, dy, at, row_end);
                 if (rectified) g = passed(half, g, v, middle, y_scale, y_shift);
-                lanes_store_upto(half, dx, at, row_end, factor * (g - less_dy) - less_x * (v - middle));
+                lanes less = less_x * (v - middle);
+                lanes_store_upto(half, dx, at, row_end, lanes_multiply_add(factor, g - less_dy, -less));
             }
         }
     }
