@@ -11,13 +11,16 @@
  *             ours does not split the work
  *
  * So y and x are ours where tiles are full, which saves y a pass over the result for a bias and a rectifier (oneDNN's
- * are of no use: ending.h), and oneDNN's elsewhere; a filter's gradient is ours where images are enough to go around
- * and the filter is not large. What follows a convolution has no say in it: a value must not depend on what it was
- * fused with. f64 is ours, and each takes what the other does not offer. In bf16 a third way comes first where the
- * processor has AMX and strides are 1 (conv_blocks.c); else y and x are oneDNN's, and a filter's gradient is ours by the
- * same rule (with AVX-512 BF16, on an EPYC with 1 and 2 threads: 0.8 to 1.04 of oneDNN's time for the two layers of
- * tutorial-cnn, 0.3 to 1.2 for resnet20's but the first, 1.35). The rest (f16, y and x in bf16 without hardware) runs by
- * its reference meaning. */
+ * are of no use: ending.h), and oneDNN's elsewhere. For 32 and 64 channels over 8x8 and 16x16 pixels the two are even on
+ * quiet cores (a step of resnet20: 0.97 of oneDNN's time with 2 threads); ours is the steadier one where others use the
+ * cores too, since its images are dealt out as workers come free (0.95 with 16 threads). A filter's gradient is ours
+ * where images are enough to go around and the filter is not large. What follows a convolution has no say in it: a value
+ * must not depend on what it was fused with. f64 is ours, and each takes what the other does not offer.
+ *
+ * In bf16 a third way comes first where the processor has AMX and strides are 1 (conv_blocks.c); else y and x are
+ * oneDNN's, and a filter's gradient is ours by the same rule (with AVX-512 BF16, on an EPYC with 1 and 2 threads: 0.8 to
+ * 1.04 of oneDNN's time for the two layers of tutorial-cnn, 0.3 to 1.2 for resnet20's but the first, 1.35). The rest
+ * (f16, y and x in bf16 without hardware) runs by its reference meaning. */
 #include "device/cpu/conv_blocks.h"
 #include "device/cpu/conv_direct.h"
 #include "device/cpu/cpu.h"
@@ -26,9 +29,9 @@
 #include "device/cpu/isa/loops.h"
 
 enum {
-    FULL_CHANNELS = 64, /* four vectors of AVX-512 */
-    FULL_PIXELS = 12,   /* two tiles of six */
-    DEEP = 2304,        /* k of a panel that no longer stays in the second-level cache */
+    FULL_CHANNELS = 32, /* two vectors of AVX-512 */
+    FULL_PIXELS = 8,
+    DEEP = 2304, /* k of a panel that no longer stays in the second-level cache */
     LARGE_FILTER = 1 << 18
 };
 
