@@ -1,8 +1,7 @@
 /* Convolution by our own tiles: the gradient of the filter. Rows of a tile are neighbouring taps and channels of x, k
- * runs over the pixels of y. Images are added up in matrices [k, o], one for each part of them; at the end the matrices
- * are added in order and transposed. There are more parts than workers, so that one who is held up has to do but one;
- * their number depends on the width alone, and so do the bits. Where all those matrices would be larger than the work is
- * worth, workers share out the taps of one instead, and each goes through all images.
+ * runs over the pixels of y. Each worker adds up its images in a matrix of its own, [k, o]; at the end the matrices are
+ * added in the workers' order and transposed. Where all those matrices would be larger than the work is worth, workers
+ * share out the taps of one instead, and each goes through all images.
  *
  * In bf16 elements are pairs (loops_gemm.h) of pixels beside each other in y: (y[2j], y[2j + 1]) meets (x[q], x[q +
  * stride]), where q is anywhere, according to the tap. So y is rewritten as half as many pairs, x as a padded image
@@ -11,14 +10,14 @@
 #include "device/cpu/conv_direct_plan.h"
 
 enum {
-    PARTS_A_WORKER = 2,
-    MOST_PARTIALS = 16 << 20, /* elements of all parts' matrices together */
+    MOST_PARTIALS = 16 << 20, /* elements of all workers' matrices together */
     BAND_BYTES = 256 << 10    /* of y worked on together: it stays in the second-level cache for all taps */
 };
 
 typedef struct task {
     const cpu_direct *d;
     const cpu_direct_operands *o;
+    int64_t partials; /* matrices that workers added up images in */
 } task;
 
 /* ---- Planning ---- */
@@ -65,13 +64,11 @@ tu_status cpu_direct_plan_filter(tu__arena *arena, cpu_direct *d) {
     cpu_direct_plan_panels(d);
     TU_TRY(plan_runs(arena, d));
     int64_t partial = c->groups * d->k * d->panel_vectors * d->loops->vector;
-    d->parts = smaller(c->images, d->threads > 1 ? (int64_t)PARTS_A_WORKER * d->threads : 1);
-    d->shares_taps = partial > MOST_PARTIALS / d->parts;
-    if (d->shares_taps) d->parts = 1;
+    d->shares_taps = partial > MOST_PARTIALS / d->threads;
     d->pixels = d->loops->pair ? 2 : 1;
     d->copies_y =
         d->loops->pair || d->columns % d->loops->vector != 0; /* vectors would reach past the last pixel */
-    d->packed_bytes = aligned(partial, bytes) * (size_t)d->parts;
+    d->packed_bytes = aligned(partial, bytes) * (size_t)(d->shares_taps ? 1 : d->threads);
     d->scratch_bytes =
         d->source.as_is ? 0 : aligned(cpu_direct_padded_elements(&d->source, d->source.full[0]), bytes);
     int64_t y_elements = c->y_size[0] * row_elements(d) * c->groups * d->panel_vectors * d->loops->vector;
@@ -243,14 +240,11 @@ static int64_t units_of_filter(const cpu_direct *d) {
     return d->shape.groups * d->panels * d->runs;
 }
 
-static void add_parts(void *context, int64_t first, int64_t last, int worker) {
+static void add_own_images(void *context, int64_t first, int64_t last, int worker) {
     const task *t = context;
-    const cpu_direct *d = t->d;
-    size_t partial_bytes = d->packed_bytes / (size_t)d->parts;
-    for (int64_t part = first; part < last; part++)
-        add_images(t, part_start(d->shape.images, d->parts, part),
-                   part_start(d->shape.images, d->parts, part + 1), 0, units_of_filter(d), worker,
-                   (char *)t->o->workspace + (size_t)part * partial_bytes);
+    size_t partial_bytes = t->d->packed_bytes / (size_t)t->d->threads;
+    add_images(t, first, last, 0, units_of_filter(t->d), worker,
+               (char *)t->o->workspace + (size_t)worker * partial_bytes);
 }
 
 static void add_own_taps(void *context, int64_t first, int64_t last, int worker) {
@@ -258,28 +252,29 @@ static void add_own_taps(void *context, int64_t first, int64_t last, int worker)
     add_images(t, 0, t->d->shape.images, first, last, worker, t->o->workspace);
 }
 
-/* Rows of the parts' matrices, added up and laid out as [o, k]. */
+/* Rows of the matrices that the workers left, added up and laid out as [o, k]. */
 static void join_partials(void *context, int64_t first, int64_t last, int worker) {
     (void)worker;
     const task *t = context;
     const cpu_direct *d = t->d;
     int bytes = d->loops->bytes;
     int64_t width = d->panel_vectors * d->loops->vector;
-    int64_t stride = (int64_t)(d->packed_bytes / (size_t)d->parts) / bytes;
+    size_t parts = d->shares_taps ? 1 : (size_t)d->threads;
+    int64_t stride = (int64_t)(d->packed_bytes / parts) / bytes;
     while (first < last) {
         int64_t group = first / d->k, row = first % d->k, end = smaller(d->k, row + last - first);
         d->loops->sum_transposed(
-            d->parts, (const char *)t->o->workspace + group * d->k * width * bytes, stride, width, row, end,
-            d->columns, (char *)t->o->out + group * d->columns * d->k * d->loops->operand_bytes, d->k);
+            t->partials, (const char *)t->o->workspace + group * d->k * width * bytes, stride, width, row,
+            end, d->columns, (char *)t->o->out + group * d->columns * d->k * d->loops->operand_bytes, d->k);
         first += end - row;
     }
 }
 
 void cpu_direct_filter(const cpu_direct *d, const cpu_direct_operands *operands) {
-    task t = {d, operands};
+    task t = {d, operands, d->shares_taps ? 1 : tu__parallel_ranges(d->shape.images, 1)};
     if (d->shares_taps)
         tu__parallel_for(units_of_filter(d), 1, add_own_taps, &t);
     else
-        tu__parallel_deal(d->parts, 1, add_parts, &t);
+        tu__parallel_for(d->shape.images, 1, add_own_images, &t);
     tu__parallel_for(d->shape.groups * d->k, 64, join_partials, &t);
 }

@@ -58,7 +58,6 @@ struct cpu_direct {
     int64_t *a_blocks;
     int64_t pixels; /* of y in an element: 2 where those are pairs */
     bool copies_y, shares_taps;
-    int64_t parts; /* of the images, each added up in a matrix of its own */
     /* workspace, in bytes */
     size_t packed_bytes, scratch_bytes, y_bytes;
     int threads;
