@@ -125,7 +125,7 @@ static inline void event_histogram(pb_span message, decoded_event *event) {
     double *plain[] = {&event->least, &event->most, &event->number, &event->sum, &event->squares};
     size_t limits = 0, counts = 0;
     event->kind = EVENT_HISTOGRAM;
-    for (pb_field f; pb_next(&message, &f);) {
+    for (pb_field f = {0}; pb_next(&message, &f);) {
         assert_in_range(f.number, 1, 7);
         assert_int_equal(f.form, f.number < 6 ? 1 : 2);
         if (f.number < 6) *plain[f.number - 1] = pb_double(f.integer);
@@ -139,7 +139,7 @@ static inline void event_histogram(pb_span message, decoded_event *event) {
 static inline void event_image(pb_span message, decoded_event *event) {
     int64_t *plain[] = {&event->height, &event->width, &event->colours};
     event->kind = EVENT_IMAGE;
-    for (pb_field f; pb_next(&message, &f);) {
+    for (pb_field f = {0}; pb_next(&message, &f);) {
         assert_in_range(f.number, 1, 4);
         assert_int_equal(f.form, f.number < 4 ? 0 : 2);
         if (f.number < 4) *plain[f.number - 1] = (int64_t)f.integer;
@@ -148,7 +148,7 @@ static inline void event_image(pb_span message, decoded_event *event) {
 }
 
 static inline void event_value(pb_span message, decoded_event *event) {
-    for (pb_field f; pb_next(&message, &f);) {
+    for (pb_field f = {0}; pb_next(&message, &f);) {
         if (f.number == 1) {
             assert_true(f.form == 2 && (size_t)(f.bytes.end - f.bytes.at) < sizeof event->tag);
             memcpy(event->tag, f.bytes.at, (size_t)(f.bytes.end - f.bytes.at));
@@ -165,13 +165,13 @@ static inline void event_value(pb_span message, decoded_event *event) {
 }
 
 static inline void event_session(pb_span message, decoded_event *event) {
-    pb_field f;
+    pb_field f = {0};
     assert_true(pb_next(&message, &f) && f.number == 1 && f.form == 0 && f.integer == 1);
     event->kind = EVENT_START;
 }
 
 static inline void event_summary(pb_span message, decoded_event *event) {
-    pb_field f;
+    pb_field f = {0};
     assert_true(pb_next(&message, &f) && f.number == 1 && f.form == 2);
     event_value(f.bytes, event);
     assert_true(message.at == message.end);
@@ -179,7 +179,7 @@ static inline void event_summary(pb_span message, decoded_event *event) {
 
 static inline void event_decode(pb_span message, decoded_event *event) {
     memset(event, 0, sizeof *event);
-    for (pb_field f; pb_next(&message, &f);) switch (f.number) {
+    for (pb_field f = {0}; pb_next(&message, &f);) switch (f.number) {
         case 1: event->wall_time = pb_double(f.integer); break;
         case 2: event->step = (int64_t)f.integer; break;
         case 3:
