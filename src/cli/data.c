@@ -246,7 +246,8 @@ static int fill_folder(const tu_dataset *set, const struct data_values *values) 
     bool made = mkdir(values->out, 0777) == 0;
     int reason = errno, result;
     if (!made && reason != EEXIST)
-        result = cli_fail("cannot make the folder %s: %s", cli_quote(values->out).text, strerror(reason));
+        result = cli_fail("cannot make the folder %s: %s; give --out a path that can be written",
+                          cli_quote(values->out).text, strerror(reason));
     else if (!made && (stat(values->out, &there) != 0 || !S_ISDIR(there.st_mode)))
         result = cli_refuse("data: --out %s is a file: expected a folder, or the name of a new one",
                             cli_quote(values->out).text);

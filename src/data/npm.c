@@ -47,6 +47,12 @@ static bool await(pid_t child, const char *what, const tu_dataset_options *optio
     }
 }
 
+/* "code ECONNREFUSED", "syscall connect", "errno -111": what npm prints before it says what was wrong. */
+static bool is_code(const char *complaint) {
+    return strncmp(complaint, "code ", 5) == 0 || strncmp(complaint, "syscall ", 8) == 0 ||
+           strncmp(complaint, "errno ", 6) == 0;
+}
+
 /* The first line of the log in which npm names a fault: "npm ERR! …" or "npm error …". */
 static void find_complaint(const char *folder, char *complaint, size_t size) {
     tu__path path;
@@ -60,8 +66,7 @@ static void find_complaint(const char *folder, char *complaint, size_t size) {
         line[strcspn(line, "\r\n")] = '\0';
         const char *text = strchr(line + 4, ' ');
         snprintf(complaint, size, "%s", text ? text + 1 : line);
-        if (strncmp(complaint, "code ", 5) != 0)
-            break; /* a code is better than nothing, a sentence better still */
+        if (!is_code(complaint)) break; /* a code is better than nothing, a sentence better still */
     }
     fclose(file);
 }

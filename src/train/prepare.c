@@ -191,7 +191,9 @@ static tu_status begin_new(tu__trainer *t, const char *model, const char *data) 
     TU_TRY(describe_graph(t));
     TU_TRY(make_programs(t));
     TU_TRY(initialize(t));
-    return write_folder(t);
+    tu_status status = write_folder(t);
+    if (status != TU_OK) tu__run_folder_discard(&t->folder);
+    return status;
 }
 
 /* ---- A run that goes on ---- */

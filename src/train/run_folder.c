@@ -81,6 +81,26 @@ static void sweep(const char *path) {
     closedir(folder);
 }
 
+static void remove_with_files(const char *path) {
+    DIR *folder = opendir(path);
+    if (!folder) return;
+    for (struct dirent *entry; (entry = readdir(folder));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            tu__disk_in_use->unlink(tu__path_in(path, "%s", entry->d_name).text);
+    closedir(folder);
+    rmdir(path);
+}
+
+/* Without the lock the folder may be somebody else's by now. */
+void tu__run_folder_discard(tu__run_folder *folder) {
+    if (folder->made && folder->lock > 0 && !tu__run_folder_holds_run(folder->path)) {
+        remove_with_files(tu__path_in(folder->path, "graphs").text);
+        remove_with_files(tu__path_in(folder->path, "checkpoints").text);
+        remove_with_files(folder->path);
+    }
+    tu__run_folder_close(folder);
+}
+
 /* ---- Making ---- */
 
 /* A folder that was just made stays after a power cut once the folder around it is on the disk. */
@@ -100,7 +120,8 @@ static tu_status make_folder(const char *path, bool *made) {
     *made = tu__disk_in_use->mkdir(path, 0777) == 0;
     if (*made) flush_parent(path);
     if (*made || errno == EEXIST) return TU_OK;
-    return tu_fail(TU_IO, "cannot make the folder '%s': %s", path, strerror(errno));
+    return tu_fail(TU_IO, "cannot make the folder '%s': %s; give --out a path that can be written", path,
+                   strerror(errno));
 }
 
 /* The folders around `path`, as far as they are missing. */
@@ -130,6 +151,8 @@ static tu_status check_unused(const char *path) {
         return tu_fail(TU_INVALID,
                        "'%s' holds a run already: go on with it by --resume, or give another --out", path);
     DIR *folder = opendir(path);
+    if (!folder && errno == ENOTDIR)
+        return tu_fail(TU_INVALID, "'%s' is a file: expected a new or empty folder for --out", path);
     if (!folder) return tu_fail(TU_INVALID, "cannot use '%s' as run folder: %s", path, strerror(errno));
     bool strange = false;
     char name[256] = "";
@@ -156,12 +179,13 @@ static tu_status create_named(const char *path, tu__run_folder *folder) {
     TU_TRY(take_path(path, folder));
     TU_TRY(make_parents(folder->path));
     TU_TRY(make_folder(folder->path, &made));
+    folder->made = made;
     if (!made) TU_TRY(check_unused(folder->path));
     TU_TRY(lock_folder(folder));
     tu_status status =
         made ? TU_OK : check_unused(folder->path); /* nobody began a run there before the lock */
     if (status == TU_OK) status = make_subfolders(folder->path);
-    if (status != TU_OK) tu__run_folder_close(folder);
+    if (status != TU_OK) tu__run_folder_discard(folder);
     return status;
 }
 
@@ -184,7 +208,10 @@ static tu_status create_numbered(const char *model, const char *set, tu__run_fol
         snprintf(path, sizeof path, "runs/%s-%s-%d", model_name, set_name, number);
         TU_TRY(make_parents(path));
         TU_TRY(make_folder(path, &made));
-        if (made) return create_named(path, folder);
+        if (!made) continue;
+        tu_status status = create_named(path, folder);
+        folder->made = true;
+        return status;
     }
     return tu_fail(TU_INVALID, "there are %d runs of %s on %s in 'runs' already: give a name with --out",
                    MOST_NUMBERS, model_name, set_name);

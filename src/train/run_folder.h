@@ -28,7 +28,8 @@ tu__path tu__path_in(const char *folder, const char *format, ...) TU_PRINTF(2, 3
 
 typedef struct tu__run_folder {
     char path[TU__LONGEST_FOLDER + 1];
-    int lock; /* a file descriptor; 0: none */
+    int lock;  /* a file descriptor; 0: none */
+    bool made; /* it was not there before */
 } tu__run_folder;
 
 /* Whether there is a run in the folder. */
@@ -40,6 +41,8 @@ tu_status tu__run_folder_create(const char *path, const char *model, const char 
 tu_status tu__run_folder_open(const char *path, tu__run_folder *folder);
 /* Gives the lock back; all else stays. */
 void tu__run_folder_close(tu__run_folder *folder);
+/* After a beginning that failed: gives the lock back and removes the folder, if it was made for this run and holds none. */
+void tu__run_folder_discard(tu__run_folder *folder);
 
 /* ---- config.json ---- */
 

@@ -82,7 +82,10 @@ static tu_status save(tu__trainer *t, bool needed) {
     t->progress.seconds = t->seconds_before + seconds_now() - t->began;
     tu_status status = tu__checkpoint_save(t->folder.path, false, &t->config, t->state, &t->progress);
     if (status == TU_OK) status = tu__checkpoint_prune(t->folder.path, t->config.settings.keep);
-    if (status == TU_OK || needed) return status;
+    if (status == TU_OK) return TU_OK;
+    if (needed)
+        return tu_fail(status, "%s; once that is mended, 'tutti train %s --resume' goes on", tu_message(),
+                       t->folder.path);
     char message[1024];
     snprintf(message, sizeof message, "%s; the run goes on, and its earlier checkpoints are as they were",
              tu_message());

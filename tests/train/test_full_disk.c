@@ -3,6 +3,7 @@
  * much like the next some are left out, unless TUTTI_EVERY_CALL is set. */
 #include "train/small_set.h"
 
+#include "train/run_folder.h"
 #include "unit/fake_disk.h"
 
 static tu_dataset *set;
@@ -65,6 +66,8 @@ static void any_call_may_fail(int error, bool forever) {
             assert_string_equal(result.digest, digest);
         else
             assert_int_equal(status, TU_IO);
+        if (status != TU_OK && !tu__run_folder_holds_run(folder.text))
+            assert_int_equal(access(folder.text, F_OK), -1); /* what could not begin leaves nothing */
         failed += status != TU_OK;
         told += notices > 0;
         status = tu_train("mlp", NULL, &result, .set = set, .out = folder.text, .resume = true, RUN);
