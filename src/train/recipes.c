@@ -23,7 +23,7 @@ static const recipe recipes[] = {
     {.name = "quick",
      .models = "tutorial-cnn",
      .settings = {.batch = 128,
-                  .epochs = 6,
+                  .epochs = 5,
                   .optimizer = "nesterov",
                   .rate = 0.05,
                   .schedule = "one-cycle",
