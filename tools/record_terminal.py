@@ -2,7 +2,8 @@
 """Draws what a terminal showed as a self-contained SVG, for the README.
 
     script -qec ./quickstart build/recorded
-    tools/record_terminal.py --title ./quickstart < build/recorded > docs/images/quickstart.svg
+    tools/record_terminal.py --title ./quickstart --omit 'images of the class' '$ ' < build/recorded \\
+        > docs/images/quickstart.svg
 
 The input is a terminal's stream as `script` records it. A line that was drawn over (carriage return, "erase to the end of
 the line") comes out as it was last; other control sequences are dropped. Commands, lines that begin with "$ ", stand out.
@@ -56,6 +57,21 @@ def lines_of(stream):
     return lines
 
 
+def omit(lines, first, last):
+    """Puts dots in the place of the lines from one that begins with `first` up to the next that begins with `last`."""
+    kept, inside = [], False
+    for line in lines:
+        if inside and line.startswith(last):
+            kept.append("")
+            inside = False
+        elif not inside and line.startswith(first):
+            kept.append("…")
+            inside = True
+        if not inside:
+            kept.append(line)
+    return kept
+
+
 def draw(lines, title, columns):
     width = 2 * MARGIN + columns * CHARACTER
     height = BAR + 2 * MARGIN + len(lines) * LINE - (LINE - 13)
@@ -81,10 +97,14 @@ def main():
     parser = argparse.ArgumentParser(description="Draws a terminal's recording (standard input) as an SVG.")
     parser.add_argument("--title", default="terminal", help="what stands in the bar at the top")
     parser.add_argument("--columns", type=int, default=100, help="longer lines are cut")
+    parser.add_argument("--omit", nargs=2, action="append", default=[], metavar=("FIRST", "LAST"),
+                        help="leave out from a line that begins so up to the next that begins so")
     options = parser.parse_args()
     lines = lines_of(sys.stdin.buffer.read().decode("utf-8", "replace"))
     if not lines:
         sys.exit("record_terminal.py: the recording has no lines: expected the output of `script`")
+    for first, last in options.omit:
+        lines = omit(lines, first, last)
     print("\n".join(draw(lines, options.title, options.columns)))
 
 
