@@ -66,8 +66,9 @@ void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void
     /* Always a team of the full width: a team that shrinks and grows makes libgomp end and start threads. */
 #pragma omp parallel num_threads(width)
     {
-        int i = omp_get_thread_num();
-        if (i < ranges) body(context, range_start(count, ranges, i), range_start(count, ranges, i + 1), i);
+        /* A team may be smaller than asked for: inside a region of the caller's, or under OMP_THREAD_LIMIT. */
+        for (int i = omp_get_thread_num(); i < ranges; i += omp_get_num_threads())
+            body(context, range_start(count, ranges, i), range_start(count, ranges, i + 1), i);
     }
 }
 

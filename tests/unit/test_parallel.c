@@ -72,11 +72,26 @@ static void a_late_worker_is_relieved_of_its_range(void **state) {
     assert_int_equal(atomic_load(&h.done), h.count);
 }
 
+/* OpenMP's, where the loops run on it: with no active level every team has one thread. */
+__attribute__((weak)) extern void omp_set_max_active_levels(int levels);
+__attribute__((weak)) extern int omp_get_max_active_levels(void);
+
+static void a_team_smaller_than_asked_for_does_all_the_work(void **state) {
+    (void)state;
+    if (!omp_set_max_active_levels || !omp_get_max_active_levels) skip();
+    int levels = omp_get_max_active_levels();
+    omp_set_max_active_levels(0);
+    check_loop(tu__parallel_for);
+    check_loop(tu__parallel_deal);
+    omp_set_max_active_levels(levels);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_loop_does_every_unit_once),
         cmocka_unit_test(dealt_work_is_done_once_too),
         cmocka_unit_test(a_late_worker_is_relieved_of_its_range),
+        cmocka_unit_test(a_team_smaller_than_asked_for_does_all_the_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
