@@ -12,8 +12,12 @@
 
 #include <tutti/tutti.h>
 
-#ifndef TALLY_ABI /* the tests also build one that claims another interface */
+#ifndef TALLY_ABI /* the tests also build one that claims another interface, and one of before the last slot */
 #define TALLY_ABI TU_DEVICE_ABI
+#endif
+#ifndef TALLY_SIZE
+#define TALLY_SIZE sizeof(tu_device_api)
+#define TALLY_KIND "tally"
 #endif
 
 struct tu_device_instance {
@@ -31,8 +35,8 @@ typedef struct tally_plan { /* a kernel a node, a buffer a value */
 
 static tu_status describe(int index, tu_device_info *info) {
     if (index > 0) return TU_NOT_FOUND;
-    *info = (tu_device_info){.name = "tally:0",
-                             .kind = "tally",
+    *info = (tu_device_info){.name = TALLY_KIND ":0",
+                             .kind = TALLY_KIND,
                              .description = "example plug-in: counts what it runs",
                              .cores = 1};
     return TU_OK;
@@ -155,8 +159,8 @@ TU_API const tu_device_api *tu_device_plugin(void);
 const tu_device_api *tu_device_plugin(void) {
     static const tu_device_api api = {
         .abi = TALLY_ABI,
-        .struct_size = sizeof(tu_device_api),
-        .kind = "tally",
+        .struct_size = TALLY_SIZE,
+        .kind = TALLY_KIND,
         .describe = describe,
         .open = open_device,
         .close = close_device,

@@ -154,12 +154,15 @@ static tu_status check_writes(const checker *c, uint32_t kernel) {
 }
 
 static tu_status check_reads(const checker *c, const tu_kernel *k) {
+    uint32_t self = (uint32_t)(k - c->plan->kernels) + 1;
     for (uint32_t r = 0; r < k->read_count; r++) {
         uint32_t node = c->plan->buffers[k->reads[r]].value.node;
         bool filled = node != TU_NO_NODE && is_leaf(c, node);
         if (!filled && !c->writer[k->reads[r]])
             return wrong(c, "kernel '%s' reads buffer %u (%s), which no kernel writes", k->name, k->reads[r],
                          node == TU_NO_NODE ? "of the device's own" : c->part->graph->nodes[node]->name);
+        if (!filled && c->writer[k->reads[r]] == self)
+            return wrong(c, "kernel '%s' reads buffer %u, which it writes itself", k->name, k->reads[r]);
     }
     return TU_OK;
 }

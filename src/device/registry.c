@@ -5,6 +5,7 @@
  * if there are any that can be used, else the CPU. */
 #include <ctype.h>
 #include <dlfcn.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,9 @@ enum { MOST_KINDS = 32, MOST_PARTS = 1024 };
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static const tu_device_api *kinds[MOST_KINDS];
+static tu_device_api plugins[MOST_KINDS]; /* what plug-ins gave, with the slots they do not know empty */
+static const tu_device_api *plugin_tables[MOST_KINDS];
+static int plugin_count;
 static int kind_count;
 static tu__device *opened;
 
@@ -45,11 +49,24 @@ static tu_status check_plugin(const char *path, const tu_device_api *api) {
         return tu_fail(TU_INVALID,
                        "device plug-in '%s' calls its kind '%s': expected 1 to 16 of a-z, 0-9 and _", path,
                        api->kind ? api->kind : "");
-    if (api->struct_size < sizeof *api || !api->describe || !api->open || !api->close || !api->allocate ||
-        !api->release || !api->upload || !api->download || !api->select || !api->build || !api->plan_free ||
-        !api->launch)
+    if (api->struct_size < offsetof(tu_device_api, inspect) || !api->describe || !api->open || !api->close ||
+        !api->allocate || !api->release || !api->upload || !api->download || !api->select || !api->build ||
+        !api->plan_free || !api->launch)
         return tu_fail(TU_INVALID, "device plug-in '%s' (%s) leaves out functions that are not optional",
                        path, api->kind);
+    return TU_OK;
+}
+
+/* A plug-in older than a slot has a shorter table: it is copied, and what it lacks stays empty. */
+static tu_status add_plugin(const tu_device_api *api) {
+    for (int i = 0; i < plugin_count; i++)
+        if (plugin_tables[i] == api) return TU_OK;
+    if (plugin_count == MOST_KINDS) return add_kind(api); /* which refuses */
+    tu_device_api *own = &plugins[plugin_count];
+    *own = (tu_device_api){0};
+    memcpy(own, api, api->struct_size < sizeof *own ? api->struct_size : sizeof *own);
+    TU_TRY(add_kind(own));
+    plugin_tables[plugin_count++] = api;
     return TU_OK;
 }
 
@@ -59,7 +76,7 @@ static tu_status take_plugin(const char *path, void *library) {
     if (!entry) return tu_fail(TU_INVALID, "'%s' is no device plug-in: it exports no tu_device_plugin", path);
     const tu_device_api *api = entry();
     TU_TRY(check_plugin(path, api));
-    return add_kind(api);
+    return add_plugin(api);
 }
 
 static tu_status load_plugin(const char *path) {

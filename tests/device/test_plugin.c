@@ -86,6 +86,16 @@ static void another_interface_is_refused_by_name(void **unused) {
     assert_non_null(strstr(tu_message(), "/nowhere/at/all.so"));
 }
 
+static void an_older_table_with_fewer_slots_is_taken(void **unused) {
+    (void)unused;
+    assert_int_equal(tu_device_load(PLUGIN_FOLDER "/tally_older.so"), TU_OK);
+    assert_int_equal(tu_device_load(PLUGIN_FOLDER "/tally_older.so"), TU_OK); /* once more does no harm */
+    tu_device_info info;
+    int seen = 0;
+    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++) seen += strncmp(info.name, "older:", 6) == 0;
+    assert_int_equal(seen, 1);
+}
+
 /* Lists of devices that cannot be: each with words its message must hold. */
 static void impossible_device_lists_are_refused(void **unused) {
     (void)unused;
@@ -109,6 +119,7 @@ int main(void) {
         cmocka_unit_test(it_shares_a_program_with_other_devices),
         cmocka_unit_test(it_is_listed_with_the_others),
         cmocka_unit_test(another_interface_is_refused_by_name),
+        cmocka_unit_test(an_older_table_with_fewer_slots_is_taken),
         cmocka_unit_test(impossible_device_lists_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

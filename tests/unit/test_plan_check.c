@@ -169,6 +169,9 @@ static void leave_out_a_kernel(draft *d) {
 static void read_out_of_range(draft *d) {
     d->numbers[1][1] = 4;
 }
+static void read_its_own_result(draft *d) {
+    d->numbers[1][1] = 3;
+}
 static void read_no_list(draft *d) {
     d->kernels[1].reads = NULL;
 }
@@ -222,6 +225,7 @@ static void wrong_plans_are_refused_by_name(void **unused) {
         {compute_another, {"no kernel computes relu", "'y'"}},
         {leave_out_a_kernel, {"no kernel computes relu", "'y'"}},
         {read_out_of_range, {"kernel 'relu'", "reads"}},
+        {read_its_own_result, {"kernel 'relu'", "writes itself"}},
         {read_no_list, {"kernel 'relu'", "no list"}},
         {write_out_of_range, {"kernel 'relu'", "writes"}},
         {write_twice, {"kernels 'add' and 'relu'", "buffer 2"}},
