@@ -59,16 +59,16 @@ void tu__free(void *block) {
 }
 
 /* Large blocks ask for large pages: a step walks through more memory than the processor keeps addresses of small ones
- * for, and under a hypervisor each address missing costs twice. */
-enum { LINE = 64, LARGE_PAGE = 2 << 20, LARGE = 1 << 20 };
+ * for, and under a hypervisor each address missing costs twice. What does not fill a large page gets small ones, so
+ * that no more is taken than was asked for. */
+enum { LINE = 64, LARGE_PAGE = 2 << 20 };
 
 static void *allocate_aligned(size_t bytes) {
-    size_t alignment = bytes >= LARGE ? LARGE_PAGE : LINE;
-    size_t rounded = (bytes + alignment - 1) & ~(alignment - 1);
-    if (rounded < bytes) return NULL;
-    void *block = aligned_alloc(alignment, rounded ? rounded : alignment);
+    void *block;
+    if (posix_memalign(&block, bytes >= LARGE_PAGE ? LARGE_PAGE : LINE, bytes ? bytes : LINE)) return NULL;
 #ifdef MADV_HUGEPAGE
-    if (block && alignment == LARGE_PAGE) madvise(block, rounded, MADV_HUGEPAGE); /* as good without */
+    size_t whole = bytes & ~(size_t)(LARGE_PAGE - 1);
+    if (whole) (void)madvise(block, whole, MADV_HUGEPAGE); /* as good without */
 #endif
     return block;
 }

@@ -138,6 +138,19 @@ static void a_plan_is_looked_at_and_not_run(void **unused) {
     tu_graph_free(n.graph);
 }
 
+/* Matrices of 144 terabytes each, whose operations are more than 64 bits count. */
+static void products_beyond_all_measure_are_refused_too(void **state) {
+    (void)state;
+    tu_graph *g;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value a = tu_input(g, "a", TU_F32, TU_SHAPE(6000000, 6000000));
+    tu_value b = tu_input(g, "b", TU_F32, TU_SHAPE(6000000, 6000000)), y = tu_matmul(a, b);
+    tu_program *program;
+    assert_int_equal(tu_compile(g, &program, .devices = "cpu", .fetch = &y, .fetch_count = 1), TU_NO_MEMORY);
+    assert_non_null(strstr(tu_message(), "would need"));
+    tu_graph_free(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_items_of_the_peak_add_up_to_the_planned_need),
@@ -145,6 +158,7 @@ int main(void) {
         cmocka_unit_test(a_refusal_names_need_limit_and_the_heaviest),
         cmocka_unit_test(what_just_fits_is_taken),
         cmocka_unit_test(a_plan_is_looked_at_and_not_run),
+        cmocka_unit_test(products_beyond_all_measure_are_refused_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,7 +45,8 @@ static int64_t vectors_of(const cpu_gemm *g) {
 
 /* A worker must be worth waking: some microseconds of multiply-adds each. */
 static int64_t workers_of(const cpu_gemm *g) {
-    return smaller(g->threads, 1 + g->batch * g->m * vectors_of(g) * g->k / LEAST_WORK);
+    double work = (double)g->batch * (double)g->m * (double)vectors_of(g) * (double)g->k / LEAST_WORK;
+    return work < (double)g->threads ? 1 + (int64_t)work : g->threads;
 }
 
 /* For one k, counted in multiply-adds of a vector. A vector of b takes as long to read and pack as 16 of them; an
