@@ -234,8 +234,10 @@ static void mark_buffers(const tu__unit *unit, const tu__part *part, marks *m) {
     for (uint32_t i = 0; i < part->update_count; i++) {
         const tu__update *u = &part->updates[i];
         uint32_t target = tu__part_buffer(part, (tu__edge){u->variable, 0});
-        /* A variable whose old value leaves the part must keep it to the end. */
-        if (target != TU_NO_NODE && !m->departs[target]) m->becomes[u->buffer] = target;
+        /* A variable whose old value leaves the part must keep it to the end. Of several that get one value the first
+         * has the value's memory, as devices assume. */
+        if (target != TU_NO_NODE && !m->departs[target] && m->becomes[u->buffer] == TU_NO_NODE)
+            m->becomes[u->buffer] = target;
     }
 }
 

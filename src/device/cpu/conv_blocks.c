@@ -13,6 +13,10 @@
  * With so few channels that a row of the filter fills half a chunk, the image is written as windows instead: for each
  * pixel what lies under two rows of the filter. Chunks are then full, and lie in lines of the cache.
  *
+ * k filled up with zeros meets whatever lies there, the pixels that follow or the next row: where one of those is
+ * infinite or no number, 0 times it is no number either, and a result near it (within 32 values of a row, in its own
+ * image) becomes NaN that the definition would leave alone. A network with such a value is lost anyway.
+ *
  * The filter is packed once for all images. Sums are rounded to bf16 once; then come bias and rectifier, each rounded,
  * as if they were operations of their own. */
 #include <string.h>

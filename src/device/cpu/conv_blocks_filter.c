@@ -79,7 +79,7 @@ static void prepare_x(const task *t, int64_t slice, uint16_t *scratch, uint32_t 
     const cpu_conv_blocks *d = t->d;
     int64_t pixels = pixels_of_source(d), used = pixels * d->pair_width;
     cpu_conv_blocks_pad(d, t->o->first, slice, scratch);
-    d->loops->blocks->pair(pixels, d->source.channels, scratch, 1, pairs, d->pair_width);
+    d->loops->blocks->pair(pixels, d->source.channels, scratch, pairs, d->pair_width);
     memset(pairs + used, 0, (size_t)(d->pairs - used) * sizeof *pairs);
 }
 

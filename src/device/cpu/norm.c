@@ -2,10 +2,10 @@
  * graph/ops/norm.c, the loops in isa/loops_kernels_norm.c.
  *
  * Batch-norm needs the statistics of all rows before it can write the first: two passes. Forward reads x
- * twice and writes y, 3 bytes moved for each byte of x; backward reads x and dy twice and writes dx, 5. What stands
- * around it, rectifiers and joins, rides along in the same passes (norm_fusion.c). Each worker takes the statistics of its range of rows; they are joined in the order of the ranges, in f64, so
- * that the same width gives the same bits. Layer-norm takes a row at a time, which stays in the cache: 2 and
- * 3.
+ * twice and writes y, 3 bytes moved for each byte of x; backward reads x and dy twice and writes dx, 5. What
+ * stands around it, rectifiers and joins, rides along in the same passes (norm_fusion.c). Each worker takes
+ * the statistics of its range of rows; they are joined in the order of the ranges, in f64, so that the same
+ * width gives the same bits. Layer-norm takes a row at a time, which stays in the cache: 2 and 3.
  *
  * Parameters and statistics are f32, also beside a bf16 x; the few graphs with bf16 parameters go to the
  * reference.

@@ -26,10 +26,9 @@ static inline uint32_t narrow(float x) {
     return (u.bits & 0x7fffffff) > 0x7f800000 ? nan : rounded;
 }
 
-static void pair(int64_t count, int64_t channels, const uint16_t *source, int64_t step, uint32_t *pairs,
-                 int64_t width) {
+static void pair(int64_t count, int64_t channels, const uint16_t *source, uint32_t *pairs, int64_t width) {
     for (int64_t i = 0; i < count; i++) {
-        const uint16_t *restrict low = source + i * step * channels, *restrict high = low + channels;
+        const uint16_t *restrict low = source + i * channels, *restrict high = low + channels;
         uint32_t *restrict to = pairs + i * width;
         for (int64_t c = 0; c < channels; c++) to[c] = low[c] | (uint32_t)high[c] << 16;
         for (int64_t c = channels; c < width; c++) to[c] = 0;

@@ -7,10 +7,9 @@
 #include <stdint.h>
 
 struct cpu_loops_blocks {
-    /* pairs[p * width + c] = (source[p * channels + c], source[(p + 1) * channels + c]), p = 0, step, 2 step, …: `count`
-     * rows of `channels` pairs, each filled up with zeros to `width`. */
-    void (*pair)(int64_t count, int64_t channels, const uint16_t *source, int64_t step, uint32_t *pairs,
-                 int64_t width);
+    /* pairs[p * width + c] = (source[p * channels + c], source[(p + 1) * channels + c]) for p < count, each row filled
+     * up with zeros to `width`. */
+    void (*pair)(int64_t count, int64_t channels, const uint16_t *source, uint32_t *pairs, int64_t width);
     /* windows[q][0 … 15] = source from pixel q on, windows[q][16 … 31] = source from pixel q + pitch on. */
     void (*widen)(int64_t pixels, int64_t channels, const uint16_t *source, int64_t pitch, uint16_t *windows);
     /* planes[c * plane + p] = source[p * channels + c] for p < pixels, a multiple of 32. */
