@@ -1,7 +1,8 @@
-/* Amounts of memory to and from text. Units are powers of 1024 in both directions, so that what one command prints
- * another can be given. */
+/* Amounts of memory to and from text. Units are powers of 1024 in both directions, and what is printed is rounded up, so
+ * that a peak as one command prints it is a limit that another keeps. */
 #include "cli/size.h"
 
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,8 +20,8 @@ bool cli_parse_size(const char *text, uint64_t *bytes) {
     number[length] = '\0';
     double value = strtod(number, &end);
     if (*end) return false; /* "1.5.2", "." */
-    const char *unit = text + length, *letter = *unit ? strchr(letters, *unit) : NULL;
-    if (*unit && !letter) return false;
+    const char *unit = text + length + (text[length] == ' '), *letter = *unit ? strchr(letters, *unit) : NULL;
+    if (text[length] && !letter) return false;
     for (ptrdiff_t i = letter ? letter - letters + 1 : 0; i > 0; i--) value *= 1024;
     if (letter && unit[1] && strcmp(unit + 1, "iB") != 0) return false;
     if (!(value >= 1 && value < 0x1p63)) return false;
@@ -34,6 +35,7 @@ struct cli_size cli_size(uint64_t bytes) {
     double value = (double)bytes;
     size_t unit = 0;
     for (; value >= 1024 && unit + 1 < UNITS; unit++) value /= 1024;
-    snprintf(size.text, sizeof size.text, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    snprintf(size.text, sizeof size.text, unit ? "%.1f %s" : "%.0f %s", unit ? ceil(10 * value) / 10 : value,
+             units[unit]);
     return size;
 }

@@ -93,8 +93,8 @@ static tu_status refuse(const tu_program *p, size_t index, const tu_compile_opti
     add_heaviest(&t, p, index);
     tu__text_printf(&t, ". What would help:");
     if (batched) tu__text_printf(&t, " a smaller batch, with which %.4g MiB shrink;", mib(batched));
+    if (batched && o->updates) tu__text_printf(&t, " tu_recompute around layers, which drops some of these;");
     if (half < need) tu__text_printf(&t, " bf16, which saves %.4g MiB;", mib(need - half));
-    if (o->updates) tu__text_printf(&t, " tu_recompute around layers;");
     tu__text_printf(&t, " more memory");
     tu_status status = tu_fail(TU_NO_MEMORY, "%s", tu__text_string(&t));
     tu__text_free(&t);

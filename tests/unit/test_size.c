@@ -8,8 +8,15 @@ static void sizes_are_bytes_or_powers_of_1024(void **state) {
     static const struct {
         const char *text;
         uint64_t bytes;
-    } good[] = {{"1", 1},           {"4096", 4096}, {"64M", 64 << 20},         {"1G", 1 << 30},
-                {"1.5G", 3u << 29}, {"0.5K", 512},  {"2T", (uint64_t)2 << 40}, {"64MiB", 64 << 20}};
+    } good[] = {{"1", 1},
+                {"4096", 4096},
+                {"64M", 64 << 20},
+                {"1G", 1 << 30},
+                {"1.5G", 3u << 29},
+                {"0.5K", 512},
+                {"2T", (uint64_t)2 << 40},
+                {"64MiB", 64 << 20},
+                {"1.5 MiB", 3 << 19}};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         uint64_t bytes = 0;
         if (!cli_parse_size(good[i].text, &bytes)) fail_msg("'%s' was refused", good[i].text);
@@ -20,7 +27,7 @@ static void sizes_are_bytes_or_powers_of_1024(void **state) {
 static void anything_else_is_refused(void **state) {
     (void)state;
     static const char *const bad[] = {"",     "12Q",   "M",    ".",    "1.5.2", "-1",   "+1",      "0",
-                                      "0.1",  "inf",   "nan",  "0x10", "1e3",   " 1",   "1 M",     "64m",
+                                      "0.1",  "inf",   "nan",  "0x10", "1e3",   " 1",   "1  M",    "64m",
                                       "64MB", "64MiX", "64Mi", "1MM",  "1iB",   "1G\n", "9999999T"};
     uint64_t bytes;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -37,6 +44,8 @@ static void sizes_are_printed_in_the_largest_unit_below(void **state) {
     assert_string_equal(cli_size(1023).text, "1023 B");
     assert_string_equal(cli_size(1536).text, "1.5 KiB");
     assert_string_equal(cli_size((uint64_t)64 << 20).text, "64.0 MiB");
+    assert_string_equal(cli_size(((uint64_t)64 << 20) + 1).text,
+                        "64.1 MiB"); /* as a limit it must be enough */
     assert_string_equal(cli_size((uint64_t)5000 << 40).text, "5000.0 TiB");
 }
 
