@@ -12,78 +12,8 @@
 #include "base/alloc.h"
 #include "base/disk.h"
 #include "io/safetensors.h"
+#include "train/checkpoint_metadata.h"
 #include "train/snapshot.h"
-
-#define FORMAT "tutti checkpoint 1"
-
-enum { MOST_ENTRIES = 32, NUMBER_TEXT = 40 };
-
-/* ---- Metadata ---- */
-
-typedef struct metadata {
-    size_t count;
-    tu__metadata entries[MOST_ENTRIES];
-    char texts[MOST_ENTRIES][NUMBER_TEXT];
-} metadata;
-
-static void put(metadata *m, const char *key, const char *value) {
-    m->entries[m->count++] = (tu__metadata){key, value};
-}
-
-static void put_count(metadata *m, const char *key, int64_t value) {
-    snprintf(m->texts[m->count], NUMBER_TEXT, "%" PRId64, value);
-    put(m, key, m->texts[m->count]);
-}
-
-static void put_number(metadata *m, const char *key, double value) {
-    snprintf(m->texts[m->count], NUMBER_TEXT, "%.17g", value); /* enough digits to come back the same */
-    put(m, key, m->texts[m->count]);
-}
-
-static void describe(metadata *m, const tu__run_config *config, const tu__progress *progress,
-                     const char *digest) {
-    m->count = 0;
-    put(m, "format", FORMAT);
-    put(m, "tutti", tu_version());
-    put(m, "model", config->model);
-    put(m, "graph", config->graph_digest);
-    put(m, "set", config->set.digest);
-    put(m, "digest", digest);
-    put_count(m, "seed", config->settings.seed);
-#define PUT_COUNT(name) put_count(m, #name, progress->name);
-#define PUT_NUMBER(name) put_number(m, #name, progress->name);
-    TU__PROGRESS_LIST(PUT_COUNT, PUT_NUMBER)
-#undef PUT_COUNT
-#undef PUT_NUMBER
-}
-
-static tu_status take_count(const tu__safetensors *file, const char *path, const char *key, int64_t *value) {
-    const char *text = tu__safetensors_metadata(file, key);
-    char *end = NULL;
-    errno = 0;
-    if (text) *value = strtoimax(text, &end, 10);
-    if (text && end != text && *end == '\0' && errno == 0) return TU_OK;
-    return tu_fail(TU_CORRUPT, "checkpoint '%s': '%s' in its metadata: expected a whole number", path, key);
-}
-
-static tu_status take_number(const tu__safetensors *file, const char *path, const char *key, double *value) {
-    const char *text = tu__safetensors_metadata(file, key);
-    char *end = NULL;
-    if (text) *value = strtod(text, &end);
-    if (text && end != text && *end == '\0') return TU_OK;
-    return tu_fail(TU_CORRUPT, "checkpoint '%s': '%s' in its metadata: expected a number", path, key);
-}
-
-static tu_status take_progress(const tu__safetensors *file, const char *path, tu__progress *progress) {
-#define TAKE_COUNT(name) TU_TRY(take_count(file, path, #name, &progress->name));
-#define TAKE_NUMBER(name) TU_TRY(take_number(file, path, #name, &progress->name));
-    TU__PROGRESS_LIST(TAKE_COUNT, TAKE_NUMBER)
-#undef TAKE_COUNT
-#undef TAKE_NUMBER
-    if (progress->step < 0 || progress->sample < 0 || progress->samples < 0)
-        return tu_fail(TU_CORRUPT, "checkpoint '%s': it counts steps or samples below zero", path);
-    return TU_OK;
-}
 
 /* ---- Saving ---- */
 
@@ -96,14 +26,15 @@ tu_status tu__checkpoint_save(const char *folder, bool best, const tu__run_confi
     tu__path path =
         best ? tu__path_in(folder, "checkpoints/best.safetensors") : path_of_step(folder, progress->step);
     tu__snapshot snapshot;
-    metadata m;
+    tu__checkpoint_metadata m;
     char digest[TU__SHA256_HEX];
     tu_status status = tu__snapshot_take(state, &snapshot);
     if (status == TU_OK) {
         tu__tensors_digest(snapshot.count, snapshot.tensors, digest);
-        describe(&m, config, progress, digest);
-        status = tu__safetensors_save(path.text, snapshot.count, snapshot.tensors, m.count, m.entries);
+        status = tu__metadata_make(config, progress, digest, &m);
     }
+    if (status == TU_OK)
+        status = tu__safetensors_save(path.text, snapshot.count, snapshot.tensors, m.count, m.entries);
     tu__snapshot_free(&snapshot);
     return status;
 }
@@ -150,15 +81,18 @@ static tu_status list_steps(const char *folder, size_t *count, int64_t **steps) 
     return status;
 }
 
-tu_status tu__checkpoint_prune(const char *folder, int64_t keep) {
+tu_status tu__checkpoint_remove(const char *folder, int64_t step) {
+    tu__path path = path_of_step(folder, step);
+    if (access(path.text, F_OK) != 0 || tu__disk_in_use->unlink(path.text) == 0) return TU_OK;
+    return tu_fail(TU_IO, "cannot remove the old checkpoint '%s': %s", path.text, strerror(errno));
+}
+
+tu_status tu__checkpoint_prune(const char *folder, int64_t newest, int64_t keep) {
     size_t count;
-    int64_t *steps;
+    int64_t *steps, kept = 0;
     tu_status status = list_steps(folder, &count, &steps);
-    for (size_t i = (size_t)keep; status == TU_OK && i < count; i++) {
-        tu__path path = path_of_step(folder, steps[i]);
-        if (tu__disk_in_use->unlink(path.text) != 0)
-            status = tu_fail(TU_IO, "cannot remove the old checkpoint '%s': %s", path.text, strerror(errno));
-    }
+    for (size_t i = 0; status == TU_OK && i < count; i++)
+        if (steps[i] <= newest && kept++ >= keep) status = tu__checkpoint_remove(folder, steps[i]);
     tu__free(steps);
     return status;
 }
@@ -189,18 +123,11 @@ tu_status tu__checkpoint_find(const char *folder, const char *name, tu__path *pa
 
 /* Whether the file is a checkpoint of this run. */
 static tu_status check_origin(const tu__safetensors *file, const char *path, const tu__run_config *config) {
-    const char *format = tu__safetensors_metadata(file, "format");
-    if (!format || strcmp(format, FORMAT) != 0)
-        return tu_fail(TU_CORRUPT,
-                       "'%s' is no checkpoint of this version: its format is '%.40s', expected '%s'", path,
-                       format ? format : "", FORMAT);
     const char *graph = tu__safetensors_metadata(file, "graph");
-    if (!graph || strcmp(graph, config->graph_digest) != 0)
-        return tu_fail(
-            TU_INVALID,
-            "checkpoint '%s' belongs to another network than the run's: its graph is %.12s, not %.12s", path,
-            graph ? graph : "", config->graph_digest);
-    return TU_OK;
+    if (graph && strcmp(graph, config->graph_digest) == 0) return TU_OK;
+    return tu_fail(TU_INVALID,
+                   "checkpoint '%s' belongs to another network than the run's: its graph is %.12s, not %.12s",
+                   path, graph ? graph : "", config->graph_digest);
 }
 
 static tu_status check_tensors(const tu__safetensors *file, const char *path, const tu_state *state) {
@@ -216,31 +143,13 @@ static tu_status check_tensors(const tu__safetensors *file, const char *path, co
     return TU_OK;
 }
 
-static int compare_tensors(const void *a, const void *b) {
-    return strcmp(((const tu__tensor *)a)->name, ((const tu__tensor *)b)->name);
-}
-
-static tu_status check_digest(const tu__safetensors *file, const char *path) {
-    tu__tensor *sorted = tu__alloc_array(file->tensor_count, sizeof *sorted, "the tensors of a checkpoint");
-    if (!sorted) return TU_NO_MEMORY;
-    if (file->tensor_count) memcpy(sorted, file->tensors, file->tensor_count * sizeof *sorted);
-    qsort(sorted, file->tensor_count, sizeof *sorted, compare_tensors);
-    char digest[TU__SHA256_HEX];
-    tu__tensors_digest(file->tensor_count, sorted, digest);
-    tu__free(sorted);
-    const char *expected = tu__safetensors_metadata(file, "digest");
-    if (expected && strcmp(expected, digest) == 0) return TU_OK;
-    return tu_fail(TU_CORRUPT, "checkpoint '%s' is damaged: its tensors are not the ones it was written with",
-                   path);
-}
-
 static tu_status load(const tu__safetensors *file, const char *path, const tu__run_config *config,
                       tu_state *state, tu__progress *progress) {
     tu__progress read = {0};
+    TU_TRY(tu__metadata_check(file, path));
     TU_TRY(check_origin(file, path, config));
-    TU_TRY(take_progress(file, path, &read));
+    TU_TRY(tu__metadata_progress(file, path, &read));
     TU_TRY(check_tensors(file, path, state));
-    TU_TRY(check_digest(file, path));
     for (size_t i = 0; i < tu_state_count(state); i++) {
         const char *name;
         tu_type type;
@@ -261,6 +170,26 @@ tu_status tu__checkpoint_load(const char *path, const tu__run_config *config, tu
     return status;
 }
 
+/* ---- Going on ---- */
+
+static void tell_damaged(void (*notice)(void *context, const char *message), void *context, bool last) {
+    char message[1024];
+    snprintf(message, sizeof message, "%s%s", tu_message(), last ? "" : "; going on from the one before it");
+    notice(context, message);
+}
+
+/* Gives the first `count` checkpoints, which could not be read, another name. */
+static tu_status set_aside(const char *folder, size_t count, const int64_t *steps) {
+    for (size_t i = 0; i < count; i++) {
+        tu__path path = path_of_step(folder, steps[i]);
+        tu__path aside = tu__path_in(folder, "checkpoints/step-%" PRId64 ".safetensors.damaged", steps[i]);
+        if (tu__disk_in_use->rename(path.text, aside.text) != 0)
+            return tu_fail(TU_IO, "cannot rename the damaged checkpoint '%s' to '%s': %s", path.text,
+                           aside.text, strerror(errno));
+    }
+    return TU_OK;
+}
+
 tu_status tu__checkpoint_load_newest(const char *folder, const tu__run_config *config, tu_state *state,
                                      tu__progress *progress, bool *found,
                                      void (*notice)(void *context, const char *message), void *context) {
@@ -272,12 +201,11 @@ tu_status tu__checkpoint_load_newest(const char *folder, const tu__run_config *c
         tu__path path = path_of_step(folder, steps[i]);
         status = tu__checkpoint_load(path.text, config, state, progress);
         *found = status == TU_OK;
+        if (*found) status = set_aside(folder, i, steps);
         if (status != TU_CORRUPT) continue;
-        char message[1024];
-        snprintf(message, sizeof message, "%s%s", tu_message(),
-                 i + 1 < count ? "; going on from the one before it" : "");
-        notice(context, message);
-        if (i + 1 < count) status = TU_OK;
+        bool last = i + 1 == count;
+        tell_damaged(notice, context, last);
+        if (!last) status = TU_OK;
     }
     tu__free(steps);
     return status;

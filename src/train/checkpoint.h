@@ -1,8 +1,8 @@
 /* Checkpoints: the whole state of a run between two steps, in one safetensors file.
  *
  * The tensors are the variables under their names, the optimizer's own among them. The metadata holds what else a run
- * needs to go on as if it had never stopped (tu__progress), what it belongs to (digests of graph and set), and a digest
- * of the tensors: a file that was damaged is noticed, and the one before it used. */
+ * needs to go on as if it had never stopped (tu__progress), what it belongs to (digests of graph and set), and digests
+ * of the tensors and of itself: a file that was damaged is noticed, and the one before it used. */
 #ifndef TU__TRAIN_CHECKPOINT_H
 #define TU__TRAIN_CHECKPOINT_H
 
@@ -39,16 +39,20 @@ typedef struct tu__progress {
 /* Saves checkpoints/step-N.safetensors, or best.safetensors. */
 tu_status tu__checkpoint_save(const char *folder, bool best, const tu__run_config *config,
                               const tu_state *state, const tu__progress *progress);
-/* Removes the oldest beyond `keep`. */
-tu_status tu__checkpoint_prune(const char *folder, int64_t keep);
+/* Removes the checkpoint of a step, where there is one. */
+tu_status tu__checkpoint_remove(const char *folder, int64_t step);
+/* Of the checkpoints up to step `newest`, which was just saved, removes all but the last `keep`. Later ones can only be
+ * damaged: they count for nothing. */
+tu_status tu__checkpoint_prune(const char *folder, int64_t newest, int64_t keep);
 
 /* Reads a checkpoint into the state, wholly or not at all. Variables that the state has and the file has not are refused;
  * others are left out, so that an evaluation can load what it needs. TU_CORRUPT for a damaged file. */
 tu_status tu__checkpoint_load(const char *path, const tu__run_config *config, tu_state *state,
                               tu__progress *progress);
 
-/* Loads the newest checkpoint that can be read; `notice` is told of each that cannot. `*found` is false, and nothing
- * changes, where there is none at all. */
+/* Loads the newest checkpoint that can be read; `notice` is told of each that cannot, and once one was loaded those are
+ * renamed to *.damaged, so that nothing takes them for the newest again. `*found` is false, and nothing changes, where
+ * there is none at all. */
 tu_status tu__checkpoint_load_newest(const char *folder, const tu__run_config *config, tu_state *state,
                                      tu__progress *progress, bool *found,
                                      void (*notice)(void *context, const char *message), void *context);

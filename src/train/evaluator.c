@@ -4,6 +4,7 @@
  * -1: no class, so they enter neither the loss nor a count. */
 #include "train/evaluator.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -25,8 +26,6 @@ tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, tu__
     *e = (tu__evaluator){.graph = graph, .classes = config->set.classes};
     e->images = tu__find_input(e->graph, "images");
     e->labels = tu__find_input(e->graph, "labels");
-    if (!tu_ok(e->images) || !tu_ok(e->labels) || tu_value_shape(e->images).rank != 4)
-        return tu_fail(TU_CORRUPT, "the evaluation graph of the run takes no images and labels");
     tu_type type = tu_value_type(e->images);
     e->batch = type.shape.dim[0];
     e->image_bytes = tu_type_bytes(type) / (size_t)e->batch;
@@ -55,6 +54,20 @@ static void fill_up(const tu__evaluator *e, const tu_batch *batch) {
     }
 }
 
+/* The graph may be a file's: that its classes are numbers says nothing of which. */
+static tu_status count_confusions(const tu__evaluator *e, const tu_batch *batch, int64_t *confusion) {
+    for (int64_t i = 0; i < batch->count; i++) {
+        int64_t class = e->class_of[i];
+        if (class < 0 || class >= e->classes)
+            return tu_fail(TU_CORRUPT,
+                           "the evaluation graph of the run gave class %" PRId64
+                           ": expected one of its %" PRId64,
+                           class, e->classes);
+        confusion[batch->labels[i] * e->classes + class]++;
+    }
+    return TU_OK;
+}
+
 static tu_status run_batch(const tu__evaluator *e, tu_state *state, const tu_batch *batch, double *losses,
                            tu__score *score) {
     bool full = batch->count == e->batch;
@@ -68,9 +81,7 @@ static tu_status run_batch(const tu__evaluator *e, tu_state *state, const tu_bat
     score->correct += correct;
     score->top5 += top5;
     score->images += batch->count;
-    for (int64_t i = 0; score->confusion && i < batch->count; i++)
-        score->confusion[batch->labels[i] * e->classes + e->class_of[i]]++;
-    return TU_OK;
+    return score->confusion ? count_confusions(e, batch, score->confusion) : TU_OK;
 }
 
 tu_status tu__evaluator_run(const tu__evaluator *e, tu_state *state, const tu_dataset *set,

@@ -8,6 +8,7 @@
 #include "base/number.h"
 #include "io/safetensors.h"
 #include "train/checkpoint.h"
+#include "train/checkpoint_metadata.h"
 #include "train/snapshot.h"
 
 enum { MOST_NAMED = 6 }; /* names in a line for the user; more are counted */
@@ -109,18 +110,29 @@ static tu_status initialize(const char *source, const tu__safetensors *file, tu_
     return status;
 }
 
-tu_status tu__initialize_from(const char *source, tu_state *state, tu__text *story) {
-    tu__path path;
+/* The file that `source` stands for: itself, or the newest checkpoint of a run. */
+static tu_status find_file(const char *source, tu__path *path) {
     struct stat info;
     if (strlen(source) > TU__LONGEST_FOLDER)
         return tu_fail(TU_INVALID, "--init '%.60s…': the path is too long", source);
-    if (stat(source, &info) == 0 && S_ISDIR(info.st_mode))
-        TU_TRY(tu__checkpoint_find(source, "last", &path));
-    else
-        memcpy(path.text, source, strlen(source) + 1);
+    if (stat(source, &info) == 0 && S_ISDIR(info.st_mode)) {
+        if (tu__run_folder_holds_run(source)) return tu__checkpoint_find(source, "last", path);
+        return tu_fail(TU_NOT_FOUND,
+                       "--init '%s' is no run folder: it has no config.json; expected one that 'tutti train' "
+                       "made, or a safetensors file",
+                       source);
+    }
+    memcpy(path->text, source, strlen(source) + 1);
+    return TU_OK;
+}
+
+tu_status tu__initialize_from(const char *source, tu_state *state, tu__text *story) {
+    tu__path path;
     tu__safetensors file;
+    TU_TRY(find_file(source, &path));
     TU_TRY(tu__safetensors_open(path.text, &file));
-    tu_status status = initialize(source, &file, state, story);
+    tu_status status = tu__metadata_is_checkpoint(&file) ? tu__metadata_check(&file, path.text) : TU_OK;
+    if (status == TU_OK) status = initialize(source, &file, state, story);
     tu__safetensors_close(&file);
     return status;
 }

@@ -23,7 +23,6 @@ static tu_status open_predictor(tu_predictor *p, const char *folder, const tu_tr
     tu_graph *graph = p->trained.graph;
     const tu__settings *s = &p->trained.config.settings;
     p->images = tu__find_input(graph, "images");
-    if (!tu_ok(p->images)) return tu_fail(TU_CORRUPT, "the prediction graph of '%s' takes no images", folder);
     int64_t channels = p->trained.config.set.channels;
     if (channels != 1 && channels != 3)
         return tu_fail(TU_UNSUPPORTED, "the run was trained on images of %lld channels: pictures have 1 or 3",

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <tutti/model.h>
 
@@ -69,24 +70,6 @@ static tu_status copy_string(tu__trainer *t, const char *given, const char **cop
     return *copy ? TU_OK : TU_NO_MEMORY;
 }
 
-/* How many samples and steps, once the set is known. */
-static tu_status count_steps(tu__run_config *config) {
-    tu__settings *s = &config->settings;
-    int64_t images = config->set.count[TU_TRAIN];
-    if (s->batch > images) s->batch = images;
-    if (s->batch % s->accumulate != 0)
-        return tu_fail(
-            TU_INVALID,
-            "--accumulate %lld: expected a number that divides the batch of %lld into equal pieces",
-            (long long)s->accumulate, (long long)s->batch);
-    config->steps_per_epoch = (images + s->batch - 1) / s->batch;
-    config->steps = s->steps;
-    if (config->steps == 0 && __builtin_mul_overflow(s->epochs, config->steps_per_epoch, &config->steps))
-        return tu_fail(TU_INVALID, "--epochs %lld: that many epochs of %lld steps cannot be counted",
-                       (long long)s->epochs, (long long)config->steps_per_epoch);
-    return TU_OK;
-}
-
 static bool ends_with(const char *word, const char *end) {
     size_t length = strlen(word), tail = strlen(end);
     return length > tail && strcmp(word + length - tail, end) == 0;
@@ -110,7 +93,7 @@ static tu_status decide(tu__trainer *t, const char *model, const char *data) {
     TU_TRY(copy_string(t, model, &config->model));
     TU_TRY(copy_string(t, t->options.set ? "" : data, &config->data));
     TU_TRY(copy_string(t, t->options.init, &config->init));
-    return count_steps(config);
+    return tu__run_config_count(config);
 }
 
 /* ---- Both kinds: programs ---- */
@@ -170,10 +153,18 @@ static tu_status save_kernels(const tu__trainer *t) {
     return status;
 }
 
+/* Weights that were drawn can be drawn again; those from elsewhere may be gone or others when the run goes on. What a
+ * process that was killed right here left in the folder is not this run's. */
+static tu_status save_initial_weights(const tu__trainer *t) {
+    if (!*t->config.init) return tu__checkpoint_remove(t->folder.path, 0);
+    return tu__checkpoint_save(t->folder.path, false, &t->config, t->state, &t->progress);
+}
+
 static tu_status write_folder(tu__trainer *t) {
     TU_TRY(tu__run_folder_create(t->options.out, t->config.model, t->config.set.name, &t->folder));
     TU_TRY(tu__run_graphs_save(t->folder.path, &t->graphs));
     TU_TRY(save_kernels(t));
+    TU_TRY(save_initial_weights(t));
     TU_TRY(tu__run_config_save(&t->folder, &t->config));
     TU_TRY(tu__metrics_open(t->folder.path, -1, tu__trainer_notice, t, &t->metrics));
     tu__metrics_graph(t->metrics, t->graphs.step);
@@ -202,8 +193,10 @@ static tu_status check_same_set(const tu__trainer *t) {
     const tu_dataset_info *begun = &t->config.set;
     tu_dataset_info now;
     tu_dataset_describe(t->set, &now);
-    if (strcmp(begun->digest, now.digest) == 0 && begun->count[TU_TRAIN] == now.count[TU_TRAIN] &&
-        begun->count[TU_TEST] == now.count[TU_TEST])
+    bool same_images = begun->height == now.height && begun->width == now.width &&
+                       begun->channels == now.channels && begun->dtype == now.dtype;
+    if (same_images && strcmp(begun->digest, now.digest) == 0 && begun->classes == now.classes &&
+        begun->count[TU_TRAIN] == now.count[TU_TRAIN] && begun->count[TU_TEST] == now.count[TU_TEST])
         return TU_OK;
     return tu_fail(
         TU_INVALID,
@@ -226,43 +219,87 @@ static tu_status check_same_words(const tu__trainer *t, const char *folder, cons
     return TU_OK;
 }
 
+static tu_status take_settings(tu__trainer *t) {
+    int64_t images = t->config.set.count[TU_TRAIN];
+    if (t->options.batch > images) t->options.batch = images; /* as when the run began */
+    return tu__settings_resume(&t->config.settings, &t->options, &t->arena);
+}
+
+static tu_status load_state(tu__trainer *t) {
+    bool found;
+    TU_TRY(tu__checkpoint_load_newest(t->folder.path, &t->config, t->state, &t->progress, &found,
+                                      tu__trainer_notice, t));
+    if (found || !*t->config.init) return TU_OK;
+    return tu_fail(TU_CORRUPT,
+                   "run '%s' has no checkpoint any more, not even that of the weights it began with: begin "
+                   "another run with --init '%s'",
+                   t->folder.path, t->config.init);
+}
+
+/* What a resume may change (where the run computes, what it keeps) is what the next one begins with. */
+static tu_status record_change(const tu__trainer *t, const tu__settings *before) {
+    if (tu__settings_equal(&t->config.settings, before)) return TU_OK;
+    TU_TRY(save_kernels(t));
+    return tu__run_config_save(&t->folder, &t->config);
+}
+
 /* `model` and `data` may be NULL: as the run has them. */
 static tu_status begin_again(tu__trainer *t, const char *folder, const char *model, const char *data) {
     TU_TRY(tu__run_folder_open(folder, &t->folder));
     TU_TRY(tu__run_config_load(t->folder.path, &t->arena, &t->config));
+    const tu__settings before = t->config.settings;
     TU_TRY(check_same_words(t, folder, model, data));
-    TU_TRY(tu__settings_resume(&t->config.settings, &t->options, &t->arena));
+    TU_TRY(take_settings(t));
     TU_TRY(open_set(t, t->config.data, t->config.set.height, t->config.set.width));
     TU_TRY(check_same_set(t));
-    TU_TRY(tu__run_graphs_load(t->folder.path, &t->graphs));
+    TU_TRY(tu__run_graphs_load(t->folder.path, &t->config, &t->graphs));
     TU_TRY(make_programs(t));
-    bool found;
-    TU_TRY(tu__checkpoint_load_newest(t->folder.path, &t->config, t->state, &t->progress, &found,
-                                      tu__trainer_notice, t));
-    if (!found) TU_TRY(initialize(t));
+    TU_TRY(load_state(t));
+    TU_TRY(record_change(t, &before));
     return tu__metrics_open(t->folder.path, t->progress.step, tu__trainer_notice, t, &t->metrics);
 }
 
 /* ---- Which of the two ---- */
 
+static bool is_network(const char *model) {
+    tu_model_options own;
+    return tu_model_own(model, &own) == TU_OK;
+}
+
+static bool same_folder(const char *a, const char *b) {
+    struct stat of_a, of_b;
+    return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
+           of_a.st_ino == of_b.st_ino;
+}
+
+/* --resume with --out: the run there goes on, or begins. A network's name stays one where a folder is called the same. */
+static tu_status resume_out(tu__trainer *t, const char *model, const char *data) {
+    const char *out = t->options.out;
+    bool run_given = tu__run_folder_holds_run(model);
+    if (run_given && same_folder(model, out)) return begin_again(t, out, NULL, data);
+    if (run_given && !is_network(model))
+        return tu_fail(
+            TU_INVALID,
+            "--resume with two folders: '%s' holds a run, and --out is '%s'; leave --out out to go on "
+            "with the run",
+            model, out);
+    if (tu__run_folder_holds_run(out)) return begin_again(t, out, model, data);
+    tu__trainer_notice(t, "there is no run to go on with: one is begun");
+    return begin_new(t, model, data);
+}
+
 static tu_status begin(tu__trainer *t, const char *model, const char *data) {
     if (!model || !*model)
         return tu_fail(TU_INVALID, "no model to train: expected a name, a C file or a run folder");
     bool run_given = tu__run_folder_holds_run(model);
-    const char *out = t->options.out;
-    tu_model_options own; /* a network's name stays one where a folder is called the same */
-    if (!t->options.resume && run_given && tu_model_own(model, &own) != TU_OK)
+    if (!t->options.resume && run_given && !is_network(model))
         return tu_fail(TU_INVALID,
                        "'%s' is a run folder: go on with it by --resume, or begin from it by --init", model);
     if (!t->options.resume) return begin_new(t, model, data);
+    if (t->options.out) return resume_out(t, model, data);
     if (run_given) return begin_again(t, model, NULL, data);
-    if (out && tu__run_folder_holds_run(out)) return begin_again(t, out, model, data);
-    if (!out)
-        return tu_fail(TU_NOT_FOUND,
-                       "--resume: '%s' is no run folder: expected one that has a config.json, or --out",
-                       model);
-    tu__trainer_notice(t, "there is no run to go on with: one is begun");
-    return begin_new(t, model, data);
+    return tu_fail(TU_NOT_FOUND,
+                   "--resume: '%s' is no run folder: expected one that has a config.json, or --out", model);
 }
 
 tu_status tu__trainer_begin(tu__trainer *t, const char *model, const char *data,

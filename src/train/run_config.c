@@ -18,6 +18,40 @@
 
 enum { MOST_BYTES = 64 << 20, MOST_CLASSES = 1 << 20 };
 
+/* ---- Counting ---- */
+
+tu_status tu__run_config_count(tu__run_config *config) {
+    tu__settings *s = &config->settings;
+    int64_t images = config->set.count[TU_TRAIN];
+    if (s->batch > images) s->batch = images;
+    if (s->batch % s->accumulate != 0)
+        return tu_fail(TU_INVALID,
+                       "--accumulate %" PRId64 ": expected a number that divides the batch of %" PRId64
+                       " into equal pieces",
+                       s->accumulate, s->batch);
+    config->steps_per_epoch = (images - 1) / s->batch + 1;
+    config->steps = s->steps;
+    if (config->steps == 0 && __builtin_mul_overflow(s->epochs, config->steps_per_epoch, &config->steps))
+        return tu_fail(TU_INVALID,
+                       "--epochs %" PRId64 ": that many epochs of %" PRId64 " steps cannot be counted",
+                       s->epochs, config->steps_per_epoch);
+    return TU_OK;
+}
+
+/* What the file says of steps must be what its settings come to: the schedule and the order of samples hang on it. */
+static tu_status check_counts(const char *name, const tu__run_config *config) {
+    tu__run_config counted = *config;
+    if (tu__run_config_count(&counted) != TU_OK) return tu_fail(TU_CORRUPT, "%s: %s", name, tu_message());
+    if (counted.settings.batch == config->settings.batch && counted.steps == config->steps &&
+        counted.steps_per_epoch == config->steps_per_epoch)
+        return TU_OK;
+    return tu_fail(TU_CORRUPT,
+                   "%s: batch %" PRId64 ", steps_per_epoch %" PRId64 ", steps %" PRId64 ": expected %" PRId64
+                   ", %" PRId64 " and %" PRId64 " by its settings and its set",
+                   name, config->settings.batch, config->steps_per_epoch, config->steps,
+                   counted.settings.batch, counted.steps_per_epoch, counted.steps);
+}
+
 /* ---- Writing ---- */
 
 static void write_numbers(tu__json *json, const char *key, int64_t count, const double *numbers) {
@@ -168,7 +202,8 @@ static tu_status read_config(reader *r, tu__run_config *config) {
     config->graph_digest = string_of(r, "graph");
     read_set(r, &config->set);
     if (r->status != TU_OK) return r->status;
-    return tu__settings_read(r->name, tu__json_member(r->object, "settings"), r->arena, &config->settings);
+    TU_TRY(tu__settings_read(r->name, tu__json_member(r->object, "settings"), r->arena, &config->settings));
+    return check_counts(r->name, config);
 }
 
 /* The whole file, in the arena. */

@@ -57,6 +57,8 @@ typedef struct tu__run_config {
     const char *graph_digest; /* of the training step */
 } tu__run_config;
 
+/* Fills in steps_per_epoch and steps, and cuts the batch to the images there are. TU_INVALID where it cannot be divided. */
+tu_status tu__run_config_count(tu__run_config *config);
 tu_status tu__run_config_save(const tu__run_folder *folder, const tu__run_config *config);
 /* Strings live in the arena. TU_CORRUPT for what is no configuration of this version. */
 tu_status tu__run_config_load(const char *folder, tu__arena *arena, tu__run_config *config);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "graph/graph.h"
+#include "train/update_rules.h"
 
 enum kind { COUNT, NUMBER, SWITCH, TEXT, SIZE = COUNT };
 
@@ -129,6 +130,15 @@ static tu_status take_defaults(tu__settings *settings, tu__arena *arena) {
     return TU_OK;
 }
 
+/* Not given, the momentum is the optimizer's own: rmsprop has one only when asked. */
+static tu_status settle_momentum(tu__settings *settings, const tu_train_options *recipe,
+                                 const tu_train_options *given) {
+    const tu__update_rule *rule = tu__update_rule_find(settings->optimizer);
+    if (!rule) return TU_INVALID;
+    if (recipe->momentum == 0 && given->momentum == 0) settings->momentum = rule->momentum;
+    return TU_OK;
+}
+
 tu_status tu__settings_decide(const char *model, const tu_train_options *given, tu__arena *arena,
                               tu__settings *settings) {
     *settings = (tu__settings){0};
@@ -140,6 +150,7 @@ tu_status tu__settings_decide(const char *model, const tu_train_options *given, 
     TU_TRY(take_defaults(settings, arena));
     TU_TRY(lay_over(settings, recipe, arena));
     TU_TRY(lay_over(settings, given, arena));
+    TU_TRY(settle_momentum(settings, recipe, given));
     for (size_t i = 0; i < SETTING_COUNT; i++) TU_TRY(check(&table[i], field_of(&table[i], settings), ""));
     return TU_OK;
 }
@@ -154,12 +165,24 @@ static bool may_change(const setting *s) {
     return false;
 }
 
+/* Counts are compared as they are: a double cannot tell large seeds apart. */
+static bool same_value(const setting *s, const void *a, const void *b) {
+    if (s->kind == TEXT) return strcmp(*(const char *const *)a, *(const char *const *)b) == 0;
+    if (s->kind == COUNT) return *(const int64_t *)a == *(const int64_t *)b;
+    return number_of(s, a) == number_of(s, b);
+}
+
 static tu_status refuse_change(const setting *s, const void *field, const void *wanted) {
     if (s->kind == TEXT)
         return tu_fail(
             TU_INVALID,
             "%s '%s' with --resume: the run was begun with '%s'; leave the option out, or begin another run",
             s->shown, *(const char *const *)wanted, *(const char *const *)field);
+    if (s->kind == COUNT)
+        return tu_fail(TU_INVALID,
+                       "%s %" PRId64 " with --resume: the run was begun with %" PRId64
+                       "; leave the option out, or begin another run",
+                       s->shown, *(const int64_t *)wanted, *(const int64_t *)field);
     return tu_fail(
         TU_INVALID,
         "%s %.10g with --resume: the run was begun with %.10g; leave the option out, or begin another run",
@@ -177,9 +200,7 @@ static tu_status resume_setting(const setting *s, tu__settings *settings, const 
         *settings = decided;
         return check(s, field, "");
     }
-    bool same = s->kind == TEXT ? strcmp(*(char **)field, *(char **)new_field) == 0
-                                : number_of(s, field) == number_of(s, new_field);
-    return same ? TU_OK : refuse_change(s, field, new_field);
+    return same_value(s, field, new_field) ? TU_OK : refuse_change(s, field, new_field);
 }
 
 tu_status tu__settings_resume(tu__settings *settings, const tu_train_options *given, tu__arena *arena) {
@@ -188,6 +209,13 @@ tu_status tu__settings_resume(tu__settings *settings, const tu_train_options *gi
                        settings->recipe);
     for (size_t i = 0; i < SETTING_COUNT; i++) TU_TRY(resume_setting(&table[i], settings, given, arena));
     return TU_OK;
+}
+
+bool tu__settings_equal(const tu__settings *a, const tu__settings *b) {
+    for (size_t i = 0; i < SETTING_COUNT; i++)
+        if (!same_value(&table[i], (const char *)a + table[i].offset, (const char *)b + table[i].offset))
+            return false;
+    return true;
 }
 
 /* ---- config.json ---- */

@@ -32,6 +32,7 @@ tu_status tu__settings_read(const char *name, const tu__json_value *object, tu__
 /* What `given` asks of a run that was begun with `settings`: the few that may change (where it runs, how often it saves)
  * are taken over; any other that differs is refused, because the run would not be the one that was begun. */
 tu_status tu__settings_resume(tu__settings *settings, const tu_train_options *given, tu__arena *arena);
+bool tu__settings_equal(const tu__settings *a, const tu__settings *b);
 
 /* The settings of a recipe for a model, as options; NULL, with a message, for a name there is none of. */
 const tu_train_options *tu__recipe_find(const char *name, const char *model);

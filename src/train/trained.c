@@ -12,7 +12,7 @@ tu_status tu__trained_open(const char *folder, const char *graph, const tu_train
     TU_TRY(tu__checkpoint_find(folder, options->checkpoint, &path));
     if (options->devices) settings->devices = options->devices, settings->threads = 0;
     if (options->threads) settings->threads = options->threads;
-    TU_TRY(tu__run_graph_load(folder, graph, &trained->graph));
+    TU_TRY(tu__run_graph_load(folder, graph, &trained->config, &trained->graph));
     TU_TRY(tu_state_new(trained->graph, &trained->state));
     return tu__checkpoint_load(path.text, &trained->config, trained->state, &trained->progress);
 }

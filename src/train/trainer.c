@@ -81,7 +81,8 @@ static void measure(tu__trainer *t) {
 static tu_status save(tu__trainer *t, bool needed) {
     t->progress.seconds = t->seconds_before + seconds_now() - t->began;
     tu_status status = tu__checkpoint_save(t->folder.path, false, &t->config, t->state, &t->progress);
-    if (status == TU_OK) status = tu__checkpoint_prune(t->folder.path, t->config.settings.keep);
+    if (status == TU_OK)
+        status = tu__checkpoint_prune(t->folder.path, t->progress.step, t->config.settings.keep);
     if (status == TU_OK) return TU_OK;
     if (needed)
         return tu_fail(status, "%s; once that is mended, 'tutti train %s --resume' goes on", tu_message(),

@@ -14,7 +14,8 @@ enum { EPOCHS = 3, STEPS = EPOCHS * SMALL_STEPS };
 /* Everything that draws numbers or remembers: a resumed run has to have all of it again. */
 #define RICH                                                                                                 \
     SMALL_RUN, .epochs = EPOCHS, .optimizer = "adam", .rate = 0.01, .schedule = "one-cycle", .pad = 1,       \
-               .flip = 1, .brightness = 0.1, .average = 0.9, .clip = 1, .label_smoothing = 0.1
+               .flip = 1, .brightness = 0.1, .average = 0.9, .clip = 1, .label_smoothing = 0.1,              \
+               .accumulate = 2
 
 static tu_status train_rich(const char *folder, bool resume, tu_train_result *result) {
     stop_flag = 0;
@@ -169,6 +170,60 @@ static void a_damaged_checkpoint_is_told_and_the_one_before_it_used(void **state
     }
 }
 
+static void a_damaged_checkpoint_never_displaces_the_good_ones(void **state) {
+    (void)state;
+    struct scratch_path folder = in_scratch("displaced");
+    char path[1024];
+    tu_train_result result;
+    stop_at = 7;
+    assert_int_equal(train_rich(folder.text, false, &result), TU_OK); /* checkpoints of steps 4 and 7 */
+    snprintf(path, sizeof path, "%s/checkpoints/step-7.safetensors", folder.text);
+    damage(path, -1);
+    stop_at = 5;
+    stop_flag = 0;
+    assert_int_equal(tu_train(folder.text, NULL, &result, .set = set, .resume = true, .keep = 1,
+                              .stop = &stop_flag, .watch = stop_there),
+                     TU_OK);
+    assert_int_equal(result.step, 5);
+    assert_true(exists(folder.text, "checkpoints/step-5.safetensors"));
+    assert_false(exists(folder.text, "checkpoints/step-7.safetensors"));
+    assert_true(exists(folder.text, "checkpoints/step-7.safetensors.damaged"));
+    assert_int_equal(tu_train(folder.text, NULL, &result, .set = set, .resume = true), TU_OK);
+    assert_int_equal(result.step, STEPS);
+}
+
+/* Changes a part of the header in place. */
+static void change_metadata(const char *path, const char *from, const char *to) {
+    char command[4096];
+    snprintf(command, sizeof command, "grep -q '%s' '%s' && sed -i 's/%s/%s/' '%s'", from, path, from, to,
+             path);
+    assert_int_equal(strlen(from), strlen(to));
+    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): the path is ours
+}
+
+static void progress_that_was_damaged_is_noticed_too(void **state) {
+    (void)state;
+    const char *changes[][2] = {{"\"step\":\"7\"", "\"step\":\"6\""},
+                                {"\"sample\":\"98\"", "\"sample\":\"99\""},
+                                {"\"best_step\":\"4\"", "\"best_step\":\"3\""}};
+    char digest[TU_DIGEST_TEXT], path[1024], name[32];
+    uninterrupted(digest);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        snprintf(name, sizeof name, "progress-%zu", i);
+        struct scratch_path folder = in_scratch(name);
+        tu_train_result result;
+        stop_at = 7;
+        assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
+        snprintf(path, sizeof path, "%s/checkpoints/step-7.safetensors", folder.text);
+        change_metadata(path, changes[i][0], changes[i][1]);
+        *told = '\0';
+        assert_int_equal(
+            tu_train(folder.text, NULL, &result, .set = set, .resume = true, .watch = keep_notice), TU_OK);
+        assert_non_null(strstr(told, "its metadata is not what it was written with"));
+        assert_string_equal(result.digest, digest);
+    }
+}
+
 static void a_run_whose_checkpoints_are_all_damaged_is_refused(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("ruined");
@@ -224,6 +279,91 @@ static void what_may_change_may(void **state) {
     assert_int_equal(result.step, STEPS);
     assert_true(exists(folder.text, "checkpoints/step-12.safetensors"));
     assert_false(exists(folder.text, "checkpoints/step-8.safetensors"));
+}
+
+static bool config_says(const char *run, const char *part) {
+    char path[1024], text[16384];
+    snprintf(path, sizeof path, "%s/config.json", run);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    size_t length = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[length] = '\0';
+    return strstr(text, part) != NULL;
+}
+
+static void what_a_resume_changed_is_what_the_next_one_begins_with(void **state) {
+    (void)state;
+    struct scratch_path folder = in_scratch("recorded");
+    tu_train_result result;
+    stop_at = 2;
+    assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
+    assert_true(config_says(folder.text, "\"devices\":\"cpu:0\"") && config_says(folder.text, "\"keep\":3"));
+    stop_at = 3;
+    stop_flag = 0;
+    assert_int_equal(tu_train(folder.text, NULL, &result, .set = set, .resume = true, .devices = "ref",
+                              .keep = 1, .checkpoint_every = 2, .stop = &stop_flag, .watch = stop_there),
+                     TU_OK);
+    assert_true(config_says(folder.text, "\"devices\":\"ref\"") && config_says(folder.text, "\"keep\":1") &&
+                config_says(folder.text, "\"checkpoint_every\":2"));
+    assert_int_equal(tu_train(folder.text, NULL, &result, .set = set, .resume = true), TU_OK);
+    assert_false(exists(folder.text, "checkpoints/step-8.safetensors"));
+}
+
+static void the_same_options_go_on_though_the_set_is_smaller_than_their_batch(void **state) {
+    (void)state;
+    struct scratch_path folder = in_scratch("same");
+    tu_train_result result;
+    for (int i = 0; i < 2; i++) {
+        tu_status status =
+            tu_train("mlp", NULL, &result, .set = set, .out = folder.text, .resume = i > 0,
+                     .devices = "cpu:0", .threads = 1, .base = 8, .batch = 4 * SMALL_TRAIN, .epochs = 1);
+        if (status != TU_OK) print_message("%s\n", tu_message());
+        assert_int_equal(status, TU_OK);
+    }
+}
+
+static void large_seeds_are_told_apart(void **state) {
+    (void)state;
+    struct scratch_path folder = in_scratch("seeds");
+    const int64_t seed = INT64_C(9007199254740993); /* no double has this value */
+    train_small(set, NULL, .out = folder.text, .steps = 1, .seed = seed);
+    assert_int_equal(tu_train(folder.text, NULL, NULL, .set = set, .resume = true, .seed = seed), TU_OK);
+    expect_refusal(tu_train(folder.text, NULL, NULL, .set = set, .resume = true, .seed = seed - 1),
+                   TU_INVALID,
+                   "--seed 9007199254740992 with --resume: the run was begun with 9007199254740993");
+}
+
+/* ---- Which run goes on ---- */
+
+static void the_run_in_out_goes_on_though_a_folder_has_the_networks_name(void **state) {
+    (void)state;
+    char before[1024];
+    tu_train_result result;
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(scratch), 0);
+    train_small(set, NULL, .out = "mlp", .steps = 1);
+    stop_at = 2;
+    assert_int_equal(train_rich("wanted", false, &result), TU_OK);
+    stop_at = -1;
+    tu_status status = train_rich("wanted", true, &result);
+    assert_int_equal(chdir(before), 0);
+    if (status != TU_OK) print_message("%s\n", tu_message());
+    assert_int_equal(status, TU_OK);
+    assert_string_equal(result.folder, "wanted");
+    assert_int_equal(result.step, STEPS);
+}
+
+static void two_folders_to_resume_are_refused(void **state) {
+    (void)state;
+    struct scratch_path one = in_scratch("one"), two = in_scratch("two");
+    train_small(set, NULL, .out = one.text, .steps = 1);
+    train_small(set, NULL, .out = two.text, .steps = 1);
+    expect_refusal(tu_train(one.text, NULL, NULL, .set = set, .out = two.text, .resume = true), TU_INVALID,
+                   "--resume with two folders");
+    expect_refusal(tu_train(one.text, NULL, NULL, .set = set, .out = in_scratch("new").text, .resume = true),
+                   TU_INVALID, "--resume with two folders");
+    assert_int_equal(tu_train(one.text, NULL, NULL, .set = set, .out = one.text, .resume = true), TU_OK);
 }
 
 static void replace_in_config(const char *run, const char *from, const char *to) {
@@ -286,9 +426,16 @@ int main(void) {
         fresh(metrics_of_a_resumed_run_are_those_of_a_whole_one),
         fresh(a_run_killed_before_its_first_checkpoint_begins_again),
         fresh(a_damaged_checkpoint_is_told_and_the_one_before_it_used),
+        fresh(a_damaged_checkpoint_never_displaces_the_good_ones),
+        fresh(progress_that_was_damaged_is_noticed_too),
         fresh(a_run_whose_checkpoints_are_all_damaged_is_refused),
         fresh(what_is_not_the_same_run_is_refused),
         fresh(what_may_change_may),
+        fresh(what_a_resume_changed_is_what_the_next_one_begins_with),
+        fresh(the_same_options_go_on_though_the_set_is_smaller_than_their_batch),
+        fresh(large_seeds_are_told_apart),
+        fresh(the_run_in_out_goes_on_though_a_folder_has_the_networks_name),
+        fresh(two_folders_to_resume_are_refused),
         fresh(a_folder_of_another_version_is_refused_by_both_numbers),
         fresh(a_folder_in_use_is_refused),
     };

@@ -1,0 +1,189 @@
+/* Writing, checking and reading the metadata of checkpoints. See checkpoint_metadata.h. */
+#include "train/checkpoint_metadata.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include "train/snapshot.h"
+
+#define FAMILY "tutti checkpoint "
+#define FORMAT FAMILY "2"
+#define OWN_DIGEST "metadata_digest"
+
+/* ---- Numbers with a decimal point ---- */
+
+typedef struct decimal_point {
+    locale_t plain, before;
+} decimal_point;
+
+static tu_status use_point(decimal_point *p) {
+    p->plain = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0);
+    if (!p->plain) return tu__fail_memory("the locale that checkpoints are written in", 0);
+    p->before = uselocale(p->plain); /* of this thread alone */
+    return TU_OK;
+}
+
+static void leave_point(decimal_point *p) {
+    uselocale(p->before);
+    freelocale(p->plain);
+}
+
+/* ---- The digest ---- */
+
+static int compare_keys(const void *a, const void *b) {
+    return strcmp(((const tu__metadata *)a)->key, ((const tu__metadata *)b)->key);
+}
+
+/* SHA-256 over all entries but its own, in the order of their keys: files may list them in any. */
+static tu_status digest_entries(size_t count, const tu__metadata *entries, char hex[TU__SHA256_HEX]) {
+    tu__metadata *sorted = tu__alloc_array(count, sizeof *sorted, "the metadata of a checkpoint");
+    if (!sorted) return TU_NO_MEMORY;
+    if (count) memcpy(sorted, entries, count * sizeof *sorted);
+    qsort(sorted, count, sizeof *sorted, compare_keys);
+    tu__sha256 hash;
+    unsigned char digest[TU__SHA256_BYTES];
+    tu__sha256_init(&hash);
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(sorted[i].key, OWN_DIGEST) == 0) continue;
+        tu__sha256_update(&hash, sorted[i].key, strlen(sorted[i].key) + 1);
+        tu__sha256_update(&hash, sorted[i].value, strlen(sorted[i].value) + 1);
+    }
+    tu__sha256_final(&hash, digest);
+    tu__sha256_hex(digest, hex);
+    tu__free(sorted);
+    return TU_OK;
+}
+
+/* ---- Writing ---- */
+
+static void put(tu__checkpoint_metadata *m, const char *key, const char *value) {
+    m->entries[m->count++] = (tu__metadata){key, value};
+}
+
+static void put_count(tu__checkpoint_metadata *m, const char *key, int64_t value) {
+    snprintf(m->texts[m->count], TU__ENTRY_TEXT, "%" PRId64, value);
+    put(m, key, m->texts[m->count]);
+}
+
+static void put_number(tu__checkpoint_metadata *m, const char *key, double value) {
+    snprintf(m->texts[m->count], TU__ENTRY_TEXT, "%.17g", value); /* enough digits to come back the same */
+    put(m, key, m->texts[m->count]);
+}
+
+static void put_progress(tu__checkpoint_metadata *m, const tu__progress *progress) {
+#define PUT_COUNT(name) put_count(m, #name, progress->name);
+#define PUT_NUMBER(name) put_number(m, #name, progress->name);
+    TU__PROGRESS_LIST(PUT_COUNT, PUT_NUMBER)
+#undef PUT_COUNT
+#undef PUT_NUMBER
+}
+
+tu_status tu__metadata_make(const tu__run_config *config, const tu__progress *progress, const char *tensors,
+                            tu__checkpoint_metadata *m) {
+    decimal_point point = {0};
+    TU_TRY(use_point(&point));
+    m->count = 0;
+    put(m, "format", FORMAT);
+    put(m, "tutti", tu_version());
+    put(m, "model", config->model);
+    put(m, "graph", config->graph_digest);
+    put(m, "set", config->set.digest);
+    put(m, "digest", tensors);
+    put_count(m, "seed", config->settings.seed);
+    put_progress(m, progress);
+    leave_point(&point);
+    TU_TRY(digest_entries(m->count, m->entries, m->digest));
+    put(m, OWN_DIGEST, m->digest);
+    return TU_OK;
+}
+
+/* ---- Checking ---- */
+
+bool tu__metadata_is_checkpoint(const tu__safetensors *file) {
+    const char *format = tu__safetensors_metadata(file, "format");
+    return format && strncmp(format, FAMILY, strlen(FAMILY)) == 0;
+}
+
+static tu_status check_format(const tu__safetensors *file, const char *path) {
+    const char *format = tu__safetensors_metadata(file, "format");
+    if (format && strcmp(format, FORMAT) == 0) return TU_OK;
+    return tu_fail(TU_CORRUPT, "'%s' is no checkpoint of this version: its format is '%.40s', expected '%s'",
+                   path, format ? format : "", FORMAT);
+}
+
+static tu_status check_entries(const tu__safetensors *file, const char *path) {
+    char digest[TU__SHA256_HEX];
+    TU_TRY(digest_entries(file->metadata_count, file->metadata, digest));
+    const char *expected = tu__safetensors_metadata(file, OWN_DIGEST);
+    if (expected && strcmp(expected, digest) == 0) return TU_OK;
+    return tu_fail(TU_CORRUPT, "checkpoint '%s' is damaged: its metadata is not what it was written with",
+                   path);
+}
+
+static int compare_tensors(const void *a, const void *b) {
+    return strcmp(((const tu__tensor *)a)->name, ((const tu__tensor *)b)->name);
+}
+
+static tu_status check_tensors(const tu__safetensors *file, const char *path) {
+    tu__tensor *sorted = tu__alloc_array(file->tensor_count, sizeof *sorted, "the tensors of a checkpoint");
+    if (!sorted) return TU_NO_MEMORY;
+    if (file->tensor_count) memcpy(sorted, file->tensors, file->tensor_count * sizeof *sorted);
+    qsort(sorted, file->tensor_count, sizeof *sorted, compare_tensors);
+    char digest[TU__SHA256_HEX];
+    tu__tensors_digest(file->tensor_count, sorted, digest);
+    tu__free(sorted);
+    const char *expected = tu__safetensors_metadata(file, "digest");
+    if (expected && strcmp(expected, digest) == 0) return TU_OK;
+    return tu_fail(TU_CORRUPT, "checkpoint '%s' is damaged: its tensors are not the ones it was written with",
+                   path);
+}
+
+tu_status tu__metadata_check(const tu__safetensors *file, const char *path) {
+    TU_TRY(check_format(file, path));
+    TU_TRY(check_entries(file, path));
+    return check_tensors(file, path);
+}
+
+/* ---- Reading ---- */
+
+static tu_status take_count(const tu__safetensors *file, const char *path, const char *key, int64_t *value) {
+    const char *text = tu__safetensors_metadata(file, key);
+    char *end = NULL;
+    errno = 0;
+    if (text) *value = strtoimax(text, &end, 10);
+    if (text && end != text && *end == '\0' && errno == 0) return TU_OK;
+    return tu_fail(TU_CORRUPT, "checkpoint '%s': '%s' in its metadata: expected a whole number", path, key);
+}
+
+static tu_status take_number(const tu__safetensors *file, const char *path, const char *key, double *value) {
+    const char *text = tu__safetensors_metadata(file, key);
+    char *end = NULL;
+    if (text) *value = strtod(text, &end);
+    if (text && end != text && *end == '\0') return TU_OK;
+    return tu_fail(TU_CORRUPT, "checkpoint '%s': '%s' in its metadata: expected a number", path, key);
+}
+
+static tu_status take_progress(const tu__safetensors *file, const char *path, tu__progress *progress) {
+#define TAKE_COUNT(name) TU_TRY(take_count(file, path, #name, &progress->name));
+#define TAKE_NUMBER(name) TU_TRY(take_number(file, path, #name, &progress->name));
+    TU__PROGRESS_LIST(TAKE_COUNT, TAKE_NUMBER)
+#undef TAKE_COUNT
+#undef TAKE_NUMBER
+    if (progress->step < 0 || progress->sample < 0 || progress->samples < 0)
+        return tu_fail(TU_CORRUPT, "checkpoint '%s': it counts steps or samples below zero", path);
+    return TU_OK;
+}
+
+tu_status tu__metadata_progress(const tu__safetensors *file, const char *path, tu__progress *progress) {
+    decimal_point point = {0};
+    TU_TRY(use_point(&point));
+    tu_status status = take_progress(file, path, progress);
+    leave_point(&point);
+    return status;
+}

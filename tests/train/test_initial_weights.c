@@ -1,0 +1,117 @@
+/* A run that began with the weights of another (--init) owns them from then on: it goes on with the same bits whatever
+ * becomes of where they came from. */
+#include "train/small_set.h"
+
+static tu_dataset *set;
+
+static void expect_refusal(tu_status status, tu_status expected, const char *part) {
+    if (status != expected || !strstr(tu_message(), part)) print_message("said: %s\n", tu_message());
+    assert_int_equal(status, expected);
+    assert_non_null(strstr(tu_message(), part));
+}
+
+static void flip_last_byte(const char *path) {
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, -1, SEEK_END), 0);
+    int byte = fgetc(file);
+    assert_int_equal(fseek(file, -1, SEEK_END), 0);
+    fputc(byte ^ 0x10, file);
+    assert_int_equal(fclose(file), 0);
+}
+
+static tu_status train_from(const char *init, const char *folder, bool resume, tu_train_result *result) {
+    stop_flag = 0;
+    return tu_train("mlp", NULL, result, .set = set, .out = folder, .resume = resume, .init = init,
+                    .stop = &stop_flag, .watch = stop_there, SMALL_RUN, .epochs = 1);
+}
+
+static void a_resume_does_not_read_the_weights_of_init_again(void **state) {
+    (void)state;
+    struct scratch_path first = in_scratch("first"), whole = in_scratch("whole"), run = in_scratch("run");
+    tu_train_result result, again;
+    char path[1024];
+    stop_at = -1;
+    train_small(set, NULL, .out = first.text, .steps = 2, .checkpoint_every = 1);
+    assert_int_equal(train_from(first.text, whole.text, false, &result), TU_OK);
+    stop_at = 1;
+    assert_int_equal(train_from(first.text, run.text, false, &again), TU_OK);
+    assert_true(exists(run.text, "checkpoints/step-0.safetensors"));
+    snprintf(path, sizeof path, "%s/checkpoints/step-1.safetensors", run.text);
+    assert_int_equal(unlink(path), 0); /* as if it had been killed before the first step was saved */
+    snprintf(path, sizeof path, "%s/checkpoints/step-2.safetensors", first.text);
+    assert_int_equal(unlink(path), 0); /* what the name stands for is another checkpoint now */
+    stop_at = -1;
+    assert_int_equal(train_from(first.text, run.text, true, &again), TU_OK);
+    assert_string_equal(again.digest, result.digest);
+}
+
+static void a_run_without_the_weights_it_began_with_is_refused(void **state) {
+    (void)state;
+    struct scratch_path first = in_scratch("first"), run = in_scratch("run");
+    tu_train_result result;
+    char path[1024];
+    train_small(set, NULL, .out = first.text, .steps = 1);
+    stop_at = 1;
+    assert_int_equal(train_from(first.text, run.text, false, &result), TU_OK);
+    for (int step = 0; step <= 1; step++) {
+        snprintf(path, sizeof path, "%s/checkpoints/step-%d.safetensors", run.text, step);
+        assert_int_equal(unlink(path), 0);
+    }
+    expect_refusal(tu_train(run.text, NULL, NULL, .set = set, .resume = true), TU_CORRUPT,
+                   "has no checkpoint any more");
+}
+
+static void weights_that_a_killed_beginning_left_are_not_those_of_the_next(void **state) {
+    (void)state;
+    struct scratch_path first = in_scratch("first"), run = in_scratch("run");
+    tu_train_result drawn, result;
+    char command[2048];
+    stop_at = -1;
+    assert_int_equal(train_from(NULL, first.text, false, &drawn), TU_OK);
+    stop_at = 1;
+    assert_int_equal(train_from(first.text, run.text, false, &result), TU_OK);
+    snprintf(command, sizeof command, "cd '%s' && find . -type f ! -name step-0.safetensors -delete",
+             run.text);
+    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): the path is ours
+    assert_int_equal(train_from(NULL, run.text, false, &result), TU_OK);
+    snprintf(command, sizeof command, "%s/checkpoints/step-1.safetensors", run.text);
+    assert_int_equal(unlink(command), 0);
+    stop_at = -1;
+    assert_int_equal(train_from(NULL, run.text, true, &result), TU_OK);
+    assert_string_equal(result.digest, drawn.digest);
+}
+
+static void weights_of_a_damaged_checkpoint_or_of_no_run_are_refused(void **state) {
+    (void)state;
+    struct scratch_path first = in_scratch("first"), run = in_scratch("run");
+    char path[1024];
+    train_small(set, NULL, .out = first.text, .steps = 1);
+    snprintf(path, sizeof path, "%s/checkpoints/step-1.safetensors", first.text);
+    flip_last_byte(path);
+    expect_refusal(train_from(first.text, run.text, false, NULL), TU_CORRUPT, "is damaged");
+    expect_refusal(train_from(scratch, run.text, false, NULL), TU_NOT_FOUND, "is no run folder");
+    assert_int_not_equal(access(run.text, F_OK), 0);
+}
+
+static int begin(void **state) {
+    set = small_set();
+    return scratch_begin(state);
+}
+
+static int end(void **state) {
+    tu_dataset_free(set);
+    return scratch_end(state);
+}
+
+#define fresh(test) cmocka_unit_test_setup_teardown(test, begin, end)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        fresh(a_resume_does_not_read_the_weights_of_init_again),
+        fresh(a_run_without_the_weights_it_began_with_is_refused),
+        fresh(weights_that_a_killed_beginning_left_are_not_those_of_the_next),
+        fresh(weights_of_a_damaged_checkpoint_or_of_no_run_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
