@@ -12,11 +12,11 @@
 
 #include <tutti/types.h>
 
-typedef struct tu__tensor {
+typedef struct tu__named_tensor {
     const char *name;
     tu_type type;
     const void *data; /* dense; in a file that was read aligned to nothing: copy it out */
-} tu__tensor;
+} tu__named_tensor;
 
 typedef struct tu__metadata {
     const char *key, *value;
@@ -24,12 +24,12 @@ typedef struct tu__metadata {
 
 /* Writes atomically (base/save.h): the old file or the new one, never a torn one. Tensors are laid out as the reference
  * writer does: by type, that of the largest elements first, then by name. */
-tu_status tu__safetensors_save(const char *path, size_t tensor_count, const tu__tensor *tensors,
+tu_status tu__safetensors_save(const char *path, size_t tensor_count, const tu__named_tensor *tensors,
                                size_t metadata_count, const tu__metadata *metadata);
 
 typedef struct tu__safetensors {
     size_t tensor_count, metadata_count;
-    const tu__tensor *tensors; /* in the order of the file's data */
+    const tu__named_tensor *tensors; /* in the order of the file's data */
     const tu__metadata *metadata;
     void *own; /* the mapping and the arena behind it all */
 } tu__safetensors;
@@ -39,7 +39,7 @@ tu_status tu__safetensors_open(const char *path, tu__safetensors *file);
 tu_status tu__safetensors_parse(const char *name, const void *bytes, size_t size, tu__safetensors *file);
 void tu__safetensors_close(tu__safetensors *file);
 /* NULL, with this thread's message set, where there is none or Tutti cannot hold it. */
-const tu__tensor *tu__safetensors_find(const tu__safetensors *file, const char *name);
+const tu__named_tensor *tu__safetensors_find(const tu__safetensors *file, const char *name);
 /* NULL where there is none. */
 const char *tu__safetensors_metadata(const tu__safetensors *file, const char *key);
 

@@ -153,8 +153,8 @@ static const char *why_refused(contents *own, const described *d) {
     return tu__arena_string(&own->arena, why);
 }
 
-static tu__tensor tensor_of(const described *d, const unsigned char *data) {
-    tu__tensor tensor = {
+static tu__named_tensor tensor_of(const described *d, const unsigned char *data) {
+    tu__named_tensor tensor = {
         .name = d->name, .type = {.dtype = (tu_dtype)d->type->dtype}, .data = data + d->begin};
     tensor.type.shape.rank = (int64_t)d->shape->count;
     for (size_t i = 0; i < d->shape->count; i++) tensor.type.shape.dim[i] = d->shape->values[i].integer;
@@ -163,7 +163,7 @@ static tu__tensor tensor_of(const described *d, const unsigned char *data) {
 
 static tu_status keep_tensors(contents *own, size_t count, const described *list, const unsigned char *data,
                               tu__safetensors *file) {
-    tu__tensor *tensors = tu__arena_alloc(&own->arena, count * sizeof *tensors);
+    tu__named_tensor *tensors = tu__arena_alloc(&own->arena, count * sizeof *tensors);
     own->refused = tu__arena_alloc(&own->arena, count * sizeof *own->refused);
     if (!tensors || !own->refused) return TU_NO_MEMORY;
     for (size_t i = 0; i < count; i++) {
@@ -302,7 +302,7 @@ void tu__safetensors_close(tu__safetensors *file) {
     tu__free(own);
 }
 
-const tu__tensor *tu__safetensors_find(const tu__safetensors *file, const char *name) {
+const tu__named_tensor *tu__safetensors_find(const tu__safetensors *file, const char *name) {
     for (size_t i = 0; i < file->tensor_count; i++)
         if (strcmp(file->tensors[i].name, name) == 0) return &file->tensors[i];
     const contents *own = file->own;

@@ -41,7 +41,7 @@ static bool is_utf8(const char *text) {
     return valid;
 }
 
-static tu_status check_tensor(const char *path, const tu__tensor *tensor) {
+static tu_status check_tensor(const char *path, const tu__named_tensor *tensor) {
     if (!is_utf8(tensor->name))
         return tu_fail(TU_INVALID, "cannot save '%s': the name of a tensor is not UTF-8", path);
     if (strcmp(tensor->name, "__metadata__") == 0)
@@ -66,18 +66,21 @@ static tu_status check_metadata(const char *path, size_t count, const tu__metada
 /* ---- The order ---- */
 
 static int compare(const void *left, const void *right) {
-    const tu__tensor *a = *(const tu__tensor *const *)left, *b = *(const tu__tensor *const *)right;
+    const tu__named_tensor *a = *(const tu__named_tensor *const *)left,
+                           *b = *(const tu__named_tensor *const *)right;
     size_t row_a = row_of(a->type.dtype), row_b = row_of(b->type.dtype);
     if (row_a != row_b) return row_a > row_b ? -1 : 1;
     return strcmp(a->name, b->name);
 }
 
 static int compare_names(const void *left, const void *right) {
-    const tu__tensor *a = *(const tu__tensor *const *)left, *b = *(const tu__tensor *const *)right;
+    const tu__named_tensor *a = *(const tu__named_tensor *const *)left,
+                           *b = *(const tu__named_tensor *const *)right;
     return strcmp(a->name, b->name);
 }
 
-static tu_status sort(const char *path, size_t count, const tu__tensor *tensors, const tu__tensor **sorted) {
+static tu_status sort(const char *path, size_t count, const tu__named_tensor *tensors,
+                      const tu__named_tensor **sorted) {
     for (size_t i = 0; i < count; i++) {
         TU_TRY(check_tensor(path, &tensors[i]));
         sorted[i] = &tensors[i];
@@ -93,7 +96,7 @@ static tu_status sort(const char *path, size_t count, const tu__tensor *tensors,
 
 /* ---- The bytes ---- */
 
-static void write_entry(tu__json *json, const tu__tensor *tensor, uint64_t begin, uint64_t end) {
+static void write_entry(tu__json *json, const tu__named_tensor *tensor, uint64_t begin, uint64_t end) {
     tu__json_begin_object(json, tensor->name);
     tu__json_string(json, "dtype", types[row_of(tensor->type.dtype)].name);
     tu__json_begin_array(json, "shape");
@@ -106,7 +109,7 @@ static void write_entry(tu__json *json, const tu__tensor *tensor, uint64_t begin
     tu__json_end_object(json);
 }
 
-static tu_status write_header(tu__text *header, size_t tensor_count, const tu__tensor *const *tensors,
+static tu_status write_header(tu__text *header, size_t tensor_count, const tu__named_tensor *const *tensors,
                               size_t metadata_count, const tu__metadata *metadata) {
     tu__json json = tu__json_to_text(header);
     tu__json_begin_object(&json, NULL);
@@ -128,7 +131,7 @@ static tu_status write_header(tu__text *header, size_t tensor_count, const tu__t
 }
 
 static tu_status save_all(const char *path, const tu__text *header, size_t count,
-                          const tu__tensor *const *tensors) {
+                          const tu__named_tensor *const *tensors) {
     if (header->length > TU__SAFETENSORS_LONGEST)
         return tu_fail(TU_INVALID, "cannot save '%s': its header would have %zu bytes, the most is %d", path,
                        header->length, TU__SAFETENSORS_LONGEST);
@@ -143,9 +146,9 @@ static tu_status save_all(const char *path, const tu__text *header, size_t count
     return tu__save_commit(&save);
 }
 
-tu_status tu__safetensors_save(const char *path, size_t tensor_count, const tu__tensor *tensors,
+tu_status tu__safetensors_save(const char *path, size_t tensor_count, const tu__named_tensor *tensors,
                                size_t metadata_count, const tu__metadata *metadata) {
-    const tu__tensor **sorted =
+    const tu__named_tensor **sorted =
         tu__alloc_array(tensor_count, sizeof *sorted, "the order of a file's tensors");
     if (!sorted) return TU_NO_MEMORY;
     tu__text header = {0};

@@ -135,7 +135,7 @@ static tu_status check_tensors(const tu__safetensors *file, const char *path, co
         const char *name;
         tu_type type;
         TU_TRY(tu_state_variable(state, i, &name, &type));
-        const tu__tensor *tensor = tu__safetensors_find(file, name);
+        const tu__named_tensor *tensor = tu__safetensors_find(file, name);
         if (!tensor || tensor->type.dtype != type.dtype || !tu_shape_equal(tensor->type.shape, type.shape))
             return tu_fail(TU_CORRUPT, "checkpoint '%s': variable '%s' is %s, expected %s", path, name,
                            tensor ? tu__type_string(tensor->type) : "missing", tu__type_string(type));

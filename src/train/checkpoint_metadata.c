@@ -127,11 +127,12 @@ static tu_status check_entries(const tu__safetensors *file, const char *path) {
 }
 
 static int compare_tensors(const void *a, const void *b) {
-    return strcmp(((const tu__tensor *)a)->name, ((const tu__tensor *)b)->name);
+    return strcmp(((const tu__named_tensor *)a)->name, ((const tu__named_tensor *)b)->name);
 }
 
 static tu_status check_tensors(const tu__safetensors *file, const char *path) {
-    tu__tensor *sorted = tu__alloc_array(file->tensor_count, sizeof *sorted, "the tensors of a checkpoint");
+    tu__named_tensor *sorted =
+        tu__alloc_array(file->tensor_count, sizeof *sorted, "the tensors of a checkpoint");
     if (!sorted) return TU_NO_MEMORY;
     if (file->tensor_count) memcpy(sorted, file->tensors, file->tensor_count * sizeof *sorted);
     qsort(sorted, file->tensor_count, sizeof *sorted, compare_tensors);

@@ -33,7 +33,7 @@ static void tell(tu__text *story, const char *what, const list *names) {
 
 /* ---- Taking ---- */
 
-static tu_status take(const tu__tensor *tensor, const char *name, tu_type type, tu_state *state) {
+static tu_status take(const tu__named_tensor *tensor, const char *name, tu_type type, tu_state *state) {
     if (tensor->type.dtype == type.dtype) return tu_state_set(state, name, tensor->data, tu_type_bytes(type));
     int64_t count = tu_shape_elements(type.shape);
     void *converted = tu__alloc_aligned(tu_type_bytes(type), name);
@@ -46,15 +46,15 @@ static tu_status take(const tu__tensor *tensor, const char *name, tu_type type, 
 }
 
 /* The tensor for a variable: its average where there is one. */
-static const tu__tensor *find(const tu__safetensors *file, const char *name) {
+static const tu__named_tensor *find(const tu__safetensors *file, const char *name) {
     tu__text average = {0};
     tu__text_printf(&average, "average/%s", name);
-    const tu__tensor *tensor = average.failed ? NULL : tu__safetensors_find(file, average.data);
+    const tu__named_tensor *tensor = average.failed ? NULL : tu__safetensors_find(file, average.data);
     tu__text_free(&average);
     return tensor ? tensor : tu__safetensors_find(file, name);
 }
 
-static bool fits(const tu__tensor *tensor, tu_type type) {
+static bool fits(const tu__named_tensor *tensor, tu_type type) {
     return tu_shape_equal(tensor->type.shape, type.shape) &&
            (tensor->type.dtype == type.dtype ||
             (tu_dtype_is_float(tensor->type.dtype) && tu_dtype_is_float(type.dtype)));
@@ -66,7 +66,7 @@ static tu_status take_all(const tu__safetensors *file, tu_state *state, size_t *
         tu_type type;
         TU_TRY(tu_state_variable(state, i, &name, &type));
         if (!tu__is_network_name(name)) continue;
-        const tu__tensor *tensor = find(file, name);
+        const tu__named_tensor *tensor = find(file, name);
         if (!tensor || !fits(tensor, type)) {
             add_name(fresh, name);
             continue;

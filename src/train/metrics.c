@@ -116,7 +116,7 @@ void tu__metrics_evaluation(tu__metrics *m, const tu_train_report *r) {
 /* ---- Variables, graph, pictures ---- */
 
 /* Every so-manieth number of a large variable: a histogram needs no more. */
-static tu_status add_histogram(tu__metrics *m, int64_t step, const tu__tensor *tensor) {
+static tu_status add_histogram(tu__metrics *m, int64_t step, const tu__named_tensor *tensor) {
     int64_t count = tu_shape_elements(tensor->type.shape);
     int64_t stride = count / MOST_IN_HISTOGRAM + 1, kept = (count + stride - 1) / stride;
     float *numbers = tu__alloc_array((size_t)kept, sizeof *numbers, "a histogram");
@@ -133,7 +133,7 @@ void tu__metrics_histograms(tu__metrics *m, int64_t step, const tu_state *state)
     if (!m->events) return;
     tu_status status = tu__snapshot_take(state, &snapshot);
     for (size_t i = 0; status == TU_OK && i < snapshot.count; i++) {
-        const tu__tensor *tensor = &snapshot.tensors[i];
+        const tu__named_tensor *tensor = &snapshot.tensors[i];
         if (tu_dtype_is_float(tensor->type.dtype) && tu__is_network_name(tensor->name))
             status = add_histogram(m, step, tensor);
     }

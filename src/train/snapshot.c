@@ -7,10 +7,10 @@
 #include "base/alloc.h"
 
 static int compare_names(const void *a, const void *b) {
-    return strcmp(((const tu__tensor *)a)->name, ((const tu__tensor *)b)->name);
+    return strcmp(((const tu__named_tensor *)a)->name, ((const tu__named_tensor *)b)->name);
 }
 
-static tu_status copy_out(const tu_state *state, size_t index, tu__tensor *tensor) {
+static tu_status copy_out(const tu_state *state, size_t index, tu__named_tensor *tensor) {
     TU_TRY(tu_state_variable(state, index, &tensor->name, &tensor->type));
     size_t bytes = tu_type_bytes(tensor->type);
     void *copy = tu__alloc_aligned(bytes, tensor->name);
@@ -36,12 +36,12 @@ void tu__snapshot_free(tu__snapshot *snapshot) {
     *snapshot = (tu__snapshot){0};
 }
 
-void tu__tensors_digest(size_t count, const tu__tensor *tensors, char hex[TU__SHA256_HEX]) {
+void tu__tensors_digest(size_t count, const tu__named_tensor *tensors, char hex[TU__SHA256_HEX]) {
     tu__sha256 hash;
     unsigned char digest[TU__SHA256_BYTES];
     tu__sha256_init(&hash);
     for (size_t i = 0; i < count; i++) {
-        const tu__tensor *t = &tensors[i];
+        const tu__named_tensor *t = &tensors[i];
         const char *dtype = tu_dtype_name(t->type.dtype);
         tu__sha256_update(&hash, t->name, strlen(t->name) + 1);
         tu__sha256_update(&hash, dtype, strlen(dtype) + 1);

@@ -11,7 +11,7 @@
 
 typedef struct tu__snapshot {
     size_t count;
-    tu__tensor *tensors; /* by name */
+    tu__named_tensor *tensors; /* by name */
     void **copies; /* of those that live in a device's memory; NULL where the state's own memory serves */
 } tu__snapshot;
 
@@ -20,7 +20,7 @@ tu_status tu__snapshot_take(const tu_state *state, tu__snapshot *snapshot);
 void tu__snapshot_free(tu__snapshot *snapshot);
 
 /* SHA-256 over names, types and values, in the order of the names. */
-void tu__tensors_digest(size_t count, const tu__tensor *tensors, char hex[TU__SHA256_HEX]);
+void tu__tensors_digest(size_t count, const tu__named_tensor *tensors, char hex[TU__SHA256_HEX]);
 
 /* Whether a variable is the network's own: not one that training added ("optimizer/…", "average/…", "gradient/…"), nor
  * the step. */

@@ -21,7 +21,7 @@ static void require(bool condition) {
 static void use(const tu__safetensors *file, const uint8_t *data, size_t size) {
     const uint8_t *end = data + 8;
     for (size_t i = 0; i < file->tensor_count; i++) {
-        const tu__tensor *t = &file->tensors[i];
+        const tu__named_tensor *t = &file->tensors[i];
         const uint8_t *bytes = t->data;
         require(t->type.dtype < TU_DTYPE_COUNT && t->type.shape.rank >= 0 &&
                 t->type.shape.rank <= TU_MAX_RANK);

@@ -127,7 +127,7 @@ static void checkpoints_hold_the_whole_state(void **state) {
     tu__safetensors file;
     assert_int_equal(tu__safetensors_open(in_scratch("run/checkpoints/step-4.safetensors").text, &file),
                      TU_OK);
-    const tu__tensor *step = tu__safetensors_find(&file, "step");
+    const tu__named_tensor *step = tu__safetensors_find(&file, "step");
     assert_non_null(step);
     assert_int_equal(*(const int64_t *)step->data, 4);
     assert_non_null(tu__safetensors_find(&file, "hidden1/weights"));
@@ -226,7 +226,7 @@ static void read_weights(const char *run, const char *checkpoint, const char *na
     tu__safetensors file;
     snprintf(path, sizeof path, "%s/checkpoints/%s.safetensors", run, checkpoint);
     assert_int_equal(tu__safetensors_open(path, &file), TU_OK);
-    const tu__tensor *tensor = tu__safetensors_find(&file, name);
+    const tu__named_tensor *tensor = tu__safetensors_find(&file, name);
     assert_non_null(tensor);
     assert_int_equal(tu_type_bytes(tensor->type), count * sizeof *numbers);
     memcpy(numbers, tensor->data, count * sizeof *numbers);
