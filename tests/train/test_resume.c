@@ -1,6 +1,7 @@
 /* A run that was stopped and resumed computes the bits of one that was not: at every step, at the end of an epoch, in the
  * middle of a measurement, with augmentation, averages and pieces. And what is not the same run is refused. */
 #include <fcntl.h>
+#include <locale.h>
 #include <math.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -121,6 +122,26 @@ static void a_run_killed_before_its_first_checkpoint_begins_again(void **state) 
     assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
     snprintf(path, sizeof path, "%s/checkpoints/step-2.safetensors", folder.text);
     assert_int_equal(unlink(path), 0);
+    stop_at = -1;
+    assert_int_equal(train_rich(folder.text, true, &result), TU_OK);
+    assert_string_equal(result.digest, digest);
+}
+
+static void a_run_saved_in_a_locale_with_a_decimal_comma_goes_on_in_another(void **state) {
+    (void)state;
+    static const char *const with_comma[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "de_DE", "fr_FR"};
+    char digest[TU_DIGEST_TEXT];
+    uninterrupted(digest);
+    bool found = false;
+    for (size_t i = 0; i < sizeof with_comma / sizeof *with_comma && !found; i++)
+        found = setlocale(LC_NUMERIC, with_comma[i]) != NULL;
+    if (!found) skip(); /* none is installed here */
+    struct scratch_path folder = in_scratch("comma");
+    tu_train_result result;
+    stop_at = 7;
+    tu_status status = train_rich(folder.text, false, &result);
+    setlocale(LC_NUMERIC, "C");
+    assert_int_equal(status, TU_OK);
     stop_at = -1;
     assert_int_equal(train_rich(folder.text, true, &result), TU_OK);
     assert_string_equal(result.digest, digest);
@@ -425,6 +446,7 @@ int main(void) {
         fresh(a_finished_run_that_is_resumed_tells_its_result),
         fresh(metrics_of_a_resumed_run_are_those_of_a_whole_one),
         fresh(a_run_killed_before_its_first_checkpoint_begins_again),
+        fresh(a_run_saved_in_a_locale_with_a_decimal_comma_goes_on_in_another),
         fresh(a_damaged_checkpoint_is_told_and_the_one_before_it_used),
         fresh(a_damaged_checkpoint_never_displaces_the_good_ones),
         fresh(progress_that_was_damaged_is_noticed_too),
