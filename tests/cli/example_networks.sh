@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The example that trains makes a run folder that has learned something; the one that uses it answers for each picture.
+# The example that trains makes a run folder and evaluates it; the one that uses it answers for each picture.
 #   example_networks.sh TRAIN_NETWORK USE_NETWORK TUTTI
 set -euo pipefail
 
@@ -8,7 +8,10 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch"
 
-"$train" generated 60
+"$train" generated 60 | tee story
+grep -qE '^step +60 of 60 +loss [0-9.]+ ' story
+grep -qE '^10000 images it had not seen: [0-9.]+% right$' story
+[[ $(grep -cE '^  [a-z]+ +[0-9]+ of 1000$' story) == 10 ]]
 "$tutti" data sample generated --count 3 >/dev/null
 "$use" runs/mlp-generated-1 samples/*.png | tee answers
 [[ $(grep -cE '^samples/[0-9]{5}-[a-z]+\.png: [a-z]+, [0-9]+%$' answers) == 3 ]]
