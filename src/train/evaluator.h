@@ -23,7 +23,8 @@ typedef struct tu__score {
     int64_t *confusion; /* [classes, classes], counted up where it is not NULL */
 } tu__score;
 
-/* Compiles the evaluation graph of a run, as run_graphs.h gives it; it must outlive the evaluator. tu__evaluator_close is needed in any case. */
+/* Compiles the evaluation graph of a run, as run_graphs.h gives it; it must outlive the evaluator. tu__evaluator_close is
+ * needed in any case. */
 tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, tu__evaluator *evaluator);
 void tu__evaluator_close(tu__evaluator *evaluator);
 
