@@ -55,7 +55,7 @@ typedef struct tu_schedule_options {
     int64_t warmup;   /* steps at the beginning in which the rate grows linearly from rate / warmup */
     int64_t steps;    /* cosine, one-cycle: length of the whole run */
     int64_t every;    /* step, exponential: rate * factor^(steps since warm-up / every) … */
-    double factor;    /* … rounded down for "step"; 0: 0.1 */
+    double factor;    /* … rounded down for "step"; 0: 0.1; negative: zero, the rate drops to nothing */
     double end;       /* cosine, one-cycle: the last rate, as a share of the largest; 0 */
     double peak_at;   /* one-cycle: share of the steps before the peak; 0: 0.3 */
 } tu_schedule_options;
@@ -76,7 +76,7 @@ typedef struct tu_optimizer_options {
     const char *name; /* "sgd", "momentum" (NULL), "nesterov", "rmsprop", "adam", "adamw", "lars" */
     tu_value rate;    /* a scalar; leave it out to give */
     double constant_rate;
-    double momentum;     /* 0: 0.9 */
+    double momentum;     /* 0: 0.9, but none for rmsprop; negative: zero */
     double beta1, beta2; /* adam: 0: 0.9, 0.999; rmsprop's decay is beta2, 0: 0.9 */
     double epsilon;      /* 0: 1e-8 */
     double trust;        /* lars: 0: 0.001 */
@@ -189,7 +189,7 @@ TU_API tu_status tu_train_recipe(size_t index, const char **name, const char **s
 typedef struct tu_trained_options {
     size_t struct_size;
     const char *checkpoint; /* "last" (NULL), "best", or a step: "1200" */
-    const char *devices;    /* NULL: "cpu:0" */
+    const char *devices;    /* NULL: the one the run was trained on */
     int threads;
     const char *data;      /* tu_evaluate: another set of the same size and classes; NULL: the run's own */
     const tu_dataset *set; /* tu_evaluate: likewise, a set of your own */

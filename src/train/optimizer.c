@@ -71,7 +71,10 @@ static tu_status check_shares(const tu__optimizer *s) {
 
 static void fill_defaults(tu__optimizer *s) {
     tu_optimizer_options *o = &s->options;
-    if (o->momentum == 0) o->momentum = s->rule->momentum;
+    if (o->momentum == 0)
+        o->momentum = s->rule->momentum;
+    else if (o->momentum < 0)
+        o->momentum = 0;
     if (o->beta1 == 0) o->beta1 = 0.9;
     if (o->beta2 == 0) o->beta2 = s->rule->beta2;
     if (o->epsilon == 0) o->epsilon = 1e-8;

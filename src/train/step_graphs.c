@@ -69,12 +69,17 @@ static tu_value count_correct(tu_value logits, tu_value labels) {
 
 /* ---- The update ---- */
 
+/* A decided setting as an option, where zero would stand for the default and a negative number stands for zero. */
+static double as_option(double setting) {
+    return setting == 0 ? -1 : setting;
+}
+
 static tu_value rate_of_step(tu_graph *graph, const tu__run_config *config) {
     const tu__settings *s = &config->settings;
     return tu_schedule(graph, .kind = s->schedule, .rate = s->rate, .warmup = s->warmup,
                        .steps = config->steps,
                        .every = (int64_t)llround(s->rate_every * (double)config->steps_per_epoch),
-                       .factor = s->rate_factor, .end = s->rate_end, .peak_at = s->rate_peak);
+                       .factor = as_option(s->rate_factor), .end = s->rate_end, .peak_at = s->rate_peak);
 }
 
 /* One "PATTERN=DECAY" of a list; `entry` is written to. */
@@ -115,7 +120,7 @@ static tu_status add_update(const tu__run_config *config, tu_graph *graph, const
     tu_optimizer_options o = {.struct_size = sizeof o,
                               .name = s->optimizer,
                               .rate = rate_of_step(graph, config),
-                              .momentum = s->momentum,
+                              .momentum = as_option(s->momentum),
                               .weight_decay = s->weight_decay,
                               .groups = groups,
                               .clip_norm = s->clip,

@@ -51,6 +51,41 @@ static void the_same_seed_gives_the_same_bits_and_another_others(void **state) {
     assert_string_not_equal(first.digest, other.digest);
 }
 
+static double rate_of_last_step;
+static void keep_rate(void *context, const tu_train_report *report) {
+    (void)context;
+    if (report->event == TU_TRAIN_STEPPED) rate_of_last_step = report->rate;
+}
+
+static void a_momentum_of_zero_is_none(void **state) {
+    (void)state;
+    tu_train_result plain, none;
+    train_small(set, &plain, .out = in_scratch("sgd").text, .recipe = "plain", .epochs = 3,
+                .optimizer = "sgd");
+    train_small(set, &none, .out = in_scratch("none").text, .recipe = "plain", .epochs = 3,
+                .optimizer = "momentum", .momentum = -1);
+    assert_true(plain.loss == none.loss && plain.test_loss == none.test_loss);
+}
+
+static void a_rate_factor_of_zero_ends_the_learning(void **state) {
+    (void)state;
+    train_small(set, NULL, .out = in_scratch("run").text, .recipe = "plain", .epochs = 2, .schedule = "step",
+                .rate_every = 1, .rate_factor = -1, .watch = keep_rate);
+    assert_true(rate_of_last_step == 0);
+}
+
+static void rmsprop_has_momentum_only_when_asked(void **state) {
+    (void)state;
+    tu_train_result silent, none, some;
+    train_small(set, &silent, .out = in_scratch("silent").text, .epochs = 2, .optimizer = "rmsprop");
+    train_small(set, &none, .out = in_scratch("none").text, .epochs = 2, .optimizer = "rmsprop",
+                .momentum = -1);
+    train_small(set, &some, .out = in_scratch("some").text, .epochs = 2, .optimizer = "rmsprop",
+                .momentum = 0.9);
+    assert_string_equal(silent.digest, none.digest);
+    assert_string_not_equal(silent.digest, some.digest);
+}
+
 static void a_set_without_test_images_is_trained_on_all_the_same(void **state) {
     (void)state;
     const tu_source source = {.struct_size = sizeof source,
@@ -191,11 +226,12 @@ static void options_win_over_the_recipe_and_the_recipe_over_defaults(void **stat
     struct scratch_path run = in_scratch("run");
     train_small(set, NULL, .out = run.text, .recipe = "tutorial", .steps = 2, .rate = 0.25, .flip = -1,
                 .average = -1);
-    assert_int_equal(count_lines(run.text, "config.json", "\"rate\":0.25"), 1);    /* given */
-    assert_int_equal(count_lines(run.text, "config.json", "\"flip\":false"), 1);   /* given: none */
-    assert_int_equal(count_lines(run.text, "config.json", "\"average\":0,"), 1);   /* given: none */
-    assert_int_equal(count_lines(run.text, "config.json", "\"contrast\":0.8"), 1); /* the recipe's */
-    assert_int_equal(count_lines(run.text, "config.json", "\"momentum\":0.9"), 1); /* the default */
+    assert_int_equal(count_lines(run.text, "config.json", "\"rate\":0.25"), 1);     /* given */
+    assert_int_equal(count_lines(run.text, "config.json", "\"flip\":false"), 1);    /* given: none */
+    assert_int_equal(count_lines(run.text, "config.json", "\"average\":0,"), 1);    /* given: none */
+    assert_int_equal(count_lines(run.text, "config.json", "\"contrast\":0.8"), 1);  /* the recipe's */
+    assert_int_equal(count_lines(run.text, "config.json", "\"rate_peak\":0.3"), 1); /* the default */
+    assert_int_equal(count_lines(run.text, "config.json", "\"momentum\":0,"), 1);   /* the optimizer's: sgd */
     assert_int_equal(count_lines(run.text, "config.json", "\"recipe\":\"tutorial\""), 1);
 }
 
@@ -343,6 +379,9 @@ int main(void) {
         fresh(a_convolutional_network_learns_it_too_with_every_setting),
         fresh(a_batch_in_pieces_is_the_same_update),
         fresh(the_same_seed_gives_the_same_bits_and_another_others),
+        fresh(a_momentum_of_zero_is_none),
+        fresh(a_rate_factor_of_zero_ends_the_learning),
+        fresh(rmsprop_has_momentum_only_when_asked),
         fresh(a_set_without_test_images_is_trained_on_all_the_same),
         fresh(a_run_that_does_not_improve_stops_early),
         fresh(the_run_folder_is_complete),

@@ -185,6 +185,16 @@ static void rules_follow_their_formulas(void **state) {
     assert_rule(OPTIMIZER(.name = "lars", .constant_rate = RATE, .weight_decay = DECAY, .trust = 0.5), lars);
 }
 
+static void a_momentum_below_zero_is_none(void **state) {
+    (void)state;
+    assert_rule(OPTIMIZER(.name = "momentum", .constant_rate = RATE, .weight_decay = DECAY, .momentum = -1),
+                sgd);
+    assert_rule(OPTIMIZER(.name = "nesterov", .constant_rate = RATE, .weight_decay = DECAY, .momentum = -1),
+                sgd);
+    assert_rule(OPTIMIZER(.name = "rmsprop", .constant_rate = RATE, .weight_decay = DECAY, .momentum = -1),
+                rmsprop);
+}
+
 /* A bias is not decayed and, by LARS, moves without the ratio; one at zero has no norm to compare with. */
 static void lars_leaves_biases_to_the_rate(void **state) {
     (void)state;
@@ -329,6 +339,7 @@ static void a_rate_must_be_a_scalar_of_the_graph(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rules_follow_their_formulas),
+        cmocka_unit_test(a_momentum_below_zero_is_none),
         cmocka_unit_test(lars_leaves_biases_to_the_rate),
         cmocka_unit_test(groups_decide_by_name),
         cmocka_unit_test(frozen_variables_stay),

@@ -65,6 +65,14 @@ static double warm_stairs(int64_t step) {
     return step < 10 ? 0.5 * (double)(step + 1) / 10 : 0.5 * pow(0.5, (double)drops);
 }
 
+static double cliff(int64_t step) {
+    return step < 30 ? 0.5 : 0;
+}
+
+static double spike(int64_t step) {
+    return step == 0 ? 0.5 : 0;
+}
+
 static double exponential(int64_t step) {
     return 0.5 * pow(0.9, (double)step / 50);
 }
@@ -94,6 +102,8 @@ static void rates_follow_their_formulas(void **state) {
     assert_follows(SCHEDULE(.kind = "step", .rate = 0.5, .every = 30), stairs);
     assert_follows(SCHEDULE(.kind = "step", .rate = 0.5, .every = 20, .factor = 0.5, .warmup = 10),
                    warm_stairs);
+    assert_follows(SCHEDULE(.kind = "step", .rate = 0.5, .every = 30, .factor = -1), cliff);
+    assert_follows(SCHEDULE(.kind = "exponential", .rate = 0.5, .every = 30, .factor = -1), spike);
     assert_follows(SCHEDULE(.kind = "exponential", .rate = 0.5, .every = 50, .factor = 0.9), exponential);
     assert_follows(SCHEDULE(.kind = "cosine", .rate = 0.1, .steps = 100), cosine);
     assert_follows(SCHEDULE(.kind = "cosine", .rate = 0.1, .steps = 100, .warmup = 10, .end = 0.02),
@@ -122,7 +132,8 @@ static void what_makes_no_schedule_is_refused(void **state) {
     assert_refused(SCHEDULE(.rate = NAN), "rate is ");
     assert_refused(SCHEDULE(.rate = 1, .warmup = -2), "warmup is -2");
     assert_refused(SCHEDULE(.kind = "step", .rate = 1), "every is 0, expected at least 1");
-    assert_refused(SCHEDULE(.kind = "exponential", .rate = 1, .every = 2, .factor = -1), "factor is -1");
+    assert_refused(SCHEDULE(.kind = "exponential", .rate = 1, .every = 2, .factor = INFINITY),
+                   "factor is inf");
     assert_refused(SCHEDULE(.kind = "cosine", .rate = 1), "0 steps with a warm-up of 0: expected more steps");
     assert_refused(SCHEDULE(.kind = "cosine", .rate = 1, .steps = 5, .warmup = 5),
                    "5 steps with a warm-up of 5");
