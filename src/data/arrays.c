@@ -172,8 +172,11 @@ static tu_status open_mapped(const array *images, const array *labels, const tu_
     info.count[TU_TRAIN] = count - info.count[TU_TEST];
     TU_TRY(tu__dataset_check(&info, NULL));
     TU_TRY(find_path(images, labels, &info, options->seed, &path));
-    if (access(path.text, F_OK) != 0) TU_TRY(convert(images, labels, &info, path.text, options));
-    return tu__data_file_open(path.text, set);
+    int lock;
+    TU_TRY(tu__converted_begin(path.text, options, &lock));
+    tu_status status = lock < 0 ? TU_OK : convert(images, labels, &info, path.text, options);
+    tu__converted_end(lock);
+    return status == TU_OK ? tu__data_file_open(path.text, set) : status;
 }
 
 tu_status tu__open_arrays(const char *images, const char *labels, const tu_dataset_options *options,

@@ -3,12 +3,16 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "base/disk.h"
+#include "base/save.h"
+#include "data/progress.h"
 
 tu_status tu__join_path(const char *folder, const char *name, tu__path *path) {
     char joined[PATH_MAX];
@@ -49,6 +53,32 @@ tu_status tu__make_folders(const char *path) {
                        "cannot make the folder '%s': %s; set TUTTI_DATA to a folder that can be written",
                        part, strerror(reason));
     }
+    return TU_OK;
+}
+
+static tu_status wait_for_lock(const char *path, const tu_dataset_options *options, int lock) {
+    if (flock(lock, LOCK_EX | LOCK_NB) == 0) return TU_OK;
+    tu__tell(options, "waiting for another program that fetches or converts data", 0, 0);
+    while (flock(lock, LOCK_EX) != 0)
+        if (errno != EINTR) return tu_fail(TU_IO, "cannot lock '%s': %s", path, strerror(errno));
+    return TU_OK;
+}
+
+tu_status tu__lock_folder(const char *folder, const tu_dataset_options *options, int *lock) {
+    tu__path path;
+    *lock = -1;
+    TU_TRY(tu__join_path(folder, ".lock", &path));
+    int fd = tu__disk_in_use->open(path.text, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return tu_fail(TU_IO, "cannot write into '%s': %s; set TUTTI_DATA to a folder that can be written",
+                       folder, strerror(errno));
+    tu_status status = wait_for_lock(path.text, options, fd);
+    if (status != TU_OK) {
+        close(fd);
+        return status;
+    }
+    tu__remove_files(folder, TU__SAVE_UNFINISHED);
+    *lock = fd;
     return TU_OK;
 }
 

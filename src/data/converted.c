@@ -1,9 +1,10 @@
-/* Names of conversions in the cache. See converted.h. */
+/* Names of conversions in the cache, and who may write there. See converted.h. */
 #include "data/converted.h"
 
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/sha256.h"
 
@@ -33,4 +34,20 @@ tu_status tu__converted_path(const char *source, const tu__text *key, tu__path *
     TU_TRY(tu__join_path(cache.text, "converted", &folder));
     TU_TRY(tu__make_folders(folder.text));
     return tu__join_path(folder.text, file, path);
+}
+
+tu_status tu__converted_begin(const char *path, const tu_dataset_options *options, int *lock) {
+    tu__path folder;
+    *lock = -1;
+    if (access(path, F_OK) == 0) return TU_OK;
+    snprintf(folder.text, sizeof folder.text, "%.*s", (int)(strrchr(path, '/') - path), path);
+    TU_TRY(tu__lock_folder(folder.text, options, lock));
+    if (access(path, F_OK) != 0) return TU_OK;
+    tu__converted_end(*lock); /* somebody else was first */
+    *lock = -1;
+    return TU_OK;
+}
+
+void tu__converted_end(int lock) {
+    if (lock >= 0) close(lock);
 }

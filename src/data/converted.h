@@ -10,6 +10,12 @@
  * must tell all that the result depends on. Makes the folder. */
 tu_status tu__converted_path(const char *source, const tu__text *key, tu__path *path);
 
+/* Begins a conversion into `path`, which tu__converted_path gave: waits for others that convert, and removes what those
+ * that were killed left behind. `*lock` is -1 when the file is there already, by now perhaps; else the caller
+ * writes it. tu__converted_end takes either. */
+tu_status tu__converted_begin(const char *path, const tu_dataset_options *options, int *lock);
+void tu__converted_end(int lock);
+
 /* The makers: FOLDER, and IMAGES.npy with LABELS.npy. */
 tu_status tu__open_folder(const char *folder, const tu_dataset_options *options, tu_dataset **set);
 tu_status tu__open_arrays(const char *images, const char *labels, const tu_dataset_options *options,

@@ -4,7 +4,6 @@
  * a folder to which a picture was added is converted anew, and nothing is ever out of date. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "data/converted.h"
@@ -82,8 +81,11 @@ static tu_status open_listed(const char *folder, const tu__listing *listing,
                             .class_names = listing->classes};
     TU_TRY(tu__dataset_check(&info, NULL));
     TU_TRY(find_path(folder, listing, &info, &path));
-    if (access(path.text, F_OK) != 0) TU_TRY(convert(folder, listing, &info, path.text, options));
-    return tu__data_file_open(path.text, set);
+    int lock;
+    TU_TRY(tu__converted_begin(path.text, options, &lock));
+    tu_status status = lock < 0 ? TU_OK : convert(folder, listing, &info, path.text, options);
+    tu__converted_end(lock);
+    return status == TU_OK ? tu__data_file_open(path.text, set) : status;
 }
 
 tu_status tu__open_folder(const char *folder, const tu_dataset_options *options, tu_dataset **set) {

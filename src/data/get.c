@@ -6,14 +6,10 @@
  * between; only a part of a download stays, to be gone on from. */
 #include "data/get.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
-#include "base/disk.h"
 #include "base/nearest.h"
 #include "base/text.h"
 #include "data/cache.h"
@@ -121,32 +117,17 @@ static tu_status get(getting *g) {
     return try_fetching(g);
 }
 
-static tu_status take_lock(const getting *g, int *fd) {
-    tu__path path;
-    TU_TRY(tu__join_path(g->cache.text, ".lock", &path));
-    *fd = tu__disk_in_use->open(path.text, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (*fd < 0)
-        return tu_fail(TU_IO, "cannot write into '%s': %s; set TUTTI_DATA to a folder that can be written",
-                       g->cache.text, strerror(errno));
-    if (flock(*fd, LOCK_EX | LOCK_NB) == 0) return TU_OK;
-    tu__tell(g->options, "waiting for another program that fetches data", 0, 0);
-    while (flock(*fd, LOCK_EX) != 0)
-        if (errno != EINTR) return tu_fail(TU_IO, "cannot lock '%s': %s", path.text, strerror(errno));
-    return TU_OK;
-}
-
 static tu_status get_locked(getting *g) {
-    int lock = -1;
+    int lock;
     TU_TRY(tu__make_folders(g->cache.text));
-    tu_status status = take_lock(g, &lock);
+    tu_status status = tu__lock_folder(g->cache.text, g->options, &lock);
     if (status == TU_OK) {
-        tu__remove_files(g->cache.text, ".tutti-"); /* base/save.h calls unfinished files so */
         tu__remove_folder(g->work.text);
         status = tu__make_folders(g->work.text);
         if (status == TU_OK) status = get(g);
         tu__remove_folder(g->work.text);
+        close(lock);
     }
-    if (lock >= 0) close(lock);
     tu__text_free(&g->reasons);
     return status;
 }

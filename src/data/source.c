@@ -1,7 +1,8 @@
 /* Sets of the program's own: a description and a function that reads one image.
  *
  * Nothing is known about such a source but what it says, so a sample of it is read at once: it gives the means, shows
- * wrong labels before a run begins, and its digest tells two sources of one name apart. */
+ * wrong labels and pixels before a run begins, and its digest tells two sources of one name apart. */
+#include <math.h>
 #include <stddef.h>
 
 #include "base/alloc.h"
@@ -10,6 +11,17 @@
 
 enum { SAMPLE = 10000 };
 
+static tu_status check_pixels(const tu_dataset *set, int64_t index, const void *image) {
+    const float *pixels = image;
+    if (set->info.dtype != TU_F32) return TU_OK;
+    for (size_t i = 0; i < set->image_bytes / sizeof *pixels; i++)
+        if (!isfinite(pixels[i]))
+            return tu_fail(TU_INVALID,
+                           "data source '%s': training image %lld has a pixel that is %g: expected numbers",
+                           set->info.name, (long long)index, (double)pixels[i]);
+    return TU_OK;
+}
+
 /* Reads up to SAMPLE training images, evenly spread: sets are often sorted by class. */
 static tu_status look_at(tu_dataset *set, void *image, tu__content *content) {
     int64_t count = set->info.count[TU_TRAIN], sample = count < SAMPLE ? count : SAMPLE;
@@ -17,6 +29,7 @@ static tu_status look_at(tu_dataset *set, void *image, tu__content *content) {
         int32_t label;
         int64_t index = i * (count / sample) + i * (count % sample) / sample;
         TU_TRY(tu_dataset_read(set, TU_TRAIN, index, image, &label));
+        TU_TRY(check_pixels(set, index, image));
         tu__content_image(content, TU_TRAIN, image);
         tu__content_labels(content, &label, 1);
     }

@@ -136,6 +136,18 @@ static void a_folder_is_converted_once_and_again_when_it_changes(void **state) {
     tu_dataset_free(set);
 }
 
+static void what_a_killed_conversion_left_is_removed_by_the_next(void **state) {
+    (void)state;
+    draw_classes("fishes", 3);
+    tu_dataset_free(opened(in_folder("fishes")));
+    int files = count_entries("converted");
+    write_file("converted/.tutti-unfinished", "half a set", 10);
+    draw("fishes/cat/new.png", 8, 8, 9);
+    tu_dataset_free(opened(in_folder("fishes")));
+    assert_int_equal(access(in_folder("converted/.tutti-unfinished"), F_OK), -1);
+    assert_int_equal(count_entries("converted"), files + 1);
+}
+
 static void train_and_test_folders_are_kept_apart(void **state) {
     (void)state;
     make_folder("split");
@@ -319,6 +331,14 @@ static tu_status bad_label(void *context, tu_split split, int64_t index, void *i
     return TU_OK;
 }
 
+static tu_status bad_pixel(void *context, tu_split split, int64_t index, void *image, int32_t *label) {
+    (void)context, (void)split;
+    const float pixels[4] = {0, 0, 0, index == 2 ? INFINITY : 1};
+    memcpy(image, pixels, sizeof pixels);
+    *label = 0;
+    return TU_OK;
+}
+
 static void sources_are_looked_at_before_they_are_used(void **state) {
     (void)state;
     tu_source source = {.struct_size = sizeof source,
@@ -339,6 +359,11 @@ static void sources_are_looked_at_before_they_are_used(void **state) {
     source.channels = 1;
     source.dtype = TU_F64;
     assert_int_equal(tu_dataset_from(&source, &set), TU_INVALID);
+    source.dtype = TU_F32;
+    source.read = bad_pixel;
+    assert_int_equal(tu_dataset_from(&source, &set), TU_INVALID);
+    assert_string_equal(tu_message(),
+                        "data source 'own': training image 2 has a pixel that is inf: expected numbers");
     source.dtype = TU_U8;
     source.read = NULL;
     assert_int_equal(tu_dataset_from(&source, &set), TU_INVALID);
@@ -388,6 +413,7 @@ int main(void) {
         cmocka_unit_test(the_generated_set_is_what_it_says),
         cmocka_unit_test(a_folder_of_class_folders_is_a_set),
         cmocka_unit_test(a_folder_is_converted_once_and_again_when_it_changes),
+        cmocka_unit_test(what_a_killed_conversion_left_is_removed_by_the_next),
         cmocka_unit_test(train_and_test_folders_are_kept_apart),
         cmocka_unit_test(bad_folders_are_refused_by_name),
         cmocka_unit_test(pictures_are_averaged_when_they_shrink),
