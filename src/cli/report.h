@@ -8,8 +8,8 @@
 
 enum cli_exit {
     CLI_DONE = 0,
-    CLI_FAILED = 1,    /* the input was good; memory, the disk or the numbers were not */
-    CLI_BAD_INPUT = 2, /* nothing was done and nothing was written */
+    CLI_FAILED = 1,    /* the input was good; memory or the disk was not */
+    CLI_BAD_INPUT = 2, /* nothing was written, unless it took a while to show: numbers that are not finite */
 };
 
 /* Each prints "tutti: <message>" and returns the exit status, so that a command can `return cli_refuse(…)`. The form

@@ -189,6 +189,10 @@ tu_status tu__event_file_new(const char *folder, int64_t purge_step, tu__event_f
     return status;
 }
 
+tu_status tu__event_file_flush(tu__event_file *file) {
+    return tu__disk_in_use->fsync(file->fd) == 0 ? TU_OK : fail_write(file);
+}
+
 tu_status tu__event_file_close(tu__event_file *file) {
     if (!file) return TU_OK;
     tu_status status = tu__disk_in_use->close(file->fd) == 0 ? TU_OK : fail_write(file);

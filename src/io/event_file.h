@@ -15,6 +15,8 @@ typedef struct tu__event_file tu__event_file;
  * gets one more, whose first record tells TensorBoard to forget steps from `purge_step` on (-1: none). */
 tu_status tu__event_file_new(const char *folder, int64_t purge_step, tu__event_file **file);
 tu_status tu__event_file_close(tu__event_file *file);
+/* The records so far, onto the disk. */
+tu_status tu__event_file_flush(tu__event_file *file);
 
 tu_status tu__event_scalar(tu__event_file *file, int64_t step, const char *tag, double value);
 /* PNG bytes of a picture. */

@@ -20,23 +20,36 @@ typedef struct group {
     void *data[MOST_VALUES];
 } group;
 
-static bool is_finite(tu_type type, const void *data) {
+/* The first element that is not finite; -1: all are. */
+static int64_t first_bad(tu_type type, const void *data) {
     int64_t count = tu_shape_elements(type.shape);
     for (int64_t i = 0; i < count; i++)
-        if (!isfinite(tu__load(type.dtype, data, i))) return false;
-    return true;
+        if (!isfinite(tu__load(type.dtype, data, i))) return i;
+    return -1;
 }
 
-static void describe(const tu__node *node, char finding[TU__FINDING]) {
+static bool is_finite(tu_type type, const void *data) {
+    return first_bad(type, data) < 0;
+}
+
+static void describe(const tu__node *node, tu__finding *finding) {
     if (node->op->code == TU__OP_VARIABLE || node->op->code == TU__OP_INPUT)
-        snprintf(finding, TU__FINDING, "%s '%s'", node->op->name, node->name);
+        snprintf(finding->text, sizeof finding->text, "%s '%s'", node->op->name, node->name);
     else
-        snprintf(finding, TU__FINDING, "operation '%s' (%s)", node->name, node->op->name);
+        snprintf(finding->text, sizeof finding->text, "operation '%s' (%s)", node->name, node->op->name);
 }
 
 /* ---- Leaves: what the step began with ---- */
 
-static tu_status check_variable(const tu_state *state, const tu__node *node, char finding[TU__FINDING]) {
+static void check_input(const tu__node *node, const void *data, tu__finding *finding) {
+    tu_type type = node->outputs[0];
+    int64_t bad = first_bad(type, data);
+    if (bad < 0) return;
+    describe(node, finding);
+    if (type.shape.rank > 0) finding->sample = bad / (tu_shape_elements(type.shape) / type.shape.dim[0]);
+}
+
+static tu_status check_variable(const tu_state *state, const tu__node *node, tu__finding *finding) {
     tu_type type = node->outputs[0];
     void *data = tu__alloc_aligned(tu_type_bytes(type), node->name);
     if (!data) return TU_NO_MEMORY;
@@ -47,13 +60,12 @@ static tu_status check_variable(const tu_state *state, const tu__node *node, cha
 }
 
 static tu_status check_leaves(const tu_graph *graph, const tu_state *state, size_t feed_count,
-                              const tu_feed *feeds, char finding[TU__FINDING]) {
-    for (size_t i = 0; i < feed_count && !*finding; i++) {
+                              const tu_feed *feeds, tu__finding *finding) {
+    for (size_t i = 0; i < feed_count && !*finding->text; i++) {
         tu_type type = tu_value_type(feeds[i].input);
-        if (tu_dtype_is_float(type.dtype) && !is_finite(type, feeds[i].data))
-            describe(tu__node_of(feeds[i].input), finding);
+        if (tu_dtype_is_float(type.dtype)) check_input(tu__node_of(feeds[i].input), feeds[i].data, finding);
     }
-    for (uint32_t i = 0; i < graph->node_count && !*finding; i++) {
+    for (uint32_t i = 0; i < graph->node_count && !*finding->text; i++) {
         const tu__node *node = graph->nodes[i];
         if (node->op->code == TU__OP_VARIABLE && tu_dtype_is_float(node->outputs[0].dtype))
             TU_TRY(check_variable(state, node, finding));
@@ -104,9 +116,9 @@ static tu_status run_group(tu_graph *graph, const tu__settings *settings, tu_sta
 }
 
 static tu_status check_group(tu_graph *graph, const tu__settings *settings, tu_state *state,
-                             size_t feed_count, const tu_feed *feeds, group *g, char finding[TU__FINDING]) {
+                             size_t feed_count, const tu_feed *feeds, group *g, tu__finding *finding) {
     tu_status status = run_group(graph, settings, state, feed_count, feeds, g);
-    for (size_t i = 0; status == TU_OK && i < g->count && !*finding; i++)
+    for (size_t i = 0; status == TU_OK && i < g->count && !*finding->text; i++)
         if (!is_finite(tu_value_type(g->values[i]), g->data[i])) describe(tu__node_of(g->values[i]), finding);
     for (size_t i = 0; i < g->count; i++) {
         tu__free_aligned(g->data[i]);
@@ -116,13 +128,13 @@ static tu_status check_group(tu_graph *graph, const tu__settings *settings, tu_s
 }
 
 tu_status tu__diagnose(tu_graph *graph, const tu__settings *settings, tu_state *state, size_t feed_count,
-                       const tu_feed *feeds, char finding[TU__FINDING]) {
-    *finding = '\0';
+                       const tu_feed *feeds, tu__finding *finding) {
+    *finding = (tu__finding){.sample = -1};
     TU_TRY(check_leaves(graph, state, feed_count, feeds, finding));
     group *g = tu__alloc(sizeof *g, "a group of values to be looked at");
     if (!g) return TU_NO_MEMORY;
     tu_status status = TU_OK;
-    for (uint32_t next = 0; status == TU_OK && !*finding && next < graph->node_count;) {
+    for (uint32_t next = 0; status == TU_OK && !*finding->text && next < graph->node_count;) {
         gather(graph, &next, g);
         if (g->count) status = check_group(graph, settings, state, feed_count, feeds, g, finding);
     }

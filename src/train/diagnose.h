@@ -6,11 +6,14 @@
 
 #include "train/settings.h"
 
+typedef struct tu__finding {
+    char text[512]; /* "variable 'conv1/weights'", "input 'images'", "operation 'conv2' (conv2d)"; "": nothing */
+    int64_t sample; /* of an input: the first along its first axis that is not finite; else -1 */
+} tu__finding;
+
 /* Computes the graph again, on the state and feeds that gave values that are not finite, with every intermediate value
- * to be looked at. `finding` becomes "variable 'conv1/weights'", "input 'images'" or "'conv2/conv2d' (conv2d)"; "" when
- * nothing was found. Changes nothing of the state. */
-enum { TU__FINDING = 512 };
+ * to be looked at. Changes nothing of the state. */
 tu_status tu__diagnose(tu_graph *graph, const tu__settings *settings, tu_state *state, size_t feed_count,
-                       const tu_feed *feeds, char finding[TU__FINDING]);
+                       const tu_feed *feeds, tu__finding *finding);
 
 #endif

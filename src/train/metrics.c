@@ -66,6 +66,11 @@ void tu__metrics_close(tu__metrics *metrics) {
     tu__free(metrics);
 }
 
+void tu__metrics_flush(tu__metrics *m) {
+    check(m, LOG, tu__metrics_log_flush(&m->log));
+    if (m->events) check_event(m, tu__event_file_flush(m->events));
+}
+
 /* ---- Numbers ---- */
 
 static void add_scalar(tu__metrics *m, int64_t step, const char *tag, double value) {
@@ -145,11 +150,11 @@ void tu__metrics_graph(tu__metrics *m, const tu_graph *graph) {
     if (m->events) check_event(m, tu__event_graph(m->events, graph));
 }
 
-/* Pixels as bytes: those of f32 images are taken as 0 … 1. */
+/* Pixels as bytes: those of f32 images are taken as 0 … 1, one that is no number as 0. */
 static void to_bytes(tu_dtype dtype, const void *image, size_t count, uint8_t *bytes) {
     for (size_t i = 0; i < count; i++) {
         double pixel = tu__load(dtype, image, (int64_t)i) * (dtype == TU_U8 ? 1 : 255);
-        bytes[i] = (uint8_t)(pixel < 0 ? 0 : pixel > 255 ? 255 : pixel);
+        bytes[i] = (uint8_t)(pixel > 0 ? (pixel < 255 ? pixel : 255) : 0);
     }
 }
 

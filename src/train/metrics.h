@@ -15,6 +15,8 @@ typedef void (*tu__notice)(void *context, const char *message);
 tu_status tu__metrics_open(const char *folder, int64_t step, tu__notice notice, void *context,
                            tu__metrics **metrics);
 void tu__metrics_close(tu__metrics *metrics);
+/* What was told so far is on the disk when this returns: before a checkpoint, which stands for it. */
+void tu__metrics_flush(tu__metrics *metrics);
 
 /* One line, one point of each curve. */
 void tu__metrics_training(tu__metrics *metrics, const tu_train_report *report);

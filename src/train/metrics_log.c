@@ -86,7 +86,11 @@ static tu_status read_whole(const char *path, char **text, size_t *length) {
         *text = tu__alloc((size_t)size + 1, "metrics.jsonl");
         status = *text ? TU_OK : TU_NO_MEMORY;
     }
-    if (status == TU_OK) *length = fread(*text, 1, (size_t)size, file);
+    if (status == TU_OK) {
+        *length = fread(*text, 1, (size_t)size, file);
+        if (ferror(file)) status = tu_fail(TU_IO, "cannot read '%s': %s", path, strerror(errno));
+    }
+    if (status != TU_OK) tu__free(*text), *text = NULL;
     if (file) fclose(file);
     return status;
 }
@@ -96,7 +100,8 @@ static tu_status keep_until(tu__metrics_log *log, int64_t step) {
     size_t length, kept;
     TU_TRY(read_whole(log->path.text, &text, &length));
     take_lines(log, text, length, step, &kept);
-    tu_status status = kept < length ? tu__save_file(log->path.text, text, kept) : TU_OK;
+    /* A new file too: saving it, unlike opening it, puts its name on the disk. */
+    tu_status status = !text || kept < length ? tu__save_file(log->path.text, text ? text : "", kept) : TU_OK;
     log->size = (off_t)kept;
     tu__free(text);
     return status;
@@ -169,4 +174,9 @@ tu_status tu__metrics_log_add(tu__metrics_log *log, const tu_train_report *r) {
     tu_status status = text.failed ? TU_NO_MEMORY : append(log, text.data, text.length);
     tu__text_free(&text);
     return status;
+}
+
+tu_status tu__metrics_log_flush(tu__metrics_log *log) {
+    if (log->fd < 0 || tu__disk_in_use->fsync(log->fd) == 0) return TU_OK;
+    return tu_fail(TU_IO, "cannot write '%s': %s", log->path.text, strerror(errno));
 }

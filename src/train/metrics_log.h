@@ -29,5 +29,7 @@ tu_status tu__metrics_log_open(const char *folder, int64_t step, tu__metrics_log
 void tu__metrics_log_close(tu__metrics_log *log);
 /* Adds a line; what a failed write left of it is taken back. */
 tu_status tu__metrics_log_add(tu__metrics_log *log, const tu_train_report *report);
+/* The lines so far, onto the disk. */
+tu_status tu__metrics_log_flush(tu__metrics_log *log);
 
 #endif

@@ -1,9 +1,6 @@
 /* Running training steps. See stepper.h. */
 #include "train/stepper.h"
 
-#include <string.h>
-
-#include "base/alloc.h"
 #include "graph/graph.h"
 
 tu_value tu__find_input(tu_graph *graph, const char *name) {
@@ -53,6 +50,7 @@ static tu_status open_piece(tu_graph *graph, const char *name, const tu__run_con
 static tu_status open_apply(tu_graph *graph, const tu__run_config *config, tu__stepper *stepper) {
     if (!graph) return TU_OK;
     stepper->apply_graph = graph;
+    TU_TRY(tu__undo_new(stepper->full.graph, &stepper->undo));
     tu_value fetch[RESULTS - FINITE];
     for (size_t i = FINITE; i < RESULTS; i++) fetch[i - FINITE] = tu_find_output(graph, result_names[i]);
     return compile(graph, config, fetch, RESULTS - FINITE, &stepper->apply);
@@ -71,6 +69,7 @@ void tu__stepper_close(tu__stepper *stepper) {
     tu_program_free(stepper->full.program);
     tu_program_free(stepper->rest.program);
     tu_program_free(stepper->apply);
+    tu__undo_free(&stepper->undo);
     *stepper = (tu__stepper){0};
 }
 
@@ -134,25 +133,9 @@ static tu_status run_apply(const tu__stepper *stepper, tu_state *state, tu__step
     return TU_OK;
 }
 
-/* Clears the sums of the pieces before a bad one: the step is not made. */
-static tu_status clear_sums(tu_state *state) {
-    for (size_t i = 0; i < tu_state_count(state); i++) {
-        const char *name;
-        tu_type type;
-        TU_TRY(tu_state_variable(state, i, &name, &type));
-        if (strncmp(name, "gradient/", 9) != 0) continue;
-        void *zeros = tu__alloc(tu_type_bytes(type), name);
-        if (!zeros) return TU_NO_MEMORY;
-        tu_status status = tu_state_set(state, name, zeros, tu_type_bytes(type));
-        tu__free(zeros);
-        TU_TRY(status);
-    }
-    return TU_OK;
-}
-
-tu_status tu__stepper_run(const tu__stepper *stepper, tu_state *state, const tu_batch *batch,
-                          tu__step_values *values) {
-    *values = (tu__step_values){.finite = true};
+/* The pieces of a batch, one after the other, until one is not finite. */
+static tu_status run_pieces(const tu__stepper *stepper, tu_state *state, const tu_batch *batch,
+                            tu__step_values *values) {
     for (int64_t first = 0; first < batch->count && values->finite;) {
         const tu__piece *piece = next_piece(stepper, batch->count - first);
         if (!piece)
@@ -161,6 +144,15 @@ tu_status tu__stepper_run(const tu__stepper *stepper, tu_state *state, const tu_
         TU_TRY(run_piece(stepper, piece, state, batch, first, values));
         first += piece->samples;
     }
-    if (!stepper->apply) return TU_OK;
-    return values->finite ? run_apply(stepper, state, values) : clear_sums(state);
+    return TU_OK;
+}
+
+tu_status tu__stepper_run(const tu__stepper *stepper, tu_state *state, const tu_batch *batch,
+                          tu__step_values *values) {
+    *values = (tu__step_values){.finite = true};
+    if (!stepper->apply) return run_pieces(stepper, state, batch, values);
+    TU_TRY(tu__undo_keep(&stepper->undo, state));
+    TU_TRY(run_pieces(stepper, state, batch, values));
+    if (values->finite) TU_TRY(run_apply(stepper, state, values));
+    return values->finite ? TU_OK : tu__undo_restore(&stepper->undo, state);
 }

@@ -8,6 +8,7 @@
 #include <tutti/run.h>
 
 #include "train/run_graphs.h"
+#include "train/undo.h"
 
 typedef struct tu__piece { /* a program over a fixed number of samples */
     tu_graph *graph;       /* the run's; NULL: it needs none of this size */
@@ -20,6 +21,7 @@ typedef struct tu__stepper {
     tu__piece full, rest;  /* rest: what remains of an epoch when pieces do not divide it */
     tu_graph *apply_graph; /* NULL where a batch is one piece */
     tu_program *apply;
+    tu__undo undo; /* of the pieces before a bad one */
     size_t image_bytes;
 } tu__stepper;
 

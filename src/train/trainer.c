@@ -3,13 +3,15 @@
  * What happens after a step depends on the number of the step alone, never on time or on where a process began; with
  * the state, the sample ordinal and the measurement under way in every checkpoint, a run that was killed and resumed
  * computes the same bits as one that was not. The order after a step matters for the same reason: measure, evaluate,
- * save; so a checkpoint of step N stands for everything that was said about steps up to N. */
+ * save; so a checkpoint of step N stands for everything that was said about steps up to N, which is on the disk before
+ * it is. The one exception is a checkpoint made because an evaluation failed: the resumed run begins with that one. */
 #include "train/trainer.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/disk.h"
 #include "train/diagnose.h"
 #include "train/snapshot.h"
 
@@ -36,6 +38,11 @@ static bool measurement_due(const tu__trainer *t) {
     return t->progress.step % (every ? every : 1) == 0 || is_last(t);
 }
 
+static bool evaluation_due(const tu__trainer *t) {
+    return t->evaluator.program && is_due(t, t->config.settings.evaluate_every);
+}
+
+/* Looked at once a step: the flag may change at any time, and a step that was the last must also be saved. */
 static bool stop_wanted(const tu__trainer *t) {
     return t->options.stop && *t->options.stop;
 }
@@ -77,12 +84,16 @@ static void measure(tu__trainer *t) {
 
 /* ---- Checkpoints ---- */
 
+static tu_status write_checkpoint(tu__trainer *t) {
+    t->progress.seconds = t->seconds_before + seconds_now() - t->began;
+    tu__metrics_flush(t->metrics);
+    TU_TRY(tu__checkpoint_save(t->folder.path, false, &t->config, t->state, &t->progress));
+    return tu__checkpoint_prune(t->folder.path, t->progress.step, t->config.settings.keep);
+}
+
 /* A checkpoint that cannot be written is told, and fails the run only where it is the last chance. */
 static tu_status save(tu__trainer *t, bool needed) {
-    t->progress.seconds = t->seconds_before + seconds_now() - t->began;
-    tu_status status = tu__checkpoint_save(t->folder.path, false, &t->config, t->state, &t->progress);
-    if (status == TU_OK)
-        status = tu__checkpoint_prune(t->folder.path, t->progress.step, t->config.settings.keep);
+    tu_status status = write_checkpoint(t);
     if (status == TU_OK) return TU_OK;
     if (needed)
         return tu_fail(status, "%s; once that is mended, 'tutti train %s --resume' goes on", tu_message(),
@@ -94,9 +105,38 @@ static tu_status save(tu__trainer *t, bool needed) {
     return TU_OK;
 }
 
-static void save_best(tu__trainer *t) {
-    if (tu__checkpoint_save(t->folder.path, true, &t->config, t->state, &t->progress) == TU_OK) return;
-    tu__trainer_notice(t, tu_message());
+/* Ends the run by a failure that is not the state's: what was trained so far is saved. The message stays, `advice` ends
+ * it. */
+static tu_status save_and_fail(tu__trainer *t, tu_status status, const char *advice) {
+    char message[1024], saved[64] = "";
+    snprintf(message, sizeof message, "%s", tu_message());
+    if (write_checkpoint(t) == TU_OK)
+        snprintf(saved, sizeof saved, "; the state before it is checkpoint %lld",
+                 (long long)t->progress.step);
+    else
+        tu__trainer_notice(t, tu_message());
+    return tu_fail(status, "%s%s%s", message, saved, advice);
+}
+
+static bool save_best(tu__trainer *t) {
+    t->best_unsaved = tu__checkpoint_save(t->folder.path, true, &t->config, t->state, &t->progress) != TU_OK;
+    return !t->best_unsaved;
+}
+
+/* Once more before the state moves on: a checkpoint was written in between, and older ones removed, so there may be room
+ * now. If not, best.safetensors must not go on telling of a state that is not the best. */
+static void save_best_again(tu__trainer *t) {
+    if (!t->best_unsaved || save_best(t)) return;
+    t->best_unsaved = false;
+    char message[1024];
+    snprintf(message, sizeof message, "%s", tu_message());
+    bool removed =
+        tu__disk_in_use->unlink(tu__path_in(t->folder.path, "checkpoints/best.safetensors").text) == 0;
+    size_t length = strlen(message);
+    snprintf(message + length, sizeof message - length,
+             "; the best state so far, of step %lld, is not kept%s", (long long)t->progress.step,
+             removed ? ", and best.safetensors, of an earlier step, is removed" : "");
+    tu__trainer_notice(t, message);
 }
 
 /* ---- Evaluating ---- */
@@ -133,27 +173,31 @@ static tu_status evaluate(tu__trainer *t) {
 
 /* Names the culprit. The step changed nothing, so it can be computed again from the same state. */
 static tu_status fail_step(tu__trainer *t, const tu_batch *batch, const tu__step_values *values) {
-    char finding[TU__FINDING] = "", saved[256] = "";
+    tu__finding finding;
     tu_feed feeds[TU__MOST_FEEDS];
     float share;
+    char image[64] = "";
     size_t count = tu__piece_feeds(&t->stepper, values->bad, batch, values->bad_first, &share, feeds);
-    tu_status status = tu__diagnose(values->bad->graph, &t->config.settings, t->state, count, feeds, finding);
-    if (status != TU_OK || !*finding) snprintf(finding, sizeof finding, "none when computed again");
-    if (save(t, true) == TU_OK)
-        snprintf(saved, sizeof saved, "; the state before it is checkpoint %lld",
-                 (long long)t->progress.step);
-    return tu_fail(
-        TU_NUMERIC,
-        "step %lld: the loss or a gradient is not finite; first value that is not: %s%s; try a lower --rate, "
-        "--clip 1 or --warmup",
-        (long long)t->progress.step + 1, finding, saved);
+    tu_status status =
+        tu__diagnose(values->bad->graph, &t->config.settings, t->state, count, feeds, &finding);
+    if (status != TU_OK || !*finding.text)
+        snprintf(finding.text, sizeof finding.text, "none when computed again");
+    if (finding.sample >= 0)
+        snprintf(image, sizeof image, ", training image %lld of the set",
+                 (long long)batch->indices[values->bad_first + finding.sample]);
+    tu_fail(TU_NUMERIC, "step %lld: the loss or a gradient is not finite; first value that is not: %s%s",
+            (long long)t->progress.step + 1, finding.text, image);
+    return save_and_fail(t, TU_NUMERIC,
+                         *image ? "; mend that image or leave it out"
+                                : "; try a lower --rate, --clip 1 or --warmup");
 }
 
 static tu_status make_step(tu__trainer *t, tu_loader *loader) {
     tu_batch batch;
     tu__step_values values;
     tu__progress *p = &t->progress;
-    TU_TRY(tu_loader_next(loader, &batch));
+    tu_status status = tu_loader_next(loader, &batch);
+    if (status != TU_OK) return save_and_fail(t, status, "");
     TU_TRY(tu__stepper_run(&t->stepper, t->state, &batch, &values));
     if (!values.finite) return fail_step(t, &batch, &values);
     p->step++;
@@ -172,16 +216,23 @@ static tu_status make_step(tu__trainer *t, tu_loader *loader) {
 /* Everything a step may be followed by. */
 static tu_status follow_up(tu__trainer *t) {
     double start = seconds_now();
-    if (t->evaluator.program && is_due(t, t->config.settings.evaluate_every)) {
+    if (evaluation_due(t)) {
         measure(t);
-        TU_TRY(evaluate(t));
+        tu_status status = evaluate(t);
+        if (status != TU_OK) return save_and_fail(t, status, "");
     } else if (measurement_due(t)) {
         measure(t);
     }
-    bool end = is_last(t) || stop_wanted(t);
+    bool end = is_last(t) || t->stopping;
     if (end || is_due(t, t->config.settings.checkpoint_every)) TU_TRY(save(t, end));
+    save_best_again(t);
     t->idle += seconds_now() - start;
     return TU_OK;
+}
+
+/* Whether the run was saved because the evaluation after this step failed. */
+static bool evaluation_missing(const tu__trainer *t) {
+    return t->progress.step > 0 && evaluation_due(t) && t->progress.test_step != t->progress.step;
 }
 
 static tu_status loop(tu__trainer *t) {
@@ -191,8 +242,11 @@ static tu_status loop(tu__trainer *t) {
                          .start = t->progress.sample));
     t->began = seconds_now();
     tu_status status = TU_OK;
-    while (status == TU_OK && !is_last(t) && !stop_wanted(t)) {
+    if (evaluation_missing(t)) status = follow_up(t);
+    t->stopping = stop_wanted(t);
+    while (status == TU_OK && !is_last(t) && !t->stopping) {
         status = make_step(t, loader);
+        t->stopping = stop_wanted(t);
         if (status == TU_OK) status = follow_up(t);
     }
     tu_loader_free(loader);

@@ -28,6 +28,8 @@ typedef struct tu__trainer {
     tu_train_report report; /* what the caller was told last */
     double began, idle;     /* seconds: when training began; spent since then on other things than steps */
     double seconds_before;  /* of training, by processes before this one */
+    bool stopping;          /* the caller's flag, looked at once a step */
+    bool best_unsaved;      /* the state has the best accuracy so far, and best.safetensors is not it */
     int64_t first_step, images; /* this process began after that step, and has seen so many images */
 } tu__trainer;
 

@@ -28,9 +28,14 @@ enum {
 /* Where in the training images a pixel that is not finite stands; -1: nowhere. */
 static int64_t small_set_poison = -1;
 
+/* Which image cannot be read; -1: all can. */
+static int64_t small_set_unreadable[2] = {-1, -1};
+
 static inline tu_status small_set_read(void *context, tu_split split, int64_t index, void *image,
                                        int32_t *label) {
     (void)context;
+    if (index == small_set_unreadable[split])
+        return tu_fail(TU_IO, "image %lld cannot be read", (long long)index);
     float *pixels = image;
     *label = (int32_t)(index % SMALL_CLASSES);
     uint64_t noise = (uint64_t)index * 2654435761u + (uint64_t)split * 97 + 1;

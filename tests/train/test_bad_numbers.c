@@ -1,17 +1,7 @@
 /* A step whose numbers are not finite: the state stays as it was, and the message names the step and the culprit. */
-#include "train/small_set.h"
-
-#include "io/safetensors.h"
+#include "train/checkpoint_digest.h"
 
 static tu_dataset *set;
-
-/* The digest that a checkpoint says its tensors have. */
-static void digest_of(const char *path, char digest[TU_DIGEST_TEXT]) {
-    tu__safetensors file;
-    assert_int_equal(tu__safetensors_open(path, &file), TU_OK);
-    snprintf(digest, TU_DIGEST_TEXT, "%s", tu__safetensors_metadata(&file, "digest"));
-    tu__safetensors_close(&file);
-}
 
 static void expect_message(const char *part) {
     if (!strstr(tu_message(), part)) print_message("said: %s\n", tu_message());
@@ -25,7 +15,8 @@ static void a_bad_pixel_is_named_as_the_input(void **state) {
         tu_train("mlp", NULL, NULL, .set = set, .out = in_scratch("run").text, SMALL_RUN, .epochs = 2);
     small_set_poison = -1;
     assert_int_equal(status, TU_NUMERIC);
-    expect_message("first value that is not: input 'images'");
+    expect_message("first value that is not: input 'images', training image 7 of the set");
+    expect_message("mend that image or leave it out");
 }
 
 static void a_bad_pixel_in_a_later_piece_is_found_too(void **state) {
@@ -35,7 +26,43 @@ static void a_bad_pixel_in_a_later_piece_is_found_too(void **state) {
                                 .epochs = 2, .accumulate = 4);
     small_set_poison = -1;
     assert_int_equal(status, TU_NUMERIC);
-    expect_message("input 'images'");
+    expect_message("input 'images', training image 7 of the set");
+}
+
+/* The training image that comes last in batch `number`, from 0. */
+static int64_t last_of_batch(int64_t number, uint64_t seed) {
+    tu_loader *loader;
+    tu_batch batch;
+    assert_int_equal(
+        tu_loader_new(set, &loader, .split = TU_TRAIN, .batch = SMALL_BATCH, .seed = seed, .shuffle = true),
+        TU_OK);
+    for (int64_t i = 0; i <= number; i++) assert_int_equal(tu_loader_next(loader, &batch), TU_OK);
+    int64_t index = batch.indices[batch.count - 1];
+    tu_loader_free(loader);
+    return index;
+}
+
+/* Batch normalisation's running statistics move with every piece, also with those before the bad one. */
+#define IN_PIECES                                                                                            \
+    .recipe = "plain", .devices = "cpu:0", .threads = 1, .base = 4, .batch = SMALL_BATCH, .accumulate = 4,   \
+    .seed = 5
+
+static void a_bad_last_piece_leaves_nothing_of_the_pieces_before_it(void **state) {
+    (void)state;
+    struct scratch_path run = in_scratch("run");
+    char digest[TU_DIGEST_TEXT];
+    tu_train_result shorter;
+    small_set_poison = last_of_batch(2, 5);
+    tu_status status = tu_train("resnet20", NULL, NULL, .set = set, .out = run.text, IN_PIECES, .epochs = 2);
+    small_set_poison = -1;
+    assert_int_equal(status, TU_NUMERIC);
+    expect_message("step 3: ");
+    expect_message("the state before it is checkpoint 2");
+    assert_int_equal(tu_train("resnet20", NULL, &shorter, .set = set, .out = in_scratch("shorter").text,
+                              IN_PIECES, .steps = 2),
+                     TU_OK);
+    checkpoint_digest(run.text, "step-2", digest);
+    assert_string_equal(digest, shorter.digest);
 }
 
 static void a_rate_that_is_too_high_names_the_operation_and_keeps_the_state(void **state) {
@@ -57,9 +84,9 @@ static void a_rate_that_is_too_high_names_the_operation_and_keeps_the_state(void
     tu_train_result shorter;
     train_small(set, &shorter, .out = in_scratch("shorter").text, .recipe = "plain", .epochs = 50,
                 .rate = 1e6, .optimizer = "sgd", .steps = step - 1);
-    char path[1024], digest[TU_DIGEST_TEXT];
-    snprintf(path, sizeof path, "%s/checkpoints/step-%lld.safetensors", run.text, saved);
-    digest_of(path, digest);
+    char name[32], digest[TU_DIGEST_TEXT];
+    snprintf(name, sizeof name, "step-%lld", saved);
+    checkpoint_digest(run.text, name, digest);
     assert_string_equal(digest, shorter.digest);
 }
 
@@ -79,6 +106,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         fresh(a_bad_pixel_is_named_as_the_input),
         fresh(a_bad_pixel_in_a_later_piece_is_found_too),
+        fresh(a_bad_last_piece_leaves_nothing_of_the_pieces_before_it),
         fresh(a_rate_that_is_too_high_names_the_operation_and_keeps_the_state),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

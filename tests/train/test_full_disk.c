@@ -96,8 +96,20 @@ static void a_disk_that_stays_broken_loses_nothing(void **state) {
 
 /* ---- A power cut ---- */
 
+static int lines_of_metrics(const char *run) {
+    char path[1024];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    int lines = 0;
+    for (int c; (c = fgetc(file)) != EOF;) lines += c == '\n';
+    fclose(file);
+    return lines;
+}
+
 /* Records the second half of a run, then cuts the power after every call of it, in every way the disk may choose: the run
- * goes on from what is left and ends with the same bits. */
+ * goes on from what is left and ends with the same bits, and its log has every line: what a checkpoint stands for was
+ * on the disk before it. */
 static void a_power_cut_leaves_a_checkpoint_whole(void **state) {
     (void)state;
     char digest[TU_DIGEST_TEXT];
@@ -116,6 +128,7 @@ static void a_power_cut_leaves_a_checkpoint_whole(void **state) {
     unsigned calls = fake_disk_calls;
     fake_disk_remove();
     assert_string_equal(result.digest, digest);
+    int lines = lines_of_metrics(folder.text);
     for (unsigned nth = 0; nth <= calls; nth += stride(5))
         for (int choice = 0; choice < FAKE_DISK_CHOICES; choice++) {
             remove_folder(after.text);
@@ -126,6 +139,7 @@ static void a_power_cut_leaves_a_checkpoint_whole(void **state) {
             if (status != TU_OK) print_message("call %u, choice %d: %s\n", nth, choice, tu_message());
             assert_int_equal(status, TU_OK);
             assert_string_equal(result.digest, digest);
+            assert_int_equal(lines_of_metrics(kept.text), lines);
         }
     fake_disk_forget();
 }

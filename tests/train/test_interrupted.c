@@ -1,0 +1,153 @@
+/* What goes wrong around a run that goes well: an image that cannot be read, an evaluation that fails, a best checkpoint
+ * for which there is no room, a Ctrl-C at an awkward moment. Nothing that was trained is lost. */
+#include "train/small_set.h"
+
+#include "unit/fake_disk.h"
+
+static tu_dataset *set;
+
+#define RUN .epochs = 3, .optimizer = "adam", .rate = 0.01, .checkpoint_every = 100
+
+static void expect_message(const char *part) {
+    if (!strstr(tu_message(), part)) print_message("said: %s\n", tu_message());
+    assert_non_null(strstr(tu_message(), part));
+}
+
+/* ---- Reading ---- */
+
+/* A run that meets an image that cannot be read, and goes on when it can; against one that never met it. */
+static void expect_the_same_in_the_end(tu_split split, int64_t index, const char *saved) {
+    struct scratch_path run = in_scratch("run");
+    tu_train_result whole, result;
+    train_small(set, &whole, .out = in_scratch("whole").text, RUN);
+    small_set_unreadable[split] = index;
+    assert_int_equal(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, SMALL_RUN, RUN), TU_IO);
+    small_set_unreadable[split] = -1;
+    expect_message("cannot be read; the state before it is checkpoint ");
+    assert_true(exists(run.text, saved));
+    if (tu_train(run.text, NULL, &result, .set = set, .resume = true) != TU_OK) fail_msg("%s", tu_message());
+    assert_string_equal(result.digest, whole.digest);
+    assert_int_equal(result.best_step, whole.best_step);
+    assert_true(result.test_loss == whole.test_loss);
+}
+
+static void an_image_that_cannot_be_read_loses_no_step(void **state) {
+    (void)state;
+    tu_loader *loader;
+    tu_batch batch;
+    assert_int_equal(
+        tu_loader_new(set, &loader, .split = TU_TRAIN, .batch = SMALL_BATCH, .seed = 1, .shuffle = true),
+        TU_OK);
+    for (int i = 0; i < 3; i++) assert_int_equal(tu_loader_next(loader, &batch), TU_OK);
+    int64_t index = batch.indices[4];
+    tu_loader_free(loader);
+    expect_the_same_in_the_end(TU_TRAIN, index, "checkpoints/step-2.safetensors");
+}
+
+static void an_evaluation_that_fails_loses_no_step_and_is_made_up_for(void **state) {
+    (void)state;
+    expect_the_same_in_the_end(TU_TEST, 5, "checkpoints/step-4.safetensors");
+}
+
+/* ---- The best checkpoint ---- */
+
+static struct best_watch {
+    double accuracy; /* the highest so far */
+    bool failing, was_there, done;
+    char notice[1024];
+} best;
+
+/* From the first evaluation on the disk is full, until the checkpoint of that step could not be written. */
+static void fill_until_the_checkpoint(void *context, const tu_train_report *report) {
+    (void)context;
+    if (report->event == TU_TRAIN_EVALUATED && report->step == SMALL_STEPS) fake_disk_fail_from(1, ENOSPC);
+    if (report->event == TU_TRAIN_NOTICE && strstr(report->message, "step-4.safetensors")) fake_disk_remove();
+    if (report->event == TU_TRAIN_STEPPED && report->step == SMALL_STEPS + 1)
+        best.was_there = exists(report->folder, "checkpoints/best.safetensors");
+}
+
+static void the_best_checkpoint_is_tried_again(void **state) {
+    (void)state;
+    best = (struct best_watch){0};
+    train_small(set, NULL, .out = in_scratch("run").text, .epochs = 2, .watch = fill_until_the_checkpoint);
+    assert_true(best.was_there);
+}
+
+/* Fills the disk when the accuracy rises for the second time, until the step after it. */
+static void fill_at_a_better_one(void *context, const tu_train_report *report) {
+    (void)context;
+    if (report->event == TU_TRAIN_EVALUATED && report->test_accuracy > best.accuracy) {
+        best.accuracy = report->test_accuracy;
+        if (report->step > SMALL_STEPS && !best.done) {
+            best.was_there = exists(report->folder, "checkpoints/best.safetensors");
+            best.failing = best.done = true;
+            fake_disk_fail_from(1, ENOSPC);
+        }
+    }
+    if (report->event == TU_TRAIN_NOTICE && strstr(report->message, "best.safetensors"))
+        snprintf(best.notice, sizeof best.notice, "%s", report->message);
+    if (report->event == TU_TRAIN_STEPPED && best.failing) {
+        fake_disk_remove();
+        best.failing = false;
+        assert_true(best.was_there);
+        assert_false(exists(report->folder, "checkpoints/best.safetensors"));
+    }
+}
+
+static void a_best_checkpoint_that_is_not_the_best_any_more_is_removed(void **state) {
+    (void)state;
+    best = (struct best_watch){.accuracy = -1};
+    train_small(set, NULL, .out = in_scratch("run").text, .epochs = 12, .optimizer = "adam", .rate = 0.005,
+                .watch = fill_at_a_better_one);
+    assert_true(best.done);
+    assert_non_null(strstr(best.notice, "the best state so far, of step "));
+    assert_non_null(strstr(best.notice, "of an earlier step, is removed"));
+}
+
+/* ---- Ctrl-C ---- */
+
+/* The flag is set after the trainer has looked whether to save: in the midst of a checkpoint that fails. */
+static void stop_in_a_checkpoint(void *context, const tu_train_report *report) {
+    (void)context;
+    if (report->event == TU_TRAIN_STEPPED && report->step == 2) fake_disk_fail_from(1, ENOSPC);
+    if (report->event != TU_TRAIN_NOTICE || !strstr(report->message, "step-2.safetensors")) return;
+    fake_disk_remove();
+    stop_flag = 1;
+}
+
+static void a_stop_at_any_moment_is_saved(void **state) {
+    (void)state;
+    struct scratch_path run = in_scratch("run");
+    tu_train_result result;
+    char name[64];
+    stop_flag = 0;
+    train_small(set, &result, .out = run.text, .epochs = 3, .checkpoint_every = 2, .stop = &stop_flag,
+                .watch = stop_in_a_checkpoint);
+    assert_true(result.stopped);
+    snprintf(name, sizeof name, "checkpoints/step-%lld.safetensors", (long long)result.step);
+    assert_true(exists(run.text, name));
+}
+
+static int begin(void **state) {
+    set = small_set();
+    return scratch_begin(state);
+}
+
+static int end(void **state) {
+    fake_disk_remove();
+    tu_dataset_free(set);
+    return scratch_end(state);
+}
+
+#define fresh(test) cmocka_unit_test_setup_teardown(test, begin, end)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        fresh(an_image_that_cannot_be_read_loses_no_step),
+        fresh(an_evaluation_that_fails_loses_no_step_and_is_made_up_for),
+        fresh(the_best_checkpoint_is_tried_again),
+        fresh(a_best_checkpoint_that_is_not_the_best_any_more_is_removed),
+        fresh(a_stop_at_any_moment_is_saved),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
