@@ -8,12 +8,12 @@
 static void bad_input_and_failed_work_have_different_statuses(void **state) {
     (void)state;
     assert_int_equal(cli_report(TU_OK), CLI_DONE);
-    static const tu_status bad_input[] = {TU_INVALID, TU_NOT_FOUND, TU_CORRUPT, TU_UNSUPPORTED};
-    static const tu_status failed_work[] = {TU_NO_MEMORY, TU_IO, TU_NUMERIC, TU_INTERNAL};
-    for (int i = 0; i < 4; i++) {
+    static const tu_status bad_input[] = {TU_INVALID, TU_NOT_FOUND, TU_CORRUPT, TU_UNSUPPORTED, TU_NUMERIC};
+    static const tu_status failed_work[] = {TU_NO_MEMORY, TU_IO, TU_INTERNAL};
+    for (size_t i = 0; i < sizeof bad_input / sizeof *bad_input; i++)
         assert_int_equal(cli_report(tu_fail(bad_input[i], "a message of bad input")), CLI_BAD_INPUT);
+    for (size_t i = 0; i < sizeof failed_work / sizeof *failed_work; i++)
         assert_int_equal(cli_report(tu_fail(failed_work[i], "a message of failed work")), CLI_FAILED);
-    }
     assert_int_equal(cli_refuse("refused"), CLI_BAD_INPUT);
     assert_int_equal(cli_fail("failed"), CLI_FAILED);
 }
