@@ -7,7 +7,7 @@
 #include "train/settings.h"
 
 typedef struct tu__finding {
-    char text[512]; /* "variable 'conv1/weights'", "input 'images'", "operation 'conv2' (conv2d)"; "": nothing */
+    char text[512]; /* "variable 'w'", "input 'images'", "operation 'conv2' (conv2d)"; "": nothing found */
     int64_t sample; /* of an input: the first along its first axis that is not finite; else -1 */
 } tu__finding;
 
