@@ -51,9 +51,9 @@ static void note_departures(writer *w, const tu__part *parts, size_t count, size
 /* ---- Writing ---- */
 
 static void add_step(tu__part *part, tu__step step) {
-    tu__step *latest = part->step_count ? &part->steps[part->step_count - 1] : NULL;
-    if (step.kind == TU__STEP_LAUNCH && latest && latest->kind == TU__STEP_LAUNCH)
-        latest->count += step.count;
+    uint32_t count = part->step_count;
+    if (step.kind == TU__STEP_LAUNCH && count > 0 && part->steps[count - 1].kind == TU__STEP_LAUNCH)
+        part->steps[count - 1].count += step.count;
     else
         part->steps[part->step_count++] = step;
 }
