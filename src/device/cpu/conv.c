@@ -43,7 +43,7 @@ typedef struct conv_data {
     tu_type type; /* of the result */
 } conv_data;
 
-static tu_status run_conv(const cpu_kernel *k) {
+static tu_status run_conv(const tu__kernel *k) {
     const conv_data *d = k->data;
     const void *bias = d->bias ? k->in[2] : NULL;
     cpu_direct_operands o = {k->in[0], k->in[1], bias, k->out[0], k->workspace, d->relu};
@@ -60,7 +60,7 @@ static void release_conv(void *data) {
     cpu_dnnl_free(d->dnnl);
 }
 
-static tu_type type_of(const cpu_selection *s, tu__edge value) {
+static tu_type type_of(const tu__selection *s, tu__edge value) {
     return s->graph->nodes[value.node]->outputs[value.output];
 }
 
@@ -98,9 +98,9 @@ static bool prefers_own(const cpu_convolution *c, cpu_convolution_side side, tu_
     }
 }
 
-static tu_status choose_dnnl(cpu_selection *s, const cpu_convolution *c, cpu_convolution_side side,
+static tu_status choose_dnnl(tu__selection *s, const cpu_convolution *c, cpu_convolution_side side,
                              conv_data *d) {
-    return cpu_dnnl_convolution(c, side, d->type.dtype, s->device->threads, &d->dnnl);
+    return cpu_dnnl_convolution(c, side, d->type.dtype, cpu_of(s)->threads, &d->dnnl);
 }
 
 /* NULL where there are none. */
@@ -112,38 +112,38 @@ static const cpu_gemm_loops *own_loops(const struct cpu_loops_gemm *loops, tu_dt
     return loops->bf16_dot && cpu_loops_has_bf16_dot() ? loops->bf16_dot : loops->bf16;
 }
 
-static tu_status choose_own(cpu_selection *s, const cpu_convolution *c, cpu_convolution_side side,
+static tu_status choose_own(tu__selection *s, const cpu_convolution *c, cpu_convolution_side side,
                             conv_data *d) {
-    const cpu_gemm_loops *loops = own_loops(s->device->loops->gemm, d->type.dtype, side);
+    const cpu_gemm_loops *loops = own_loops(cpu_of(s)->loops->gemm, d->type.dtype, side);
     if (!loops) return TU_OK;
-    return cpu_direct_new(&s->arena, loops, c, side, s->device->threads, &d->direct);
+    return cpu_direct_new(&s->arena, loops, c, side, cpu_of(s)->threads, &d->direct);
 }
 
-static tu_status choose_blocks(cpu_selection *s, const cpu_convolution *c, cpu_convolution_side side,
+static tu_status choose_blocks(tu__selection *s, const cpu_convolution *c, cpu_convolution_side side,
                                conv_data *d) {
     const cpu_blocks *blocks = d->type.dtype == TU_BF16 ? cpu_blocks_for_this_machine() : NULL;
     if (!blocks) return TU_OK;
-    return cpu_conv_blocks_new(&s->arena, blocks, s->device->loops, c, side, s->device->threads, &d->blocks);
+    return cpu_conv_blocks_new(&s->arena, blocks, cpu_of(s)->loops, c, side, cpu_of(s)->threads, &d->blocks);
 }
 
 /* Fills `d` with one of the three ways; TU_UNSUPPORTED when there is none. */
-static tu_status choose(cpu_selection *s, const cpu_convolution *c, cpu_convolution_side side, conv_data *d) {
+static tu_status choose(tu__selection *s, const cpu_convolution *c, cpu_convolution_side side, conv_data *d) {
     TU_TRY(choose_blocks(s, c, side, d));
     if (d->blocks) return TU_OK;
-    bool own = prefers_own(c, side, d->type.dtype, s->device->threads);
+    bool own = prefers_own(c, side, d->type.dtype, cpu_of(s)->threads);
     for (int attempt = 0; attempt < 2 && !d->dnnl && !d->direct; attempt++, own = !own)
         TU_TRY((own ? choose_own : choose_dnnl)(s, c, side, d));
     return d->dnnl || d->direct ? TU_OK : TU_UNSUPPORTED;
 }
 
-static tu_status make(cpu_selection *s, const tu__node *node, cpu_convolution_side side,
+static tu_status make(tu__selection *s, const tu__node *node, cpu_convolution_side side,
                       const cpu_convolution *c, const char *const names[4]) {
     cpu_ending ending = {.result = {node->id, 0}};
     if (side == CPU_CONV_Y) ending = cpu_ending_of(s, node);
     conv_data found = {.bias = ending.add, .relu = ending.relu, .type = node->outputs[0]};
     TU_TRY(choose(s, c, side, &found));
-    cpu_kernel *k = cpu_kernel_new(s, node, cpu_ending_name(&ending, names), run_conv);
-    conv_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+    tu__kernel *k = tu__kernel_new(s, node, cpu_ending_name(&ending, names), run_conv);
+    conv_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) {
         cpu_dnnl_free(found.dnnl);
         return TU_NO_MEMORY;
@@ -156,27 +156,27 @@ static tu_status make(cpu_selection *s, const tu__node *node, cpu_convolution_si
     const tu_type in[2] = {type_of(s, node->inputs[0]), type_of(s, node->inputs[1])};
     k->flops = node->op->flops(node, in);
     k->bytes_moved = (int64_t)(tu_type_bytes(in[0]) + tu_type_bytes(in[1]) + tu_type_bytes(node->outputs[0]));
-    TU_TRY(cpu_kernel_read(k, node->inputs[0]));
-    TU_TRY(cpu_kernel_read(k, node->inputs[1]));
+    TU_TRY(tu__kernel_read(k, node->inputs[0]));
+    TU_TRY(tu__kernel_read(k, node->inputs[1]));
     TU_TRY(cpu_kernel_end(k, &ending));
-    return cpu_kernel_write(k, ending.result, -1);
+    return tu__kernel_write(k, ending.result, -1);
 }
 
-tu_status cpu_make_conv2d(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_conv2d(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = CPU_ENDING_NAMES("conv2d");
     cpu_convolution c =
         shape_of(node, type_of(s, node->inputs[0]), type_of(s, node->inputs[1]), node->outputs[0]);
     return make(s, node, CPU_CONV_Y, &c, names);
 }
 
-tu_status cpu_make_conv2d_dx(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_conv2d_dx(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = {"conv2d_dx"};
     cpu_convolution c =
         shape_of(node, node->outputs[0], type_of(s, node->inputs[1]), type_of(s, node->inputs[0]));
     return make(s, node, CPU_CONV_X, &c, names);
 }
 
-tu_status cpu_make_conv2d_dw(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_conv2d_dw(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = {"conv2d_dw"};
     cpu_convolution c =
         shape_of(node, type_of(s, node->inputs[0]), node->outputs[0], type_of(s, node->inputs[1]));

@@ -12,7 +12,8 @@
 
 #include "base/alloc.h"
 #include "device/cpu/isa/loops.h"
-#include "device/cpu/select.h"
+#include "device/cpu/norm.h"
+#include "device/cpu/pointwise.h"
 #include "device/host_memory.h"
 
 /* More than a machine has cores: a higher number is a mistake, and OpenMP ends the process where threads run out. */
@@ -166,19 +167,36 @@ static tu_status attach(tu_device_instance *device) {
 
 /* ---- Programs ---- */
 
+static const tu__maker makers[TU__OP_COUNT] = {
+#define MAKER(op, maker) [TU__OP_##op] = maker,
+#include "device/cpu/makers.def"
+};
+
+static const tu__selector selector = {
+    .makers = makers,
+    .otherwise = cpu_make_reference,
+    .make_copy = cpu_make_copy,
+    .read_by_maker = cpu_read_by_maker,
+    .piece_bytes = sizeof(cpu_piece),
+    .run_pointwise = cpu_run_pointwise,
+    .make_piece = cpu_piece_make,
+    .finish_pieces = cpu_pointwise_finish,
+    .find_sums = cpu_find_sums,
+};
+
 static tu_status select_kernels(tu_device_instance *device, const tu_part *part, tu_plan **plan) {
-    return cpu_select(&device->device, part, plan);
+    return tu__select(&device->device, &selector, part, plan);
 }
 
 static tu_status build(tu_device_instance *device, tu_plan *plan, const tu_binding *binding) {
     (void)device;
-    cpu_plan_bind((cpu_plan *)plan, binding);
+    tu__kernel_plan_bind((tu__kernel_plan *)plan, binding);
     return TU_OK;
 }
 
 static void plan_free(tu_device_instance *device, tu_plan *plan) {
     (void)device;
-    cpu_plan_free((cpu_plan *)plan);
+    tu__kernel_plan_free((tu__kernel_plan *)plan);
 }
 
 static double now(void) {
@@ -188,13 +206,13 @@ static double now(void) {
 }
 
 /* The end of a kernel is the start of the next: one look at the clock each. */
-static tu_status run_kernels(cpu_plan *p, uint32_t first, uint32_t count) {
+static tu_status run_kernels(tu__kernel_plan *p, uint32_t first, uint32_t count) {
     double start = now();
     for (uint32_t i = first; i < first + count; i++) {
-        const cpu_kernel *k = p->kernels[p->order[i]];
+        const tu__kernel *k = p->kernels[p->order[i]];
         TU_TRY(k->run(k));
         double end = now();
-        p->times[i] = (cpu_time){start, end - start};
+        p->times[i] = (tu__kernel_time){start, end - start};
         start = end;
     }
     return TU_OK;
@@ -203,7 +221,7 @@ static tu_status run_kernels(cpu_plan *p, uint32_t first, uint32_t count) {
 /* The thread may be the user's: it gets its settings back. */
 static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
     tu__parallel_setting before = tu__parallel_begin(device->device.threads);
-    tu_status status = run_kernels((cpu_plan *)plan, first, count);
+    tu_status status = run_kernels((tu__kernel_plan *)plan, first, count);
     tu__parallel_end(before);
     return status;
 }
@@ -211,7 +229,7 @@ static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t firs
 static tu_status trace(tu_device_instance *device, tu_plan *plan, uint32_t place, double *start,
                        double *seconds) {
     (void)device;
-    const cpu_plan *p = (const cpu_plan *)plan;
+    const tu__kernel_plan *p = (const tu__kernel_plan *)plan;
     if (place >= p->kernel_count)
         return tu_fail(TU_INVALID, "there is no kernel %u: the plan has %u", place, p->kernel_count);
     *start = p->times[place].start;

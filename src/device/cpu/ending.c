@@ -1,9 +1,9 @@
 /* Finding the bias and the rectifier that follow a node, and taking them into its kernel. */
 #include "device/cpu/ending.h"
 
+#include "device/cpu/cpu.h"
 #include "device/cpu/isa/loops.h"
 #include "device/cpu/isa/loops_gemm.h"
-#include "device/cpu/select.h"
 
 /* One number for each place along the last axis of `type`. */
 static bool is_bias(tu_type bias, tu_type type) {
@@ -14,7 +14,7 @@ static bool is_bias(tu_type bias, tu_type type) {
 }
 
 /* The other input of an addition to `value`, if it is a bias. */
-static bool find_bias(const cpu_selection *s, const tu__node *add, tu__edge value, tu__edge *bias) {
+static bool find_bias(const tu__selection *s, const tu__node *add, tu__edge value, tu__edge *bias) {
     if (!add || add->op->code != TU__OP_ADD) return false;
     int own = add->inputs[0].node == value.node && add->inputs[0].output == value.output ? 0 : 1;
     tu__edge other = add->inputs[1 - own];
@@ -25,12 +25,12 @@ static bool find_bias(const cpu_selection *s, const tu__node *add, tu__edge valu
 }
 
 /* The only reader, unless another kernel has it already: where two products are added, one of them takes the sum. */
-static const tu__node *free_reader(cpu_selection *s, tu__edge value) {
-    const tu__node *reader = cpu_only_reader(s, value);
-    return reader && s->plan->state[reader->id] != CPU_DONE ? reader : NULL;
+static const tu__node *free_reader(tu__selection *s, tu__edge value) {
+    const tu__node *reader = tu__only_reader(s, value);
+    return reader && s->plan->state[reader->id] != TU__DONE ? reader : NULL;
 }
 
-cpu_ending cpu_ending_of(cpu_selection *s, const tu__node *node) {
+cpu_ending cpu_ending_of(tu__selection *s, const tu__node *node) {
     cpu_ending e = {.result = {node->id, 0}};
     const tu__node *reader = free_reader(s, e.result);
     if (find_bias(s, reader, e.result, &e.bias)) {
@@ -45,14 +45,14 @@ cpu_ending cpu_ending_of(cpu_selection *s, const tu__node *node) {
     return e;
 }
 
-tu_status cpu_kernel_end(cpu_kernel *k, const cpu_ending *e) {
+tu_status cpu_kernel_end(tu__kernel *k, const cpu_ending *e) {
     const tu__node *const nodes[2] = {e->add, e->relu};
     for (int i = 0; i < 2; i++) {
         if (!nodes[i]) continue;
-        TU_TRY(cpu_kernel_cover(k, nodes[i]));
-        cpu_mark_done(k->owner, nodes[i]);
+        TU_TRY(tu__kernel_cover(k, nodes[i]));
+        tu__mark_done(k->owner, nodes[i]);
     }
-    return e->add ? cpu_kernel_read(k, e->bias) : TU_OK;
+    return e->add ? tu__kernel_read(k, e->bias) : TU_OK;
 }
 
 /* ---- In place ---- */

@@ -14,10 +14,10 @@ typedef struct cpu_ending {
 
 /* The bias over the last axis that is the only reader of the node's result, and the rectifier that is the only reader
  * of that. */
-cpu_ending cpu_ending_of(cpu_selection *s, const tu__node *node);
+cpu_ending cpu_ending_of(tu__selection *s, const tu__node *node);
 
 /* Has the kernel cover the ending and read the bias, as its next entry of k->in, if there is one. */
-tu_status cpu_kernel_end(cpu_kernel *k, const cpu_ending *ending);
+tu_status cpu_kernel_end(tu__kernel *k, const cpu_ending *ending);
 
 /* Adds a bias (or NULL) and rectifies, in place, a result that lies in memory. For kernels of oneDNN: its own rectifier
  * makes zeros of NaN, so that a step that is not finite would pass for a good one; and it adds a bias before the last

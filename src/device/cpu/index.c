@@ -27,12 +27,12 @@ static int64_t place(const index_data *d, const void *indices, int64_t j) {
     return index >= 0 && index < d->size ? index : -1;
 }
 
-static index_data *new_kernel(cpu_selection *s, const tu__node *node, tu_status (*run)(const cpu_kernel *k),
-                              cpu_kernel **k) {
-    *k = cpu_kernel_new(s, node, node->op->name, run);
+static index_data *new_kernel(tu__selection *s, const tu__node *node, tu_status (*run)(const tu__kernel *k),
+                              tu__kernel **k) {
+    *k = tu__kernel_new(s, node, node->op->name, run);
     if (!*k) return NULL;
     cpu_kernel_count(*k, s, node);
-    return cpu_kernel_data(*k, sizeof(index_data));
+    return tu__kernel_data(*k, sizeof(index_data));
 }
 
 static index_data around(tu_type x, int64_t axis, tu_type indices) {
@@ -46,14 +46,14 @@ static index_data around(tu_type x, int64_t axis, tu_type indices) {
 }
 
 /* Rows that cost about as much as `bytes` of copying each. */
-static void run_rows(const cpu_kernel *k, int64_t rows, size_t bytes, tu__parallel_body body) {
-    tu__parallel_for(rows, cpu_grain(rows, (int64_t)(bytes / 4) + 1, k->device->threads), body, (void *)k);
+static void run_rows(const tu__kernel *k, int64_t rows, size_t bytes, tu__parallel_body body) {
+    tu__parallel_for(rows, cpu_grain(rows, (int64_t)(bytes / 4) + 1, cpu_of(k)->threads), body, (void *)k);
 }
 
 /* ---- gather: in table, indices ---- */
 
 static void gather_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const index_data *d = k->data;
     (void)worker;
     for (int64_t row = first; row < last; row++) {
@@ -66,14 +66,14 @@ static void gather_range(void *context, int64_t first, int64_t last, int worker)
     }
 }
 
-static tu_status run_gather(const cpu_kernel *k) {
+static tu_status run_gather(const tu__kernel *k) {
     const index_data *d = k->data;
     run_rows(k, d->outer * d->count, d->row_bytes, gather_range);
     return TU_OK;
 }
 
-tu_status cpu_make_gather(cpu_selection *s, const tu__node *node) {
-    cpu_kernel *k;
+tu_status cpu_make_gather(tu__selection *s, const tu__node *node) {
+    tu__kernel *k;
     index_data *d = new_kernel(s, node, run_gather, &k);
     if (!d) return TU_NO_MEMORY;
     *d = around(cpu_input_type(s, node, 0), tu__attrs(node, gather)->axis, cpu_input_type(s, node, 1));
@@ -84,7 +84,7 @@ tu_status cpu_make_gather(cpu_selection *s, const tu__node *node) {
 /* ---- scatter_add: in base, indices, updates. The base is already in the result when loops start. ---- */
 
 /* Columns [begin, end) of the rows [first, last) of slice `o`. */
-static void add_part(const cpu_kernel *k, int64_t o, int64_t first, int64_t last, int64_t begin,
+static void add_part(const tu__kernel *k, int64_t o, int64_t first, int64_t last, int64_t begin,
                      int64_t end) {
     const index_data *d = k->data;
     const float *base = k->in[0], *updates = (const float *)k->in[2] + o * d->count * d->inner;
@@ -103,39 +103,39 @@ static void add_part(const cpu_kernel *k, int64_t o, int64_t first, int64_t last
 }
 
 static void scatter_slices(void *context, int64_t first, int64_t last, int worker) {
-    const index_data *d = ((const cpu_kernel *)context)->data;
+    const index_data *d = ((const tu__kernel *)context)->data;
     (void)worker;
     for (int64_t o = first; o < last; o++) add_part(context, o, 0, d->size, 0, d->inner);
 }
 
 static void scatter_rows(void *context, int64_t first, int64_t last, int worker) {
-    const index_data *d = ((const cpu_kernel *)context)->data;
+    const index_data *d = ((const tu__kernel *)context)->data;
     (void)worker;
     add_part(context, 0, first, last, 0, d->inner);
 }
 
 static void scatter_columns(void *context, int64_t first, int64_t last, int worker) {
-    const index_data *d = ((const cpu_kernel *)context)->data;
+    const index_data *d = ((const tu__kernel *)context)->data;
     int64_t end = last * COLUMNS;
     (void)worker;
     add_part(context, 0, 0, d->size, first * COLUMNS, end < d->inner ? end : d->inner);
 }
 
-static tu_status run_scatter_add(const cpu_kernel *k) {
+static tu_status run_scatter_add(const tu__kernel *k) {
     const index_data *d = k->data;
     int64_t strips = (d->inner + COLUMNS - 1) / COLUMNS, rows = d->size + d->count;
     if (d->outer > 1)
         run_rows(k, d->outer, (size_t)rows * d->row_bytes, scatter_slices);
-    else if (strips >= k->device->threads)
+    else if (strips >= cpu_of(k)->threads)
         run_rows(k, strips, (size_t)rows * COLUMNS * sizeof(float), scatter_columns);
     else
         run_rows(k, d->size, d->row_bytes, scatter_rows);
     return TU_OK;
 }
 
-tu_status cpu_make_scatter_add(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_scatter_add(tu__selection *s, const tu__node *node) {
     if (node->outputs[0].dtype != TU_F32) return TU_UNSUPPORTED;
-    cpu_kernel *k;
+    tu__kernel *k;
     index_data *d = new_kernel(s, node, run_scatter_add, &k);
     if (!d) return TU_NO_MEMORY;
     *d = around(node->outputs[0], tu__attrs(node, scatter_add)->axis, cpu_input_type(s, node, 1));
@@ -145,7 +145,7 @@ tu_status cpu_make_scatter_add(cpu_selection *s, const tu__node *node) {
 /* ---- one_hot: `size` is the number of classes ---- */
 
 static void one_hot_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const index_data *d = k->data;
     (void)worker;
     memset((char *)k->out[0] + (size_t)first * d->row_bytes, 0, (size_t)(last - first) * d->row_bytes);
@@ -157,14 +157,14 @@ static void one_hot_range(void *context, int64_t first, int64_t last, int worker
     }
 }
 
-static tu_status run_one_hot(const cpu_kernel *k) {
+static tu_status run_one_hot(const tu__kernel *k) {
     const index_data *d = k->data;
     run_rows(k, d->count, d->row_bytes, one_hot_range);
     return TU_OK;
 }
 
-tu_status cpu_make_one_hot(cpu_selection *s, const tu__node *node) {
-    cpu_kernel *k;
+tu_status cpu_make_one_hot(tu__selection *s, const tu__node *node) {
+    tu__kernel *k;
     index_data *d = new_kernel(s, node, run_one_hot, &k);
     if (!d) return TU_NO_MEMORY;
     tu_type indices = cpu_input_type(s, node, 0), out = node->outputs[0];
@@ -193,7 +193,7 @@ static int64_t corner(const crop_data *d, const void *offsets, int64_t image, in
 }
 
 static void crop_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const crop_data *d = k->data;
     size_t from_row = (size_t)d->size[1] * d->pixel_bytes, to_row = (size_t)d->window[1] * d->pixel_bytes;
     (void)worker;
@@ -207,17 +207,17 @@ static void crop_range(void *context, int64_t first, int64_t last, int worker) {
     }
 }
 
-static tu_status run_crop(const cpu_kernel *k) {
+static tu_status run_crop(const tu__kernel *k) {
     const crop_data *d = k->data;
     run_rows(k, d->images, (size_t)(d->window[0] * d->window[1]) * d->pixel_bytes, crop_range);
     return TU_OK;
 }
 
-tu_status cpu_make_crop(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_crop(tu__selection *s, const tu__node *node) {
     tu_type x = cpu_input_type(s, node, 0), offsets = cpu_input_type(s, node, 1);
     if (offsets.dtype != TU_I32 && offsets.dtype != TU_I64) return TU_UNSUPPORTED;
-    cpu_kernel *k = cpu_kernel_new(s, node, node->op->name, run_crop);
-    crop_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_crop);
+    crop_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     const int64_t *size = x.shape.dim, *window = node->outputs[0].shape.dim;
     *d = (crop_data){.images = size[0],

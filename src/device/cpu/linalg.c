@@ -199,13 +199,13 @@ static bool substitute(const linalg_data *d, const void *a, const void *b, void 
 /* ---- The batch ---- */
 
 /* A worker's scratch: what went wrong in its range, then the matrix's. */
-static bad_pivot *bad_of(const cpu_kernel *k, int64_t worker) {
+static bad_pivot *bad_of(const tu__kernel *k, int64_t worker) {
     const linalg_data *d = k->data;
     return (bad_pivot *)(void *)((char *)k->workspace + (size_t)worker * d->worker_bytes);
 }
 
 static void matrix_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const linalg_data *d = k->data;
     bad_pivot *bad = bad_of(k, worker);
     bool beside = k->read_count > 1;
@@ -219,7 +219,7 @@ static void matrix_range(void *context, int64_t first, int64_t last, int worker)
     }
 }
 
-static tu_status run_matrices(const cpu_kernel *k) {
+static tu_status run_matrices(const tu__kernel *k) {
     const linalg_data *d = k->data;
     for (int64_t worker = 0; worker < d->workers; worker++) bad_of(k, worker)->matrix = -1;
     tu__parallel_for(d->count, cpu_grain(d->count, (int64_t)d->n * d->n * d->n, d->workers), matrix_range,
@@ -245,12 +245,12 @@ static size_t scratch_bytes(const linalg_data *d) {
 }
 
 /* What fills the places marked here: the right sides, or the matrices themselves, can be taken over. */
-static tu_status make(cpu_selection *s, const tu__node *node, linalg_data plan) {
+static tu_status make(tu__selection *s, const tu__node *node, linalg_data plan) {
     tu_type a = cpu_input_type(s, node, 0), x = node->outputs[0];
     int64_t n = a.shape.dim[a.shape.rank - 1], k_sides = x.shape.dim[x.shape.rank - 1];
     if (n > INT_MAX / BLOCK_COLUMNS || k_sides > INT_MAX) return TU_UNSUPPORTED; /* LAPACK's integers */
-    cpu_kernel *k = cpu_kernel_new(s, node, node->op->name, run_matrices);
-    linalg_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_matrices);
+    linalg_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     *d = plan;
     d->count = tu_shape_elements(a.shape) / (n * n);
@@ -262,26 +262,26 @@ static tu_status make(cpu_selection *s, const tu__node *node, linalg_data plan) 
     d->name = tu__arena_string(&s->arena, node->name);
     d->type = tu__arena_string(&s->arena, tu__type_string(a));
     if (!d->name || !d->type) return TU_NO_MEMORY;
-    d->workers = s->device->threads < d->count ? s->device->threads : d->count;
+    d->workers = cpu_of(s)->threads < d->count ? cpu_of(s)->threads : d->count;
     d->worker_bytes = 64 + scratch_bytes(d);
     k->workspace_bytes = d->worker_bytes * (size_t)d->workers;
     cpu_kernel_count(k, s, node);
     return cpu_kernel_bind(k, node, (int)node->input_count - 1);
 }
 
-tu_status cpu_make_inverse(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_inverse(tu__selection *s, const tu__node *node) {
     return make(s, node, (linalg_data){.work = invert, .complaint = "singular"});
 }
 
-tu_status cpu_make_solve(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_solve(tu__selection *s, const tu__node *node) {
     return make(s, node, (linalg_data){.work = solve, .complaint = "singular"});
 }
 
-tu_status cpu_make_cholesky(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_cholesky(tu__selection *s, const tu__node *node) {
     return make(s, node, (linalg_data){.work = cholesky, .complaint = "not positive definite"});
 }
 
-tu_status cpu_make_triangular_solve(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_triangular_solve(tu__selection *s, const tu__node *node) {
     const struct tu__triangular_solve_attrs *a = tu__attrs(node, triangular_solve);
     return make(
         s, node,
@@ -291,20 +291,20 @@ tu_status cpu_make_triangular_solve(cpu_selection *s, const tu__node *node) {
 
 #else
 
-tu_status cpu_make_inverse(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_inverse(tu__selection *s, const tu__node *node) {
     (void)s, (void)node;
     return TU_UNSUPPORTED;
 }
 
-tu_status cpu_make_solve(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_solve(tu__selection *s, const tu__node *node) {
     return cpu_make_inverse(s, node);
 }
 
-tu_status cpu_make_cholesky(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_cholesky(tu__selection *s, const tu__node *node) {
     return cpu_make_inverse(s, node);
 }
 
-tu_status cpu_make_triangular_solve(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_triangular_solve(tu__selection *s, const tu__node *node) {
     return cpu_make_inverse(s, node);
 }
 

@@ -19,7 +19,7 @@ typedef struct lrn_data {
 } lrn_data;
 
 /* The zeros around each row of scratch are what makes windows at the ends need no test. */
-static float *cleared_scratch(const cpu_kernel *k, int worker) {
+static float *cleared_scratch(const tu__kernel *k, int worker) {
     const lrn_data *d = k->data;
     float *scratch = (void *)((char *)k->workspace + (size_t)worker * d->worker_bytes);
     memset(scratch, 0, d->worker_bytes);
@@ -27,30 +27,30 @@ static float *cleared_scratch(const cpu_kernel *k, int worker) {
 }
 
 static void forward_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const lrn_data *d = k->data;
     int64_t at = first * d->p.channels;
-    k->device->loops->kernels->lrn->forward[cpu_loop_type(d->dtype)](
+    cpu_of(k)->loops->kernels->lrn->forward[cpu_loop_type(d->dtype)](
         &d->p, last - first, cpu_at(k->in[0], d->dtype, at), cleared_scratch(k, worker),
         cpu_at(k->out[0], d->dtype, at));
 }
 
 static void backward_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const lrn_data *d = k->data;
     int64_t at = first * d->p.channels;
-    k->device->loops->kernels->lrn->backward[cpu_loop_type(d->dtype)](
+    cpu_of(k)->loops->kernels->lrn->backward[cpu_loop_type(d->dtype)](
         &d->p, last - first, cpu_at(k->in[0], d->dtype, at), cpu_at(k->in[1], d->dtype, at),
         cleared_scratch(k, worker), cpu_at(k->out[0], d->dtype, at));
 }
 
-static tu_status run_forward(const cpu_kernel *k) {
+static tu_status run_forward(const tu__kernel *k) {
     const lrn_data *d = k->data;
     tu__parallel_deal(d->rows, cpu_grain(d->rows, d->p.channels, d->workers), forward_range, (void *)k);
     return TU_OK;
 }
 
-static tu_status run_backward(const cpu_kernel *k) {
+static tu_status run_backward(const tu__kernel *k) {
     const lrn_data *d = k->data;
     tu__parallel_deal(d->rows, cpu_grain(d->rows, d->p.channels, d->workers), backward_range, (void *)k);
     return TU_OK;
@@ -69,28 +69,28 @@ static cpu_lrn lrn_of(const struct tu__lrn_attrs *a, int64_t channels, int64_t l
 
 /* lrn_grad has the attributes of lrn. Row by row what is read is read before it is written: in place will do.
  */
-static tu_status make(cpu_selection *s, const tu__node *node, int in_place,
-                      tu_status (*run)(const cpu_kernel *k)) {
+static tu_status make(tu__selection *s, const tu__node *node, int in_place,
+                      tu_status (*run)(const tu__kernel *k)) {
     tu_type x = node->outputs[0];
     if (cpu_loop_type(x.dtype) < 0) return TU_UNSUPPORTED;
-    cpu_kernel *k = cpu_kernel_new(s, node, node->op->name, run);
-    lrn_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run);
+    lrn_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     int64_t channels = x.shape.dim[x.shape.rank - 1];
-    d->p = lrn_of(node->attrs, channels, s->device->loops->kernels->lrn->lanes);
+    d->p = lrn_of(node->attrs, channels, cpu_of(s)->loops->kernels->lrn->lanes);
     d->dtype = x.dtype;
     d->rows = tu_shape_elements(x.shape) / channels;
-    d->workers = s->device->threads;
+    d->workers = cpu_of(s)->threads;
     d->worker_bytes = cpu_lines((size_t)d->p.stride * 3 * CPU_LRN_ROWS * sizeof(float));
     k->workspace_bytes = d->worker_bytes * (size_t)d->workers;
     cpu_kernel_count(k, s, node);
     return cpu_kernel_bind(k, node, in_place);
 }
 
-tu_status cpu_make_lrn(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_lrn(tu__selection *s, const tu__node *node) {
     return make(s, node, 0, run_forward);
 }
 
-tu_status cpu_make_lrn_grad(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_lrn_grad(tu__selection *s, const tu__node *node) {
     return make(s, node, 1, run_backward);
 }

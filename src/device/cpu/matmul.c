@@ -19,7 +19,7 @@ typedef struct matmul_data {
     tu_type type; /* of the result */
 } matmul_data;
 
-static tu_status run_matmul(const cpu_kernel *k) {
+static tu_status run_matmul(const tu__kernel *k) {
     const matmul_data *d = k->data;
     const void *bias = d->bias ? k->in[2] : NULL;
     if (d->dnnl) {
@@ -38,7 +38,7 @@ static void release_matmul(void *data) {
     cpu_dnnl_free(d->dnnl);
 }
 
-static tu_type type_of(const cpu_selection *s, tu__edge value) {
+static tu_type type_of(const tu__selection *s, tu__edge value) {
     return s->graph->nodes[value.node]->outputs[value.output];
 }
 
@@ -47,7 +47,7 @@ static tu_shape batch_of(tu_shape shape) {
 }
 
 /* Where the matrices of both sides begin. */
-static tu_status list_batch(cpu_selection *s, tu_shape batch, tu_shape a, tu_shape b, cpu_gemm *g) {
+static tu_status list_batch(tu__selection *s, tu_shape batch, tu_shape a, tu_shape b, cpu_gemm *g) {
     int64_t count = tu_shape_elements(batch), a_strides[TU_MAX_RANK], b_strides[TU_MAX_RANK];
     int64_t *places = tu__arena_alloc(&s->arena, 2 * (size_t)count * sizeof *places);
     if (!places) return TU_NO_MEMORY;
@@ -65,12 +65,12 @@ static tu_status list_batch(cpu_selection *s, tu_shape batch, tu_shape a, tu_sha
     return TU_OK;
 }
 
-static tu_status describe(cpu_selection *s, const tu__node *node, cpu_gemm *g) {
+static tu_status describe(tu__selection *s, const tu__node *node, cpu_gemm *g) {
     const struct tu__matmul_attrs *attrs = tu__attrs(node, matmul);
     tu_shape a = type_of(s, node->inputs[0]).shape, b = type_of(s, node->inputs[1]).shape;
     tu_shape out = node->outputs[0].shape;
     *g = (cpu_gemm){
-        .transpose_a = attrs->transpose_a, .transpose_b = attrs->transpose_b, .threads = s->device->threads};
+        .transpose_a = attrs->transpose_a, .transpose_b = attrs->transpose_b, .threads = cpu_of(s)->threads};
     g->m = out.dim[out.rank - 2];
     g->n = out.dim[out.rank - 1];
     g->k = a.dim[a.rank - (g->transpose_a ? 2 : 1)];
@@ -100,19 +100,19 @@ static tu_status ask_dnnl(const cpu_gemm *g, tu_dtype dtype, cpu_dnnl **op) {
     return cpu_dnnl_matmul(&p, g->threads, op);
 }
 
-static tu_status choose(cpu_selection *s, matmul_data *d) {
+static tu_status choose(tu__selection *s, matmul_data *d) {
     tu_dtype dtype = d->type.dtype;
     if (dtype != TU_F32 && dtype != TU_F64) {
         TU_TRY(ask_dnnl(&d->gemm, dtype, &d->dnnl));
         return d->dnnl ? TU_OK : TU_UNSUPPORTED;
     }
-    const struct cpu_loops_gemm *loops = s->device->loops->gemm;
+    const struct cpu_loops_gemm *loops = cpu_of(s)->loops->gemm;
     d->gemm.loops = dtype == TU_F32 ? loops->f32 : loops->f64;
     cpu_gemm_plan(&d->gemm);
     return TU_OK;
 }
 
-tu_status cpu_make_matmul(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_matmul(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = CPU_ENDING_NAMES("matmul");
     tu_dtype dtype = node->outputs[0].dtype;
     if (dtype != TU_F32 && dtype != TU_F64 && dtype != TU_BF16) return TU_UNSUPPORTED;
@@ -120,8 +120,8 @@ tu_status cpu_make_matmul(cpu_selection *s, const tu__node *node) {
     matmul_data found = {.bias = ending.add, .relu = ending.relu, .type = node->outputs[0]};
     TU_TRY(describe(s, node, &found.gemm));
     TU_TRY(choose(s, &found));
-    cpu_kernel *k = cpu_kernel_new(s, node, cpu_ending_name(&ending, names), run_matmul);
-    matmul_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+    tu__kernel *k = tu__kernel_new(s, node, cpu_ending_name(&ending, names), run_matmul);
+    matmul_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) {
         cpu_dnnl_free(found.dnnl);
         return TU_NO_MEMORY;
@@ -132,8 +132,8 @@ tu_status cpu_make_matmul(cpu_selection *s, const tu__node *node) {
     const tu_type in[2] = {type_of(s, node->inputs[0]), type_of(s, node->inputs[1])};
     k->flops = node->op->flops(node, in);
     k->bytes_moved = (int64_t)(tu_type_bytes(in[0]) + tu_type_bytes(in[1]) + tu_type_bytes(node->outputs[0]));
-    TU_TRY(cpu_kernel_read(k, node->inputs[0]));
-    TU_TRY(cpu_kernel_read(k, node->inputs[1]));
+    TU_TRY(tu__kernel_read(k, node->inputs[0]));
+    TU_TRY(tu__kernel_read(k, node->inputs[1]));
     TU_TRY(cpu_kernel_end(k, &ending));
-    return cpu_kernel_write(k, ending.result, -1);
+    return tu__kernel_write(k, ending.result, -1);
 }

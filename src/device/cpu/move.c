@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "base/number.h"
-#include "device/cpu/select.h"
+#include "device/cpu/cpu.h"
 #include "graph/walk.h"
 
 typedef struct axis {
@@ -271,7 +271,7 @@ static void run_copy(const copy_plan *c, const void *from, void *to) {
         tu__parallel_for(units, grain_for(row_bytes), move_rows, &m);
 }
 
-static tu_status run_move(const cpu_kernel *k) {
+static tu_status run_move(const tu__kernel *k) {
     const move_data *d = k->data;
     if (d->fills) {
         copy_plan fill = {.element = d->element, .rank = 1, .axes = {{d->elements, 0, 1}}};
@@ -284,23 +284,23 @@ static tu_status run_move(const cpu_kernel *k) {
 /* ---- Makers ---- */
 
 /* A kernel with room for `count` copies from the inputs given into output 0 of the node. */
-static move_data *new_move(cpu_selection *s, const tu__node *node, uint32_t count, const tu__edge *inputs) {
-    cpu_kernel *k = cpu_kernel_new(s, node, node->op->name, run_move);
-    move_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+static move_data *new_move(tu__selection *s, const tu__node *node, uint32_t count, const tu__edge *inputs) {
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_move);
+    move_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return NULL;
     d->count = count;
     d->copies = tu__arena_alloc(&s->arena, (count + 1) * sizeof *d->copies);
     d->element = (int64_t)tu_dtype_size(node->outputs[0].dtype);
     d->elements = tu_shape_elements(node->outputs[0].shape);
     for (uint32_t i = 0; i < count; i++)
-        if (cpu_kernel_read(k, inputs[i]) != TU_OK) return NULL;
-    if (!d->copies || cpu_kernel_write(k, (tu__edge){node->id, 0}, -1) != TU_OK) return NULL;
+        if (tu__kernel_read(k, inputs[i]) != TU_OK) return NULL;
+    if (!d->copies || tu__kernel_write(k, (tu__edge){node->id, 0}, -1) != TU_OK) return NULL;
     k->bytes_moved = 2 * d->elements * d->element;
     return d;
 }
 
 /* One copy from input 0 into the whole of the output. */
-static tu_status make_gather(cpu_selection *s, const tu__node *node, int64_t start, const int64_t *strides) {
+static tu_status make_gather(tu__selection *s, const tu__node *node, int64_t start, const int64_t *strides) {
     move_data *d = new_move(s, node, 1, node->inputs);
     if (!d) return TU_NO_MEMORY;
     int64_t dense[TU_MAX_RANK] = {0};
@@ -309,24 +309,24 @@ static tu_status make_gather(cpu_selection *s, const tu__node *node, int64_t sta
     return TU_OK;
 }
 
-tu_status cpu_make_broadcast(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_broadcast(tu__selection *s, const tu__node *node) {
     int64_t strides[TU_MAX_RANK];
-    tu__broadcast_strides(cpu_type_of(s, node->inputs[0])->shape, node->outputs[0].shape, strides);
+    tu__broadcast_strides(tu__type_of(s, node->inputs[0])->shape, node->outputs[0].shape, strides);
     return make_gather(s, node, 0, strides);
 }
 
-tu_status cpu_make_transpose(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_transpose(tu__selection *s, const tu__node *node) {
     int64_t dense[TU_MAX_RANK] = {0}, strides[TU_MAX_RANK] = {0};
-    tu__strides(cpu_type_of(s, node->inputs[0])->shape, dense);
+    tu__strides(tu__type_of(s, node->inputs[0])->shape, dense);
     for (int64_t i = 0; i < node->outputs[0].shape.rank; i++)
         strides[i] = dense[tu__attrs(node, transpose)->permutation[i]];
     return make_gather(s, node, 0, strides);
 }
 
-tu_status cpu_make_slice(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_slice(tu__selection *s, const tu__node *node) {
     const struct tu__slice_attrs *attrs = tu__attrs(node, slice);
     int64_t strides[TU_MAX_RANK] = {0}, start = 0;
-    tu__strides(cpu_type_of(s, node->inputs[0])->shape, strides);
+    tu__strides(tu__type_of(s, node->inputs[0])->shape, strides);
     for (int64_t i = 0; i < node->outputs[0].shape.rank; i++) {
         start += attrs->begin[i] * strides[i];
         strides[i] *= attrs->step[i];
@@ -334,7 +334,7 @@ tu_status cpu_make_slice(cpu_selection *s, const tu__node *node) {
     return make_gather(s, node, start, strides);
 }
 
-tu_status cpu_make_flip(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_flip(tu__selection *s, const tu__node *node) {
     int64_t axes = tu__attrs(node, flip)->axes, strides[TU_MAX_RANK] = {0}, start = 0;
     tu_shape shape = node->outputs[0].shape;
     tu__strides(shape, strides);
@@ -351,7 +351,7 @@ static void set_number(move_data *d, tu_dtype dtype, double number) {
     tu__store(dtype, d->number, 0, number);
 }
 
-tu_status cpu_make_fill(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_fill(tu__selection *s, const tu__node *node) {
     move_data *d = new_move(s, node, 0, NULL);
     if (!d) return TU_NO_MEMORY;
     set_number(d, node->outputs[0].dtype, tu__attrs(node, fill)->number);
@@ -359,9 +359,9 @@ tu_status cpu_make_fill(cpu_selection *s, const tu__node *node) {
 }
 
 /* The whole is filled, then x is put in its place: twice the traffic for what x covers, but pads are small. */
-tu_status cpu_make_pad(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_pad(tu__selection *s, const tu__node *node) {
     const struct tu__pad_attrs *attrs = tu__attrs(node, pad);
-    tu_shape from = cpu_type_of(s, node->inputs[0])->shape;
+    tu_shape from = tu__type_of(s, node->inputs[0])->shape;
     int64_t from_strides[TU_MAX_RANK] = {0}, to_strides[TU_MAX_RANK] = {0}, start = 0;
     move_data *d = new_move(s, node, 1, node->inputs);
     if (!d) return TU_NO_MEMORY;
@@ -377,14 +377,14 @@ tu_status cpu_make_pad(cpu_selection *s, const tu__node *node) {
     return TU_OK;
 }
 
-tu_status cpu_make_concat(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_concat(tu__selection *s, const tu__node *node) {
     int64_t axis_joined = tu__attrs(node, concat)->axis, start = 0;
     int64_t to[TU_MAX_RANK] = {0};
     move_data *d = new_move(s, node, node->input_count, node->inputs);
     if (!d) return TU_NO_MEMORY;
     tu__strides(node->outputs[0].shape, to);
     for (uint32_t i = 0; i < node->input_count; i++) {
-        tu_shape part = cpu_type_of(s, node->inputs[i])->shape;
+        tu_shape part = tu__type_of(s, node->inputs[i])->shape;
         int64_t from[TU_MAX_RANK] = {0};
         tu__strides(part, from);
         d->copies[i] = plan_copy(part, (size_t)d->element, 0, from, start, to);
@@ -393,12 +393,12 @@ tu_status cpu_make_concat(cpu_selection *s, const tu__node *node) {
     return TU_OK;
 }
 
-tu_status cpu_make_copy(cpu_selection *s, tu__edge from, tu__edge to) {
+tu_status cpu_make_copy(tu__selection *s, tu__edge from, tu__edge to) {
     const tu__node *node = s->graph->nodes[to.node];
-    cpu_kernel *k = cpu_kernel_new(s, node, "copy", run_move);
-    move_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+    tu__kernel *k = tu__kernel_new(s, node, "copy", run_move);
+    move_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
-    const tu_type *type = cpu_type_of(s, to);
+    const tu_type *type = tu__type_of(s, to);
     d->count = 1;
     d->copies = tu__arena_alloc(&s->arena, sizeof *d->copies);
     if (!d->copies) return TU_NO_MEMORY;
@@ -406,6 +406,6 @@ tu_status cpu_make_copy(cpu_selection *s, tu__edge from, tu__edge to) {
                              .rank = 1,
                              .axes = {{tu_shape_elements(type->shape), 1, 1}}};
     k->bytes_moved = 2 * (int64_t)tu_type_bytes(*type);
-    TU_TRY(cpu_kernel_read(k, from));
-    return cpu_kernel_write(k, to, -1);
+    TU_TRY(tu__kernel_read(k, from));
+    return tu__kernel_write(k, to, -1);
 }

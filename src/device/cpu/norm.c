@@ -35,35 +35,35 @@ typedef struct partial {
     float *first, *second, *pivot;
 } partial;
 
-static const struct cpu_norm_loops *loops_of(const cpu_kernel *k) {
-    return k->device->loops->kernels->norm;
+static const struct cpu_norm_loops *loops_of(const tu__kernel *k) {
+    return cpu_of(k)->loops->kernels->norm;
 }
 
 /* A worker's statistics: 64 bytes with the count of rows, then the arrays. */
-static int64_t *rows_of(const cpu_kernel *k, int worker) {
+static int64_t *rows_of(const tu__kernel *k, int worker) {
     const norm_data *d = k->data;
     return (int64_t *)(void *)((char *)k->workspace + (size_t)worker * d->worker_bytes);
 }
 
-static partial partial_of(const cpu_kernel *k, int worker) {
+static partial partial_of(const tu__kernel *k, int worker) {
     const norm_data *d = k->data;
     float *first = (float *)(void *)((char *)rows_of(k, worker) + 64);
     return (partial){*rows_of(k, worker), first, first + d->width, first + 2 * d->width};
 }
 
 /* Arrays [width] that all workers read, after the partial statistics. */
-static float *shared_array(const cpu_kernel *k, int index) {
+static float *shared_array(const tu__kernel *k, int index) {
     const norm_data *d = k->data;
     return (float *)(void *)((char *)k->workspace + d->worker_bytes * (size_t)d->workers) + index * d->width;
 }
 
-static void run_rows(const cpu_kernel *k, tu__parallel_body body) {
+static void run_rows(const tu__kernel *k, tu__parallel_body body) {
     const norm_data *d = k->data;
     tu__parallel_for(d->rows, cpu_grain(d->rows, d->width, d->workers), body, (void *)k);
 }
 
 /* As run_rows; how many of the partial statistics hold something is known from the counts. */
-static void run_partial(const cpu_kernel *k, tu__parallel_body body) {
+static void run_partial(const tu__kernel *k, tu__parallel_body body) {
     const norm_data *d = k->data;
     for (int worker = 0; worker < d->workers; worker++) *rows_of(k, worker) = 0;
     run_rows(k, body);
@@ -72,7 +72,7 @@ static void run_partial(const cpu_kernel *k, tu__parallel_body body) {
 /* ---- Batch normalisation: in x, gamma, beta and what is joined; out y, mean, variance and what is left ---- */
 
 static void moments_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const norm_data *d = k->data;
     *rows_of(k, worker) = last - first;
     partial p = partial_of(k, worker);
@@ -81,7 +81,7 @@ static void moments_range(void *context, int64_t first, int64_t last, int worker
 }
 
 /* Mean and variance of channel `c` over all ranges. */
-static void join_moments(const cpu_kernel *k, int64_t c, double *mean, double *variance) {
+static void join_moments(const tu__kernel *k, int64_t c, double *mean, double *variance) {
     const norm_data *d = k->data;
     double n = 0, m2 = 0;
     *mean = 0;
@@ -97,18 +97,18 @@ static void join_moments(const cpu_kernel *k, int64_t c, double *mean, double *v
 }
 
 /* Arrays [width], in memory that outlives the kernel where another one wants them. */
-static float *scale_of(const cpu_kernel *k) {
+static float *scale_of(const tu__kernel *k) {
     const norm_data *d = k->data;
     return d->leaves ? k->out[3] : shared_array(k, 0);
 }
 
-static float *shift_of(const cpu_kernel *k) {
+static float *shift_of(const tu__kernel *k) {
     const norm_data *d = k->data;
     return scale_of(k) + d->width;
 }
 
 static void apply_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const norm_data *d = k->data;
     int64_t at = first * d->width;
     (void)worker;
@@ -118,7 +118,7 @@ static void apply_range(void *context, int64_t first, int64_t last, int worker) 
                                                 d->relu, cpu_at(k->out[0], d->dtype, at));
 }
 
-static tu_status run_batch(const cpu_kernel *k) {
+static tu_status run_batch(const tu__kernel *k) {
     const norm_data *d = k->data;
     const float *gamma = k->in[1], *beta = k->in[2];
     float *mean = k->out[1], *variance = k->out[2], *scale = scale_of(k), *shift = shift_of(k);
@@ -138,7 +138,7 @@ static tu_status run_batch(const cpu_kernel *k) {
 /* ---- Its gradient: in x, gamma, mean, variance, dy and y's factors; out dx, dgamma, dbeta ---- */
 
 /* What y was made with, where it was rectified. */
-static const cpu_norm_columns *rectified_columns(const cpu_kernel *k, cpu_norm_columns *columns) {
+static const cpu_norm_columns *rectified_columns(const tu__kernel *k, cpu_norm_columns *columns) {
     const norm_data *d = k->data;
     if (!d->rectified) return NULL;
     const float *factors = k->in[5];
@@ -147,7 +147,7 @@ static const cpu_norm_columns *rectified_columns(const cpu_kernel *k, cpu_norm_c
 }
 
 static void gradient_sums_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const norm_data *d = k->data;
     int64_t at = first * d->width;
     *rows_of(k, worker) = last - first;
@@ -159,7 +159,7 @@ static void gradient_sums_range(void *context, int64_t first, int64_t last, int 
 }
 
 static void gradient_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const norm_data *d = k->data;
     int64_t at = first * d->width;
     (void)worker;
@@ -171,7 +171,7 @@ static void gradient_range(void *context, int64_t first, int64_t last, int worke
 }
 
 /* The sums of column `c` over all ranges. */
-static void join_sums(const cpu_kernel *k, int64_t c, double *first, double *second) {
+static void join_sums(const tu__kernel *k, int64_t c, double *first, double *second) {
     const norm_data *d = k->data;
     *first = *second = 0;
     for (int worker = 0; worker < d->workers; worker++) {
@@ -182,7 +182,7 @@ static void join_sums(const cpu_kernel *k, int64_t c, double *first, double *sec
     }
 }
 
-static tu_status run_batch_gradient(const cpu_kernel *k) {
+static tu_status run_batch_gradient(const tu__kernel *k) {
     const norm_data *d = k->data;
     const float *gamma = k->in[1], *variance = k->in[3];
     float *dgamma = k->out[1], *dbeta = k->out[2];
@@ -204,7 +204,7 @@ static tu_status run_batch_gradient(const cpu_kernel *k) {
 /* ---- Layer normalisation: in x, gamma, beta; out y, mean, r ---- */
 
 static void layer_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const norm_data *d = k->data;
     int64_t at = first * d->width;
     (void)worker;
@@ -213,7 +213,7 @@ static void layer_range(void *context, int64_t first, int64_t last, int worker) 
         cpu_at(k->out[0], d->dtype, at), (float *)k->out[1] + first, (float *)k->out[2] + first);
 }
 
-static tu_status run_layer(const cpu_kernel *k) {
+static tu_status run_layer(const tu__kernel *k) {
     run_rows(k, layer_range);
     return TU_OK;
 }
@@ -221,7 +221,7 @@ static tu_status run_layer(const cpu_kernel *k) {
 /* ---- Its gradient: in x, gamma, mean, r, dy; out dx, dgamma, dbeta ---- */
 
 static void layer_gradient_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const norm_data *d = k->data;
     int64_t at = first * d->width;
     *rows_of(k, worker) = last - first;
@@ -233,7 +233,7 @@ static void layer_gradient_range(void *context, int64_t first, int64_t last, int
         p.first, p.second);
 }
 
-static tu_status run_layer_gradient(const cpu_kernel *k) {
+static tu_status run_layer_gradient(const tu__kernel *k) {
     const norm_data *d = k->data;
     float *dgamma = k->out[1], *dbeta = k->out[2];
     run_partial(k, layer_gradient_range);
@@ -250,12 +250,12 @@ static tu_status run_layer_gradient(const cpu_kernel *k) {
 
 /* A kernel that has its numbers and workspace, but reads and writes nothing yet. `shared`: arrays beside the partial
  * statistics. TU_UNSUPPORTED: the types are the reference's. */
-static tu_status begin(cpu_selection *s, const tu__node *node, double epsilon, int shared,
-                       tu_status (*run)(const cpu_kernel *k), cpu_kernel **kernel) {
+static tu_status begin(tu__selection *s, const tu__node *node, double epsilon, int shared,
+                       tu_status (*run)(const tu__kernel *k), tu__kernel **kernel) {
     tu_type x = node->outputs[0], gamma = cpu_input_type(s, node, 1);
     if (cpu_loop_type(x.dtype) < 0 || gamma.dtype != TU_F32) return TU_UNSUPPORTED;
-    cpu_kernel *k = *kernel = cpu_kernel_new(s, node, node->op->name, run);
-    norm_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+    tu__kernel *k = *kernel = tu__kernel_new(s, node, node->op->name, run);
+    norm_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     int64_t width = tu_shape_elements(gamma.shape);
     size_t array = (size_t)width * sizeof(float);
@@ -263,15 +263,15 @@ static tu_status begin(cpu_selection *s, const tu__node *node, double epsilon, i
                      .width = width,
                      .epsilon = epsilon,
                      .dtype = x.dtype,
-                     .workers = s->device->threads,
+                     .workers = cpu_of(s)->threads,
                      .worker_bytes = cpu_lines(64 + 3 * array)};
     k->workspace_bytes = d->worker_bytes * (size_t)d->workers + cpu_lines((size_t)shared * array);
     cpu_kernel_count(k, s, node);
     return TU_OK;
 }
 
-tu_status cpu_make_batch_norm(cpu_selection *s, const tu__node *node) {
-    cpu_kernel *k;
+tu_status cpu_make_batch_norm(tu__selection *s, const tu__node *node) {
+    tu__kernel *k;
     TU_TRY(begin(s, node, tu__attrs(node, batch_norm)->epsilon, 2, run_batch, &k));
     norm_data *d = k->data;
     cpu_norm_ending ending = cpu_norm_ending_of(s, node);
@@ -280,16 +280,16 @@ tu_status cpu_make_batch_norm(cpu_selection *s, const tu__node *node) {
     d->relu = ending.relu;
     d->leaves = d->relu && !d->joins;
     if (d->joins) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
-    for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(cpu_kernel_read(k, node->inputs[i]));
+    for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
     TU_TRY(cpu_kernel_end_norm(k, &ending));
-    TU_TRY(cpu_kernel_write(k, ending.result, 0));
+    TU_TRY(tu__kernel_write(k, ending.result, 0));
     for (uint32_t i = 1; i < node->output_count; i++)
-        TU_TRY(cpu_kernel_write(k, (tu__edge){node->id, i}, -1));
-    return d->leaves ? cpu_kernel_leave(k, node, 2 * (size_t)d->width * sizeof(float)) : TU_OK;
+        TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, -1));
+    return d->leaves ? tu__kernel_leave(k, node, 2 * (size_t)d->width * sizeof(float)) : TU_OK;
 }
 
-tu_status cpu_make_batch_norm_grad(cpu_selection *s, const tu__node *node) {
-    cpu_kernel *k;
+tu_status cpu_make_batch_norm_grad(tu__selection *s, const tu__node *node) {
+    tu__kernel *k;
     TU_TRY(begin(s, node, tu__attrs(node, batch_norm_grad)->epsilon, 3, run_batch_gradient, &k));
     cpu_rectified found;
     if (!cpu_find_rectified(s, node, &found)) return cpu_kernel_bind(k, node, CPU_NORM_DY);
@@ -297,21 +297,21 @@ tu_status cpu_make_batch_norm_grad(cpu_selection *s, const tu__node *node) {
     d->rectified = true;
     k->name = "relu_grad+batch_norm_grad";
     for (uint32_t i = 0; i < node->input_count; i++)
-        TU_TRY(cpu_kernel_read(k, i == CPU_NORM_DY ? found.dy : node->inputs[i]));
+        TU_TRY(tu__kernel_read(k, i == CPU_NORM_DY ? found.dy : node->inputs[i]));
     TU_TRY(cpu_kernel_take_rectified(k, &found));
     for (uint32_t i = 0; i < node->output_count; i++)
-        TU_TRY(cpu_kernel_write(k, (tu__edge){node->id, i}, i == 0 ? CPU_NORM_DY : -1));
+        TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, i == 0 ? CPU_NORM_DY : -1));
     return TU_OK;
 }
 
-tu_status cpu_make_layer_norm(cpu_selection *s, const tu__node *node) {
-    cpu_kernel *k;
+tu_status cpu_make_layer_norm(tu__selection *s, const tu__node *node) {
+    tu__kernel *k;
     TU_TRY(begin(s, node, tu__attrs(node, layer_norm)->epsilon, 0, run_layer, &k));
     return cpu_kernel_bind(k, node, 0);
 }
 
-tu_status cpu_make_layer_norm_grad(cpu_selection *s, const tu__node *node) {
-    cpu_kernel *k;
+tu_status cpu_make_layer_norm_grad(tu__selection *s, const tu__node *node) {
+    tu__kernel *k;
     TU_TRY(begin(s, node, tu__attrs(node, layer_norm_grad)->epsilon, 0, run_layer_gradient, &k));
     return cpu_kernel_bind(k, node, 4);
 }

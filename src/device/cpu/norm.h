@@ -2,7 +2,7 @@
 #ifndef TU__DEVICE_CPU_NORM_H
 #define TU__DEVICE_CPU_NORM_H
 
-#include "device/cpu/select.h"
+#include "device/cpu/cpu.h"
 
 enum { CPU_NORM_DY = 4 /* batch_norm_grad's input dy */ };
 
@@ -13,11 +13,11 @@ typedef struct cpu_norm_ending {
     tu__edge result;            /* what is stored in the end */
 } cpu_norm_ending;
 
-cpu_norm_ending cpu_norm_ending_of(cpu_selection *s, const tu__node *node);
+cpu_norm_ending cpu_norm_ending_of(tu__selection *s, const tu__node *node);
 /* "batch_norm+add+relu" */
 const char *cpu_norm_ending_name(const cpu_norm_ending *ending);
 /* Has the kernel cover the ending, and read `join` as its next entry of k->in, if there is one. */
-tu_status cpu_kernel_end_norm(cpu_kernel *k, const cpu_norm_ending *ending);
+tu_status cpu_kernel_end_norm(tu__kernel *k, const cpu_norm_ending *ending);
 
 /* A gradient that reaches a batch_norm_grad through a rectifier: inputs[CPU_NORM_DY] is `dy` where the rectified y of
  * `forward` is above zero, and zero elsewhere. */
@@ -28,8 +28,10 @@ typedef struct cpu_rectified {
 
 /* Whether `node` is a batch_norm_grad that can take that in. Asked again later, it answers the same until the kernel is
  * made. */
-bool cpu_find_rectified(cpu_selection *s, const tu__node *node, cpu_rectified *found);
+bool cpu_find_rectified(tu__selection *s, const tu__node *node, cpu_rectified *found);
+/* Input `index` as the maker will read it: what it is computed from, where the kernel does that itself. */
+tu__edge cpu_read_by_maker(tu__selection *s, const tu__node *node, uint32_t index);
 /* Has the kernel cover the choice, and read what the forward kernel left, as its next entry of k->in. */
-tu_status cpu_kernel_take_rectified(cpu_kernel *k, const cpu_rectified *found);
+tu_status cpu_kernel_take_rectified(tu__kernel *k, const cpu_rectified *found);
 
 #endif

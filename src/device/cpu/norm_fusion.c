@@ -7,7 +7,7 @@
  *                y, then + join, relu            6           4
  *     backward   dy where y > 0, then dx         8           5
  *
- * The last needs no mask in memory: the forward kernel leaves the factors that y was made with (cpu_kernel_leave), the
+ * The last needs no mask in memory: the forward kernel leaves the factors that y was made with (tu__kernel_leave), the
  * gradient computes y again from x, which it reads anyway, with the same bits.
  *
  * The statistics are results of their own, which anybody may read. So the join must be in memory already, or it might
@@ -18,10 +18,10 @@
 /* ---- Behind y ---- */
 
 /* The only reader of a value, unless another kernel has it or it is of another level. */
-static const tu__node *free_reader(cpu_selection *s, tu__edge value) {
-    const cpu_plan *p = s->plan;
-    const tu__node *reader = cpu_only_reader(s, value);
-    bool free = reader && p->state[reader->id] != CPU_DONE && p->level[reader->id] == p->level[value.node];
+static const tu__node *free_reader(tu__selection *s, tu__edge value) {
+    const tu__kernel_plan *p = s->plan;
+    const tu__node *reader = tu__only_reader(s, value);
+    bool free = reader && p->state[reader->id] != TU__DONE && p->level[reader->id] == p->level[value.node];
     return free ? reader : NULL;
 }
 
@@ -33,19 +33,19 @@ static bool same_type(const tu_type *a, const tu_type *b) {
     return a->dtype == b->dtype && tu_shape_equal(a->shape, b->shape);
 }
 
-static bool is_in_memory(cpu_selection *s, tu__edge value) {
-    tu__edge root = cpu_root_of(s, value);
-    return s->plan->state[root.node] == CPU_OUTSIDE || cpu_value_of(s, root)->dense != CPU_NONE;
+static bool is_in_memory(tu__selection *s, tu__edge value) {
+    tu__edge root = tu__root_of(s, value);
+    return s->plan->state[root.node] == TU__OUTSIDE || tu__plan_value_of(s, root)->dense != TU__NONE;
 }
 
 /* The other value of a sum with `value`, if it can be joined. */
-static bool find_join(cpu_selection *s, const tu__node *add, tu__edge value, tu__edge *join) {
+static bool find_join(tu__selection *s, const tu__node *add, tu__edge value, tu__edge *join) {
     if (!add || add->op->code != TU__OP_ADD) return false;
     *join = add->inputs[same_edge(add->inputs[0], value) ? 1 : 0];
-    return same_type(cpu_type_of(s, *join), cpu_type_of(s, value)) && is_in_memory(s, *join);
+    return same_type(tu__type_of(s, *join), tu__type_of(s, value)) && is_in_memory(s, *join);
 }
 
-cpu_norm_ending cpu_norm_ending_of(cpu_selection *s, const tu__node *node) {
+cpu_norm_ending cpu_norm_ending_of(tu__selection *s, const tu__node *node) {
     cpu_norm_ending e = {.result = {node->id, 0}};
     const tu__node *reader = free_reader(s, e.result);
     if (find_join(s, reader, e.result, &e.join)) {
@@ -66,61 +66,67 @@ const char *cpu_norm_ending_name(const cpu_norm_ending *e) {
     return names[(e->relu ? 2 : 0) + (e->add ? 1 : 0)];
 }
 
-static tu_status take_in(cpu_kernel *k, const tu__node *node) {
+static tu_status take_in(tu__kernel *k, const tu__node *node) {
     if (!node) return TU_OK;
-    cpu_mark_done(k->owner, node);
-    return cpu_kernel_cover(k, node);
+    tu__mark_done(k->owner, node);
+    return tu__kernel_cover(k, node);
 }
 
-tu_status cpu_kernel_end_norm(cpu_kernel *k, const cpu_norm_ending *e) {
+tu_status cpu_kernel_end_norm(tu__kernel *k, const cpu_norm_ending *e) {
     TU_TRY(take_in(k, e->add));
     TU_TRY(take_in(k, e->relu));
-    return e->add ? cpu_kernel_read(k, e->join) : TU_OK;
+    return e->add ? tu__kernel_read(k, e->join) : TU_OK;
 }
 
 /* ---- In front of dx ---- */
 
-static bool is_zero(const cpu_selection *s, tu__edge value) {
+static bool is_zero(const tu__selection *s, tu__edge value) {
     const tu__node *node = s->graph->nodes[value.node];
     while (node->op->code == TU__OP_BROADCAST) node = s->graph->nodes[node->inputs[0].node];
     return node->op->code == TU__OP_FILL && tu__attrs(node, fill)->number == 0;
 }
 
 /* The normalisation whose rectified y is `value`, where its kernel rectified it and left its factors. */
-static const tu__node *rectified_by(const cpu_selection *s, tu__edge value) {
+static const tu__node *rectified_by(const tu__selection *s, tu__edge value) {
     const tu__node *relu = s->graph->nodes[value.node];
     if (relu->op->code != TU__OP_RELU) return NULL;
     const tu__node *norm = s->graph->nodes[relu->inputs[0].node];
     bool own = norm->op->code == TU__OP_BATCH_NORM && relu->inputs[0].output == 0;
-    return own && s->plan->beside[norm->id] != CPU_NONE ? norm : NULL;
+    return own && s->plan->beside[norm->id] != TU__NONE ? norm : NULL;
 }
 
 /* Whether `gradient` is of `forward`: the same x, and the statistics taken of it. */
-static bool belongs_to(const cpu_selection *s, const tu__node *gradient, const tu__node *forward) {
-    return same_edge(cpu_root_of(s, gradient->inputs[0]), cpu_root_of(s, forward->inputs[0])) &&
+static bool belongs_to(const tu__selection *s, const tu__node *gradient, const tu__node *forward) {
+    return same_edge(tu__root_of(s, gradient->inputs[0]), tu__root_of(s, forward->inputs[0])) &&
            same_edge(gradient->inputs[2], (tu__edge){forward->id, 1}) &&
            same_edge(gradient->inputs[3], (tu__edge){forward->id, 2});
 }
 
-bool cpu_find_rectified(cpu_selection *s, const tu__node *node, cpu_rectified *found) {
+bool cpu_find_rectified(tu__selection *s, const tu__node *node, cpu_rectified *found) {
     if (node->op->code != TU__OP_BATCH_NORM_GRAD) return false;
-    const cpu_plan *p = s->plan;
+    const tu__kernel_plan *p = s->plan;
     tu__edge dy = node->inputs[CPU_NORM_DY];
     const tu__node *select = s->graph->nodes[dy.node];
-    bool choice = select->op->code == TU__OP_SELECT && p->state[select->id] == CPU_PENDING &&
-                  cpu_only_reader(s, dy) == node && is_zero(s, select->inputs[2]);
+    bool choice = select->op->code == TU__OP_SELECT && p->state[select->id] == TU__PENDING &&
+                  tu__only_reader(s, dy) == node && is_zero(s, select->inputs[2]);
     if (!choice) return false;
     const tu__node *greater = s->graph->nodes[select->inputs[0].node];
     bool positive = greater->op->code == TU__OP_GREATER && is_zero(s, greater->inputs[1]);
     const tu__node *forward = positive ? rectified_by(s, greater->inputs[0]) : NULL;
     *found = (cpu_rectified){select, greater, forward, select->inputs[1]};
     return forward && belongs_to(s, node, forward) &&
-           same_type(cpu_type_of(s, found->dy), cpu_type_of(s, dy)) &&
+           same_type(tu__type_of(s, found->dy), tu__type_of(s, dy)) &&
            p->level[select->id] == p->level[node->id];
 }
 
-tu_status cpu_kernel_take_rectified(cpu_kernel *k, const cpu_rectified *found) {
+tu_status cpu_kernel_take_rectified(tu__kernel *k, const cpu_rectified *found) {
     TU_TRY(take_in(k, found->select));
-    if (cpu_only_reader(k->owner, (tu__edge){found->greater->id, 0})) TU_TRY(take_in(k, found->greater));
-    return cpu_kernel_find(k, found->forward);
+    if (tu__only_reader(k->owner, (tu__edge){found->greater->id, 0})) TU_TRY(take_in(k, found->greater));
+    return tu__kernel_find(k, found->forward);
+}
+
+tu__edge cpu_read_by_maker(tu__selection *s, const tu__node *node, uint32_t index) {
+    cpu_rectified r;
+    bool itself = index == CPU_NORM_DY && cpu_find_rectified(s, node, &r);
+    return itself ? r.dy : node->inputs[index];
 }

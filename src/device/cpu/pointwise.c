@@ -17,11 +17,11 @@
 #include "device/cpu/isa/kernels.h"
 #include "device/cpu/ranges.h"
 
-enum { MOST_SLOTS = 2 * CPU_MOST_OPERANDS + CPU_MOST_MEMBERS };
+enum { MOST_SLOTS = 2 * CPU_MOST_OPERANDS + TU__MOST_MEMBERS };
 
 /* One worker at work on one piece. */
 typedef struct runner {
-    const cpu_kernel *k;
+    const tu__kernel *k;
     const cpu_piece *piece;
     const cpu_loops *loops;
     int64_t size;         /* bytes of a computed element */
@@ -175,7 +175,7 @@ static void run_step(const runner *r, const cpu_step *step, int64_t n) {
 }
 
 static void *result(const runner *r, const cpu_store *store, tile t) {
-    if (store->out != CPU_NONE) return element(r->k->out[store->out], store->dtype, t.offset);
+    if (store->out != TU__NONE) return element(r->k->out[store->out], store->dtype, t.offset);
     return element(r->scratch + store->block, store->dtype, t.offset - r->block_start);
 }
 
@@ -234,9 +234,9 @@ static void begin_piece(runner *r, const cpu_piece *p, char *scratch) {
 
 /* Tiles first … last - 1 of the kernel. */
 static void run_tiles(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const cpu_pointwise *d = k->data;
-    runner r = {.k = k, .loops = k->device->loops};
+    runner r = {.k = k, .loops = cpu_of(k)->loops};
     char *scratch = (char *)k->workspace + (size_t)worker * d->scratch_bytes;
     uint32_t piece = 0;
     while (d->first_tile[piece + 1] <= first) piece++;
@@ -247,7 +247,7 @@ static void run_tiles(void *context, int64_t first, int64_t last, int worker) {
     }
 }
 
-tu_status cpu_run_pointwise(const cpu_kernel *k) {
+tu_status cpu_run_pointwise(const tu__kernel *k) {
     const cpu_pointwise *d = k->data;
     tu__parallel_for(d->first_tile[d->piece_count], d->grain, run_tiles, (void *)k);
     return TU_OK;
@@ -293,11 +293,11 @@ static float *floats_at(char *scratch, size_t offset) {
 }
 
 static void sum_columns(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const cpu_pointwise *d = k->data;
     const cpu_piece *p = d->pieces;
-    const struct cpu_reduce_loops *loops = k->device->loops->kernels->reduce;
-    runner r = {.k = k, .loops = k->device->loops};
+    const struct cpu_reduce_loops *loops = cpu_of(k)->loops->kernels->reduce;
+    runner r = {.k = k, .loops = cpu_of(k)->loops};
     begin_piece(&r, p, (char *)k->workspace + (size_t)worker * d->scratch_bytes);
     for (int64_t row = first; row < last; row += p->block_rows) {
         int64_t end = least(last, row + p->block_rows);
@@ -313,11 +313,11 @@ static void sum_columns(void *context, int64_t first, int64_t last, int worker) 
 }
 
 static void sum_each_row(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const cpu_pointwise *d = k->data;
     const cpu_piece *p = d->pieces;
-    const struct cpu_reduce_loops *loops = k->device->loops->kernels->reduce;
-    runner r = {.k = k, .loops = k->device->loops};
+    const struct cpu_reduce_loops *loops = cpu_of(k)->loops->kernels->reduce;
+    runner r = {.k = k, .loops = cpu_of(k)->loops};
     begin_piece(&r, p, (char *)k->workspace + (size_t)worker * d->scratch_bytes);
     for (int64_t row = first; row < last; row += p->block_rows) {
         int64_t end = least(last, row + p->block_rows);
@@ -335,10 +335,10 @@ static void sum_each_row(void *context, int64_t first, int64_t last, int worker)
 }
 
 /* The workers' sums, in the order of their ranges. */
-static void join_sums(const cpu_kernel *k, int workers) {
+static void join_sums(const tu__kernel *k, int workers) {
     const cpu_pointwise *d = k->data;
     const cpu_piece *p = d->pieces;
-    const struct cpu_reduce_loops *loops = k->device->loops->kernels->reduce;
+    const struct cpu_reduce_loops *loops = cpu_of(k)->loops->kernels->reduce;
     for (uint32_t i = 0; i < p->sum_count; i++) {
         const cpu_sum *sum = &p->sums[i];
         float *all = floats_at(k->workspace, sum->partial);
@@ -350,10 +350,10 @@ static void join_sums(const cpu_kernel *k, int workers) {
     }
 }
 
-tu_status cpu_run_with_sums(const cpu_kernel *k) {
+tu_status cpu_run_with_sums(const tu__kernel *k) {
     const cpu_pointwise *d = k->data;
     const cpu_piece *p = d->pieces;
-    if (p->sum_kind == CPU_ROW_SUMS) {
+    if (p->sum_kind == TU__ROW_SUMS) {
         tu__parallel_for(p->sum_rows, p->sum_grain, sum_each_row, (void *)k);
         return TU_OK;
     }

@@ -7,53 +7,14 @@
 #ifndef TU__DEVICE_CPU_POINTWISE_H
 #define TU__DEVICE_CPU_POINTWISE_H
 
+#include "device/cpu/cpu.h"
 #include "device/cpu/isa/loops.h"
-#include "device/cpu/select.h"
+#include "device/fusion.h"
 
 enum {
-    CPU_MOST_MEMBERS = 48,
-    CPU_MOST_OPERANDS = 3 * CPU_MOST_MEMBERS + 1,
-    CPU_MOST_SUMS = 4,
+    CPU_MOST_OPERANDS = 3 * TU__MOST_MEMBERS + 1,
     CPU_SUM_BLOCK = 64, /* rows: as in isa/loops_kernels_reduce.c, for the same bits */
 };
-
-/* Sums that a cluster takes in at its end: of the space seen as [rows, row], over its rows or along each row. */
-typedef enum cpu_sum_kind { CPU_NO_SUMS, CPU_COLUMN_SUMS, CPU_ROW_SUMS } cpu_sum_kind;
-
-/* ---- Clusters: fusion.c ---- */
-
-typedef enum cpu_operand_kind { CPU_MEMBER, CPU_NUMBER, CPU_LOAD, CPU_OBSTACLE } cpu_operand_kind;
-
-typedef struct cpu_operand {
-    cpu_operand_kind kind;
-    tu__edge
-        value; /* MEMBER: output 0 of the node; LOAD: what is read; OBSTACLE: what must be computed first */
-    tu_type type;  /* LOAD: its shape broadcasts to the space */
-    double number; /* NUMBER */
-} cpu_operand;
-
-typedef struct cpu_cluster {
-    cpu_selection *s;
-    uint32_t id; /* its members are marked with it in cpu_plan.mark */
-    tu_shape space;
-    bool wide; /* computed in f64 */
-    uint32_t level;
-    uint32_t member_count, reserved;
-    const tu__node *members[CPU_MOST_MEMBERS]; /* inputs before users; the last is the root */
-    bool stored[CPU_MOST_MEMBERS];
-    cpu_sum_kind sums;
-    int64_t sum_row; /* elements of a row */
-    bool sum_cut;    /* rows are dealt out to the workers; otherwise sums over them are made by one */
-    uint32_t sum_count;
-    const tu__node *sum_nodes[CPU_MOST_SUMS]; /* sum or mean */
-    uint32_t sum_members[CPU_MOST_SUMS];      /* of which member */
-    bool summed[CPU_MOST_MEMBERS];            /* not stored, but kept for as long as it takes to be summed */
-    bool blocked;
-    tu__edge obstacle;
-} cpu_cluster;
-
-/* What an input of a member is, to this cluster. */
-cpu_operand cpu_resolve(cpu_cluster *c, tu__edge value);
 
 /* ---- Programs: pointwise_program.c makes them, pointwise.c runs them ---- */
 
@@ -88,7 +49,7 @@ typedef struct cpu_step {
 typedef struct cpu_store {
     bool direct; /* the slot lies in the result's buffer */
     uint16_t slot;
-    uint32_t out; /* place in the kernel's writes; CPU_NONE: into the worker's own block of rows */
+    uint32_t out; /* place in the kernel's writes; TU__NONE: into the worker's own block of rows */
     tu_dtype dtype;
     size_t block; /* then: where that is in scratch memory */
 } cpu_store;
@@ -115,11 +76,11 @@ typedef struct cpu_piece {
     cpu_store *stores;
     uint16_t scratch_slots, slots; /* those below scratch_slots lie in scratch memory */
     size_t register_bytes;         /* of one of them: whole cache lines */
-    cpu_sum_kind sum_kind;
+    tu__sum_kind sum_kind;
     int64_t sum_row, sum_rows, sum_grain;
     int64_t block_rows; /* rows that are computed, then summed */
     uint32_t sum_count;
-    cpu_sum sums[CPU_MOST_SUMS];
+    cpu_sum sums[TU__MOST_SUMS];
     size_t spare;         /* sum_row numbers in scratch memory */
     size_t scratch_bytes; /* all of it, of one worker */
 } cpu_piece;
@@ -132,15 +93,15 @@ typedef struct cpu_pointwise {
     int64_t grain;        /* tiles */
 } cpu_pointwise;
 
-/* Turns a cluster into a piece that reads and writes through the kernel. */
-tu_status cpu_piece_make(cpu_kernel *k, cpu_cluster *c, cpu_piece *piece);
-/* Sets the kernel's data and workspace from its pieces (kept). */
-tu_status cpu_pointwise_finish(cpu_kernel *k, uint32_t piece_count, cpu_piece *pieces);
+/* Turns a cluster into a cpu_piece that reads and writes through the kernel. */
+tu_status cpu_piece_make(tu__kernel *k, tu__cluster *c, void *piece);
+/* Sets the kernel's data and workspace from its cpu_pieces (kept). */
+tu_status cpu_pointwise_finish(tu__kernel *k, uint32_t piece_count, void *pieces);
 
-tu_status cpu_run_pointwise(const cpu_kernel *k);
-tu_status cpu_run_with_sums(const cpu_kernel *k);
+tu_status cpu_run_pointwise(const tu__kernel *k);
+tu_status cpu_run_with_sums(const tu__kernel *k);
 
 /* sums.c: finds the sums that a cluster can take in. */
-void cpu_find_sums(cpu_cluster *c);
+void cpu_find_sums(tu__cluster *c);
 
 #endif

@@ -36,31 +36,31 @@ typedef struct value {
 } value;
 
 typedef struct program {
-    cpu_kernel *k;
-    cpu_cluster *c;
+    tu__kernel *k;
+    tu__cluster *c;
     cpu_piece *piece;
     tu_shape space; /* merged */
-    value values[CPU_MOST_OPERANDS + CPU_MOST_MEMBERS];
-    cpu_operand operands[CPU_MOST_OPERANDS]; /* distinct loads and numbers */
+    value values[CPU_MOST_OPERANDS + TU__MOST_MEMBERS];
+    tu__operand operands[CPU_MOST_OPERANDS]; /* distinct loads and numbers */
     cpu_load loads[CPU_MOST_OPERANDS];       /* per operand; access is set for loads alone */
     uint32_t operand_count;
-    uint32_t inputs[CPU_MOST_MEMBERS][3];            /* per member: values */
-    uint32_t alias[CPU_MOST_MEMBERS];                /* the value a member is, when it needs no step */
-    bool busy[CPU_MOST_OPERANDS + CPU_MOST_MEMBERS]; /* registers */
+    uint32_t inputs[TU__MOST_MEMBERS][3];            /* per member: values */
+    uint32_t alias[TU__MOST_MEMBERS];                /* the value a member is, when it needs no step */
+    bool busy[CPU_MOST_OPERANDS + TU__MOST_MEMBERS]; /* registers */
     uint16_t registers,
         others; /* slots so far: in scratch, and outside it (numbered after them in the end) */
-    bool outside[CPU_MOST_OPERANDS + CPU_MOST_MEMBERS]; /* per value: its slot is one of the others */
+    bool outside[CPU_MOST_OPERANDS + TU__MOST_MEMBERS]; /* per value: its slot is one of the others */
 } program;
 
-static tu_dtype computing_type(const cpu_cluster *c) {
+static tu_dtype computing_type(const tu__cluster *c) {
     return c->wide ? TU_F64 : TU_F32;
 }
 
 /* ---- Operands ---- */
 
-static bool same_operand(const cpu_operand *a, const cpu_operand *b) {
+static bool same_operand(const tu__operand *a, const tu__operand *b) {
     if (a->kind != b->kind) return false;
-    if (a->kind == CPU_NUMBER) return memcmp(&a->number, &b->number, sizeof a->number) == 0;
+    if (a->kind == TU__NUMBER) return memcmp(&a->number, &b->number, sizeof a->number) == 0;
     return a->value.node == b->value.node && a->value.output == b->value.output &&
            tu_shape_equal(a->type.shape, b->type.shape);
 }
@@ -68,13 +68,13 @@ static bool same_operand(const cpu_operand *a, const cpu_operand *b) {
 static uint32_t value_of_member(const program *p, tu__edge member) {
     uint32_t i = 0;
     while (p->c->members[i]->id != member.node) i++;
-    return p->alias[i] != CPU_NONE ? p->alias[i] : CPU_MOST_OPERANDS + i;
+    return p->alias[i] != TU__NONE ? p->alias[i] : CPU_MOST_OPERANDS + i;
 }
 
 /* The number of the value that an input is; new operands are added. */
 static uint32_t find_value(program *p, tu__edge input) {
-    cpu_operand operand = cpu_resolve(p->c, input);
-    if (operand.kind == CPU_MEMBER) return value_of_member(p, operand.value);
+    tu__operand operand = tu__resolve(p->c, input);
+    if (operand.kind == TU__MEMBER) return value_of_member(p, operand.value);
     for (uint32_t i = 0; i < p->operand_count; i++)
         if (same_operand(&p->operands[i], &operand)) return i;
     p->operands[p->operand_count] = operand;
@@ -109,7 +109,7 @@ static tu_dtype rounding_of(const program *p, const tu__node *node) {
     tu_dtype dtype = node->outputs[0].dtype;
     bool is_cast = node->op->code == TU__OP_CAST;
     if (dtype == computing_type(p->c)) return TU_DTYPE_COUNT;
-    if (is_cast && fits(cpu_type_of(p->c->s, node->inputs[0])->dtype, dtype)) return TU_DTYPE_COUNT;
+    if (is_cast && fits(tu__type_of(p->c->s, node->inputs[0])->dtype, dtype)) return TU_DTYPE_COUNT;
     if (!is_cast && (dtype == TU_BOOL || (keeps_type(node->op->code) && tu_dtype_is_float(dtype))))
         return TU_DTYPE_COUNT;
     return dtype;
@@ -127,7 +127,7 @@ static bool is_kept(const program *p, uint32_t member) {
 static void find_operands(program *p) {
     for (uint32_t i = 0; i < p->c->member_count; i++) {
         const tu__node *node = p->c->members[i];
-        p->alias[i] = CPU_NONE;
+        p->alias[i] = TU__NONE;
         for (uint32_t k = 0; k < node->input_count; k++) p->inputs[i][k] = find_value(p, node->inputs[k]);
         if (is_nothing(p, node) && !is_kept(p, i)) p->alias[i] = p->inputs[i][0];
     }
@@ -149,7 +149,7 @@ static void merge_axes(program *p) {
     tu_shape space = p->c->space;
     int64_t rank = 0, left = tu_shape_elements(space); /* elements of the axes from here on */
     for (uint32_t i = 0; i < p->operand_count; i++)
-        if (p->operands[i].kind == CPU_LOAD)
+        if (p->operands[i].kind == TU__LOAD)
             tu__broadcast_strides(p->operands[i].type.shape, space, p->loads[i].stride);
     for (int64_t axis = 0; axis < space.rank; axis++) {
         int64_t size = space.dim[axis];
@@ -194,7 +194,7 @@ static cpu_access access_of(const program *p, const cpu_load *load, bool within)
 static void find_accesses(program *p, bool within) {
     for (uint32_t i = 0; i < p->operand_count; i++) {
         cpu_load *load = &p->loads[i];
-        if (p->operands[i].kind != CPU_LOAD) continue;
+        if (p->operands[i].kind != TU__LOAD) continue;
         load->dtype = p->operands[i].type.dtype;
         load->access = access_of(p, load, within);
     }
@@ -207,13 +207,13 @@ static bool stored_directly(const program *p, uint32_t member) {
 }
 
 static void find_last_uses(program *p) {
-    for (uint32_t i = 0; i < CPU_MOST_OPERANDS + CPU_MOST_MEMBERS; i++) p->values[i].last_use = NO_USE;
+    for (uint32_t i = 0; i < CPU_MOST_OPERANDS + TU__MOST_MEMBERS; i++) p->values[i].last_use = NO_USE;
     for (uint32_t i = 0; i < p->c->member_count; i++) {
-        for (uint32_t k = 0; k < p->c->members[i]->input_count && p->alias[i] == CPU_NONE; k++)
+        for (uint32_t k = 0; k < p->c->members[i]->input_count && p->alias[i] == TU__NONE; k++)
             p->values[p->inputs[i][k]].last_use = (int32_t)i;
     }
     for (uint32_t i = 0; i < p->operand_count; i++)
-        if (p->operands[i].kind == CPU_NUMBER || p->loads[i].access == CPU_ONCE)
+        if (p->operands[i].kind == TU__NUMBER || p->loads[i].access == CPU_ONCE)
             p->values[i].last_use = FOREVER;
     for (uint32_t i = 0; i < p->c->member_count; i++)
         if (is_kept(p, i)) p->values[CPU_MOST_OPERANDS + i].last_use = (int32_t)p->c->member_count;
@@ -243,14 +243,14 @@ static void assign_slots(program *p) {
     memset(p->outside, 0, sizeof p->outside);
     p->registers = p->others = 0;
     for (uint32_t i = 0; i < p->operand_count; i++) {
-        bool number = p->operands[i].kind == CPU_NUMBER;
+        bool number = p->operands[i].kind == TU__NUMBER;
         if (!number && (p->loads[i].access == CPU_DIRECT || p->loads[i].access == CPU_ROW))
             take_other(p, i);
         else
             take_register(p, i);
     }
     for (uint32_t i = 0; i < p->c->member_count; i++) {
-        if (p->alias[i] != CPU_NONE) continue;
+        if (p->alias[i] != TU__NONE) continue;
         release_after(p, (int32_t)i); /* inputs that end here may be overwritten: steps allow it */
         if (stored_directly(p, i))
             take_other(p, CPU_MOST_OPERANDS + i);
@@ -312,14 +312,14 @@ static uint16_t slot_of(const program *p, uint32_t v) {
 static tu_status write_loads(program *p) {
     cpu_piece *piece = p->piece;
     for (uint32_t i = 0; i < p->operand_count; i++) {
-        if (p->operands[i].kind == CPU_NUMBER) {
+        if (p->operands[i].kind == TU__NUMBER) {
             piece->numbers[piece->number_count++] = (cpu_number){slot_of(p, i), p->operands[i].number};
             continue;
         }
         cpu_load *load = &p->loads[i];
         load->slot = slot_of(p, i);
         load->in = p->k->read_count;
-        TU_TRY(cpu_kernel_read(p->k, p->operands[i].value));
+        TU_TRY(tu__kernel_read(p->k, p->operands[i].value));
         p->k->bytes_moved += (int64_t)tu_type_bytes(p->operands[i].type);
         piece->loads[piece->load_count++] = *load;
     }
@@ -345,7 +345,7 @@ static bool used_by_steps(const program *p, uint32_t member) {
 static void write_steps(program *p) {
     for (uint32_t i = 0; i < p->c->member_count; i++) {
         const tu__node *node = p->c->members[i];
-        if (p->alias[i] != CPU_NONE) continue;
+        if (p->alias[i] != TU__NONE) continue;
         cpu_step step = {.op = node->op->code, .rounded = rounding_of(p, node)};
         step.x = slot_of(p, p->inputs[i][0]);
         step.y = node->input_count > 1 ? slot_of(p, p->inputs[i][1]) : step.x;
@@ -362,10 +362,10 @@ static void write_steps(program *p) {
 static int find_place(program *p, uint32_t member, bool *taken) {
     const tu__node *node = p->c->members[member];
     size_t size = tu_dtype_size(node->outputs[0].dtype);
-    uint32_t variable = p->c->s->plan->assigned[node->id], load = 0, chosen = CPU_NONE;
+    uint32_t variable = p->c->s->plan->assigned[node->id], load = 0, chosen = TU__NONE;
     int place = -1;
     for (uint32_t i = 0; i < p->operand_count; i++) {
-        if (p->operands[i].kind != CPU_LOAD) continue;
+        if (p->operands[i].kind != TU__LOAD) continue;
         const cpu_load *l = &p->piece->loads[load++];
         bool dense = l->access == CPU_DIRECT || l->access == CPU_CONVERT,
              own = p->operands[i].value.node == variable;
@@ -386,13 +386,13 @@ static tu_status write_stores(program *p) {
         tu_type type = p->c->members[i]->outputs[0];
         cpu_store *store = &p->piece->stores[p->piece->store_count++];
         *store =
-            (cpu_store){stored_directly(p, i), slot_of(p, CPU_MOST_OPERANDS + i), CPU_NONE, type.dtype, 0};
+            (cpu_store){stored_directly(p, i), slot_of(p, CPU_MOST_OPERANDS + i), TU__NONE, type.dtype, 0};
         for (uint32_t n = 0; n < p->c->sum_count; n++)
             if (p->c->sum_members[n] == i) p->piece->sums[n].store = p->piece->store_count - 1;
         if (!p->c->stored[i]) continue;
         int place = find_place(p, i, taken);
         store->out = p->k->write_count;
-        TU_TRY(cpu_kernel_write(p->k, (tu__edge){p->c->members[i]->id, 0}, place));
+        TU_TRY(tu__kernel_write(p->k, (tu__edge){p->c->members[i]->id, 0}, place));
         p->k->bytes_moved += (int64_t)tu_type_bytes(type);
     }
     return TU_OK;
@@ -414,12 +414,12 @@ static tu_status make_room(program *p) {
 static tu_status write_sums(program *p) {
     cpu_piece *piece = p->piece;
     piece->sum_kind = p->c->sums;
-    if (piece->sum_kind == CPU_NO_SUMS) return TU_OK;
-    bool columns = piece->sum_kind == CPU_COLUMN_SUMS;
+    if (piece->sum_kind == TU__NO_SUMS) return TU_OK;
+    bool columns = piece->sum_kind == TU__COLUMN_SUMS;
     piece->sum_rows = piece->count / piece->sum_row;
     bool whole = columns && !p->c->sum_cut;
     piece->sum_grain =
-        whole ? piece->sum_rows : cpu_grain(piece->sum_rows, piece->sum_row, p->k->device->threads);
+        whole ? piece->sum_rows : cpu_grain(piece->sum_rows, piece->sum_row, cpu_of(p->k)->threads);
     int64_t fit = SUM_BLOCK_ELEMENTS / piece->sum_row;
     piece->block_rows = columns ? CPU_SUM_BLOCK : fit < 1 ? 1 : fit > CPU_SUM_BLOCK ? CPU_SUM_BLOCK : fit;
     piece->sum_count = p->c->sum_count;
@@ -428,7 +428,7 @@ static tu_status write_sums(program *p) {
         int64_t folded = columns ? piece->sum_rows : piece->sum_row;
         piece->sums[i].divisor = node->op->code == TU__OP_MEAN ? (float)folded : 1;
         piece->sums[i].out = p->k->write_count;
-        TU_TRY(cpu_kernel_write(p->k, (tu__edge){node->id, 0}, -1));
+        TU_TRY(tu__kernel_write(p->k, (tu__edge){node->id, 0}, -1));
         p->k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
     }
     return TU_OK;
@@ -445,16 +445,17 @@ static void lay_out_scratch(cpu_piece *piece) {
     take_scratch(piece, piece->scratch_slots * piece->register_bytes);
     size_t block = (size_t)(piece->block_rows * piece->sum_row);
     for (uint32_t i = 0; i < piece->store_count; i++)
-        if (piece->stores[i].out == CPU_NONE)
+        if (piece->stores[i].out == TU__NONE)
             piece->stores[i].block = take_scratch(piece, block * tu_dtype_size(piece->stores[i].dtype));
-    if (piece->sum_kind == CPU_NO_SUMS) return;
+    if (piece->sum_kind == TU__NO_SUMS) return;
     size_t sums =
-        (size_t)(piece->sum_kind == CPU_COLUMN_SUMS ? piece->sum_row : piece->block_rows) * sizeof(float);
+        (size_t)(piece->sum_kind == TU__COLUMN_SUMS ? piece->sum_row : piece->block_rows) * sizeof(float);
     for (uint32_t i = 0; i < piece->sum_count; i++) piece->sums[i].partial = take_scratch(piece, sums);
     piece->spare = take_scratch(piece, sums);
 }
 
-tu_status cpu_piece_make(cpu_kernel *k, cpu_cluster *c, cpu_piece *piece) {
+tu_status cpu_piece_make(tu__kernel *k, tu__cluster *c, void *made) {
+    cpu_piece *piece = made;
     program p = {.k = k, .c = c, .piece = piece};
     *piece = (cpu_piece){.wide = c->wide};
     find_operands(&p);
@@ -512,8 +513,9 @@ static int64_t work_of(const cpu_piece *piece) {
     return each * piece->count;
 }
 
-tu_status cpu_pointwise_finish(cpu_kernel *k, uint32_t piece_count, cpu_piece *pieces) {
-    cpu_pointwise *d = cpu_kernel_data(k, sizeof *d);
+tu_status cpu_pointwise_finish(tu__kernel *k, uint32_t piece_count, void *made) {
+    cpu_piece *pieces = made;
+    cpu_pointwise *d = tu__kernel_data(k, sizeof *d);
     if (!d) return TU_NO_MEMORY;
     *d = (cpu_pointwise){.piece_count = piece_count, .pieces = pieces};
     d->first_tile = tu__arena_alloc(&k->owner->arena, (piece_count + 1) * sizeof *d->first_tile);
@@ -526,10 +528,10 @@ tu_status cpu_pointwise_finish(cpu_kernel *k, uint32_t piece_count, cpu_piece *p
         if (bytes > d->scratch_bytes) d->scratch_bytes = bytes;
         work += work_of(piece);
     }
-    int64_t tiles = d->first_tile[piece_count], threads = k->device->threads;
+    int64_t tiles = d->first_tile[piece_count], threads = cpu_of(k)->threads;
     int64_t fair = (tiles + threads - 1) / threads, worth = GRAIN_WORK / (work / tiles + 1) + 1;
     d->grain = fair > worth ? fair : worth; /* never more ranges than there is scratch memory for */
     k->workspace_bytes = d->scratch_bytes * (size_t)threads;
-    if (pieces->sum_kind != CPU_NO_SUMS) k->run = cpu_run_with_sums;
+    if (pieces->sum_kind != TU__NO_SUMS) k->run = cpu_run_with_sums;
     return TU_OK;
 }

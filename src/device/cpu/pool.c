@@ -27,15 +27,15 @@ static int64_t y_elements(const cpu_pooling *p) {
     return p->y_size[0] * p->y_size[1] * p->channels;
 }
 
-static const struct cpu_pool_loops *loops_of(const cpu_kernel *k) {
-    return k->device->loops->kernels->pool;
+static const struct cpu_pool_loops *loops_of(const tu__kernel *k) {
+    return cpu_of(k)->loops->kernels->pool;
 }
 
 /* ---- Running ---- */
 
 typedef void (*forward_row)(const cpu_pooling *p, int64_t row, const void *x, void *y);
 
-static void forward_rows(const cpu_kernel *k, forward_row row_loop, int64_t first, int64_t last) {
+static void forward_rows(const tu__kernel *k, forward_row row_loop, int64_t first, int64_t last) {
     const pool_data *d = k->data;
     for (int64_t at = first; at < last; at++) {
         int64_t image = at / d->p.y_size[0], row = at % d->p.y_size[0];
@@ -45,19 +45,19 @@ static void forward_rows(const cpu_kernel *k, forward_row row_loop, int64_t firs
 }
 
 static void max_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     (void)worker;
     forward_rows(k, loops_of(k)->max[cpu_loop_type(((const pool_data *)k->data)->dtype)], first, last);
 }
 
 static void mean_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     (void)worker;
     forward_rows(k, loops_of(k)->mean[cpu_loop_type(((const pool_data *)k->data)->dtype)], first, last);
 }
 
 static void max_gradient_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const pool_data *d = k->data;
     uint16_t *winners = (void *)((char *)k->workspace + (size_t)worker * d->worker_bytes);
     for (int64_t image = first; image < last; image++)
@@ -68,7 +68,7 @@ static void max_gradient_range(void *context, int64_t first, int64_t last, int w
 }
 
 static void mean_gradient_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const pool_data *d = k->data;
     (void)worker;
     for (int64_t at = first; at < last; at++) {
@@ -80,7 +80,7 @@ static void mean_gradient_range(void *context, int64_t first, int64_t last, int 
 }
 
 /* Rows of `rows_an_image`, each of `row` elements of work. */
-static tu_status run_rows(const cpu_kernel *k, int64_t rows_an_image, int64_t row, tu__parallel_body body) {
+static tu_status run_rows(const tu__kernel *k, int64_t rows_an_image, int64_t row, tu__parallel_body body) {
     const pool_data *d = k->data;
     int64_t rows = d->p.images * rows_an_image;
     tu__parallel_deal(rows, cpu_grain(rows, row, d->workers), body, (void *)k);
@@ -91,22 +91,22 @@ static int64_t row_of_y(const pool_data *d) {
     return d->p.y_size[1] * d->p.channels * d->p.stride[0] * d->p.stride[1];
 }
 
-static tu_status run_max(const cpu_kernel *k) {
+static tu_status run_max(const tu__kernel *k) {
     const pool_data *d = k->data;
     return run_rows(k, d->p.y_size[0], row_of_y(d), max_range);
 }
 
-static tu_status run_mean(const cpu_kernel *k) {
+static tu_status run_mean(const tu__kernel *k) {
     const pool_data *d = k->data;
     return run_rows(k, d->p.y_size[0], row_of_y(d), mean_range);
 }
 
-static tu_status run_max_gradient(const cpu_kernel *k) {
+static tu_status run_max_gradient(const tu__kernel *k) {
     const pool_data *d = k->data;
     return run_rows(k, 1, x_elements(&d->p), max_gradient_range);
 }
 
-static tu_status run_mean_gradient(const cpu_kernel *k) {
+static tu_status run_mean_gradient(const tu__kernel *k) {
     const pool_data *d = k->data;
     return run_rows(k, d->p.x_size[0], d->p.x_size[1] * d->p.channels, mean_gradient_range);
 }
@@ -125,27 +125,27 @@ static cpu_pooling pooling_of(tu_shape x, tu_shape y, const int64_t window[2], c
 }
 
 /* `scratch`: bytes each worker needs. */
-static tu_status make(cpu_selection *s, const tu__node *node, cpu_pooling p, size_t scratch,
-                      tu_status (*run)(const cpu_kernel *k)) {
+static tu_status make(tu__selection *s, const tu__node *node, cpu_pooling p, size_t scratch,
+                      tu_status (*run)(const tu__kernel *k)) {
     tu_dtype dtype = node->outputs[0].dtype;
     if (cpu_loop_type(dtype) < 0) return TU_UNSUPPORTED;
-    cpu_kernel *k = cpu_kernel_new(s, node, node->op->name, run);
-    pool_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run);
+    pool_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     *d = (pool_data){
-        .p = p, .dtype = dtype, .workers = s->device->threads, .worker_bytes = cpu_lines(scratch)};
+        .p = p, .dtype = dtype, .workers = cpu_of(s)->threads, .worker_bytes = cpu_lines(scratch)};
     k->workspace_bytes = d->worker_bytes * (size_t)d->workers;
     cpu_kernel_count(k, s, node);
     return cpu_kernel_bind(k, node, -1);
 }
 
-tu_status cpu_make_max_pool(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_max_pool(tu__selection *s, const tu__node *node) {
     const struct tu__max_pool_attrs *a = tu__attrs(node, max_pool);
     tu_shape x = cpu_input_type(s, node, 0).shape;
     return make(s, node, pooling_of(x, node->outputs[0].shape, a->window, a->stride, a->pad), 0, run_max);
 }
 
-tu_status cpu_make_max_pool_grad(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_max_pool_grad(tu__selection *s, const tu__node *node) {
     const struct tu__max_pool_grad_attrs *a = tu__attrs(node, max_pool_grad);
     if (a->window[0] > UINT16_MAX || a->window[1] > UINT16_MAX / a->window[0]) return TU_UNSUPPORTED;
     tu_shape x = cpu_input_type(s, node, 0).shape, y = cpu_input_type(s, node, 1).shape;
@@ -153,7 +153,7 @@ tu_status cpu_make_max_pool_grad(cpu_selection *s, const tu__node *node) {
     return make(s, node, p, (size_t)y_elements(&p) * sizeof(uint16_t), run_max_gradient);
 }
 
-tu_status cpu_make_avg_pool(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_avg_pool(tu__selection *s, const tu__node *node) {
     const struct tu__avg_pool_attrs *a = tu__attrs(node, avg_pool);
     tu_shape x = cpu_input_type(s, node, 0).shape;
     cpu_pooling p = pooling_of(x, node->outputs[0].shape, a->window, a->stride, a->pad);
@@ -161,7 +161,7 @@ tu_status cpu_make_avg_pool(cpu_selection *s, const tu__node *node) {
     return make(s, node, p, 0, run_mean);
 }
 
-tu_status cpu_make_avg_pool_grad(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_avg_pool_grad(tu__selection *s, const tu__node *node) {
     const struct tu__avg_pool_grad_attrs *a = tu__attrs(node, avg_pool_grad);
     tu_shape y = cpu_input_type(s, node, 0).shape;
     cpu_pooling p = pooling_of(node->outputs[0].shape, y, a->window, a->stride, a->pad);

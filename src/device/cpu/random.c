@@ -35,7 +35,7 @@ static void bernoullis(const uint32_t *words, int64_t n, double a, double *out) 
     for (int64_t i = 0; i < n; i++) out[i] = unit(words[i]) < a;
 }
 
-static void draw(const cpu_kernel *k, tu__draw_key key, uint64_t ordinal, int64_t first, int64_t n,
+static void draw(const tu__kernel *k, tu__draw_key key, uint64_t ordinal, int64_t first, int64_t n,
                  double *out) {
     const random_data *d = k->data;
     tu__distribution distribution = (tu__distribution)d->attrs.distribution;
@@ -44,7 +44,7 @@ static void draw(const cpu_kernel *k, tu__draw_key key, uint64_t ordinal, int64_
         tu__draw_range(key, ordinal, distribution, d->attrs.a, d->attrs.b, first, n, out);
         return;
     }
-    k->device->loops->kernels->random->words(key, ordinal, (uint32_t)(first / 4), (n + 3) / 4, words);
+    cpu_of(k)->loops->kernels->random->words(key, ordinal, (uint32_t)(first / 4), (n + 3) / 4, words);
     if (distribution == TU__UNIFORM)
         uniforms(words, n, d->attrs.a, d->attrs.b, out);
     else
@@ -65,7 +65,7 @@ static int64_t chunks_of(const random_data *d) {
 }
 
 static void draw_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const random_data *d = k->data;
     tu_dtype dtype = (tu_dtype)d->attrs.dtype;
     tu__draw_key key = tu__draw_key_of(*k->seed, (uint64_t)d->attrs.key);
@@ -79,17 +79,17 @@ static void draw_range(void *context, int64_t first, int64_t last, int worker) {
     }
 }
 
-static tu_status run_random(const cpu_kernel *k) {
+static tu_status run_random(const tu__kernel *k) {
     const random_data *d = k->data;
     int64_t units = d->rows * chunks_of(d), each = d->count < CHUNK ? d->count : CHUNK;
     /* a draw costs more than moving an element: ranges may be smaller */
-    tu__parallel_for(units, cpu_grain(units, 8 * each, k->device->threads), draw_range, (void *)k);
+    tu__parallel_for(units, cpu_grain(units, 8 * each, cpu_of(k)->threads), draw_range, (void *)k);
     return TU_OK;
 }
 
-tu_status cpu_make_random(cpu_selection *s, const tu__node *node) {
-    cpu_kernel *k = cpu_kernel_new(s, node, "random", run_random);
-    random_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+tu_status cpu_make_random(tu__selection *s, const tu__node *node) {
+    tu__kernel *k = tu__kernel_new(s, node, "random", run_random);
+    random_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     d->attrs = *tu__attrs(node, random);
     d->rows = tu_shape_elements(cpu_input_type(s, node, 0).shape);

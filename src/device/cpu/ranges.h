@@ -25,7 +25,7 @@ static inline size_t cpu_lines(size_t bytes) {
 }
 
 /* The type of a node's input. */
-static inline tu_type cpu_input_type(const cpu_selection *s, const tu__node *node, uint32_t index) {
+static inline tu_type cpu_input_type(const tu__selection *s, const tu__node *node, uint32_t index) {
     return s->graph->nodes[node->inputs[index].node]->outputs[node->inputs[index].output];
 }
 
@@ -41,15 +41,15 @@ static inline void *cpu_at(const void *base, tu_dtype dtype, int64_t index) {
 
 /* Reads all inputs of the node, and writes all its outputs, the first of them over input `in_place` (-1: over
  * none). */
-static inline tu_status cpu_kernel_bind(cpu_kernel *k, const tu__node *node, int in_place) {
-    for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(cpu_kernel_read(k, node->inputs[i]));
+static inline tu_status cpu_kernel_bind(tu__kernel *k, const tu__node *node, int in_place) {
+    for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
     for (uint32_t i = 0; i < node->output_count; i++)
-        TU_TRY(cpu_kernel_write(k, (tu__edge){node->id, i}, i == 0 ? in_place : -1));
+        TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, i == 0 ? in_place : -1));
     return TU_OK;
 }
 
 /* What tables show of a kernel that reads and writes each of its values once. */
-static inline void cpu_kernel_count(cpu_kernel *k, const cpu_selection *s, const tu__node *node) {
+static inline void cpu_kernel_count(tu__kernel *k, const tu__selection *s, const tu__node *node) {
     tu_type in[8];
     for (uint32_t i = 0; i < node->input_count && i < 8; i++) {
         in[i] = cpu_input_type(s, node, i);

@@ -29,16 +29,16 @@ typedef struct reduce_data {
 } reduce_data;
 
 typedef struct cut_run { /* which of `outer` is being folded */
-    const cpu_kernel *k;
+    const tu__kernel *k;
     int64_t slice;
 } cut_run;
 
-static const struct cpu_reduce_loops *loops_of(const cpu_kernel *k) {
-    return k->device->loops->kernels->reduce;
+static const struct cpu_reduce_loops *loops_of(const tu__kernel *k) {
+    return cpu_of(k)->loops->kernels->reduce;
 }
 
 /* Rows first … last of slice `o`, columns from `column` on, `width` of them: into out. */
-static void fold_part(const cpu_kernel *k, int64_t o, int64_t first, int64_t last, int64_t column,
+static void fold_part(const tu__kernel *k, int64_t o, int64_t first, int64_t last, int64_t column,
                       int64_t width, float *out) {
     const reduce_data *d = k->data;
     int type = cpu_loop_type(d->dtype);
@@ -49,7 +49,7 @@ static void fold_part(const cpu_kernel *k, int64_t o, int64_t first, int64_t las
         loops_of(k)->columns[d->folding][type](last - first, width, d->inner, x, out);
 }
 
-static void store(const cpu_kernel *k, int64_t at, int64_t n, const float *results) {
+static void store(const tu__kernel *k, int64_t at, int64_t n, const float *results) {
     const reduce_data *d = k->data;
     loops_of(k)->finish[cpu_loop_type(d->dtype)](n, results, d->divisor, cpu_at(k->out[0], d->dtype, at));
 }
@@ -61,7 +61,7 @@ static int64_t strips_of(const reduce_data *d) {
 }
 
 /* Results of neighbouring slices follow each other when a slice has one: they are stored together. */
-static void fold_slices(const cpu_kernel *k, int64_t first, int64_t last) {
+static void fold_slices(const tu__kernel *k, int64_t first, int64_t last) {
     const reduce_data *d = k->data;
     float results[STRIP];
     for (int64_t o = first; o < last; o += STRIP) {
@@ -72,7 +72,7 @@ static void fold_slices(const cpu_kernel *k, int64_t first, int64_t last) {
 }
 
 static void result_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const reduce_data *d = k->data;
     int64_t strips = strips_of(d);
     float results[STRIP];
@@ -89,7 +89,7 @@ static void result_range(void *context, int64_t first, int64_t last, int worker)
     }
 }
 
-static tu_status run_by_results(const cpu_kernel *k) {
+static tu_status run_by_results(const tu__kernel *k) {
     const reduce_data *d = k->data;
     int64_t units = d->outer * strips_of(d), strip = d->inner < STRIP ? d->inner : STRIP;
     tu__parallel_for(units, cpu_grain(units, d->reduced * strip, d->workers), result_range, (void *)k);
@@ -98,7 +98,7 @@ static tu_status run_by_results(const cpu_kernel *k) {
 
 /* ---- By rows of the reduced axis ---- */
 
-static float *worker_results(const cpu_kernel *k, int worker) {
+static float *worker_results(const tu__kernel *k, int worker) {
     const reduce_data *d = k->data;
     return (float *)(void *)((char *)k->workspace + (size_t)worker * d->worker_bytes);
 }
@@ -109,7 +109,7 @@ static void row_range(void *context, int64_t first, int64_t last, int worker) {
     fold_part(run->k, run->slice, first, last, 0, d->inner, worker_results(run->k, worker));
 }
 
-static tu_status run_by_rows(const cpu_kernel *k) {
+static tu_status run_by_rows(const tu__kernel *k) {
     const reduce_data *d = k->data;
     int64_t grain = cpu_grain(d->reduced, d->inner, d->workers);
     int ranges = tu__parallel_ranges(d->reduced, grain);
@@ -161,17 +161,17 @@ static cpu_folding folding_of(tu__opcode op) {
 }
 
 /* sum, mean, reduce_max and reduce_min have the same attributes. */
-tu_status cpu_make_reduce(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_reduce(tu__selection *s, const tu__node *node) {
     tu_type x = cpu_input_type(s, node, 0);
     reduce_data plan = {
-        .folding = folding_of(node->op->code), .dtype = x.dtype, .workers = s->device->threads};
+        .folding = folding_of(node->op->code), .dtype = x.dtype, .workers = cpu_of(s)->threads};
     if (cpu_loop_type(x.dtype) < 0 || !collapse(x.shape, tu__attrs(node, sum)->axes, &plan))
         return TU_UNSUPPORTED;
     plan.divisor = node->op->code == TU__OP_MEAN ? (float)plan.reduced : 1;
     plan.cut = should_cut(&plan);
     plan.worker_bytes = cpu_lines((size_t)plan.inner * sizeof(float));
-    cpu_kernel *k = cpu_kernel_new(s, node, node->op->name, plan.cut ? run_by_rows : run_by_results);
-    reduce_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, plan.cut ? run_by_rows : run_by_results);
+    reduce_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     *d = plan;
     k->workspace_bytes = plan.cut ? plan.worker_bytes * (size_t)plan.workers : 0;
@@ -188,7 +188,7 @@ typedef struct arg_data {
 } arg_data;
 
 static void arg_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const arg_data *d = k->data;
     int type = cpu_loop_type(d->dtype);
     int64_t (*place_of)(int64_t n, const void *x) =
@@ -198,19 +198,19 @@ static void arg_range(void *context, int64_t first, int64_t last, int worker) {
         ((int64_t *)k->out[0])[row] = place_of(d->n, cpu_at(k->in[0], d->dtype, row * d->n));
 }
 
-static tu_status run_arg(const cpu_kernel *k) {
+static tu_status run_arg(const tu__kernel *k) {
     const arg_data *d = k->data;
-    tu__parallel_for(d->rows, cpu_grain(d->rows, d->n, k->device->threads), arg_range, (void *)k);
+    tu__parallel_for(d->rows, cpu_grain(d->rows, d->n, cpu_of(k)->threads), arg_range, (void *)k);
     return TU_OK;
 }
 
 /* argmin has the attributes of argmax. */
-tu_status cpu_make_arg(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_arg(tu__selection *s, const tu__node *node) {
     tu_type x = cpu_input_type(s, node, 0);
     int64_t axis = tu__attrs(node, argmax)->axis;
     if (cpu_loop_type(x.dtype) < 0 || axis != x.shape.rank - 1) return TU_UNSUPPORTED;
-    cpu_kernel *k = cpu_kernel_new(s, node, node->op->name, run_arg);
-    arg_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_arg);
+    arg_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     d->n = x.shape.dim[axis];
     d->rows = tu_shape_elements(x.shape) / d->n;

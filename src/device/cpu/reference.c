@@ -14,7 +14,7 @@ static size_t widened_bytes(const tu__tensor *t) {
     return (size_t)tu_shape_elements(t->type.shape) * sizeof(double);
 }
 
-static tu_status run_reference(const cpu_kernel *k) {
+static tu_status run_reference(const tu__kernel *k) {
     const reference *r = k->data;
     const tu__node *node = r->node;
     char *at = k->workspace;
@@ -38,26 +38,26 @@ static tu_status run_reference(const cpu_kernel *k) {
 }
 
 /* Tensors of the given number, with room for one more so that none is asked for in vain. */
-static tu__tensor *tensors(cpu_selection *s, uint32_t count) {
+static tu__tensor *tensors(tu__selection *s, uint32_t count) {
     return tu__arena_alloc(&s->arena, (count + 1) * sizeof(tu__tensor));
 }
 
-tu_status cpu_make_reference(cpu_selection *s, const tu__node *node) {
-    cpu_kernel *k = cpu_kernel_new(s, node, node->op->name, run_reference);
+tu_status cpu_make_reference(tu__selection *s, const tu__node *node) {
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_reference);
     if (!k) return TU_NO_MEMORY;
-    reference *r = cpu_kernel_data(k, sizeof *r);
+    reference *r = tu__kernel_data(k, sizeof *r);
     if (!r) return TU_NO_MEMORY;
     *r = (reference){node, tensors(s, node->input_count), tensors(s, node->output_count)};
     if (!r->in || !r->out) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < node->input_count; i++) {
         r->in[i].type = tu_edge_type(s->graph, node->inputs[i]);
         k->workspace_bytes += widened_bytes(&r->in[i]);
-        TU_TRY(cpu_kernel_read(k, node->inputs[i]));
+        TU_TRY(tu__kernel_read(k, node->inputs[i]));
     }
     for (uint32_t i = 0; i < node->output_count; i++) {
         r->out[i].type = node->outputs[i];
         k->workspace_bytes += widened_bytes(&r->out[i]);
-        TU_TRY(cpu_kernel_write(k, (tu__edge){node->id, i}, -1));
+        TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, -1));
     }
     return TU_OK;
 }

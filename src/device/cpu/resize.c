@@ -32,7 +32,7 @@ static void resize_pixel(const resize_data *d, const float *image, const tu__nei
 }
 
 static void resize_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const resize_data *d = k->data;
     (void)worker;
     for (int64_t unit = first; unit < last; unit++) {
@@ -45,20 +45,20 @@ static void resize_range(void *context, int64_t first, int64_t last, int worker)
     }
 }
 
-static tu_status run_resize(const cpu_kernel *k) {
+static tu_status run_resize(const tu__kernel *k) {
     const resize_data *d = k->data;
     int64_t rows = d->images * d->resized[0];
     /* an element costs about as much as ten that are only moved */
-    int64_t grain = cpu_grain(rows, 10 * d->resized[1] * d->channels, k->device->threads);
+    int64_t grain = cpu_grain(rows, 10 * d->resized[1] * d->channels, cpu_of(k)->threads);
     tu__parallel_for(rows, grain, resize_range, (void *)k);
     return TU_OK;
 }
 
-tu_status cpu_make_resize(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_resize(tu__selection *s, const tu__node *node) {
     tu_type x = cpu_input_type(s, node, 0);
     if (x.dtype != TU_F32) return TU_UNSUPPORTED;
-    cpu_kernel *k = cpu_kernel_new(s, node, node->op->name, run_resize);
-    resize_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_resize);
+    resize_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     const int64_t *size = x.shape.dim, *resized = node->outputs[0].shape.dim;
     *d = (resize_data){.images = size[0],

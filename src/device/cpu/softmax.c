@@ -15,18 +15,18 @@ typedef struct softmax_data {
     double smoothing;
 } softmax_data;
 
-static void run_rows(const cpu_kernel *k, tu__parallel_body body) {
+static void run_rows(const tu__kernel *k, tu__parallel_body body) {
     const softmax_data *d = k->data;
     /* An exponential costs as much as moving some ten elements: smaller ranges pay. */
-    tu__parallel_for(d->rows, cpu_grain(d->rows, 8 * d->k, k->device->threads), body, (void *)k);
+    tu__parallel_for(d->rows, cpu_grain(d->rows, 8 * d->k, cpu_of(k)->threads), body, (void *)k);
 }
 
 /* ---- Softmax ---- */
 
 static void softmax_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const softmax_data *d = k->data;
-    const struct cpu_softmax_loops *loops = k->device->loops->kernels->softmax;
+    const struct cpu_softmax_loops *loops = cpu_of(k)->loops->kernels->softmax;
     int type = cpu_loop_type(d->dtype);
     (void)worker;
     (d->logarithm ? loops->log_softmax : loops->softmax)[type](last - first, d->k,
@@ -34,16 +34,16 @@ static void softmax_range(void *context, int64_t first, int64_t last, int worker
                                                                cpu_at(k->out[0], d->dtype, first * d->k));
 }
 
-static tu_status run_softmax(const cpu_kernel *k) {
+static tu_status run_softmax(const tu__kernel *k) {
     run_rows(k, softmax_range);
     return TU_OK;
 }
 
-static tu_status make_softmax(cpu_selection *s, const tu__node *node, int64_t axis, bool logarithm) {
+static tu_status make_softmax(tu__selection *s, const tu__node *node, int64_t axis, bool logarithm) {
     tu_type x = node->outputs[0];
     if (cpu_loop_type(x.dtype) < 0 || axis != x.shape.rank - 1) return TU_UNSUPPORTED;
-    cpu_kernel *k = cpu_kernel_new(s, node, node->op->name, run_softmax);
-    softmax_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_softmax);
+    softmax_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     d->k = x.shape.dim[axis];
     d->rows = tu_shape_elements(x.shape) / d->k;
@@ -53,11 +53,11 @@ static tu_status make_softmax(cpu_selection *s, const tu__node *node, int64_t ax
     return cpu_kernel_bind(k, node, 0);
 }
 
-tu_status cpu_make_softmax(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_softmax(tu__selection *s, const tu__node *node) {
     return make_softmax(s, node, tu__attrs(node, softmax)->axis, false);
 }
 
-tu_status cpu_make_log_softmax(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_log_softmax(tu__selection *s, const tu__node *node) {
     return make_softmax(s, node, tu__attrs(node, log_softmax)->axis, true);
 }
 
@@ -67,7 +67,7 @@ static bool is_sparse(const softmax_data *d) {
     return d->label_dtype == TU_I32 || d->label_dtype == TU_I64;
 }
 
-static void read_labels(const cpu_kernel *k, int64_t first, int64_t count, int64_t *labels) {
+static void read_labels(const tu__kernel *k, int64_t first, int64_t count, int64_t *labels) {
     const softmax_data *d = k->data;
     for (int64_t i = 0; i < count; i++)
         labels[i] = d->label_dtype == TU_I32 ? ((const int32_t *)k->in[1])[first + i]
@@ -75,7 +75,7 @@ static void read_labels(const cpu_kernel *k, int64_t first, int64_t count, int64
 }
 
 static void cross_entropy_range(void *context, int64_t first, int64_t last, int worker) {
-    const cpu_kernel *k = context;
+    const tu__kernel *k = context;
     const softmax_data *d = k->data;
     bool sparse = is_sparse(d);
     (void)worker;
@@ -83,24 +83,24 @@ static void cross_entropy_range(void *context, int64_t first, int64_t last, int 
         int64_t labels[CHUNK], count = last - row < CHUNK ? last - row : CHUNK;
         float losses[CHUNK];
         if (sparse) read_labels(k, row, count, labels);
-        k->device->loops->kernels->softmax->cross_entropy[cpu_loop_type(d->dtype)](
+        cpu_of(k)->loops->kernels->softmax->cross_entropy[cpu_loop_type(d->dtype)](
             count, d->k, (float)d->smoothing, cpu_at(k->in[0], d->dtype, row * d->k), sparse ? labels : NULL,
             sparse ? NULL : cpu_at(k->in[1], d->dtype, row * d->k), losses);
-        k->device->loops->kernels->reduce->finish[cpu_loop_type(d->dtype)](count, losses, 1,
+        cpu_of(k)->loops->kernels->reduce->finish[cpu_loop_type(d->dtype)](count, losses, 1,
                                                                            cpu_at(k->out[0], d->dtype, row));
     }
 }
 
-static tu_status run_cross_entropy(const cpu_kernel *k) {
+static tu_status run_cross_entropy(const tu__kernel *k) {
     run_rows(k, cross_entropy_range);
     return TU_OK;
 }
 
-tu_status cpu_make_cross_entropy(cpu_selection *s, const tu__node *node) {
+tu_status cpu_make_cross_entropy(tu__selection *s, const tu__node *node) {
     tu_type x = cpu_input_type(s, node, 0);
     if (cpu_loop_type(x.dtype) < 0) return TU_UNSUPPORTED;
-    cpu_kernel *k = cpu_kernel_new(s, node, node->op->name, run_cross_entropy);
-    softmax_data *d = k ? cpu_kernel_data(k, sizeof *d) : NULL;
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_cross_entropy);
+    softmax_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
     d->k = x.shape.dim[x.shape.rank - 1];
     d->rows = tu_shape_elements(x.shape) / d->k;

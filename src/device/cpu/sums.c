@@ -35,29 +35,29 @@ static bool form_of(tu_shape shape, int64_t axes, form *f) {
 }
 
 /* How a reduction of this form would run, and whether a cluster can do the same. `cut`: by ranges of rows, not whole. */
-static cpu_sum_kind kind_of(const form *f, int64_t workers, bool *cut) {
+static tu__sum_kind kind_of(const form *f, int64_t workers, bool *cut) {
     int64_t strips = (f->inner + STRIP - 1) / STRIP;
     bool large = f->reduced * f->inner >= 2 * (int64_t)CPU_GRAIN;
     *cut = f->outer * strips < workers && large;
-    if (f->inner == 1) return !*cut && f->reduced <= LONGEST_ROW ? CPU_ROW_SUMS : CPU_NO_SUMS;
-    if (f->outer > 1 || f->inner > LONGEST_SUMS) return CPU_NO_SUMS;
-    return *cut || workers == 1 || !large ? CPU_COLUMN_SUMS : CPU_NO_SUMS;
+    if (f->inner == 1) return !*cut && f->reduced <= LONGEST_ROW ? TU__ROW_SUMS : TU__NO_SUMS;
+    if (f->outer > 1 || f->inner > LONGEST_SUMS) return TU__NO_SUMS;
+    return *cut || workers == 1 || !large ? TU__COLUMN_SUMS : TU__NO_SUMS;
 }
 
 static bool is_sum(const tu__node *node) {
     return node->op->code == TU__OP_SUM || node->op->code == TU__OP_MEAN;
 }
 
-static void consider(cpu_cluster *c, uint32_t member, const tu__node *node) {
-    const cpu_plan *p = c->s->plan;
-    bool waits = p->state[node->id] == CPU_WAITING || p->state[node->id] == CPU_BUSY;
+static void consider(tu__cluster *c, uint32_t member, const tu__node *node) {
+    const tu__kernel_plan *p = c->s->plan;
+    bool waits = p->state[node->id] == TU__WAITING || p->state[node->id] == TU__BUSY;
     form f;
-    if (!waits || !is_sum(node) || c->sum_count == CPU_MOST_SUMS) return;
+    if (!waits || !is_sum(node) || c->sum_count == TU__MOST_SUMS) return;
     if (!form_of(c->space, tu__attrs(node, sum)->axes, &f)) return; /* mean has the attributes of sum */
     bool cut;
-    cpu_sum_kind kind = kind_of(&f, c->s->device->threads, &cut);
-    int64_t row = kind == CPU_ROW_SUMS ? f.reduced : f.inner;
-    if (kind == CPU_NO_SUMS || (c->sum_count && (kind != c->sums || row != c->sum_row))) return;
+    tu__sum_kind kind = kind_of(&f, cpu_of(c->s)->threads, &cut);
+    int64_t row = kind == TU__ROW_SUMS ? f.reduced : f.inner;
+    if (kind == TU__NO_SUMS || (c->sum_count && (kind != c->sums || row != c->sum_row))) return;
     c->sums = kind;
     c->sum_cut = cut;
     c->sum_row = row;
@@ -65,12 +65,12 @@ static void consider(cpu_cluster *c, uint32_t member, const tu__node *node) {
     c->sum_members[c->sum_count++] = member;
 }
 
-void cpu_find_sums(cpu_cluster *c) {
-    cpu_plan *p = c->s->plan;
+void cpu_find_sums(tu__cluster *c) {
+    tu__kernel_plan *p = c->s->plan;
     for (uint32_t i = 0; i < c->member_count; i++) {
         const tu__node *node = c->members[i];
         if (cpu_loop_type(node->outputs[0].dtype) < 0 || c->wide) continue;
-        const cpu_value *v = cpu_value_of(c->s, (tu__edge){node->id, 0});
+        const tu__plan_value *v = tu__plan_value_of(c->s, (tu__edge){node->id, 0});
         for (uint32_t r = 0; r < v->reader_count; r++)
             consider(c, i, c->s->graph->nodes[p->readers[v->first_reader + r]]);
     }

@@ -3,7 +3,7 @@
  * The walk goes through the nodes in order and is lazy about pointwise ones: they stay pending until a node that is
  * not pointwise, or the outside, asks for their value; then fusion.c computes them together with all pending nodes
  * they stand on. What is never asked for by name, a mask in the middle of a gradient, is never stored. Views get no
- * kernel: cpu_root_of() leads from a view to the value whose buffer it shares.
+ * kernel: tu__root_of() leads from a view to the value whose buffer it shares.
  *
  * Order. A maker may fuse what follows its node and then reads values that come later, so a kernel's place in the
  * list is not its place in time: arrange() sorts at the end.
@@ -13,33 +13,31 @@
  * fused into a kernel with several results, and kernels are sorted by level.
  *
  * Exports are dense, and no two of them share a buffer with each other or a leaf: copies are added where views would. */
-#include "device/cpu/select.h"
+#include "device/fusion.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/text.h"
-#include "device/cpu/norm.h"
 
-static cpu_plan *plan_of(const cpu_selection *s) {
+static tu__kernel_plan *plan_of(const tu__selection *s) {
     return s->plan;
 }
 
-cpu_value *cpu_value_of(cpu_selection *s, tu__edge value) {
-    cpu_plan *p = plan_of(s);
+tu__plan_value *tu__plan_value_of(tu__selection *s, tu__edge value) {
+    tu__kernel_plan *p = plan_of(s);
     return &p->values[p->slot[value.node] + value.output];
 }
 
-const tu_type *cpu_type_of(const cpu_selection *s, tu__edge value) {
+const tu_type *tu__type_of(const tu__selection *s, tu__edge value) {
     return &s->graph->nodes[value.node]->outputs[value.output];
 }
 
-static bool is_view(const cpu_selection *s, tu__edge value) {
-    return plan_of(s)->state[value.node] != CPU_OUTSIDE &&
+static bool is_view(const tu__selection *s, tu__edge value) {
+    return plan_of(s)->state[value.node] != TU__OUTSIDE &&
            (s->graph->nodes[value.node]->op->traits & TU__VIEW);
 }
 
-tu__edge cpu_root_of(const cpu_selection *s, tu__edge value) {
+tu__edge tu__root_of(const tu__selection *s, tu__edge value) {
     while (is_view(s, value)) value = s->graph->nodes[value.node]->inputs[0];
     return value;
 }
@@ -55,7 +53,7 @@ static void *with_room(void *list, uint32_t *capacity, uint32_t count, size_t si
     return grown;
 }
 
-static tu_status add_buffer(cpu_plan *p, tu_buffer buffer, uint32_t *index) {
+static tu_status add_buffer(tu__kernel_plan *p, tu_buffer buffer, uint32_t *index) {
     tu_buffer *list = with_room(p->buffers, &p->buffer_capacity, p->buffer_count, sizeof *list);
     if (!list) return TU_NO_MEMORY;
     p->buffers = list;
@@ -78,85 +76,80 @@ static tu_status append(tu__arena *arena, uint32_t **list, uint32_t *count, uint
 
 /* ---- What makers call ---- */
 
-cpu_kernel *cpu_kernel_new(cpu_selection *s, const tu__node *node, const char *name,
-                           tu_status (*run)(const cpu_kernel *k)) {
-    cpu_plan *p = plan_of(s);
-    cpu_kernel *k = tu__arena_alloc(&s->arena, sizeof *k);
-    cpu_kernel **list = with_room(p->kernels, &p->kernel_capacity, p->kernel_count, sizeof(cpu_kernel *));
+tu__kernel *tu__kernel_new(tu__selection *s, const tu__node *node, const char *name,
+                           tu_status (*run)(const tu__kernel *k)) {
+    tu__kernel_plan *p = plan_of(s);
+    tu__kernel *k = tu__arena_alloc(&s->arena, sizeof *k);
+    tu__kernel **list = with_room(p->kernels, &p->kernel_capacity, p->kernel_count, sizeof(tu__kernel *));
     if (list) p->kernels = list;
     if (!k || !list) return NULL;
     k->name = name;
     k->run = run;
     k->device = s->device;
     k->owner = s;
-    if (cpu_kernel_cover(k, node) != TU_OK) return NULL;
+    if (tu__kernel_cover(k, node) != TU_OK) return NULL;
     p->kernels[p->kernel_count++] = k;
     return k;
 }
 
-void *cpu_kernel_data(cpu_kernel *k, size_t bytes) {
+void *tu__kernel_data(tu__kernel *k, size_t bytes) {
     return k->data = tu__arena_alloc(&k->owner->arena, bytes);
 }
 
-tu_status cpu_kernel_cover(cpu_kernel *k, const tu__node *node) {
+tu_status tu__kernel_cover(tu__kernel *k, const tu__node *node) {
     return append(&k->owner->arena, &k->nodes, &k->node_count, node->id);
 }
 
-tu_status cpu_kernel_read(cpu_kernel *k, tu__edge value) {
-    uint32_t buffer = CPU_NONE;
-    TU_TRY(cpu_dense_buffer(k->owner, value, &buffer));
+tu_status tu__kernel_read(tu__kernel *k, tu__edge value) {
+    uint32_t buffer = TU__NONE;
+    TU_TRY(tu__dense_buffer(k->owner, value, &buffer));
     return append(&k->owner->arena, &k->reads, &k->read_count, buffer);
 }
 
-static tu_status add_write(cpu_kernel *k, uint32_t buffer, int in_place) {
+static tu_status add_write(tu__kernel *k, uint32_t buffer, int in_place) {
     uint32_t count = k->write_count, *places = (uint32_t *)k->in_place;
     TU_TRY(append(&k->owner->arena, &places, &count, (uint32_t)in_place));
     k->in_place = (int32_t *)places;
     return append(&k->owner->arena, &k->writes, &k->write_count, buffer);
 }
 
-tu_status cpu_kernel_write(cpu_kernel *k, tu__edge value, int in_place) {
-    cpu_value *v = cpu_value_of(k->owner, value);
-    if (v->dense == CPU_NONE) {
-        tu_buffer buffer = {tu_type_bytes(*cpu_type_of(k->owner, value)), value, true};
+tu_status tu__kernel_write(tu__kernel *k, tu__edge value, int in_place) {
+    tu__plan_value *v = tu__plan_value_of(k->owner, value);
+    if (v->dense == TU__NONE) {
+        tu_buffer buffer = {tu_type_bytes(*tu__type_of(k->owner, value)), value, true};
         TU_TRY(add_buffer(plan_of(k->owner), buffer, &v->dense));
     }
     return add_write(k, v->dense, in_place);
 }
 
-tu_status cpu_kernel_leave(cpu_kernel *k, const tu__node *node, size_t bytes) {
-    cpu_plan *p = plan_of(k->owner);
+tu_status tu__kernel_leave(tu__kernel *k, const tu__node *node, size_t bytes) {
+    tu__kernel_plan *p = plan_of(k->owner);
     tu_buffer buffer = {bytes, {TU_NO_NODE, 0}, false};
     TU_TRY(add_buffer(p, buffer, &p->beside[node->id]));
     return add_write(k, p->beside[node->id], -1);
 }
 
-tu_status cpu_kernel_find(cpu_kernel *k, const tu__node *node) {
+tu_status tu__kernel_find(tu__kernel *k, const tu__node *node) {
     return append(&k->owner->arena, &k->reads, &k->read_count, plan_of(k->owner)->beside[node->id]);
 }
 
-const tu__node *cpu_only_reader(cpu_selection *s, tu__edge value) {
-    const cpu_plan *p = plan_of(s);
-    const cpu_value *v = cpu_value_of(s, value);
+const tu__node *tu__only_reader(tu__selection *s, tu__edge value) {
+    const tu__kernel_plan *p = plan_of(s);
+    const tu__plan_value *v = tu__plan_value_of(s, value);
     return v->reader_count == 1 && !v->exported ? s->graph->nodes[p->readers[v->first_reader]] : NULL;
 }
 
-void cpu_mark_done(cpu_selection *s, const tu__node *node) {
-    plan_of(s)->state[node->id] = CPU_DONE;
+void tu__mark_done(tu__selection *s, const tu__node *node) {
+    plan_of(s)->state[node->id] = TU__DONE;
 }
 
 /* ---- The walk ---- */
 
-static const cpu_maker makers[TU__OP_COUNT] = {
-#define MAKER(op, maker) [TU__OP_##op] = maker,
-#include "device/cpu/makers.def"
-};
-
-/* A maker that gave up half way: its kernels go, so that the reference can take the node. */
-static void drop_kernels_of(cpu_plan *p, const tu__node *node, uint32_t from) {
+/* A maker that gave up half way: its kernels go, so that the maker of last resort can take the node. */
+static void drop_kernels_of(tu__kernel_plan *p, const tu__node *node, uint32_t from) {
     uint32_t kept = from;
     for (uint32_t i = from; i < p->kernel_count; i++) {
-        cpu_kernel *k = p->kernels[i];
+        tu__kernel *k = p->kernels[i];
         if (k->nodes[0] != node->id)
             p->kernels[kept++] = k;
         else if (k->release)
@@ -165,30 +158,28 @@ static void drop_kernels_of(cpu_plan *p, const tu__node *node, uint32_t from) {
     p->kernel_count = kept;
 }
 
-/* Input `index` as the maker will read it: what it is computed from, where the kernel does that itself. */
-static tu__edge read_by_maker(cpu_selection *s, const tu__node *node, uint32_t index) {
-    cpu_rectified r;
-    bool itself = index == CPU_NORM_DY && cpu_find_rectified(s, node, &r);
-    return itself ? r.dy : node->inputs[index];
+static tu__edge read_by_maker(tu__selection *s, const tu__node *node, uint32_t index) {
+    const tu__selector *selector = s->selector;
+    return selector->read_by_maker ? selector->read_by_maker(s, node, index) : node->inputs[index];
 }
 
-static tu_status make(cpu_selection *s, const tu__node *node) {
-    cpu_plan *p = plan_of(s);
-    p->state[node->id] = CPU_BUSY;
+static tu_status make(tu__selection *s, const tu__node *node) {
+    tu__kernel_plan *p = plan_of(s);
+    p->state[node->id] = TU__BUSY;
     for (uint32_t i = 0; i < node->input_count; i++) {
         p->asking = node;
-        TU_TRY(cpu_require(s, read_by_maker(s, node, i)));
+        TU_TRY(tu__require(s, read_by_maker(s, node, i)));
     }
     p->asking = NULL;
-    if (p->state[node->id] == CPU_DONE) return TU_OK; /* a sum: its input's kernel took it in */
-    cpu_maker maker = makers[node->op->code];
+    if (p->state[node->id] == TU__DONE) return TU_OK; /* a sum: its input's kernel took it in */
+    tu__maker maker = s->selector->makers[node->op->code];
     uint32_t kernels = p->kernel_count;
     tu_status status = maker ? maker(s, node) : TU_UNSUPPORTED;
     if (status == TU_UNSUPPORTED) {
         drop_kernels_of(p, node, kernels);
-        status = cpu_make_reference(s, node);
+        status = s->selector->otherwise(s, node);
     }
-    p->state[node->id] = CPU_DONE;
+    p->state[node->id] = TU__DONE;
     return status;
 }
 
@@ -197,48 +188,48 @@ static bool is_lazy(const tu__node *node) {
            node->op->code == TU__OP_FILL;
 }
 
-static tu_status visit(cpu_selection *s, const tu__node *node) {
-    cpu_plan *p = plan_of(s);
-    if (p->state[node->id] != CPU_WAITING) return TU_OK;
-    p->state[node->id] = CPU_BUSY; /* a chain of inputs never leads back */
+static tu_status visit(tu__selection *s, const tu__node *node) {
+    tu__kernel_plan *p = plan_of(s);
+    if (p->state[node->id] != TU__WAITING) return TU_OK;
+    p->state[node->id] = TU__BUSY; /* a chain of inputs never leads back */
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(visit(s, s->graph->nodes[node->inputs[i].node]));
-    if (p->state[node->id] == CPU_DONE) return TU_OK; /* fused into an input meanwhile */
+    if (p->state[node->id] == TU__DONE) return TU_OK; /* fused into an input meanwhile */
     if (node->op->traits & TU__VIEW)
-        p->state[node->id] = CPU_DONE;
+        p->state[node->id] = TU__DONE;
     else if (is_lazy(node))
-        p->state[node->id] = CPU_PENDING;
+        p->state[node->id] = TU__PENDING;
     else
         return make(s, node);
     return TU_OK;
 }
 
-tu_status cpu_require(cpu_selection *s, tu__edge value) {
-    tu__edge root = cpu_root_of(s, value);
+tu_status tu__require(tu__selection *s, tu__edge value) {
+    tu__edge root = tu__root_of(s, value);
     const tu__node *node = s->graph->nodes[root.node];
-    cpu_plan *p = plan_of(s);
+    tu__kernel_plan *p = plan_of(s);
     const tu__node *asking = p->asking;
     p->asking = NULL; /* what is required on the way is asked for by others */
     TU_TRY(visit(s, node));
     p->asking = asking;
     switch (p->state[node->id]) {
-    case CPU_PENDING: return node->op->traits & TU__POINTWISE ? cpu_fuse(s, node) : make(s, node);
-    case CPU_BUSY:
+    case TU__PENDING: return node->op->traits & TU__POINTWISE ? tu__fuse(s, node) : make(s, node);
+    case TU__BUSY:
         return tu_fail(TU_INTERNAL, "the kernel of %s '%s' would wait for itself", node->op->name,
                        node->name);
     default: return TU_OK;
     }
 }
 
-tu_status cpu_dense_buffer(cpu_selection *s, tu__edge value, uint32_t *buffer) {
-    cpu_plan *p = plan_of(s);
-    tu__edge root = cpu_root_of(s, value);
-    cpu_value *v = cpu_value_of(s, root);
-    if (v->dense == CPU_NONE && p->state[root.node] == CPU_OUTSIDE) {
-        tu_buffer leaf = {tu_type_bytes(*cpu_type_of(s, root)), root, true};
+tu_status tu__dense_buffer(tu__selection *s, tu__edge value, uint32_t *buffer) {
+    tu__kernel_plan *p = plan_of(s);
+    tu__edge root = tu__root_of(s, value);
+    tu__plan_value *v = tu__plan_value_of(s, root);
+    if (v->dense == TU__NONE && p->state[root.node] == TU__OUTSIDE) {
+        tu_buffer leaf = {tu_type_bytes(*tu__type_of(s, root)), root, true};
         TU_TRY(add_buffer(p, leaf, &v->dense));
     }
-    if (v->dense == CPU_NONE) TU_TRY(cpu_require(s, root));
-    if (v->dense == CPU_NONE) {
+    if (v->dense == TU__NONE) TU_TRY(tu__require(s, root));
+    if (v->dense == TU__NONE) {
         const tu__node *node = s->graph->nodes[root.node];
         return tu_fail(TU_INTERNAL, "%s '%s' is read but no kernel keeps its value", node->op->name,
                        node->name);
@@ -249,30 +240,30 @@ tu_status cpu_dense_buffer(cpu_selection *s, tu__edge value, uint32_t *buffer) {
 
 /* ---- Exports ---- */
 
-static tu_status give_export(cpu_selection *s, tu__edge value) {
-    cpu_plan *p = plan_of(s);
-    tu__edge root = cpu_root_of(s, value);
-    cpu_value *own = cpu_value_of(s, value), *v = cpu_value_of(s, root);
+static tu_status give_export(tu__selection *s, tu__edge value) {
+    tu__kernel_plan *p = plan_of(s);
+    tu__edge root = tu__root_of(s, value);
+    tu__plan_value *own = tu__plan_value_of(s, value), *v = tu__plan_value_of(s, root);
     if (own->exported_buffer) return TU_OK; /* listed twice */
     if (p->state[value.node] ==
-        CPU_OUTSIDE) { /* the engine fills it, but it must have a buffer to be found by */
+        TU__OUTSIDE) { /* the engine fills it, but it must have a buffer to be found by */
         uint32_t leaf = 0;
         own->exported_buffer = true;
-        return cpu_dense_buffer(s, value, &leaf);
+        return tu__dense_buffer(s, value, &leaf);
     }
-    if (p->state[root.node] == CPU_OUTSIDE || v->exported_buffer) {
+    if (p->state[root.node] == TU__OUTSIDE || v->exported_buffer) {
         own->exported_buffer = true;
-        return cpu_make_copy(s, root, value);
+        return s->selector->make_copy(s, root, value);
     }
-    uint32_t buffer = CPU_NONE;
-    TU_TRY(cpu_dense_buffer(s, root, &buffer));
+    uint32_t buffer = TU__NONE;
+    TU_TRY(tu__dense_buffer(s, root, &buffer));
     p->buffers[buffer].value = value; /* a view's export lies in its root's buffer, under the view's name */
     own->exported_buffer = v->exported_buffer = true;
     return TU_OK;
 }
 
 /* Roots first: a view then finds the buffer taken and is copied. */
-static tu_status give_exports(cpu_selection *s) {
+static tu_status give_exports(tu__selection *s) {
     const tu_part *part = plan_of(s)->part;
     for (uint32_t i = 0; i < part->export_count; i++)
         if (!is_view(s, part->exports[i])) TU_TRY(give_export(s, part->exports[i]));
@@ -284,30 +275,30 @@ static tu_status give_exports(cpu_selection *s) {
 /* ---- Kernels in an order that can be run ---- */
 
 typedef struct arrangement {
-    cpu_plan *plan;
-    uint32_t *writer; /* buffer -> kernel, CPU_NONE */
+    tu__kernel_plan *plan;
+    uint32_t *writer; /* buffer -> kernel, TU__NONE */
     uint32_t *kernel_level;
     bool *placed;
-    cpu_kernel **sorted;
+    tu__kernel **sorted;
     uint32_t count;
 } arrangement;
 
 static void place_kernel(arrangement *a, uint32_t kernel) {
     if (a->placed[kernel]) return;
     a->placed[kernel] = true;
-    const cpu_kernel *k = a->plan->kernels[kernel];
+    const tu__kernel *k = a->plan->kernels[kernel];
     for (uint32_t i = 0; i < k->read_count; i++)
-        if (a->writer[k->reads[i]] != CPU_NONE) place_kernel(a, a->writer[k->reads[i]]);
+        if (a->writer[k->reads[i]] != TU__NONE) place_kernel(a, a->writer[k->reads[i]]);
     a->sorted[a->count++] = a->plan->kernels[kernel];
 }
 
 /* Kernel numbers grow with the order made, levels with the order in time: both together give the order. */
 static void place_all(arrangement *a) {
-    cpu_plan *p = a->plan;
+    tu__kernel_plan *p = a->plan;
     uint32_t highest = 0;
-    for (uint32_t i = 0; i < p->buffer_count; i++) a->writer[i] = CPU_NONE;
+    for (uint32_t i = 0; i < p->buffer_count; i++) a->writer[i] = TU__NONE;
     for (uint32_t i = 0; i < p->kernel_count; i++) {
-        const cpu_kernel *k = p->kernels[i];
+        const tu__kernel *k = p->kernels[i];
         for (uint32_t w = 0; w < k->write_count; w++) a->writer[k->writes[w]] = i;
         for (uint32_t n = 0; n < k->node_count; n++)
             if (p->level[k->nodes[n]] > a->kernel_level[i]) a->kernel_level[i] = p->level[k->nodes[n]];
@@ -318,17 +309,17 @@ static void place_all(arrangement *a) {
             if (a->kernel_level[i] == level) place_kernel(a, i);
 }
 
-static tu_status arrange(cpu_plan *p) {
+static tu_status arrange(tu__kernel_plan *p) {
     if (p->kernel_count == 0) return TU_OK;
     arrangement a = {.plan = p,
                      .writer = tu__alloc_array(p->buffer_count + 1, sizeof *a.writer, "a plan"),
                      .kernel_level = tu__alloc_array(p->kernel_count, sizeof *a.kernel_level, "a plan"),
                      .placed = tu__alloc_array(p->kernel_count, sizeof *a.placed, "a plan"),
-                     .sorted = tu__alloc_array(p->kernel_count, sizeof(cpu_kernel *), "a plan")};
+                     .sorted = tu__alloc_array(p->kernel_count, sizeof(tu__kernel *), "a plan")};
     bool ready = a.writer && a.kernel_level && a.placed && a.sorted;
     if (ready) {
         place_all(&a);
-        memcpy(p->kernels, a.sorted, p->kernel_count * sizeof(cpu_kernel *));
+        memcpy(p->kernels, a.sorted, p->kernel_count * sizeof(tu__kernel *));
     }
     tu__free(a.writer);
     tu__free(a.kernel_level);
@@ -340,13 +331,13 @@ static tu_status arrange(cpu_plan *p) {
 /* ---- What the engine sees ---- */
 
 /* Memory that a kernel reads twice cannot be taken over by one of its results. */
-static void drop_shared_places(cpu_kernel *k) {
+static void drop_shared_places(tu__kernel *k) {
     for (uint32_t w = 0; w < k->write_count; w++)
         for (uint32_t r = 0; r < k->read_count && k->in_place[w] >= 0; r++)
             if ((int32_t)r != k->in_place[w] && k->reads[r] == k->reads[k->in_place[w]]) k->in_place[w] = -1;
 }
 
-static tu_status publish_kernel(cpu_plan *p, cpu_kernel *k, tu_kernel *seen) {
+static tu_status publish_kernel(tu__kernel_plan *p, tu__kernel *k, tu_kernel *seen) {
     k->in = tu__arena_alloc(&p->selection.arena, (k->read_count + 1) * sizeof *k->in);
     k->out = tu__arena_alloc(&p->selection.arena, (k->write_count + 1) * sizeof *k->out);
     if (!k->in || !k->out) return TU_NO_MEMORY;
@@ -365,7 +356,7 @@ static tu_status publish_kernel(cpu_plan *p, cpu_kernel *k, tu_kernel *seen) {
     return TU_OK;
 }
 
-static tu_status publish(cpu_plan *p) {
+static tu_status publish(tu__kernel_plan *p) {
     tu_kernel *kernels = tu__arena_alloc(&p->selection.arena, (p->kernel_count + 1) * sizeof *kernels);
     p->times = tu__arena_alloc(&p->selection.arena, (p->kernel_count + 1) * sizeof *p->times);
     if (!kernels || !p->times) return TU_NO_MEMORY;
@@ -381,16 +372,16 @@ static tu_status publish(cpu_plan *p) {
 /* ---- Beginning: tables over the whole graph ---- */
 
 /* A value that several variables take is noted for the first of them. */
-static void note_assignments(cpu_plan *p, const tu_graph *g) {
+static void note_assignments(tu__kernel_plan *p, const tu_graph *g) {
     for (uint32_t i = 0; i < g->node_count; i++) {
         const tu__node *node = g->nodes[i];
-        p->assigned[i] = CPU_NONE;
-        if (node->op->code == TU__OP_ASSIGN && p->assigned[node->inputs[1].node] == CPU_NONE)
+        p->assigned[i] = TU__NONE;
+        if (node->op->code == TU__OP_ASSIGN && p->assigned[node->inputs[1].node] == TU__NONE)
             p->assigned[node->inputs[1].node] = node->inputs[0].node;
     }
 }
 
-static tu_status begin_tables(cpu_plan *p, const tu_part *part) {
+static tu_status begin_tables(tu__kernel_plan *p, const tu_part *part) {
     const tu_graph *g = part->graph;
     p->state = tu__alloc_array(g->node_count, sizeof *p->state, "a plan");
     p->slot = tu__alloc_array(g->node_count, sizeof *p->slot, "a plan");
@@ -402,26 +393,27 @@ static tu_status begin_tables(cpu_plan *p, const tu_part *part) {
     note_assignments(p, g);
     uint32_t outputs = 0;
     for (uint32_t i = 0; i < g->node_count; i++) {
-        p->beside[i] = CPU_NONE;
+        p->beside[i] = TU__NONE;
         p->slot[i] = outputs;
         outputs += g->nodes[i]->output_count;
     }
     p->values = tu__alloc_array(outputs, sizeof *p->values, "a plan");
     if (!p->values) return TU_NO_MEMORY;
-    for (uint32_t i = 0; i < outputs; i++) p->values[i].dense = CPU_NONE;
-    for (uint32_t i = 0; i < part->node_count; i++) p->state[part->nodes[i]] = CPU_WAITING;
+    for (uint32_t i = 0; i < outputs; i++) p->values[i].dense = TU__NONE;
+    for (uint32_t i = 0; i < part->node_count; i++) p->state[part->nodes[i]] = TU__WAITING;
     for (uint32_t i = 0; i < part->export_count; i++)
-        cpu_value_of(&p->selection, part->exports[i])->exported = true;
+        tu__plan_value_of(&p->selection, part->exports[i])->exported = true;
     return TU_OK;
 }
 
-static tu_status list_readers(cpu_plan *p, const tu_part *part) {
+static tu_status list_readers(tu__kernel_plan *p, const tu_part *part) {
     const tu_graph *g = part->graph;
-    cpu_selection *s = &p->selection;
+    tu__selection *s = &p->selection;
     uint32_t total = 0;
     for (uint32_t i = 0; i < part->node_count; i++) {
         const tu__node *node = g->nodes[part->nodes[i]];
-        for (uint32_t k = 0; k < node->input_count; k++) cpu_value_of(s, node->inputs[k])->reader_count++;
+        for (uint32_t k = 0; k < node->input_count; k++)
+            tu__plan_value_of(s, node->inputs[k])->reader_count++;
         total += node->input_count;
     }
     p->readers = tu__alloc_array(total + 1, sizeof *p->readers, "a plan");
@@ -429,7 +421,7 @@ static tu_status list_readers(cpu_plan *p, const tu_part *part) {
     uint32_t next = 0;
     for (uint32_t i = 0; i < g->node_count; i++)
         for (uint32_t k = 0; k < g->nodes[i]->output_count; k++) {
-            cpu_value *v = cpu_value_of(s, (tu__edge){i, k});
+            tu__plan_value *v = tu__plan_value_of(s, (tu__edge){i, k});
             v->first_reader = next;
             next += v->reader_count;
             v->reader_count = 0;
@@ -437,7 +429,7 @@ static tu_status list_readers(cpu_plan *p, const tu_part *part) {
     for (uint32_t i = 0; i < part->node_count; i++) {
         const tu__node *node = g->nodes[part->nodes[i]];
         for (uint32_t k = 0; k < node->input_count; k++) {
-            cpu_value *v = cpu_value_of(s, node->inputs[k]);
+            tu__plan_value *v = tu__plan_value_of(s, node->inputs[k]);
             p->readers[v->first_reader + v->reader_count++] = node->id;
         }
     }
@@ -445,7 +437,7 @@ static tu_status list_readers(cpu_plan *p, const tu_part *part) {
 }
 
 /* What only selecting needs. */
-static void free_tables(cpu_plan *p) {
+static void free_tables(tu__kernel_plan *p) {
     tu__free(p->state);
     tu__free(p->slot);
     tu__free(p->level);
@@ -461,39 +453,39 @@ static void free_tables(cpu_plan *p) {
 
 /* ---- All of it ---- */
 
-static tu_status fill_plan(cpu_plan *p, const tu_part *part) {
-    cpu_selection *s = &p->selection;
+static tu_status fill_plan(tu__kernel_plan *p, const tu_part *part) {
+    tu__selection *s = &p->selection;
     TU_TRY(begin_tables(p, part));
     if (part->levels) memcpy(p->level, part->levels, part->graph->node_count * sizeof *p->level);
     TU_TRY(list_readers(p, part));
     for (uint32_t i = 0; i < part->node_count; i++) TU_TRY(visit(s, s->graph->nodes[part->nodes[i]]));
-    TU_TRY(cpu_fuse_exports(s));
+    TU_TRY(tu__fuse_exports(s));
     TU_TRY(give_exports(s));
     TU_TRY(arrange(p));
     return publish(p);
 }
 
-tu_status cpu_select(const cpu_device *device, const tu_part *part, tu_plan **plan) {
-    cpu_plan *p = tu__alloc(sizeof *p, "a plan");
+tu_status tu__select(const void *device, const tu__selector *selector, const tu_part *part, tu_plan **plan) {
+    tu__kernel_plan *p = tu__alloc(sizeof *p, "a plan");
     if (!p) return TU_NO_MEMORY;
     p->part = part;
-    p->selection = (cpu_selection){.device = device, .graph = part->graph, .plan = p};
+    p->selection = (tu__selection){.device = device, .selector = selector, .graph = part->graph, .plan = p};
     p->selection.arena.purpose = "a plan";
     tu_status status = fill_plan(p, part);
     free_tables(p);
     p->part = NULL;
     if (status != TU_OK) {
-        cpu_plan_free(p);
+        tu__kernel_plan_free(p);
         return status;
     }
     *plan = &p->plan;
     return TU_OK;
 }
 
-void cpu_plan_bind(cpu_plan *p, const tu_binding *binding) {
+void tu__kernel_plan_bind(tu__kernel_plan *p, const tu_binding *binding) {
     p->order = binding->order;
     for (uint32_t i = 0; i < p->kernel_count; i++) {
-        cpu_kernel *k = p->kernels[i];
+        tu__kernel *k = p->kernels[i];
         for (uint32_t r = 0; r < k->read_count; r++) k->in[r] = binding->buffers[k->reads[r]];
         for (uint32_t w = 0; w < k->write_count; w++) k->out[w] = binding->buffers[k->writes[w]];
         k->workspace = binding->workspaces[i];
@@ -501,7 +493,7 @@ void cpu_plan_bind(cpu_plan *p, const tu_binding *binding) {
     }
 }
 
-void cpu_plan_free(cpu_plan *p) {
+void tu__kernel_plan_free(tu__kernel_plan *p) {
     if (!p) return;
     for (uint32_t i = 0; i < p->kernel_count; i++)
         if (p->kernels[i]->release) p->kernels[i]->release(p->kernels[i]->data);

@@ -20,7 +20,7 @@
 #include "base/alloc.h"
 #include "base/number.h"
 #include "base/text.h"
-#include "device/cpu/pointwise.h"
+#include "device/fusion.h"
 
 /* ---- What a value is to a cluster ---- */
 
@@ -28,70 +28,70 @@ static bool needs_wide(tu_dtype dtype) {
     return dtype == TU_F64 || dtype == TU_I32 || dtype == TU_I64;
 }
 
-static bool is_wide(const cpu_selection *s, const tu__node *node) {
+static bool is_wide(const tu__selection *s, const tu__node *node) {
     bool wide = needs_wide(node->outputs[0].dtype);
     for (uint32_t i = 0; i < node->input_count; i++)
-        wide |= needs_wide(cpu_type_of(s, node->inputs[i])->dtype);
+        wide |= needs_wide(tu__type_of(s, node->inputs[i])->dtype);
     return wide;
 }
 
-static bool may_join(const cpu_cluster *c, const tu__node *node) {
-    const cpu_plan *p = c->s->plan;
+static bool may_join(const tu__cluster *c, const tu__node *node) {
+    const tu__kernel_plan *p = c->s->plan;
     return tu_shape_equal(node->outputs[0].shape, c->space) && is_wide(c->s, node) == c->wide &&
            p->level[node->id] == c->level;
 }
 
-static cpu_operand load_of(const cpu_cluster *c, tu__edge value) {
-    return (cpu_operand){.kind = CPU_LOAD, .value = value, .type = *cpu_type_of(c->s, value)};
+static tu__operand load_of(const tu__cluster *c, tu__edge value) {
+    return (tu__operand){.kind = TU__LOAD, .value = value, .type = *tu__type_of(c->s, value)};
 }
 
-static cpu_operand number_of(const tu__node *fill) {
+static tu__operand number_of(const tu__node *fill) {
     double number = tu__round_to(fill->outputs[0].dtype, tu__attrs(fill, fill)->number);
-    return (cpu_operand){.kind = CPU_NUMBER, .number = number};
+    return (tu__operand){.kind = TU__NUMBER, .number = number};
 }
 
 /* A pending node: a member, or something to be computed first. */
-static cpu_operand pending_operand(const cpu_cluster *c, tu__edge value) {
+static tu__operand pending_operand(const tu__cluster *c, tu__edge value) {
     const tu__node *node = c->s->graph->nodes[value.node];
-    bool member = (node->op->traits & TU__POINTWISE) && may_join(c, node) && c->reserved < CPU_MOST_MEMBERS;
-    return (cpu_operand){.kind = member ? CPU_MEMBER : CPU_OBSTACLE, .value = value};
+    bool member = (node->op->traits & TU__POINTWISE) && may_join(c, node) && c->reserved < TU__MOST_MEMBERS;
+    return (tu__operand){.kind = member ? TU__MEMBER : TU__OBSTACLE, .value = value};
 }
 
-cpu_operand cpu_resolve(cpu_cluster *c, tu__edge value) {
-    const cpu_plan *p = c->s->plan;
+tu__operand tu__resolve(tu__cluster *c, tu__edge value) {
+    const tu__kernel_plan *p = c->s->plan;
     for (;;) {
         const tu__node *node = c->s->graph->nodes[value.node];
-        if (p->state[node->id] == CPU_OUTSIDE) return load_of(c, value);
+        if (p->state[node->id] == TU__OUTSIDE) return load_of(c, value);
         if (node->op->code == TU__OP_FILL) return number_of(node);
         bool same = node->input_count &&
-                    tu_shape_equal(node->outputs[0].shape, cpu_type_of(c->s, node->inputs[0])->shape);
-        if (p->state[node->id] == CPU_PENDING && node->op->code == TU__OP_BROADCAST)
+                    tu_shape_equal(node->outputs[0].shape, tu__type_of(c->s, node->inputs[0])->shape);
+        if (p->state[node->id] == TU__PENDING && node->op->code == TU__OP_BROADCAST)
             value = node->inputs[0];
         else if ((node->op->traits & TU__VIEW) && same)
             value = node->inputs[0];
         else
             break;
     }
-    tu__edge root = cpu_root_of(c->s, value); /* through views of other shapes */
+    tu__edge root = tu__root_of(c->s, value); /* through views of other shapes */
     const tu__node *source = c->s->graph->nodes[root.node];
     bool view = root.node != value.node;
-    if (!view && p->mark[source->id] == c->id) return (cpu_operand){.kind = CPU_MEMBER, .value = value};
-    if (p->state[source->id] != CPU_PENDING) return load_of(c, value);
+    if (!view && p->mark[source->id] == c->id) return (tu__operand){.kind = TU__MEMBER, .value = value};
+    if (p->state[source->id] != TU__PENDING) return load_of(c, value);
     if (source->op->code == TU__OP_FILL) return number_of(source);
-    return view ? (cpu_operand){.kind = CPU_OBSTACLE, .value = root} : pending_operand(c, value);
+    return view ? (tu__operand){.kind = TU__OBSTACLE, .value = root} : pending_operand(c, value);
 }
 
 /* ---- Gathering ---- */
 
-static void gather(cpu_cluster *c, const tu__node *node) {
-    cpu_plan *p = c->s->plan;
+static void gather(tu__cluster *c, const tu__node *node) {
+    tu__kernel_plan *p = c->s->plan;
     if (c->blocked || p->mark[node->id] == c->id) return;
     p->mark[node->id] = c->id;
     c->reserved++;
     for (uint32_t i = 0; i < node->input_count && !c->blocked; i++) {
-        cpu_operand operand = cpu_resolve(c, node->inputs[i]);
-        if (operand.kind == CPU_MEMBER) gather(c, c->s->graph->nodes[operand.value.node]);
-        if (operand.kind == CPU_OBSTACLE) {
+        tu__operand operand = tu__resolve(c, node->inputs[i]);
+        if (operand.kind == TU__MEMBER) gather(c, c->s->graph->nodes[operand.value.node]);
+        if (operand.kind == TU__OBSTACLE) {
             c->blocked = true;
             c->obstacle = operand.value;
         }
@@ -100,16 +100,16 @@ static void gather(cpu_cluster *c, const tu__node *node) {
 }
 
 /* Gathers, computing what is in the way until nothing is. */
-static tu_status gather_from(cpu_selection *s, const tu__node *root, cpu_cluster *c) {
-    cpu_plan *p = s->plan;
+static tu_status gather_from(tu__selection *s, const tu__node *root, tu__cluster *c) {
+    tu__kernel_plan *p = s->plan;
     do {
-        *c = (cpu_cluster){.s = s,
+        *c = (tu__cluster){.s = s,
                            .id = ++p->cluster_count,
                            .space = root->outputs[0].shape,
                            .wide = is_wide(s, root),
                            .level = p->level[root->id]};
         gather(c, root);
-        if (c->blocked) TU_TRY(cpu_require(s, c->obstacle));
+        if (c->blocked) TU_TRY(tu__require(s, c->obstacle));
     } while (c->blocked);
     return TU_OK;
 }
@@ -146,12 +146,12 @@ static bool is_costly(tu__opcode op) {
 }
 
 /* Cheap to compute again: one operation on at most one operand as large as its result, no wider, and small ones. */
-static bool is_cheap(cpu_cluster *c, const tu__node *node) {
+static bool is_cheap(tu__cluster *c, const tu__node *node) {
     size_t bytes = tu_type_bytes(node->outputs[0]), large = 0;
     for (uint32_t i = 0; i < node->input_count; i++) {
-        cpu_operand operand = cpu_resolve(c, node->inputs[i]);
-        if (operand.kind == CPU_MEMBER) return false;
-        if (operand.kind != CPU_LOAD) continue;
+        tu__operand operand = tu__resolve(c, node->inputs[i]);
+        if (operand.kind == TU__MEMBER) return false;
+        if (operand.kind != TU__LOAD) continue;
         size_t each = tu_type_bytes(operand.type);
         if (each > bytes) return false;
         if (8 * each > bytes) large++;
@@ -165,16 +165,16 @@ static demand larger(demand a, demand b) {
     return a > b ? a : b;
 }
 
-static bool is_sum_of(const cpu_cluster *c, const tu__node *node) {
+static bool is_sum_of(const tu__cluster *c, const tu__node *node) {
     for (uint32_t i = 0; i < c->sum_count; i++)
         if (c->sum_nodes[i] == node) return true;
     return false;
 }
 
 /* Who, outside the cluster, reads a value: looks through views and broadcasts. */
-static demand demand_for(cpu_cluster *c, tu__edge value) {
-    cpu_plan *p = c->s->plan;
-    const cpu_value *v = cpu_value_of(c->s, value);
+static demand demand_for(tu__cluster *c, tu__edge value) {
+    tu__kernel_plan *p = c->s->plan;
+    const tu__plan_value *v = tu__plan_value_of(c->s, value);
     demand result = v->exported ? NOW : NOBODY;
     for (uint32_t i = 0; i < v->reader_count && result != NOW; i++) {
         const tu__node *reader = c->s->graph->nodes[p->readers[v->first_reader + i]];
@@ -182,7 +182,7 @@ static demand demand_for(cpu_cluster *c, tu__edge value) {
         bool same = tu_shape_equal(reader->outputs[0].shape, c->space);
         if (reader->op->traits & TU__VIEW)
             result = same ? larger(result, demand_for(c, (tu__edge){reader->id, 0})) : NOW;
-        else if (p->state[reader->id] == CPU_DONE)
+        else if (p->state[reader->id] == TU__DONE)
             continue; /* it computed the value itself */
         else if ((reader->op->traits & TU__POINTWISE) && may_join(c, reader))
             result = larger(result, POINTWISE_LATER);
@@ -192,31 +192,31 @@ static demand demand_for(cpu_cluster *c, tu__edge value) {
     return result;
 }
 
-static bool is_root(const cpu_cluster *c, uint32_t member) {
+static bool is_root(const tu__cluster *c, uint32_t member) {
     return member + 1 == c->member_count;
 }
 
 /* Stored are the root, unless it was a sum in this cluster that asked for it, and what others read. */
-static void decide_stores(cpu_cluster *c, const tu__node *asking) {
-    cpu_plan *p = c->s->plan;
+static void decide_stores(tu__cluster *c, const tu__node *asking) {
+    tu__kernel_plan *p = c->s->plan;
     for (uint32_t i = 0; i < c->member_count; i++) {
         const tu__node *node = c->members[i];
         demand wanted = demand_for(c, (tu__edge){node->id, 0});
         bool asked = is_root(c, i) && !(asking && is_sum_of(c, asking));
         bool again = wanted == POINTWISE_LATER && !asked && is_cheap(c, node);
         c->stored[i] = asked || wanted == NOW || (wanted == POINTWISE_LATER && !again);
-        if (!again) p->state[node->id] = CPU_DONE;
+        if (!again) p->state[node->id] = TU__DONE;
     }
     for (uint32_t i = 0; i < c->sum_count; i++) {
         c->summed[c->sum_members[i]] = !c->stored[c->sum_members[i]];
-        p->state[c->sum_nodes[i]->id] = CPU_DONE;
+        p->state[c->sum_nodes[i]->id] = TU__DONE;
     }
 }
 
 /* ---- Kernels ---- */
 
 /* "sub+mul+add": the operations, in order, as far as they fit. */
-static const char *name_of(cpu_selection *s, const cpu_cluster *c, uint32_t pieces) {
+static const char *name_of(tu__selection *s, const tu__cluster *c, uint32_t pieces) {
     enum { ENOUGH = 48 };
     tu__text text = {0};
     if (pieces > 1) tu__text_printf(&text, "%u x ", pieces);
@@ -229,43 +229,43 @@ static const char *name_of(cpu_selection *s, const cpu_cluster *c, uint32_t piec
     return name;
 }
 
-static tu_status cover_members(cpu_kernel *k, const cpu_cluster *c, uint32_t from) {
-    for (uint32_t i = from; i < c->member_count; i++) TU_TRY(cpu_kernel_cover(k, c->members[i]));
-    for (uint32_t i = 0; i < c->sum_count; i++) TU_TRY(cpu_kernel_cover(k, c->sum_nodes[i]));
+static tu_status cover_members(tu__kernel *k, const tu__cluster *c, uint32_t from) {
+    for (uint32_t i = from; i < c->member_count; i++) TU_TRY(tu__kernel_cover(k, c->members[i]));
+    for (uint32_t i = 0; i < c->sum_count; i++) TU_TRY(tu__kernel_cover(k, c->sum_nodes[i]));
     return TU_OK;
 }
 
-static cpu_kernel *kernel_for(cpu_selection *s, const cpu_cluster *c) {
-    cpu_kernel *k = cpu_kernel_new(s, c->members[0], "pointwise", cpu_run_pointwise);
+static tu__kernel *kernel_for(tu__selection *s, const tu__cluster *c) {
+    tu__kernel *k = tu__kernel_new(s, c->members[0], "pointwise", s->selector->run_pointwise);
     return k && cover_members(k, c, 1) == TU_OK ? k : NULL;
 }
 
-tu_status cpu_fuse(cpu_selection *s, const tu__node *node) {
-    cpu_cluster c;
+tu_status tu__fuse(tu__selection *s, const tu__node *node) {
+    tu__cluster c;
     const tu__node *asking = s->plan->asking;
     s->plan->asking = NULL; /* for what is computed on the way */
     TU_TRY(gather_from(s, node, &c));
-    cpu_find_sums(&c);
+    if (s->selector->find_sums) s->selector->find_sums(&c);
     decide_stores(&c, asking);
-    cpu_kernel *k = kernel_for(s, &c);
-    cpu_piece *piece = tu__arena_alloc(&s->arena, sizeof *piece);
+    tu__kernel *k = kernel_for(s, &c);
+    void *piece = tu__arena_alloc(&s->arena, s->selector->piece_bytes);
     if (!k || !piece) return TU_NO_MEMORY;
-    TU_TRY(cpu_piece_make(k, &c, piece));
+    TU_TRY(s->selector->make_piece(k, &c, piece));
     k->name = name_of(s, &c, 1);
-    return k->name ? cpu_pointwise_finish(k, 1, piece) : TU_NO_MEMORY;
+    return k->name ? s->selector->finish_pieces(k, 1, piece) : TU_NO_MEMORY;
 }
 
 /* ---- Joining what the outside waits for ---- */
 
 typedef struct joint {
-    cpu_selection *s;
-    cpu_kernel *k; /* NULL: none begun */
+    tu__selection *s;
+    tu__kernel *k; /* NULL: none begun */
     uint32_t level, first_kernel;
-    cpu_piece *pieces;
+    char *pieces; /* of selector->piece_bytes each */
     uint32_t count, capacity;
 } joint;
 
-static bool reads_any(const cpu_kernel *k, const bool *buffers) {
+static bool reads_any(const tu__kernel *k, const bool *buffers) {
     for (uint32_t i = 0; i < k->read_count; i++)
         if (buffers[k->reads[i]]) return true;
     return false;
@@ -273,12 +273,12 @@ static bool reads_any(const cpu_kernel *k, const bool *buffers) {
 
 /* Marks the buffers written by the joint kernel, and those computed from them. */
 static void taint(const joint *j, bool *tainted) {
-    const cpu_plan *p = j->s->plan;
+    const tu__kernel_plan *p = j->s->plan;
     bool again = true;
     while (again) {
         again = false;
         for (uint32_t i = j->first_kernel; i < p->kernel_count; i++) {
-            const cpu_kernel *k = p->kernels[i];
+            const tu__kernel *k = p->kernels[i];
             bool taints = k == j->k || reads_any(k, tainted);
             for (uint32_t w = 0; w < k->write_count && taints; w++) {
                 again |= !tainted[k->writes[w]];
@@ -289,38 +289,39 @@ static void taint(const joint *j, bool *tainted) {
 }
 
 /* Whether an operand of the cluster is written by the joint kernel or computed from what it writes. */
-static tu_status depends_on_joint(const joint *j, cpu_cluster *c, bool *depends) {
-    cpu_plan *p = j->s->plan;
+static tu_status depends_on_joint(const joint *j, tu__cluster *c, bool *depends) {
+    tu__kernel_plan *p = j->s->plan;
     *depends = false;
     bool *tainted = tu__alloc_array(p->buffer_count + 1, sizeof *tainted, "a plan");
     if (!tainted) return TU_NO_MEMORY;
     taint(j, tainted);
     for (uint32_t i = 0; i < c->member_count; i++)
         for (uint32_t k = 0; k < c->members[i]->input_count; k++) {
-            cpu_operand operand = cpu_resolve(c, c->members[i]->inputs[k]);
-            if (operand.kind != CPU_LOAD) continue;
-            const cpu_value *v = cpu_value_of(j->s, cpu_root_of(j->s, operand.value));
-            if (v->dense != CPU_NONE && tainted[v->dense]) *depends = true;
+            tu__operand operand = tu__resolve(c, c->members[i]->inputs[k]);
+            if (operand.kind != TU__LOAD) continue;
+            const tu__plan_value *v = tu__plan_value_of(j->s, tu__root_of(j->s, operand.value));
+            if (v->dense != TU__NONE && tainted[v->dense]) *depends = true;
         }
     tu__free(tainted);
     return TU_OK;
 }
 
-static tu_status finish_joint(joint *j, const cpu_cluster *last) {
+static tu_status finish_joint(joint *j, const tu__cluster *last) {
     if (!j->k) return TU_OK;
-    cpu_piece *pieces = tu__arena_copy(&j->s->arena, j->pieces, j->count * sizeof *pieces);
+    void *pieces = tu__arena_copy(&j->s->arena, j->pieces, j->count * j->s->selector->piece_bytes);
     j->k->name = name_of(j->s, last, j->count);
     if (!pieces || !j->k->name) return TU_NO_MEMORY;
-    tu_status status = cpu_pointwise_finish(j->k, j->count, pieces);
+    tu_status status = j->s->selector->finish_pieces(j->k, j->count, pieces);
     j->k = NULL;
     j->count = 0;
     return status;
 }
 
-static tu_status add_piece(joint *j, cpu_cluster *c) {
+static tu_status add_piece(joint *j, tu__cluster *c) {
+    size_t piece_bytes = j->s->selector->piece_bytes;
     if (j->count == j->capacity) {
         uint32_t capacity = j->capacity ? 2 * j->capacity : 16;
-        cpu_piece *grown = tu__realloc(j->pieces, capacity * sizeof *grown, "a plan");
+        char *grown = tu__realloc(j->pieces, capacity * piece_bytes, "a plan");
         if (!grown) return TU_NO_MEMORY;
         j->pieces = grown;
         j->capacity = capacity;
@@ -333,11 +334,11 @@ static tu_status add_piece(joint *j, cpu_cluster *c) {
     } else {
         TU_TRY(cover_members(j->k, c, 0));
     }
-    return cpu_piece_make(j->k, c, &j->pieces[j->count++]);
+    return j->s->selector->make_piece(j->k, c, j->pieces + piece_bytes * j->count++);
 }
 
-static tu_status join(joint *j, const tu__node *node, cpu_cluster *previous) {
-    cpu_cluster c;
+static tu_status join(joint *j, const tu__node *node, tu__cluster *previous) {
+    tu__cluster c;
     TU_TRY(gather_from(j->s, node, &c));
     bool depends = false;
     if (j->k) TU_TRY(depends_on_joint(j, &c, &depends));
@@ -360,23 +361,23 @@ static int compare_wanted(const void *a, const void *b) {
 }
 
 static tu_status join_all(joint *j, uint32_t count, const wanted *list) {
-    const cpu_plan *p = j->s->plan;
-    cpu_cluster previous = {0};
+    const tu__kernel_plan *p = j->s->plan;
+    tu__cluster previous = {0};
     for (uint32_t i = 0; i < count; i++) {
         const tu__node *node = j->s->graph->nodes[list[i].node];
-        if (p->state[node->id] == CPU_PENDING && (node->op->traits & TU__POINTWISE))
+        if (p->state[node->id] == TU__PENDING && (node->op->traits & TU__POINTWISE))
             TU_TRY(join(j, node, &previous));
     }
     return finish_joint(j, &previous);
 }
 
-tu_status cpu_fuse_exports(cpu_selection *s) {
-    cpu_plan *p = s->plan;
+tu_status tu__fuse_exports(tu__selection *s) {
+    tu__kernel_plan *p = s->plan;
     uint32_t count = p->part->export_count;
     wanted *list = tu__alloc_array(count + 1, sizeof *list, "a plan");
     if (!list) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < count; i++) {
-        uint32_t node = cpu_root_of(s, p->part->exports[i]).node;
+        uint32_t node = tu__root_of(s, p->part->exports[i]).node;
         list[i] = (wanted){p->level[node], node};
     }
     qsort(list, count, sizeof *list, compare_wanted);
