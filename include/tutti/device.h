@@ -75,6 +75,8 @@ typedef struct tu_part {
      * their highest level. A kernel with several results must not mix levels: the lower result might be what another
      * device waits for before it can send what the higher one needs. */
     const uint32_t *levels;
+    /* Products of f32 may round their operands to tf32 (10 bits of fraction). A device without it computes in f32. */
+    bool tf32;
 } tu_part;
 
 /* ---- What select answers ---- */
@@ -118,6 +120,32 @@ typedef struct tu_binding {
     const uint64_t *seed;    /* host memory, read at launch */
 } tu_binding;
 
+/* ---- Many steps at once ---- */
+
+/* What an input gets before each step: `bytes` from the host, or rows of a table that lies in the device's memory. */
+typedef struct tu_repeat_feed {
+    void *to; /* the input's buffer */
+    size_t bytes;
+    const void *host; /* steps x bytes one after another, or one batch for all steps; NULL: rows of `table` */
+    bool same;        /* one for all steps */
+    const void *table;   /* rows of row_bytes, in the device's memory */
+    const int64_t *rows; /* in host memory: steps x (bytes / row_bytes) row numbers, each within the table */
+    size_t row_bytes;
+} tu_repeat_feed;
+
+typedef struct tu_repeat_fetch {
+    const void *from; /* a buffer */
+    size_t bytes;
+    void *host; /* steps x bytes */
+} tu_repeat_fetch;
+
+typedef struct tu_repetition {
+    size_t struct_size;
+    uint32_t feed_count, fetch_count;
+    const tu_repeat_feed *feeds;
+    const tu_repeat_fetch *fetches;
+} tu_repetition;
+
 /* ---- The interface ------------------------------------------------------------------------------------------- */
 
 typedef struct tu_device_instance tu_device_instance; /* the device's own */
@@ -128,6 +156,8 @@ typedef struct tu_open_options {
     int part, parts;       /* logical devices: part 1 of 2 in "cpu:0.1" of "cpu:0/2"; parts 1: the whole */
     int threads;           /* 0: all the cores of the part */
     uint64_t memory_limit; /* bytes; 0: none */
+    bool tune;             /* time candidate kernels and keep the best, instead of trusting heuristics */
+    bool any_order;        /* also take kernels whose results differ in the last bits from run to run */
 } tu_open_options;
 
 typedef struct tu_device_api {
@@ -184,6 +214,12 @@ typedef struct tu_device_api {
     /* optional: an opened device as it is, for tables: the threads of its loops (0: does not apply), and a line that its
      * user should know (NULL: nothing). The line lives as long as the device and is the same for all parts of one. */
     tu_status (*inspect)(tu_device_instance *device, int *threads, const char **notice);
+
+    /* optional: all kernels of the order, `steps` times, without the engine in between: before each step its inputs are
+     * filled, after each its results are kept. Returns when all is done, with the first failure. */
+    tu_status (*repeat)(tu_device_instance *device, tu_plan *plan, uint32_t steps, const tu_repetition *what);
+    /* optional: bytes that the device's context and libraries take beside what is planned, as far as it can tell */
+    uint64_t (*overhead)(tu_device_instance *device);
 } tu_device_api;
 
 #ifdef __cplusplus

@@ -8,22 +8,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/shared.h"
+
 /* Zeroed memory, or NULL with this thread's message set ("out of memory: … for <purpose>"). */
-void *tu__alloc(size_t bytes, const char *purpose);
+TU__SHARED void *tu__alloc(size_t bytes, const char *purpose);
 /* count * size with an overflow check. */
-void *tu__alloc_array(size_t count, size_t size, const char *purpose);
+TU__SHARED void *tu__alloc_array(size_t count, size_t size, const char *purpose);
 /* Grows a block; the old one stays valid when this fails. New bytes are not zeroed. */
-void *tu__realloc(void *block, size_t bytes, const char *purpose);
-void tu__free(void *block);
+TU__SHARED void *tu__realloc(void *block, size_t bytes, const char *purpose);
+TU__SHARED void tu__free(void *block);
 /* Tensors: 64-byte aligned, not zeroed. A pair of their own. */
-void *tu__alloc_aligned(size_t bytes, const char *purpose);
-void tu__free_aligned(void *block);
+TU__SHARED void *tu__alloc_aligned(size_t bytes, const char *purpose);
+TU__SHARED void tu__free_aligned(void *block);
 
 /* Blocks handed out since the program started, and blocks not yet freed. */
-uint64_t tu__alloc_count(void);
-int64_t tu__alloc_live(void);
+TU__SHARED uint64_t tu__alloc_count(void);
+TU__SHARED int64_t tu__alloc_live(void);
 
 /* From now on the `nth` allocation (1 is the next) and all after it fail; 0 turns this off. For tests. */
-void tu__alloc_fail_at(uint64_t nth);
+TU__SHARED void tu__alloc_fail_at(uint64_t nth);
 
 #endif

@@ -7,15 +7,17 @@
 
 #include <stddef.h>
 
+#include "base/shared.h"
+
 typedef struct tu__arena {
     struct tu__arena_block *blocks; /* newest first */
     const char *purpose;            /* named in the message when memory runs out */
 } tu__arena;
 
 /* Zeroed, aligned to 16 bytes; NULL (message set) when memory runs out. */
-void *tu__arena_alloc(tu__arena *arena, size_t bytes);
-void *tu__arena_copy(tu__arena *arena, const void *bytes, size_t size);
-char *tu__arena_string(tu__arena *arena, const char *text);
-void tu__arena_free(tu__arena *arena);
+TU__SHARED void *tu__arena_alloc(tu__arena *arena, size_t bytes);
+TU__SHARED void *tu__arena_copy(tu__arena *arena, const void *bytes, size_t size);
+TU__SHARED char *tu__arena_string(tu__arena *arena, const char *text);
+TU__SHARED void tu__arena_free(tu__arena *arena);
 
 #endif

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "base/shared.h"
+
 /* As the system calls of these names: -1 and errno. */
 typedef struct tu__disk {
     int (*open)(const char *path, int flags, mode_t mode);
@@ -21,6 +23,6 @@ typedef struct tu__disk {
 
 /* The table in use; the system's own unless a test replaced it (NULL puts it back). Not for several threads at once. */
 extern const tu__disk *tu__disk_in_use;
-void tu__disk_replace(const tu__disk *disk);
+TU__SHARED void tu__disk_replace(const tu__disk *disk);
 
 #endif

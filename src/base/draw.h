@@ -11,6 +11,8 @@
 
 #include <stdint.h>
 
+#include "base/shared.h"
+
 typedef enum tu__distribution {
     TU__UNIFORM,          /* a + (b - a) u, u one of 2^24 equidistant numbers in [0, 1) */
     TU__NORMAL,           /* mean a, deviation b, by Box and Muller */
@@ -25,13 +27,13 @@ typedef enum tu__distribution {
 typedef struct tu__draw_key {
     uint32_t word[2];
 } tu__draw_key;
-tu__draw_key tu__draw_key_of(uint64_t seed, uint64_t operation);
+TU__SHARED tu__draw_key tu__draw_key_of(uint64_t seed, uint64_t operation);
 
 /* The draws of elements [0, count) of one sample. */
-void tu__draw(tu__draw_key key, uint64_t ordinal, tu__distribution distribution, double a, double b,
-              int64_t count, double *out);
+TU__SHARED void tu__draw(tu__draw_key key, uint64_t ordinal, tu__distribution distribution, double a,
+                         double b, int64_t count, double *out);
 /* Elements [first, first + count): what devices that share out one sample's draws call. */
-void tu__draw_range(tu__draw_key key, uint64_t ordinal, tu__distribution distribution, double a, double b,
-                    int64_t first, int64_t count, double *out);
+TU__SHARED void tu__draw_range(tu__draw_key key, uint64_t ordinal, tu__distribution distribution, double a,
+                               double b, int64_t first, int64_t count, double *out);
 
 #endif

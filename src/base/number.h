@@ -13,14 +13,16 @@
 
 #include <tutti/types.h>
 
+#include "base/shared.h"
+
 /* The value that storing x and loading it again would give. */
-double tu__round_to(tu_dtype dtype, double x);
-void tu__round_array(tu_dtype dtype, double *x, int64_t count);
+TU__SHARED double tu__round_to(tu_dtype dtype, double x);
+TU__SHARED void tu__round_array(tu_dtype dtype, double *x, int64_t count);
 
-double tu__load(tu_dtype dtype, const void *base, int64_t index);
-void tu__store(tu_dtype dtype, void *base, int64_t index, double x);
+TU__SHARED double tu__load(tu_dtype dtype, const void *base, int64_t index);
+TU__SHARED void tu__store(tu_dtype dtype, void *base, int64_t index, double x);
 
-void tu__load_array(tu_dtype dtype, const void *source, int64_t count, double *target);
-void tu__store_array(tu_dtype dtype, const double *source, int64_t count, void *target);
+TU__SHARED void tu__load_array(tu_dtype dtype, const void *source, int64_t count, double *target);
+TU__SHARED void tu__store_array(tu_dtype dtype, const double *source, int64_t count, void *target);
 
 #endif

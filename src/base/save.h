@@ -21,8 +21,10 @@
 
 #include <tutti/status.h>
 
+#include "base/shared.h"
+
 /* TU_IO, with a message that names the path and the system's reason, when it cannot be done. */
-tu_status tu__save_file(const char *path, const void *bytes, size_t size);
+TU__SHARED tu_status tu__save_file(const char *path, const void *bytes, size_t size);
 
 /* What the name of a file begins with while it is being saved. A process that is killed leaves it behind; whoever knows
  * that no save is under way in a folder may remove such files. */
@@ -37,12 +39,12 @@ typedef struct tu__save {
     int reason;            /* errno of the first failure; 0 while there was none */
 } tu__save;
 
-tu_status tu__save_begin(tu__save *save, const char *path);
+TU__SHARED tu_status tu__save_begin(tu__save *save, const char *path);
 /* A failure ends the save as tu__save_abandon does; further appends and the commit report it again. */
-tu_status tu__save_append(tu__save *save, const void *bytes, size_t size);
+TU__SHARED tu_status tu__save_append(tu__save *save, const void *bytes, size_t size);
 /* TU_OK: the new file is there, and stays if the power fails now. */
-tu_status tu__save_commit(tu__save *save);
+TU__SHARED tu_status tu__save_commit(tu__save *save);
 /* Gives up: the old file stays as it was. Does nothing after a commit or a failure. */
-void tu__save_abandon(tu__save *save);
+TU__SHARED void tu__save_abandon(tu__save *save);
 
 #endif

@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/shared.h"
+
 enum { TU__SHA256_BYTES = 32, TU__SHA256_HEX = 2 * TU__SHA256_BYTES + 1 };
 
 typedef struct tu__sha256 {
@@ -20,15 +22,15 @@ typedef struct tu__sha256 {
     unsigned char block[64]; /* the length % 64 bytes that do not fill a block yet */
 } tu__sha256;
 
-void tu__sha256_init(tu__sha256 *hash);
-void tu__sha256_update(tu__sha256 *hash, const void *bytes, size_t count);
+TU__SHARED void tu__sha256_init(tu__sha256 *hash);
+TU__SHARED void tu__sha256_update(tu__sha256 *hash, const void *bytes, size_t count);
 /* The hash must be initialised again before it is used for another message. */
-void tu__sha256_final(tu__sha256 *hash, unsigned char digest[TU__SHA256_BYTES]);
+TU__SHARED void tu__sha256_final(tu__sha256 *hash, unsigned char digest[TU__SHA256_BYTES]);
 
 /* All three at once. */
-void tu__sha256_of(const void *bytes, size_t count, unsigned char digest[TU__SHA256_BYTES]);
+TU__SHARED void tu__sha256_of(const void *bytes, size_t count, unsigned char digest[TU__SHA256_BYTES]);
 
 /* Lower-case hexadecimal with a terminating NUL. */
-void tu__sha256_hex(const unsigned char digest[TU__SHA256_BYTES], char hex[TU__SHA256_HEX]);
+TU__SHARED void tu__sha256_hex(const unsigned char digest[TU__SHA256_BYTES], char hex[TU__SHA256_HEX]);
 
 #endif

@@ -10,25 +10,27 @@
 
 #include <tutti/types.h>
 
+#include "base/shared.h"
+
 typedef struct tu__text {
     char *data; /* NUL-terminated once anything was appended; see tu__text_string */
     size_t length, capacity;
     bool failed;
 } tu__text;
 
-void tu__text_append(tu__text *text, const char *bytes, size_t length);
-void tu__text_printf(tu__text *text, const char *format, ...) TU_PRINTF(2, 3);
+TU__SHARED void tu__text_append(tu__text *text, const char *bytes, size_t length);
+TU__SHARED void tu__text_printf(tu__text *text, const char *format, ...) TU_PRINTF(2, 3);
 /* "f32[8,24,24,3]" */
-void tu__text_type(tu__text *text, tu_type type);
+TU__SHARED void tu__text_type(tu__text *text, tu_type type);
 /* "[8,24,24,3]" */
-void tu__text_shape(tu__text *text, tu_shape shape);
+TU__SHARED void tu__text_shape(tu__text *text, tu_shape shape);
 /* The text so far; "" when empty. */
-const char *tu__text_string(const tu__text *text);
-void tu__text_free(tu__text *text);
+TU__SHARED const char *tu__text_string(const tu__text *text);
+TU__SHARED void tu__text_free(tu__text *text);
 
 /* Shapes and types inside a printf argument list: the string lives in a small per-thread ring, long enough for
  * every argument of one message. */
-const char *tu__shape_string(tu_shape shape);
-const char *tu__type_string(tu_type type);
+TU__SHARED const char *tu__shape_string(tu_shape shape);
+TU__SHARED const char *tu__type_string(tu_type type);
 
 #endif

@@ -2,6 +2,7 @@
 #ifndef TU__DEVICE_FUSION_H
 #define TU__DEVICE_FUSION_H
 
+#include "base/shared.h"
 #include "device/select.h"
 
 enum { TU__MOST_MEMBERS = 48, TU__MOST_SUMS = 4 };
@@ -40,11 +41,11 @@ typedef struct tu__cluster {
 } tu__cluster;
 
 /* What an input of a member is, to this cluster. */
-tu__operand tu__resolve(tu__cluster *c, tu__edge value);
+TU__SHARED tu__operand tu__resolve(tu__cluster *c, tu__edge value);
 
 /* Computes a pending pointwise node together with what it fuses with; and many that only the outside waits for, in one
  * kernel a level. */
-tu_status tu__fuse(tu__selection *s, const tu__node *node);
-tu_status tu__fuse_exports(tu__selection *s);
+TU__SHARED tu_status tu__fuse(tu__selection *s, const tu__node *node);
+TU__SHARED tu_status tu__fuse_exports(tu__selection *s);
 
 #endif

@@ -21,6 +21,7 @@
 #include <tutti/device.h>
 
 #include "base/arena.h"
+#include "base/shared.h"
 #include "graph/graph.h"
 
 #define TU__NONE UINT32_MAX
@@ -59,25 +60,25 @@ struct tu__selection {
 };
 
 /* A kernel that covers `node`; NULL when memory runs out. `name` must outlive the plan (a literal). */
-tu__kernel *tu__kernel_new(tu__selection *s, const tu__node *node, const char *name,
-                           tu_status (*run)(const tu__kernel *k));
+TU__SHARED tu__kernel *tu__kernel_new(tu__selection *s, const tu__node *node, const char *name,
+                                      tu_status (*run)(const tu__kernel *k));
 /* Zeroed memory of the maker's own that lives as long as the plan; k->data is set to it. */
-void *tu__kernel_data(tu__kernel *k, size_t bytes);
+TU__SHARED void *tu__kernel_data(tu__kernel *k, size_t bytes);
 /* Another node that this kernel computes too (fused). */
-tu_status tu__kernel_cover(tu__kernel *k, const tu__node *node);
+TU__SHARED tu_status tu__kernel_cover(tu__kernel *k, const tu__node *node);
 /* The value in canonical layout, as the next entry of k->in. */
-tu_status tu__kernel_read(tu__kernel *k, tu__edge value);
+TU__SHARED tu_status tu__kernel_read(tu__kernel *k, tu__edge value);
 /* The value's dense buffer, as the next entry of k->out. `in_place`: which read's memory it may take over, or -1. */
-tu_status tu__kernel_write(tu__kernel *k, tu__edge value, int in_place);
+TU__SHARED tu_status tu__kernel_write(tu__kernel *k, tu__edge value, int in_place);
 /* A buffer of the device's own that goes from the kernel of `node` to another: the next entry of k->out, and of that
  * one's k->in. For what a kernel has at hand that no value of the graph holds. */
-tu_status tu__kernel_leave(tu__kernel *k, const tu__node *node, size_t bytes);
-tu_status tu__kernel_find(tu__kernel *k, const tu__node *node);
+TU__SHARED tu_status tu__kernel_leave(tu__kernel *k, const tu__node *node, size_t bytes);
+TU__SHARED tu_status tu__kernel_find(tu__kernel *k, const tu__node *node);
 
 /* The only node of the part that reads a value (NULL if there are several or it is exported). */
-const tu__node *tu__only_reader(tu__selection *s, tu__edge value);
+TU__SHARED const tu__node *tu__only_reader(tu__selection *s, tu__edge value);
 /* Marks a node as computed by an earlier kernel: select passes over it. For makers that fuse what follows. */
-void tu__mark_done(tu__selection *s, const tu__node *node);
+TU__SHARED void tu__mark_done(tu__selection *s, const tu__node *node);
 
 /* ---- What a device brings ---- */
 
@@ -151,17 +152,18 @@ typedef struct tu__kernel_plan {
     void *runtime;          /* the device's own */
 } tu__kernel_plan;
 
-tu_status tu__select(const void *device, const tu__selector *selector, const tu_part *part, tu_plan **plan);
-void tu__kernel_plan_bind(tu__kernel_plan *plan, const tu_binding *binding);
-void tu__kernel_plan_free(tu__kernel_plan *plan);
+TU__SHARED tu_status tu__select(const void *device, const tu__selector *selector, const tu_part *part,
+                                tu_plan **plan);
+TU__SHARED void tu__kernel_plan_bind(tu__kernel_plan *plan, const tu_binding *binding);
+TU__SHARED void tu__kernel_plan_free(tu__kernel_plan *plan);
 
-tu__plan_value *tu__plan_value_of(tu__selection *s, tu__edge value);
-const tu_type *tu__type_of(const tu__selection *s, tu__edge value);
+TU__SHARED tu__plan_value *tu__plan_value_of(tu__selection *s, tu__edge value);
+TU__SHARED const tu_type *tu__type_of(const tu__selection *s, tu__edge value);
 /* The value that the given one is a view of, through any number of views; itself otherwise. */
-tu__edge tu__root_of(const tu__selection *s, tu__edge value);
+TU__SHARED tu__edge tu__root_of(const tu__selection *s, tu__edge value);
 /* Sees to it that kernels compute the value. */
-tu_status tu__require(tu__selection *s, tu__edge value);
+TU__SHARED tu_status tu__require(tu__selection *s, tu__edge value);
 /* Its dense buffer, made if need be. */
-tu_status tu__dense_buffer(tu__selection *s, tu__edge value, uint32_t *buffer);
+TU__SHARED tu_status tu__dense_buffer(tu__selection *s, tu__edge value, uint32_t *buffer);
 
 #endif

@@ -1,0 +1,155 @@
+/* The CUDA device from inside: what its files share, and how an operation gets its kernel.
+ *
+ * Its part of a graph becomes kernels by device/select.h, as on the CPU: a maker in makers.def for each operation that
+ * is not pointwise, clusters for those that are (pointwise.c). `run` of a kernel does not compute: it enqueues work
+ * into the device's stream. The plan calls every `run` once while the stream is captured; from then on the whole is
+ * replayed as one CUDA graph (plan.c). So `run` must do the same each time it is called, must not wait, allocate or
+ * look at results, and everything it needs it prepares when it is made.
+ *
+ * Kernels of ours are CUDA C under kernels/, a translation unit a family, made of templates. A maker asks for the
+ * instances it will launch; compile.c compiles each unit once for all that a plan asks of it, with NVRTC, and keeps the
+ * result on disk. A kernel takes one argument: a structure that its unit and its maker share (kernels/NAME_args.h).
+ *
+ *     static tu_status run_one_hot(const tu__kernel *k) {
+ *         one_hot_data *d = k->data;
+ *         one_hot_args a = d->args;                                       // all but the addresses
+ *         a.x = k->in[0], a.y = k->out[0];
+ *         return cuda_launch(k, d->function, cuda_spread(k, a.count), &a);
+ *     }
+ *     tu_status cuda_make_one_hot(tu__selection *s, const tu__node *node) {
+ *         tu__kernel *k = tu__kernel_new(s, node, "one_hot", run_one_hot);
+ *         one_hot_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
+ *         if (!d) return TU_NO_MEMORY;
+ *         d->args = …;
+ *         d->function = cuda_request(s, "index", "one_hot<%s, %s>", cuda_type(x.dtype), cuda_type(y.dtype));
+ *         if (!d->function) return TU_NO_MEMORY;
+ *         TU_TRY(tu__kernel_read(k, node->inputs[0]));
+ *         return tu__kernel_write(k, (tu__edge){node->id, 0}, -1);
+ *     }
+ *
+ * Results must be the same bits every time: no atomic additions of floats; sums are made in an order that depends on
+ * shapes and the card alone. */
+#ifndef TU__DEVICE_CUDA_H
+#define TU__DEVICE_CUDA_H
+
+#include <pthread.h>
+
+#include "device/cuda/driver.h"
+#include "device/select.h"
+
+typedef struct cuda_device {
+    int index, part, parts;
+    char name[24]; /* "gpu:0", "gpu:0.1": for messages */
+    CUdevice handle;
+    CUcontext context;
+    CUstream stream;
+    int capability; /* 90: compute capability 9.0 */
+    int multiprocessors;
+    int shared_bytes; /* shared memory a block may ask for */
+    uint64_t memory_bytes, memory_limit;
+    uint64_t overhead_bytes;   /* taken by context and libraries, as far as it was seen */
+    bool tune;                 /* time candidates instead of trusting heuristics */
+    bool nondeterministic;     /* also take kernels whose bits vary */
+    struct cuda_modules *modules; /* compiled units that plans share: compile.c */
+    cublasLtHandle_t blas;        /* opened with the device */
+    cudnnHandle_t dnn;            /* NULL until cuda_dnn() */
+    cusolverDnHandle_t solver;    /* NULL until cuda_solver() */
+    pthread_mutex_t lock;         /* of the two above and `modules` */
+} cuda_device;
+
+/* The device of a kernel or a selection. */
+#define cuda_of(holder) ((cuda_device *)(uintptr_t)(holder)->device)
+
+/* Makes the device's context the calling thread's. Every entry of the table begins with it. */
+tu_status cuda_enter(const cuda_device *device);
+/* Handles made at first use; NULL with the message set when the library is missing. Their stream is the device's. */
+cudnnHandle_t cuda_dnn(cuda_device *device);
+cusolverDnHandle_t cuda_solver(cuda_device *device);
+
+/* ---- Kernels of ours ---- */
+
+typedef struct cuda_function cuda_function; /* its handle is known once the plan is built */
+
+/* Asks for an instance of a template of unit `unit` ("pool" is kernels/pool.cu): "max_pool<bf16, 3>". The same instance
+ * may be asked for many times. NULL (message set) when memory runs out. */
+cuda_function *cuda_request(tu__selection *s, const char *unit, const char *format, ...) TU_PRINTF(3, 4);
+/* As above, from a source made for this plan: what fused pointwise kernels are. `source` is kept; two requests with the
+ * same text are the same function. */
+cuda_function *cuda_request_source(tu__selection *s, const char *source, const char *expression);
+
+/* The name of an element type in CUDA C: f32, f64, bf16, f16, i32, i64, u8, truth (kernels/prelude.cuh). */
+const char *cuda_type(tu_dtype dtype);
+/* Whether kernels compute with it in f64 (f64, i32, i64) or in f32. */
+bool cuda_is_wide(tu_dtype dtype);
+
+typedef struct cuda_grid {
+    unsigned blocks[3], threads; /* threads of a block, along x; blocks of 0 count as 1 */
+    unsigned shared;             /* bytes of dynamic shared memory */
+} cuda_grid;
+
+/* For kernels that loop over `count` elements with a stride of the whole grid: blocks of 256 threads, as many as keep the
+ * card busy. */
+cuda_grid cuda_spread(const tu__kernel *k, int64_t count);
+
+/* Enqueues it. `arguments` is the kernel's one parameter, copied. A grid without blocks launches nothing. */
+tu_status cuda_launch(const tu__kernel *k, const cuda_function *function, cuda_grid grid, const void *arguments);
+/* Enqueues a copy, or bytes set to zero, in the device's memory. */
+tu_status cuda_copy(const tu__kernel *k, void *to, const void *from, size_t bytes);
+tu_status cuda_clear(const tu__kernel *k, void *to, size_t bytes);
+
+/* Keeps the plan from being captured: for kernels whose library calls cannot be. It is then enqueued piece by piece. */
+void cuda_forbid_capture(tu__selection *s);
+/* Whether products of f32 may be computed in tf32: the precision the program was compiled for. */
+bool cuda_allows_tf32(const tu__selection *s);
+
+/* A number without a sign divided by one that is known when the kernel is made: kernels multiply and shift instead.
+ * Shared with kernels/prelude.cuh, which has the same structure. */
+typedef struct divider {
+    uint32_t divisor, multiplier, shift;
+} divider;
+divider cuda_divider(uint32_t divisor);
+
+/* ---- Makers ---- */
+
+#define MAKER(op, maker) tu_status maker(tu__selection *s, const tu__node *node);
+#include "device/cuda/makers.def"
+/* move.c: copies a dense value into the buffer of an export. */
+tu_status cuda_make_copy(tu__selection *s, tu__edge from, tu__edge to);
+
+/* pointwise.c: clusters. */
+typedef struct cuda_piece cuda_piece;
+extern const size_t cuda_piece_bytes;
+struct tu__cluster;
+tu_status cuda_run_pointwise(const tu__kernel *k);
+tu_status cuda_make_piece(tu__kernel *k, struct tu__cluster *c, void *piece);
+tu_status cuda_finish_pieces(tu__kernel *k, uint32_t count, void *pieces);
+void cuda_find_sums(struct tu__cluster *c);
+
+/* ---- Plans: plan.c. What the table's entries do with a plan ---- */
+
+tu_status cuda_select(cuda_device *device, const tu_part *part, tu_plan **plan);
+tu_status cuda_build(cuda_device *device, tu_plan *plan, const tu_binding *binding);
+void cuda_plan_free(cuda_device *device, tu_plan *plan);
+tu_status cuda_launch_plan(cuda_device *device, tu_plan *plan, uint32_t first, uint32_t count);
+tu_status cuda_repeat_plan(cuda_device *device, tu_plan *plan, uint32_t steps, const tu_repetition *what);
+tu_status cuda_trace(cuda_device *device, tu_plan *plan, uint32_t place, double *start, double *seconds);
+
+/* ---- Compiling: compile.c ---- */
+
+struct cuda_function {
+    const char *unit;       /* NULL: of `source` */
+    const char *source;     /* NULL: of a unit */
+    const char *expression; /* "max_pool<bf16, 3>", or the function's own name in a source */
+    CUfunction handle;      /* NULL until compiled */
+    int shared_limit;       /* dynamic shared memory it was allowed so far */
+    cuda_function *next;
+};
+
+/* Compiles what is not compiled yet, in parallel, and finds every handle. */
+tu_status cuda_compile(cuda_device *device, cuda_function *functions);
+void cuda_modules_free(cuda_device *device);
+
+/* units.c: the text of a unit or header by its file name ("pool.cu", "prelude.cuh"); NULL when there is none. */
+const char *cuda_unit_text(const char *file);
+
+#endif

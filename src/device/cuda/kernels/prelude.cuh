@@ -1,0 +1,156 @@
+/* What every kernel starts from: element types, numbers computed in, division by known numbers, sums over a block.
+ *
+ * Elements are stored in eight types and computed in two: f32, bf16, f16, u8 and truth in float, where their values are
+ * exact; f64, i32 and i64 in double. widen() loads, narrow<T>() rounds once, to nearest even, as src/base/number.h
+ * defines it. No header of CUDA is needed, so that a driver and NVRTC are all a machine must have.
+ *
+ * Compiled by NVRTC for a card, and by a C++ compiler with TU_EMULATED for the tests that run kernels without one. */
+#ifndef TU_PRELUDE
+#define TU_PRELUDE
+
+typedef signed char i8;
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef int i32;
+typedef unsigned int u32;
+typedef long long i64;
+typedef unsigned long long u64;
+typedef float f32;
+typedef double f64;
+struct truth { u8 byte; };
+struct bf16 { u16 bits; };
+struct f16 { u16 bits; };
+
+template <typename T> struct computing { typedef float type; };
+template <> struct computing<f64> { typedef double type; };
+template <> struct computing<i32> { typedef double type; };
+template <> struct computing<i64> { typedef double type; };
+/* The type that values of T are computed in. */
+template <typename T> using wide_of = typename computing<T>::type;
+
+/* ---- Loading ---- */
+
+#ifndef TU_EMULATED
+__device__ inline float half_to_float(u16 bits) {
+    float x;
+    asm("{ .reg .b16 h; mov.b16 h, %1; cvt.f32.f16 %0, h; }" : "=f"(x) : "h"(bits));
+    return x;
+}
+__device__ inline u16 float_to_half(float x) {
+    u16 bits;
+    asm("{ .reg .b16 h; cvt.rn.f16.f32 h, %1; mov.b16 %0, h; }" : "=h"(bits) : "f"(x));
+    return bits;
+}
+#endif
+
+__device__ inline float widen(f32 x) { return x; }
+__device__ inline double widen(f64 x) { return x; }
+__device__ inline float widen(bf16 x) { return __uint_as_float((u32)x.bits << 16); }
+__device__ inline float widen(f16 x) { return half_to_float(x.bits); }
+__device__ inline double widen(i32 x) { return (double)x; }
+__device__ inline double widen(i64 x) { return (double)x; }
+__device__ inline float widen(u8 x) { return (float)x; }
+__device__ inline float widen(truth x) { return x.byte ? 1.0f : 0.0f; }
+
+/* ---- Storing ---- */
+
+/* Rounding to odd keeps the second rounding of f64 -> f32 -> half right. */
+__device__ inline float to_odd(double x) {
+    float f = __double2float_rz(x);
+    u32 bits = __float_as_uint(f);
+    if ((double)f != x && x == x && (bits & 0x7fffffffu) < 0x7f800000u) bits |= 1u;
+    return __uint_as_float(bits);
+}
+
+template <typename T> struct storing;
+template <> struct storing<f32> {
+    static __device__ inline f32 of(float x) { return x; }
+    static __device__ inline f32 of(double x) { return (float)x; }
+};
+template <> struct storing<f64> {
+    static __device__ inline f64 of(float x) { return (double)x; }
+    static __device__ inline f64 of(double x) { return x; }
+};
+template <> struct storing<bf16> {
+    static __device__ inline bf16 of(float x) {
+        u32 bits = __float_as_uint(x);
+        if (x != x) return bf16{(u16)((bits >> 16) | 0x40u)};
+        return bf16{(u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
+    }
+    static __device__ inline bf16 of(double x) { return of(to_odd(x)); }
+};
+template <> struct storing<f16> {
+    static __device__ inline f16 of(float x) { return f16{float_to_half(x)}; }
+    static __device__ inline f16 of(double x) { return of(to_odd(x)); }
+};
+/* Integers: truncated and saturated, NaN is 0. */
+template <> struct storing<i32> {
+    static __device__ inline i32 of(double x) {
+        return x != x ? 0 : x <= -2147483648.0 ? (i32)0x80000000 : x >= 2147483647.0 ? 0x7fffffff : (i32)x;
+    }
+    static __device__ inline i32 of(float x) { return of((double)x); }
+};
+template <> struct storing<i64> {
+    static __device__ inline i64 of(double x) {
+        return x != x                      ? 0
+               : x <= -9223372036854775808.0 ? (i64)0x8000000000000000ull
+               : x >= 9223372036854775808.0  ? 0x7fffffffffffffffll
+                                             : (i64)x;
+    }
+    static __device__ inline i64 of(float x) { return of((double)x); }
+};
+template <> struct storing<u8> {
+    static __device__ inline u8 of(double x) { return x != x || x <= 0 ? 0 : x >= 255 ? 255 : (u8)x; }
+    static __device__ inline u8 of(float x) { return of((double)x); }
+};
+template <> struct storing<truth> {
+    static __device__ inline truth of(float x) { return truth{(u8)(x != 0)}; }
+    static __device__ inline truth of(double x) { return truth{(u8)(x != 0)}; }
+};
+template <typename T, typename C> __device__ inline T narrow(C x) { return storing<T>::of(x); }
+/* The value that storing x as a T and loading it again would give. */
+template <typename T, typename C> __device__ inline C rounded(C x) { return (C)widen(narrow<T>(x)); }
+
+/* ---- Several elements at once: N elements that lie in one aligned word ---- */
+
+template <typename T, int N> struct alignas(sizeof(T) * N) pack { T element[N]; };
+
+/* ---- Where a thread is ---- */
+
+__device__ inline i64 thread_of_grid() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
+__device__ inline i64 threads_of_grid() { return (i64)gridDim.x * blockDim.x; }
+
+/* ---- Division by a number known before (src/device/cuda/cuda.h), for numbers below 2^31 ---- */
+
+struct divider { u32 divisor, multiplier, shift; };
+__device__ inline u32 divide(u32 n, divider d) { return d.divisor == 1 ? n : __umulhi(n, d.multiplier) >> d.shift; }
+/* n becomes n / d; the remainder is returned. */
+__device__ inline u32 divide_off(u32 &n, divider d) {
+    u32 q = divide(n, d), r = n - q * d.divisor;
+    n = q;
+    return r;
+}
+
+/* ---- Sums and the like over the threads of a warp and of a block, in a fixed order ---- */
+
+template <typename C, typename F> __device__ inline C fold_warp(C x, F f) {
+    for (int distance = 16; distance; distance >>= 1) x = f(x, __shfl_xor_sync(0xffffffffu, x, distance));
+    return x;
+}
+/* All threads of the block get the result; `room` is shared memory for 32 values; blockDim.x a multiple of 32. */
+template <typename C, typename F> __device__ inline C fold_block(C x, F f, C *room) {
+    x = fold_warp(x, f);
+    int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, warps = blockDim.x >> 5;
+    __syncthreads();
+    if (lane == 0) room[warp] = x;
+    __syncthreads();
+    x = room[0];
+    for (int i = 1; i < warps; i++) x = f(x, room[i]);
+    return x;
+}
+struct adding { template <typename C> __device__ C operator()(C a, C b) const { return a + b; } };
+/* NaN wins, as in the reference. */
+struct larger { template <typename C> __device__ C operator()(C a, C b) const { return a > b || a != a ? a : b; } };
+struct smaller { template <typename C> __device__ C operator()(C a, C b) const { return a < b || a != a ? a : b; } };
+
+#endif
