@@ -138,11 +138,11 @@ static tu_status choose(tu__selection *s, const cpu_convolution *c, cpu_convolut
 
 static tu_status make(tu__selection *s, const tu__node *node, cpu_convolution_side side,
                       const cpu_convolution *c, const char *const names[4]) {
-    cpu_ending ending = {.result = {node->id, 0}};
-    if (side == CPU_CONV_Y) ending = cpu_ending_of(s, node);
+    tu__ending ending = {.result = {node->id, 0}};
+    if (side == CPU_CONV_Y) ending = tu__ending_of(s, node);
     conv_data found = {.bias = ending.add, .relu = ending.relu, .type = node->outputs[0]};
     TU_TRY(choose(s, c, side, &found));
-    tu__kernel *k = tu__kernel_new(s, node, cpu_ending_name(&ending, names), run_conv);
+    tu__kernel *k = tu__kernel_new(s, node, tu__ending_name(&ending, names), run_conv);
     conv_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) {
         cpu_dnnl_free(found.dnnl);
@@ -158,12 +158,12 @@ static tu_status make(tu__selection *s, const tu__node *node, cpu_convolution_si
     k->bytes_moved = (int64_t)(tu_type_bytes(in[0]) + tu_type_bytes(in[1]) + tu_type_bytes(node->outputs[0]));
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
     TU_TRY(tu__kernel_read(k, node->inputs[1]));
-    TU_TRY(cpu_kernel_end(k, &ending));
+    TU_TRY(tu__kernel_end(k, &ending));
     return tu__kernel_write(k, ending.result, -1);
 }
 
 tu_status cpu_make_conv2d(tu__selection *s, const tu__node *node) {
-    static const char *const names[4] = CPU_ENDING_NAMES("conv2d");
+    static const char *const names[4] = TU__ENDING_NAMES("conv2d");
     cpu_convolution c =
         shape_of(node, type_of(s, node->inputs[0]), type_of(s, node->inputs[1]), node->outputs[0]);
     return make(s, node, CPU_CONV_Y, &c, names);

@@ -113,14 +113,14 @@ static tu_status choose(tu__selection *s, matmul_data *d) {
 }
 
 tu_status cpu_make_matmul(tu__selection *s, const tu__node *node) {
-    static const char *const names[4] = CPU_ENDING_NAMES("matmul");
+    static const char *const names[4] = TU__ENDING_NAMES("matmul");
     tu_dtype dtype = node->outputs[0].dtype;
     if (dtype != TU_F32 && dtype != TU_F64 && dtype != TU_BF16) return TU_UNSUPPORTED;
-    cpu_ending ending = cpu_ending_of(s, node);
+    tu__ending ending = tu__ending_of(s, node);
     matmul_data found = {.bias = ending.add, .relu = ending.relu, .type = node->outputs[0]};
     TU_TRY(describe(s, node, &found.gemm));
     TU_TRY(choose(s, &found));
-    tu__kernel *k = tu__kernel_new(s, node, cpu_ending_name(&ending, names), run_matmul);
+    tu__kernel *k = tu__kernel_new(s, node, tu__ending_name(&ending, names), run_matmul);
     matmul_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) {
         cpu_dnnl_free(found.dnnl);
@@ -134,6 +134,6 @@ tu_status cpu_make_matmul(tu__selection *s, const tu__node *node) {
     k->bytes_moved = (int64_t)(tu_type_bytes(in[0]) + tu_type_bytes(in[1]) + tu_type_bytes(node->outputs[0]));
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
     TU_TRY(tu__kernel_read(k, node->inputs[1]));
-    TU_TRY(cpu_kernel_end(k, &ending));
+    TU_TRY(tu__kernel_end(k, &ending));
     return tu__kernel_write(k, ending.result, -1);
 }

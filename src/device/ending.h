@@ -1,0 +1,36 @@
+/* What follows a convolution or a product and can be done before its result is stored: adding a bias, a rectifier.
+ *
+ * A bias alone costs a pass over the result; done on the way from the registers it costs nothing. Every device that
+ * fuses asks here what its kernel may take in:
+ *
+ *     tu__ending ending = tu__ending_of(s, node);
+ *     tu__kernel *k = tu__kernel_new(s, node, tu__ending_name(&ending, names), run);
+ *     …                                                // reads of its own
+ *     TU_TRY(tu__kernel_end(k, &ending));              // the bias is the next entry of k->in
+ *     return tu__kernel_write(k, ending.result, -1);
+ */
+#ifndef TU__DEVICE_ENDING_H
+#define TU__DEVICE_ENDING_H
+
+#include "base/shared.h"
+#include "device/select.h"
+
+typedef struct tu__ending {
+    const tu__node *add, *relu; /* NULL where there is none */
+    tu__edge bias;              /* of add */
+    tu__edge result;            /* what is stored in the end */
+} tu__ending;
+
+/* The bias over the last axis that is the only reader of the node's result, and the rectifier that is the only reader
+ * of that. */
+TU__SHARED tu__ending tu__ending_of(tu__selection *s, const tu__node *node);
+
+/* Has the kernel cover the ending and read the bias, as its next entry of k->in, if there is one. */
+TU__SHARED tu_status tu__kernel_end(tu__kernel *k, const tu__ending *ending);
+
+/* Of "conv2d", "conv2d+bias", "conv2d+relu", "conv2d+bias+relu" the one that says what is done. */
+TU__SHARED const char *tu__ending_name(const tu__ending *ending, const char *const names[4]);
+#define TU__ENDING_NAMES(name)                                                                               \
+    { name, name "+bias", name "+relu", name "+bias+relu" }
+
+#endif
