@@ -3,8 +3,8 @@
  * A part's thread goes through its steps: wait for a value from another device, launch kernels, say that a value is
  * ready. A second thread a device fetches arriving values as soon as they are made, in whatever order that is, while
  * the first computes. Events are numbers that reach the run's epoch, so nothing is reset between runs and nothing is
- * allocated. Updates wait at a barrier until every part has computed: a run that fails changes no variable. Every
- * wait has a deadline; what is late is named. */
+ * allocated. Where there are several parts, updates wait at a barrier until all have computed: a run that fails changes no
+ * variable. Every wait has a deadline; what is late is named. */
 #include <errno.h>
 #include <stdio.h>
 #include <time.h>

@@ -3,7 +3,10 @@
  * A kernel that reads a value from another device stands behind the wait for its arrival. A value that leaves is
  * signalled right behind the kernel that wrote it; one that no kernel writes, before the first. The barrier stands in
  * front of the kernels that change variables, or at the end where there are none: behind it, every part has computed
- * and every value has arrived. Neighbouring kernels become one launch. */
+ * and every value has arrived. Neighbouring kernels become one launch.
+ *
+ * A part that is alone waits for nobody, so it has no barrier: all its kernels are one launch, which a device may replay
+ * as a whole. The kernels that change variables still come last, and a device stops at the first that fails. */
 #include "base/alloc.h"
 #include "run/part.h"
 
@@ -14,6 +17,7 @@ typedef struct departure { /* a value that another part waits for */
 
 typedef struct writer {
     tu__part *part;
+    bool alone;                  /* the only part of its program */
     uint32_t *arrival_in;        /* per buffer: the arrival that fills it, or TU_NO_NODE */
     bool *awaited;               /* per arrival */
     uint32_t *written_by;        /* per buffer: the kernel, or kernel_count: none */
@@ -80,6 +84,10 @@ static void wait_all(writer *w) {
     for (uint32_t i = 0; i < w->part->arrival_count; i++) wait_arrival(w, i);
 }
 
+static void meet_the_others(writer *w) {
+    if (!w->alone) add_step(w->part, (tu__step){.kind = TU__STEP_BARRIER});
+}
+
 static void write_all(writer *w) {
     tu__part *part = w->part;
     uint32_t kernels = part->plan->kernel_count, computing = kernels - part->update_kernels;
@@ -88,13 +96,13 @@ static void write_all(writer *w) {
         wait_inputs(w, &part->plan->kernels[part->order[i]]);
         if (i == computing) {
             wait_all(w);
-            add_step(part, (tu__step){.kind = TU__STEP_BARRIER});
+            meet_the_others(w);
         }
         add_step(part, (tu__step){.kind = TU__STEP_LAUNCH, .first = i, .count = 1});
         signal_departures(w, part->order[i]);
     }
     wait_all(w);
-    if (!part->update_kernels) add_step(part, (tu__step){.kind = TU__STEP_BARRIER});
+    if (!part->update_kernels) meet_the_others(w);
 }
 
 tu_status tu__write_steps(tu__part *parts, size_t count, size_t index) {
@@ -104,6 +112,7 @@ tu_status tu__write_steps(tu__part *parts, size_t count, size_t index) {
     part->steps = tu__alloc_array(kernels + 2 * arrivals + 2, sizeof *part->steps, "a part");
     tu__arena arena = {.purpose = "a part"};
     writer w = {.part = part,
+                .alone = count == 1,
                 .arrival_in = tu__arena_alloc(&arena, buffers * sizeof *w.arrival_in),
                 .awaited = tu__arena_alloc(&arena, part->arrival_count),
                 .written_by = tu__arena_alloc(&arena, buffers * sizeof *w.written_by),
