@@ -47,6 +47,9 @@ tu_status tu__device_copy(tu__device *to, void *to_address, tu__device *from, co
 /* plan_check.c: refuses a plan that cannot be, naming the device, the kernel and what is wrong. */
 tu_status tu__plan_check(const char *device, const tu_part *part, const tu_plan *plan);
 
+/* bundled.c: the path of a plug-in that comes with the engine; false when it is not there. */
+bool tu__bundled_plugin(const char *file, size_t capacity, char *path);
+
 /* The kinds built in; and one more, as a plug-in would bring it, for as long as the process lives. */
 extern const tu_device_api tu__ref_api, tu__null_api, tu__cpu_api;
 tu_status tu__device_kind_add(const tu_device_api *api);

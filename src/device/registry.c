@@ -87,22 +87,42 @@ static tu_status load_plugin(const char *path) {
     return status;
 }
 
-/* The built-in kinds, and the plug-ins that TUTTI_DEVICES names: one that fails is reported, the others serve. */
-static void load_kinds(void) {
-    if (kind_count) return;
-    add_kind(&tu__cpu_api);
-    add_kind(&tu__ref_api);
-    add_kind(&tu__null_api);
+/* One that fails is reported, the others serve. */
+static void load_or_report(const char *path, const char *who) {
+    if (load_plugin(path) != TU_OK) fprintf(stderr, "tutti: %s: %s\n", who, tu_message());
+}
+
+/* The CUDA device, if it lies beside the engine and TUTTI_CUDA is not "off". Loading it touches no driver: it looks for
+ * cards when somebody asks for them. */
+static void load_cuda(void) {
+    const char *wish = getenv("TUTTI_CUDA");
+    bool off = wish && strcmp(wish, "off") == 0, known = off || !wish || !*wish || strcmp(wish, "on") == 0;
+    if (!known) fprintf(stderr, "tutti: TUTTI_CUDA is '%s': expected on or off; taken as on\n", wish);
+    char path[1024];
+    if (!off && tu__bundled_plugin("libtutti_cuda.so", sizeof path, path)) load_or_report(path, "CUDA");
+}
+
+/* The plug-ins that TUTTI_DEVICES names. */
+static void load_named(void) {
     const char *list = getenv("TUTTI_DEVICES");
     char path[1024];
     while (list && *list) {
         size_t length = strcspn(list, ":");
         if (length && length < sizeof path) {
             snprintf(path, sizeof path, "%.*s", (int)length, list);
-            if (load_plugin(path) != TU_OK) fprintf(stderr, "tutti: TUTTI_DEVICES: %s\n", tu_message());
+            load_or_report(path, "TUTTI_DEVICES");
         }
         list += length + (list[length] == ':');
     }
+}
+
+static void load_kinds(void) {
+    if (kind_count) return;
+    add_kind(&tu__cpu_api);
+    add_kind(&tu__ref_api);
+    add_kind(&tu__null_api);
+    load_cuda();
+    load_named();
 }
 
 tu_status tu__device_kind_add(const tu_device_api *api) {

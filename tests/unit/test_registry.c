@@ -2,7 +2,9 @@
 #include "test.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <tutti/tutti.h>
 
@@ -94,6 +96,21 @@ static void a_program_that_names_no_device_runs_on_the_first_of_all(void **unuse
     tu_graph_free(g);
 }
 
+/* ---- Plug-ins that come with the engine ---- */
+
+static void a_bundled_plugin_lies_beside_the_program_or_one_folder_up(void **unused) {
+    (void)unused;
+    char path[1024];
+    assert_true(tu__bundled_plugin("test_registry", sizeof path, path));
+    assert_int_equal(path[0], '/');
+    assert_int_equal(access(path, X_OK), 0);
+    assert_true(tu__bundled_plugin("build.ninja", sizeof path, path) ||
+                tu__bundled_plugin("Makefile", sizeof path, path));
+    assert_false(tu__bundled_plugin("no_such_plugin.so", sizeof path, path));
+    char small[16];
+    assert_false(tu__bundled_plugin("test_registry", sizeof small, small));
+}
+
 /* ---- The caller's thread ---- */
 
 static tu__parallel_setting settings_of_this_thread(void) {
@@ -128,10 +145,12 @@ static void a_run_leaves_the_callers_thread_as_it_was(void **unused) {
 }
 
 int main(void) {
+    setenv("TUTTI_CUDA", "off", 1); /* the GPUs of these statements are not the machine's */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_means_the_processor_where_there_is_no_gpu),
         cmocka_unit_test(all_means_the_gpus_that_can_be_used),
         cmocka_unit_test(a_program_that_names_no_device_runs_on_the_first_of_all),
+        cmocka_unit_test(a_bundled_plugin_lies_beside_the_program_or_one_folder_up),
         cmocka_unit_test(a_run_leaves_the_callers_thread_as_it_was),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
