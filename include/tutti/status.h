@@ -34,7 +34,8 @@ extern "C" {
     X(IO, "input/output error")     /* the operating system refused a read or a write */                     \
     X(UNSUPPORTED, "unsupported")   /* valid, but this operation or device does not offer it */              \
     X(NUMERIC, "numerical failure") /* a singular matrix, a step that is not finite */                       \
-    X(INTERNAL, "internal error")   /* a bug of the engine: please report it */
+    X(INTERNAL, "internal error")   /* a bug of the engine: please report it */                              \
+    X(DEVICE, "device failure")     /* a device, its driver or its libraries failed or are gone */
 
 typedef enum tu_status {
 #define TU_STATUS_ENUM(name, text) TU_##name,

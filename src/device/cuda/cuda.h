@@ -47,9 +47,9 @@ typedef struct cuda_device {
     int multiprocessors;
     int shared_bytes; /* shared memory a block may ask for */
     uint64_t memory_bytes, memory_limit;
-    uint64_t overhead_bytes;   /* taken by context and libraries, as far as it was seen */
-    bool tune;                 /* time candidates instead of trusting heuristics */
-    bool nondeterministic;     /* also take kernels whose bits vary */
+    uint64_t overhead_bytes;      /* taken by context and libraries, as far as it was seen */
+    bool tune;                    /* time candidates instead of trusting heuristics */
+    bool nondeterministic;        /* also take kernels whose bits vary */
     struct cuda_modules *modules; /* compiled units that plans share: compile.c */
     cublasLtHandle_t blas;        /* opened with the device */
     cudnnHandle_t dnn;            /* NULL until cuda_dnn() */
@@ -92,7 +92,8 @@ typedef struct cuda_grid {
 cuda_grid cuda_spread(const tu__kernel *k, int64_t count);
 
 /* Enqueues it. `arguments` is the kernel's one parameter, copied. A grid without blocks launches nothing. */
-tu_status cuda_launch(const tu__kernel *k, const cuda_function *function, cuda_grid grid, const void *arguments);
+tu_status cuda_launch(const tu__kernel *k, const cuda_function *function, cuda_grid grid,
+                      const void *arguments);
 /* Enqueues a copy, or bytes set to zero, in the device's memory. */
 tu_status cuda_copy(const tu__kernel *k, void *to, const void *from, size_t bytes);
 tu_status cuda_clear(const tu__kernel *k, void *to, size_t bytes);

@@ -28,7 +28,14 @@ typedef struct cuda_calls {
 
 extern cuda_calls cuda;
 
-typedef enum cuda_library { CUDA_driver, CUDA_nvrtc, CUDA_blas, CUDA_dnn, CUDA_solver, CUDA_LIBRARIES } cuda_library;
+typedef enum cuda_library {
+    CUDA_driver,
+    CUDA_nvrtc,
+    CUDA_blas,
+    CUDA_dnn,
+    CUDA_solver,
+    CUDA_LIBRARIES
+} cuda_library;
 
 /* Opens a library and finds its functions, once; from any thread. A failure says which file or function is missing and
  * what to install, and is the same for every later call. */
