@@ -2,6 +2,7 @@
 #ifndef TU__GRAPH_WALK_H
 #define TU__GRAPH_WALK_H
 
+#include "base/shared.h"
 #include "graph/graph.h"
 
 /* Rank, dimensions and number of elements are usable: every dimension at least 1, the product below 2^48. */
@@ -14,16 +15,16 @@ int64_t tu__normal_axis(int64_t axis, int64_t rank);
 bool tu__broadcast_shapes(tu_shape a, tu_shape b, tu_shape *out);
 
 /* Row-major strides in elements. */
-void tu__strides(tu_shape shape, int64_t strides[TU_MAX_RANK]);
+TU__SHARED void tu__strides(tu_shape shape, int64_t strides[TU_MAX_RANK]);
 /* Strides of `from` walked as if it had shape `to`: zero where it repeats. */
-void tu__broadcast_strides(tu_shape from, tu_shape to, int64_t strides[TU_MAX_RANK]);
+TU__SHARED void tu__broadcast_strides(tu_shape from, tu_shape to, int64_t strides[TU_MAX_RANK]);
 
 /* A shape seen around one axis: `outer` slices before it, `size` along it, `inner` elements after it. Element
  * (o, i, k) is at (o * size + i) * inner + k. */
 typedef struct tu__lanes {
     int64_t outer, size, inner;
 } tu__lanes;
-tu__lanes tu__lanes_of(tu_shape shape, int64_t axis);
+TU__SHARED tu__lanes tu__lanes_of(tu_shape shape, int64_t axis);
 
 /* Visits every index of `shape` in row-major order, keeping up to three offsets up to date by their strides.
  *
