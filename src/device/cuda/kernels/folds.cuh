@@ -1,0 +1,222 @@
+/* Folds: many elements become one. What reductions, softmax and normalisation share.
+ *
+ * A fold is a structure of static functions over a `state` that holds what has been seen so far:
+ *
+ *     start     nothing seen
+ *     take      one element, and its place along the folded axis
+ *     merge     another state's elements
+ *     finish    the result, in the type it is stored in
+ *
+ * Taking and merging do not depend on who saw what first but in the last bits; the order is fixed by shapes and the
+ * grid, so these are the same bits every time.
+ *
+ * A row of elements that lie one after another is walked by `lanes` threads: up to 32, a power of two, neighbours in a
+ * warp, or a whole block. Rows may begin anywhere: single elements are taken up to the first aligned word of 16 bytes,
+ * then words, four in flight for each thread, then what is left. So one instance serves rows of any length. */
+#ifndef TU_FOLDS
+#define TU_FOLDS
+
+#include "prelude.cuh"
+
+/* ---- Numbers that have no literal ---- */
+
+template <typename C> struct numbers;
+template <> struct numbers<float> {
+    static __device__ inline float infinity() { return __uint_as_float(0x7f800000u); }
+};
+template <> struct numbers<double> {
+    static __device__ inline double infinity() { return (double)numbers<float>::infinity(); }
+};
+template <typename C> __device__ inline bool is_finite(C x) { return x - x == 0; }
+
+__device__ inline float exponential(float x) { return expf(x); }
+__device__ inline double exponential(double x) { return exp(x); }
+__device__ inline float logarithm(float x) { return logf(x); }
+__device__ inline double logarithm(double x) { return log(x); }
+
+/* ---- Folds ---- */
+
+template <typename C> struct summing {
+    typedef C state;
+    static __device__ inline C start() { return 0; }
+    static __device__ inline void take(C &s, C x, i64) { s += x; }
+    static __device__ inline void merge(C &s, C other) { s += other; }
+    template <typename T> static __device__ inline T finish(C s, double divisor) { return narrow<T>(s / (C)divisor); }
+};
+
+template <typename C> struct multiplying {
+    typedef C state;
+    static __device__ inline C start() { return 1; }
+    static __device__ inline void take(C &s, C x, i64) { s *= x; }
+    static __device__ inline void merge(C &s, C other) { s *= other; }
+    template <typename T> static __device__ inline T finish(C s, double) { return narrow<T>(s); }
+};
+
+template <typename C> struct largest {
+    typedef C state;
+    static __device__ inline C start() { return -numbers<C>::infinity(); }
+    static __device__ inline void take(C &s, C x, i64) { s = larger()(s, x); }
+    static __device__ inline void merge(C &s, C other) { s = larger()(s, other); }
+    template <typename T> static __device__ inline T finish(C s, double) { return narrow<T>(s); }
+};
+
+template <typename C> struct smallest {
+    typedef C state;
+    static __device__ inline C start() { return numbers<C>::infinity(); }
+    static __device__ inline void take(C &s, C x, i64) { s = smaller()(s, x); }
+    static __device__ inline void merge(C &s, C other) { s = smaller()(s, other); }
+    template <typename T> static __device__ inline T finish(C s, double) { return narrow<T>(s); }
+};
+
+/* Sums of exponentials in one pass: the sum is of exp(x - most), and is scaled down when a larger element comes. `most`
+ * passes over NaN, which the sum keeps instead: it is NaN exactly when an element was. */
+template <typename C> struct exponents {
+    C most, sum;
+};
+template <typename C> struct log_sum_exp {
+    typedef exponents<C> state;
+    static __device__ inline state start() { return state{-numbers<C>::infinity(), 0}; }
+    static __device__ inline void take(state &s, C x, i64) {
+        if (x > s.most) {
+            s.sum = s.sum * exponential(s.most - x) + 1;
+            s.most = x;
+        } else {
+            s.sum += x == s.most ? (C)1 : exponential(x - s.most); /* equal infinities have no difference */
+        }
+    }
+    static __device__ inline void merge(state &s, state other) {
+        if (other.most > s.most) {
+            s.sum = s.sum * exponential(s.most - other.most) + other.sum;
+            s.most = other.most;
+        } else {
+            s.sum += other.sum * (other.most == s.most ? (C)1 : exponential(other.most - s.most));
+        }
+    }
+    template <typename T> static __device__ inline T finish(state s, double) {
+        bool whole = is_finite(s.most) || s.sum != s.sum;
+        return narrow<T>(whole ? s.most + logarithm(s.sum) : s.most);
+    }
+};
+
+/* An extreme and its place: the first NaN, or else the first among equals. */
+template <typename C> struct placed {
+    C value;
+    i64 place;
+};
+template <typename C, bool LEAST> struct placing {
+    typedef placed<C> state;
+    static __device__ inline state start() {
+        return state{LEAST ? numbers<C>::infinity() : -numbers<C>::infinity(), 0x7fffffffffffffffll};
+    }
+    static __device__ inline bool beats(state a, state b) {
+        bool a_nan = a.value != a.value, b_nan = b.value != b.value;
+        if (a_nan || b_nan) return a_nan && (!b_nan || a.place < b.place);
+        if (a.value == b.value) return a.place < b.place;
+        return LEAST ? a.value < b.value : a.value > b.value;
+    }
+    static __device__ inline void take(state &s, C x, i64 place) { merge(s, state{x, place}); }
+    static __device__ inline void merge(state &s, state other) {
+        if (beats(other, s)) s = other;
+    }
+    template <typename T> static __device__ inline i64 finish(state s, double) { return s.place; }
+};
+template <typename C> struct place_of_largest : placing<C, false> {};
+template <typename C> struct place_of_smallest : placing<C, true> {};
+
+/* ---- Joining the states of neighbouring threads ---- */
+
+__device__ inline float across(float x, int distance) { return __shfl_xor_sync(0xffffffffu, x, distance); }
+__device__ inline double across(double x, int distance) { return __shfl_xor_sync(0xffffffffu, x, distance); }
+template <typename C> __device__ inline exponents<C> across(exponents<C> x, int distance) {
+    return exponents<C>{across(x.most, distance), across(x.sum, distance)};
+}
+template <typename C> __device__ inline placed<C> across(placed<C> x, int distance) {
+    return placed<C>{across(x.value, distance), __shfl_xor_sync(0xffffffffu, x.place, distance)};
+}
+
+/* Every thread of a row gets the whole row's state. All threads of the block must come here; `room` is shared memory for
+ * 32 states, used where a row has more than a warp. */
+template <typename F> __device__ inline void join_row(typename F::state &s, int lanes, typename F::state *room) {
+    for (int distance = (lanes < 32 ? lanes : 32) >> 1; distance; distance >>= 1) F::merge(s, across(s, distance));
+    if (lanes <= 32) return;
+    __syncthreads();
+    if ((threadIdx.x & 31) == 0) room[threadIdx.x >> 5] = s;
+    __syncthreads();
+    s = room[0];
+    for (int warp = 1; warp < lanes >> 5; warp++) F::merge(s, room[warp]);
+}
+
+/* ---- Walking a row ---- */
+
+/* Elements of one word: 16 bytes, but eight elements at most. */
+template <typename T> struct word {
+    static constexpr int fits = 16 / (int)sizeof(T);
+    static constexpr int size = fits > 8 ? 8 : fits < 1 ? 1 : fits;
+    typedef pack<T, size> type;
+};
+
+/* Elements in front of the first aligned word. */
+template <typename T> __device__ inline i64 head_of(const T *x, i64 n) {
+    constexpr int size = word<T>::size;
+    i64 head = (size - (i64)((u64)x / sizeof(T) % size)) % size;
+    return head < n ? head : n;
+}
+
+/* f(element, its place) for this lane's share of n elements. */
+template <typename T, typename F> __device__ inline void each_of_row(const T *x, i64 n, int lane, int lanes, F f) {
+    constexpr int size = word<T>::size;
+    typedef typename word<T>::type words;
+    i64 head = head_of(x, n), count = (n - head) / size, at = lane;
+    const words *body = (const words *)(x + head);
+    for (i64 i = lane; i < head; i += lanes) f(x[i], i);
+    for (; at + 3 * lanes < count; at += 4 * lanes) {
+        words w[4];
+#pragma unroll
+        for (int u = 0; u < 4; u++) w[u] = body[at + u * lanes];
+#pragma unroll
+        for (int u = 0; u < 4; u++)
+#pragma unroll
+            for (int i = 0; i < size; i++) f(w[u].element[i], head + (at + u * lanes) * size + i);
+    }
+    for (; at < count; at += lanes) {
+        words w = body[at];
+#pragma unroll
+        for (int i = 0; i < size; i++) f(w.element[i], head + at * size + i);
+    }
+    for (i64 i = head + count * size + lane; i < n; i += lanes) f(x[i], i);
+}
+
+/* y[place] = f(x[place], place). y has x's type, and lies as far from an aligned word. */
+template <typename T, typename F>
+__device__ inline void map_row(const T *x, T *y, i64 n, int lane, int lanes, F f) {
+    constexpr int size = word<T>::size;
+    typedef typename word<T>::type words;
+    i64 head = head_of(x, n), count = (n - head) / size;
+    const words *from = (const words *)(x + head);
+    words *to = (words *)(y + head);
+    for (i64 i = lane; i < head; i += lanes) y[i] = f(x[i], i);
+#pragma unroll 2
+    for (i64 at = lane; at < count; at += lanes) {
+        words w = from[at];
+#pragma unroll
+        for (int i = 0; i < size; i++) w.element[i] = f(w.element[i], head + at * size + i);
+        to[at] = w;
+    }
+    for (i64 i = head + count * size + lane; i < n; i += lanes) y[i] = f(x[i], i);
+}
+
+/* ---- Numbers divided where both may be large ---- */
+
+/* n becomes n / d; the remainder is returned. */
+__device__ inline i64 divide_off(i64 &n, i64 d) {
+    if (((n | d) >> 32) == 0) {
+        u32 q = (u32)n / (u32)d, r = (u32)n - q * (u32)d;
+        n = q;
+        return r;
+    }
+    i64 q = n / d, r = n - q * d;
+    n = q;
+    return r;
+}
+
+#endif

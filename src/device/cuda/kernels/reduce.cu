@@ -1,0 +1,110 @@
+/* Reductions along one run of axes: x [outer, reduced, inner] -> [outer, inner].
+ *
+ * Bytes: x is read once, in words of 16 bytes that neighbouring threads read next to each other; results are few. Two
+ * kernels, by where the reduced axis lies:
+ *
+ *     fold_rows       inner = 1: a row to a few lanes, a warp or a block
+ *     fold_columns    a thread holds a word's columns and goes down the rows; a block is [slices of rows, columns], its
+ *                     slices are joined in shared memory. Where a row is shorter than a block, the next rows lie right
+ *                     behind it and the block still reads a whole stretch: c = 64 in bf16 is 8 threads a row, 32 rows a
+ *                     step, 4 KB
+ *
+ * Few results of many elements (a bias's gradient, a loss) are cut along the reduced axis: a first kernel writes states
+ * [outer, splits, inner], a second folds these. FIRST: x holds elements, not states. LAST: y gets results, not states. */
+#include "folds.cuh"
+#include "reduce_args.h"
+
+/* What a kernel reads: elements that are taken, or states that are merged. */
+template <typename F, typename T, bool FIRST> struct reading {
+    typedef T type;
+    static __device__ inline void absorb(typename F::state &s, T x, i64 place) { F::take(s, widen(x), place); }
+};
+template <typename F, typename T> struct reading<F, T, false> {
+    typedef typename F::state type;
+    static __device__ inline void absorb(typename F::state &s, type x, i64) { F::merge(s, x); }
+};
+
+/* What it writes. */
+template <typename F, typename T, bool LAST> struct writing {
+    static __device__ inline void store(void *y, i64 at, typename F::state s, double divisor) {
+        typedef decltype(F::template finish<T>(s, divisor)) result;
+        ((result *)y)[at] = F::template finish<T>(s, divisor);
+    }
+};
+template <typename F, typename T> struct writing<F, T, false> {
+    static __device__ inline void store(void *y, i64 at, typename F::state s, double) {
+        ((typename F::state *)y)[at] = s;
+    }
+};
+
+template <template <typename> class FOLD, typename T, bool FIRST, bool LAST>
+__global__ void fold_rows(fold_rows_args a) {
+    typedef FOLD<wide_of<T>> F;
+    typedef reading<F, T, FIRST> from;
+    __shared__ typename F::state room[32];
+    typename F::state s = F::start();
+    i64 row = thread_of_grid() / a.lanes;
+    int lane = (int)threadIdx.x & (a.lanes - 1);
+    if (row < a.rows) {
+        i64 outer = row, first = divide_off(outer, a.splits) * a.segment;
+        i64 left = a.reduced - first, n = left < a.segment ? left : a.segment;
+        const typename from::type *x = (const typename from::type *)a.x + outer * a.reduced + first;
+        each_of_row(x, n, lane, a.lanes, [&](typename from::type e, i64 i) { from::absorb(s, e, first + i); });
+    }
+    join_row<F>(s, a.lanes, room);
+    if (row < a.rows && lane == 0) writing<F, T, LAST>::store(a.y, row, s, a.divisor);
+}
+
+/* Joins the slices of a block into slice 0, halving their number: the order depends on it alone. */
+template <typename F, int W>
+__device__ inline void join_slices(typename F::state (&s)[W], int column, int slice, int columns, int slices) {
+    __shared__ typename F::state room[256 * W];
+    for (int count = slices; count > 1; count = (count + 1) / 2) {
+        int half = (count + 1) / 2;
+        __syncthreads();
+        if (slice >= half && slice < count)
+            for (int i = 0; i < W; i++) room[((slice - half) * columns + column) * W + i] = s[i];
+        __syncthreads();
+        if (slice + half < count)
+            for (int i = 0; i < W; i++) F::merge(s[i], room[(slice * columns + column) * W + i]);
+    }
+}
+
+/* Blocks: x goes over groups, y over splits. */
+template <template <typename> class FOLD, typename T, bool FIRST, bool LAST, int W>
+__global__ void fold_columns(fold_columns_args a) {
+    typedef FOLD<wide_of<T>> F;
+    typedef reading<F, T, FIRST> from;
+    typedef pack<typename from::type, W> words;
+    int slice = (int)threadIdx.x / a.columns, column = (int)threadIdx.x - slice * a.columns;
+    i64 outer = (i64)blockIdx.x * a.columns + column;
+    bool active = slice < a.slices && outer < a.groups;
+    i64 at = divide_off(outer, a.row_groups) * W;
+    typename F::state s[W];
+#pragma unroll
+    for (int i = 0; i < W; i++) s[i] = F::start();
+    if (active) {
+        i64 row = (i64)blockIdx.y * a.segment, last = row + a.segment < a.reduced ? row + a.segment : a.reduced;
+        i64 stride = a.slices * a.inner;
+        const typename from::type *x = (const typename from::type *)a.x + (outer * a.reduced + row + slice) * a.inner + at;
+        for (row += slice; row + 3 * a.slices < last; row += 4 * a.slices, x += 4 * stride) {
+            words w[4];
+#pragma unroll
+            for (int u = 0; u < 4; u++) w[u] = *(const words *)(x + u * stride);
+#pragma unroll
+            for (int u = 0; u < 4; u++)
+#pragma unroll
+                for (int i = 0; i < W; i++) from::absorb(s[i], w[u].element[i], row + u * a.slices);
+        }
+        for (; row < last; row += a.slices, x += stride) {
+            words w = *(const words *)x;
+#pragma unroll
+            for (int i = 0; i < W; i++) from::absorb(s[i], w.element[i], row);
+        }
+    }
+    join_slices<F, W>(s, column, slice, a.columns, a.slices);
+    if (!active || slice) return;
+    i64 to = (outer * gridDim.y + blockIdx.y) * a.inner + at;
+#pragma unroll
+    for (int i = 0; i < W; i++) writing<F, T, LAST>::store(a.y, to + i, s[i], a.divisor);
+}

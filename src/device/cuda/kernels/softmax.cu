@@ -1,0 +1,145 @@
+/* Softmax, log-softmax and cross-entropy.
+ *
+ * A row's maximum and the sum of its exponentials are found in one pass (folds.cuh); a second writes the row, or the
+ * loss. Bytes: x once from memory, for the second pass finds the row in a cache: a block works on one row at a time, and
+ * what all blocks work on together is some tens of megabytes even with rows of 100 KB.
+ *
+ * With m the maximum and s the sum, softmax is exp(x - m) / s and its logarithm (x - m) - log s. Where m is infinite
+ * there is no s, as in graph/ops/softmax.c. */
+#include "folds.cuh"
+#include "softmax_args.h"
+
+template <typename C> struct normalizer {
+    C most, scale, log_sum;
+};
+template <typename C> __device__ inline normalizer<C> normalizer_of(exponents<C> s) {
+    C sum = is_finite(s.most) ? s.sum : (C)1;
+    return normalizer<C>{s.most, 1 / sum, logarithm(sum)};
+}
+template <typename C> __device__ inline C log_share(normalizer<C> z, C x) { return (x - z.most) - z.log_sum; }
+template <typename C> __device__ inline C share(normalizer<C> z, C x) { return exponential(x - z.most) * z.scale; }
+
+/* The normalizer of the row that this thread works at; all threads of the block come here, `n` is 0 past the last row. */
+template <typename T>
+__device__ inline normalizer<wide_of<T>> measure_row(const T *x, i64 n, int lane, int lanes,
+                                                     exponents<wide_of<T>> *room) {
+    typedef log_sum_exp<wide_of<T>> fold;
+    exponents<wide_of<T>> s = fold::start();
+    each_of_row(x, n, lane, lanes, [&](T e, i64 i) { fold::take(s, widen(e), i); });
+    join_row<fold>(s, lanes, room);
+    return normalizer_of(s);
+}
+
+template <typename T> __global__ void softmax_rows(softmax_rows_args a) {
+    typedef wide_of<T> C;
+    __shared__ exponents<C> room[32];
+    i64 row = thread_of_grid() / a.lanes, n = row < a.rows ? a.n : 0;
+    int lane = (int)threadIdx.x & (a.lanes - 1);
+    const T *x = (const T *)a.x + (n ? row * a.n : 0);
+    T *y = (T *)a.y + (n ? row * a.n : 0);
+    normalizer<C> z = measure_row(x, n, lane, a.lanes, room);
+    if (a.logarithm)
+        map_row(x, y, n, lane, a.lanes, [&](T e, i64) { return narrow<T>(log_share(z, widen(e))); });
+    else
+        map_row(x, y, n, lane, a.lanes, [&](T e, i64) { return narrow<T>(share(z, widen(e))); });
+}
+
+/* Along another axis than the last: blocks of 32 neighbouring columns by 8 slices of the axis. */
+template <typename T> __global__ void softmax_columns(softmax_columns_args a) {
+    typedef wide_of<T> C;
+    typedef log_sum_exp<C> fold;
+    __shared__ exponents<C> room[8][32];
+    int slice = (int)threadIdx.x >> 5, column = (int)threadIdx.x & 31;
+    i64 outer = (i64)blockIdx.x * 32 + column;
+    bool inside = outer < a.columns;
+    i64 at = divide_off(outer, a.inner), start = outer * a.n * a.inner + at;
+    const T *x = (const T *)a.x + start;
+    T *y = (T *)a.y + start;
+    exponents<C> s = fold::start();
+    if (inside)
+        for (i64 i = slice; i < a.n; i += 8) fold::take(s, widen(x[i * a.inner]), i);
+    room[slice][column] = s;
+    __syncthreads();
+    s = room[0][column];
+    for (int i = 1; i < 8; i++) fold::merge(s, room[i][column]);
+    normalizer<C> z = normalizer_of(s);
+    if (inside)
+        for (i64 i = slice; i < a.n; i += 8) {
+            C e = widen(x[i * a.inner]);
+            y[i * a.inner] = narrow<T>(a.logarithm ? log_share(z, e) : share(z, e));
+        }
+}
+
+/* ---- Cross-entropy ---- */
+
+/* What labels say of class i of a row: a class number, or a probability for each class. */
+template <typename T, typename L> struct target_of {
+    typedef wide_of<T> C;
+    const L *labels;
+    C keep, spread; /* 1 - smoothing, smoothing / n */
+    __device__ inline C operator()(i64 i) const { return keep * widen(labels[i]) + spread; }
+};
+template <typename T, typename L> struct class_of {
+    typedef wide_of<T> C;
+    i64 label;
+    C keep, spread;
+    __device__ inline bool masked(i64 n) const { return label < 0 || label >= n; }
+    __device__ inline C operator()(i64 i) const { return (i == label ? keep : (C)0) + spread; }
+};
+template <typename T, typename L> struct labelling {
+    typedef target_of<T, L> type;
+    static __device__ inline type at(const void *labels, i64 row, i64 n, wide_of<T> keep, wide_of<T> spread) {
+        return type{(const L *)labels + row * n, keep, spread};
+    }
+};
+template <typename T> struct labelling<T, i32> {
+    typedef class_of<T, i32> type;
+    static __device__ inline type at(const void *labels, i64 row, i64, wide_of<T> keep, wide_of<T> spread) {
+        return type{((const i32 *)labels)[row], keep, spread};
+    }
+};
+template <typename T> struct labelling<T, i64> {
+    typedef class_of<T, i64> type;
+    static __device__ inline type at(const void *labels, i64 row, i64, wide_of<T> keep, wide_of<T> spread) {
+        return type{((const i64 *)labels)[row], keep, spread};
+    }
+};
+
+/* The loss of a row: minus the sum of target * log-softmax. Classes without weight count for nothing, also where their
+ * logit is infinite. A class number alone leaves one term: no second pass. */
+template <typename T, typename TARGET, typename C>
+__device__ inline C loss_terms(const T *x, i64 n, int lane, int lanes, normalizer<C> z, TARGET target) {
+    C loss = 0;
+    each_of_row(x, n, lane, lanes, [&](T e, i64 i) {
+        C weight = target(i);
+        if (weight != 0) loss -= weight * log_share(z, (C)widen(e));
+    });
+    return loss;
+}
+template <typename T, typename L, typename C>
+__device__ inline C loss_terms(const T *x, i64 n, int lane, int lanes, normalizer<C> z, class_of<T, L> target) {
+    C loss = 0;
+    if (target.masked(n)) return 0;
+    if (target.spread == 0) return lane == 0 ? -log_share(z, (C)widen(x[target.label])) : (C)0;
+    each_of_row(x, n, lane, lanes, [&](T e, i64 i) {
+        C weight = target(i);
+        if (weight != 0) loss -= weight * log_share(z, (C)widen(e));
+    });
+    return loss;
+}
+
+template <typename T, typename L> __global__ void cross_entropy(cross_entropy_args a) {
+    typedef wide_of<T> C;
+    __shared__ exponents<C> room[32];
+    __shared__ C sums[32];
+    i64 row = thread_of_grid() / a.lanes, n = row < a.rows ? a.n : 0;
+    int lane = (int)threadIdx.x & (a.lanes - 1);
+    const T *x = (const T *)a.x + (n ? row * a.n : 0);
+    normalizer<C> z = measure_row(x, n, lane, a.lanes, room);
+    C loss = 0;
+    if (n)
+        loss = loss_terms(x, n, lane, a.lanes, z,
+                          labelling<T, L>::at(a.labels, row, n, (C)(1 - a.smoothing), (C)(a.smoothing / (double)n)));
+    join_row<summing<C>>(loss, a.lanes, sums);
+    if (n && lane == 0) ((T *)a.losses)[row] = narrow<T>(loss);
+}

@@ -1,0 +1,26 @@
+/* Arguments of the kernels in softmax.cu, shared with softmax.c. */
+
+/* x and y [rows, n]. */
+typedef struct softmax_rows_args {
+    const void *x;
+    void *y;
+    long long rows, n;
+    int lanes, logarithm;
+} softmax_rows_args;
+
+/* x and y [outer, n, inner]; a column is one of outer * inner. */
+typedef struct softmax_columns_args {
+    const void *x;
+    void *y;
+    long long columns, inner, n;
+    int logarithm;
+} softmax_columns_args;
+
+/* x [rows, n], labels [rows] or [rows, n], losses [rows]. */
+typedef struct cross_entropy_args {
+    const void *x, *labels;
+    void *losses;
+    long long rows, n;
+    int lanes;
+    double smoothing;
+} cross_entropy_args;

@@ -1,0 +1,26 @@
+/* What reductions, softmax, orderings and normalisations share: how rows are dealt out, and how a kernel is bound. */
+#ifndef TU__DEVICE_CUDA_REDUCE_H
+#define TU__DEVICE_CUDA_REDUCE_H
+
+#include "device/cuda/cuda.h"
+
+typedef enum cuda_folding {
+    CUDA_SUM,
+    CUDA_PRODUCT,
+    CUDA_LARGEST,
+    CUDA_SMALLEST,
+    CUDA_LOG_SUM_EXP,
+    CUDA_PLACE_OF_LARGEST,
+    CUDA_PLACE_OF_SMALLEST,
+} cuda_folding;
+
+/* How many threads walk a row of n elements of `element` bytes (kernels/folds.cuh), and the grid for so many rows. */
+int cuda_row_lanes(int64_t n, size_t element);
+cuda_grid cuda_row_grid(int64_t rows, int lanes);
+
+/* Reads all inputs of the node, and writes all its outputs, the first of them over input `in_place` (-1: over none). */
+tu_status cuda_kernel_bind(tu__kernel *k, const tu__node *node, int in_place);
+/* What tables show of a kernel that reads and writes each of its values once. */
+void cuda_kernel_count(tu__kernel *k, const tu__node *node);
+
+#endif
