@@ -1,0 +1,61 @@
+/* The first and the last kernel of a step that is replayed: inputs come from ring slots, results go to ring slots.
+ *
+ * A replayed step has fixed addresses, so which slot is its own must be found on the device: by a count of steps. All
+ * inputs are filled by one launch, all results kept by another; their words are numbered through, so that threads share
+ * out a batch of 10 MB and a few labels alike, 16 bytes each where sizes allow.
+ *
+ * The count is two numbers, since no block of a launch knows whether the others have read what it is about to change.
+ * ring_in reads `next` and sets `now` to it; ring_out reads `now` and sets `next` to one more. Either launch changes
+ * only what none of its own blocks reads. Both must run in every step, with no feeds or fetches too: one block then. */
+#include "extent.cuh"
+#include "ring_args.h"
+
+template <typename T> __device__ inline void copy_word(void *to, i64 target, const void *from, i64 source) {
+    ((T *)to)[target] = ((const T *)from)[source];
+}
+
+__device__ inline void copy_word_of(int bytes, void *to, i64 target, const void *from, i64 source) {
+    if (bytes == 16)
+        copy_word<u128>(to, target, from, source);
+    else if (bytes == 8)
+        copy_word<u64>(to, target, from, source);
+    else if (bytes == 4)
+        copy_word<u32>(to, target, from, source);
+    else if (bytes == 2)
+        copy_word<u16>(to, target, from, source);
+    else
+        copy_word<u8>(to, target, from, source);
+}
+
+/* Word `i` of the feed: where in `from` it is. */
+__device__ inline i64 place_in_feed(const ring_feed &feed, i64 slot, i64 i) {
+    if (!feed.rows) return slot * feed.stride + i;
+    u32 row = (u32)i, column = divide_off(row, feed.row);
+    return (i64)feed.rows[slot * feed.stride + row] * feed.row.divisor + column;
+}
+
+__global__ void ring_in(ring_in_args a) {
+    u32 step = a.count->next;
+    if (thread_of_grid() == 0) a.count->now = step;
+    for (i64 i = thread_of_grid(); i < a.words; i += threads_of_grid()) {
+        int f = 0;
+        i64 begin = 0;
+        while (i >= a.feed[f].end) begin = a.feed[f++].end;
+        const ring_feed &feed = a.feed[f];
+        i64 slot = step % feed.slots;
+        copy_word_of(feed.word, feed.to, i - begin, feed.from, place_in_feed(feed, slot, i - begin));
+    }
+}
+
+__global__ void ring_out(ring_out_args a) {
+    u32 step = a.count->now;
+    if (thread_of_grid() == 0) a.count->next = step + 1;
+    for (i64 i = thread_of_grid(); i < a.words; i += threads_of_grid()) {
+        int f = 0;
+        i64 begin = 0;
+        while (i >= a.fetch[f].end) begin = a.fetch[f++].end;
+        const ring_fetch &fetch = a.fetch[f];
+        i64 slot = step % fetch.slots;
+        copy_word_of(fetch.word, fetch.to, slot * fetch.stride + i - begin, fetch.from, i - begin);
+    }
+}
