@@ -1,0 +1,56 @@
+/* Products of matrices of integers, and of whatever else cuBLASLt has no kernel for.
+ *
+ * A block makes a square of 32 x 32 results: 256 threads with four each, a warp along a row of it. Squares of both sides
+ * pass through shared memory, so each element is read 32 times less often than it is used; lanes follow whichever axis
+ * lies densely in memory. Each result is added up in the order of p, as the operation defines it. Not meant to be fast:
+ * integers are computed in double, which is what makes them saturate instead of wrapping, as everywhere in Tutti. */
+#include "prelude.cuh"
+#include "gemm_args.h"
+
+enum { PRODUCT_TILE = 32, PRODUCT_STEP = 8 /* rows of threads */ };
+
+/* A square of a matrix whose element (row, column) lies at row * row_step + column * column_step; zeros outside. */
+template <typename T>
+__device__ inline void load_square(const T *x, i64 row, i64 rows, i64 row_step, i64 column, i64 columns,
+                                   i64 column_step, wide_of<T> (*square)[PRODUCT_TILE + 1]) {
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    bool along_rows = column_step == 1;
+    for (int i = warp; i < PRODUCT_TILE; i += PRODUCT_STEP) {
+        int r = along_rows ? i : lane, c = along_rows ? lane : i;
+        bool inside = row + r < rows && column + c < columns;
+        square[r][c] = inside ? widen(x[(row + r) * row_step + (column + c) * column_step]) : (wide_of<T>)0;
+    }
+}
+
+template <typename T>
+__device__ inline void square_of_product(const product_args &a, i64 batch, i64 row, i64 column) {
+    typedef wide_of<T> C;
+    __shared__ C left[PRODUCT_TILE][PRODUCT_TILE + 1], right[PRODUCT_TILE][PRODUCT_TILE + 1];
+    const T *x = (const T *)a.a + batch * a.a_step, *y = (const T *)a.b + batch * a.b_step;
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    C sums[PRODUCT_TILE / PRODUCT_STEP] = {};
+    for (i64 p = 0; p < a.k; p += PRODUCT_TILE) {
+        __syncthreads();
+        load_square(x, row, a.m, a.a_row, p, a.k, a.a_column, left);
+        load_square(y, p, a.k, a.b_row, column, a.n, a.b_column, right);
+        __syncthreads();
+        for (int q = 0; q < PRODUCT_TILE; q++)
+#pragma unroll
+            for (int i = 0; i < PRODUCT_TILE / PRODUCT_STEP; i++)
+                sums[i] += left[warp + i * PRODUCT_STEP][q] * right[q][lane];
+    }
+    T *out = (T *)a.out + batch * a.m * a.n;
+#pragma unroll
+    for (int i = 0; i < PRODUCT_TILE / PRODUCT_STEP; i++) {
+        i64 r = row + warp + i * PRODUCT_STEP, c = column + lane;
+        if (r < a.m && c < a.n) out[r * a.n + c] = narrow<T>(sums[i]);
+    }
+}
+
+/* Blocks of 256 threads; a grid of columns x rows x batch, of which the last two may be fewer than there are. */
+template <typename T> __global__ void product(product_args a) {
+    i64 column = (i64)blockIdx.x * PRODUCT_TILE;
+    for (i64 batch = blockIdx.z; batch < a.batch; batch += gridDim.z)
+        for (i64 row = (i64)blockIdx.y * PRODUCT_TILE; row < a.m; row += (i64)gridDim.y * PRODUCT_TILE)
+            square_of_product<T>(a, batch, row, column);
+}

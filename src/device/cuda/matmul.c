@@ -1,0 +1,449 @@
+/* The maker of matrix products: cuBLASLt's (gemm.c) for f32, f64, bf16 and f16, our own for integers.
+ *
+ * A product [..., m, k] x [k, n] whose left side is not transposed is one product of all rows together. Of any other
+ * batch the longest run of matrices that lie at even distances is the library's batch, and what is left a loop of
+ * launches; broadcasting is a distance of zero.
+ *
+ * What follows is taken in where the library has a kernel that can (it is asked, from the most that could be to nothing):
+ *
+ *     forward     + bias, ReLU (and for bf16 and f16 the tanh form of GELU, whose tanh is not exact enough for f32)
+ *     backward    the gradient through a ReLU, select(y > 0, dX, 0), and the gradient of the bias before it, its sum
+ *                 over rows. The library wants y > 0 as a mask of bits, which the forward product leaves for it beside y.
+ *
+ * So a layer with bias and ReLU costs one kernel forward and two backward. Each element then is rounded once, at the end,
+ * instead of after each operation. */
+#include "device/cuda/gemm.h"
+#include "device/ending.h"
+
+#include "kernels/gemm_args.h"
+
+/* Where the matrices of one launch begin: elements. */
+typedef struct place {
+    int64_t a, b, out;
+} place;
+
+typedef struct matmul_data {
+    cuda_gemm gemm;
+    cuda_gemm_plan *plan;          /* NULL: `function` */
+    const cuda_function *function; /* of kernels/gemm.cu */
+    int64_t launches;
+    place *places;
+    bool bias, leaves_mask, finds_mask, sums;
+} matmul_data;
+
+static tu_type type_of(const tu__selection *s, tu__edge value) {
+    return *tu__type_of(s, value);
+}
+
+/* ---- Running ---- */
+
+static char *shifted(const void *address, int64_t elements, tu_dtype dtype) {
+    return (char *)(uintptr_t)address + elements * (int64_t)tu_dtype_size(dtype);
+}
+
+static tu_status run_library(const tu__kernel *k) {
+    const matmul_data *d = k->data;
+    for (int64_t i = 0; i < d->launches; i++) {
+        cuda_gemm_operands o = {.a = shifted(k->in[0], d->places[i].a, d->gemm.dtype),
+                                .b = shifted(k->in[1], d->places[i].b, d->gemm.dtype),
+                                .out = shifted(k->out[0], d->places[i].out, d->gemm.dtype),
+                                .workspace = k->workspace};
+        if (d->bias) o.bias = k->in[2];
+        if (d->sums) o.bias = k->out[1];
+        if (d->finds_mask) o.mask = k->in[2];
+        if (d->leaves_mask) o.mask = k->out[1];
+        TU_TRY(cuda_gemm_run(k, d->plan, &o));
+    }
+    return TU_OK;
+}
+
+static unsigned at_most(int64_t count, int64_t limit) {
+    return (unsigned)(count < limit ? count : limit);
+}
+
+static tu_status run_own(const tu__kernel *k) {
+    enum { TILE = 32, THREADS = 256, MOST_BLOCKS = 65535 /* along y and z */ };
+    const matmul_data *d = k->data;
+    const cuda_gemm *g = &d->gemm;
+    product_args a = {
+        .m = g->m, .n = g->n, .k = g->k, .batch = g->batch, .a_step = g->a_step, .b_step = g->b_step};
+    a.a_row = g->transpose_a ? 1 : g->a_row;
+    a.a_column = g->transpose_a ? g->a_row : 1;
+    a.b_row = g->transpose_b ? 1 : g->b_row;
+    a.b_column = g->transpose_b ? g->b_row : 1;
+    cuda_grid grid = {{(unsigned)((g->n + TILE - 1) / TILE), at_most((g->m + TILE - 1) / TILE, MOST_BLOCKS),
+                       at_most(g->batch, MOST_BLOCKS)},
+                      THREADS,
+                      0};
+    for (int64_t i = 0; i < d->launches; i++) {
+        a.a = shifted(k->in[0], d->places[i].a, g->dtype);
+        a.b = shifted(k->in[1], d->places[i].b, g->dtype);
+        a.out = shifted(k->out[0], d->places[i].out, g->dtype);
+        TU_TRY(cuda_launch(k, d->function, grid, &a));
+    }
+    return TU_OK;
+}
+
+static void release_matmul(void *data) {
+    matmul_data *d = data;
+    cuda_gemm_plan_free(d->plan);
+}
+
+/* ---- The batch ---- */
+
+/* Axes of the batch, outermost first, and how far apart neighbours along them lie. */
+typedef struct batch_axis {
+    int64_t count;
+    place step;
+} batch_axis;
+
+typedef struct batch_axes {
+    int count;
+    batch_axis axis[TU_MAX_RANK];
+} batch_axes;
+
+/* Elements between neighbours along axis `axis` of a result of rank `rank`; 0 where the operand repeats. */
+static int64_t step_along(tu_shape operand, int64_t rank, int64_t axis) {
+    int64_t own = axis - (rank - operand.rank), step = 1;
+    if (own < 0 || operand.dim[own] == 1) return 0;
+    for (int64_t i = own + 1; i < operand.rank; i++) step *= operand.dim[i];
+    return step;
+}
+
+/* Axes of one are left out, and those that lie in each operand as one would are joined. */
+static batch_axes axes_of(tu_shape a, tu_shape b, tu_shape out) {
+    batch_axes list = {0};
+    for (int64_t i = 0; i + 2 < out.rank; i++) {
+        if (out.dim[i] == 1) continue;
+        batch_axis axis = {
+            out.dim[i],
+            {step_along(a, out.rank, i), step_along(b, out.rank, i), step_along(out, out.rank, i)}};
+        batch_axis *last = list.count ? &list.axis[list.count - 1] : NULL;
+        if (last && last->step.a == axis.step.a * axis.count && last->step.b == axis.step.b * axis.count) {
+            last->count *= axis.count;
+            last->step = axis.step;
+        } else {
+            list.axis[list.count++] = axis;
+        }
+    }
+    return list;
+}
+
+/* Takes the longest axis out of the list, for one launch to walk. */
+static batch_axis take_longest(batch_axes *list) {
+    if (list->count == 0) return (batch_axis){.count = 1};
+    int longest = 0;
+    for (int i = 1; i < list->count; i++)
+        if (list->axis[i].count > list->axis[longest].count) longest = i;
+    batch_axis taken = list->axis[longest];
+    for (int i = longest; i + 1 < list->count; i++) list->axis[i] = list->axis[i + 1];
+    list->count--;
+    return taken;
+}
+
+static tu_status list_places(tu__selection *s, const batch_axes *axes, matmul_data *d) {
+    d->launches = 1;
+    for (int i = 0; i < axes->count; i++) d->launches *= axes->axis[i].count;
+    d->places = tu__arena_alloc(&s->arena, (size_t)d->launches * sizeof *d->places);
+    if (!d->places) return TU_NO_MEMORY;
+    for (int64_t launch = 0; launch < d->launches; launch++) {
+        int64_t rest = launch;
+        place *at = &d->places[launch];
+        for (int i = axes->count - 1; i >= 0; i--) {
+            int64_t index = rest % axes->axis[i].count;
+            rest /= axes->axis[i].count;
+            at->a += index * axes->axis[i].step.a;
+            at->b += index * axes->axis[i].step.b;
+            at->out += index * axes->axis[i].step.out;
+        }
+        d->gemm.offset_bytes |= (size_t)(at->a | at->b | at->out) * tu_dtype_size(d->gemm.dtype);
+    }
+    return TU_OK;
+}
+
+static tu_status describe(tu__selection *s, const tu__node *node, matmul_data *d) {
+    const struct tu__matmul_attrs *attrs = tu__attrs(node, matmul);
+    tu_shape a = type_of(s, node->inputs[0]).shape, b = type_of(s, node->inputs[1]).shape;
+    tu_shape out = node->outputs[0].shape;
+    cuda_gemm *g = &d->gemm;
+    *g = (cuda_gemm){.transpose_a = attrs->transpose_a,
+                     .transpose_b = attrs->transpose_b,
+                     .dtype = node->outputs[0].dtype,
+                     .tf32 = cuda_allows_tf32(s),
+                     .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
+    g->m = out.dim[out.rank - 2];
+    g->n = g->out_row = out.dim[out.rank - 1];
+    g->k = a.dim[a.rank - (g->transpose_a ? 2 : 1)];
+    g->a_row = a.dim[a.rank - 1];
+    g->b_row = b.dim[b.rank - 1];
+    bool one_b = tu_shape_elements(b) == g->k * g->n;
+    batch_axes axes = {0};
+    if (one_b && !g->transpose_a)
+        g->m = tu_shape_elements(out) / g->n;
+    else
+        axes = axes_of(a, b, out);
+    batch_axis batch = take_longest(&axes);
+    g->batch = batch.count;
+    g->a_step = batch.step.a;
+    g->b_step = batch.step.b;
+    g->out_step = batch.step.out;
+    return list_places(s, &axes, d);
+}
+
+/* ---- What follows ---- */
+
+static bool same_edge(tu__edge a, tu__edge b) {
+    return a.node == b.node && a.output == b.output;
+}
+
+/* Zero everywhere, whatever its shape. */
+static bool is_zero(const tu__selection *s, tu__edge value) {
+    const tu__node *node = s->graph->nodes[value.node];
+    while (node->op->code == TU__OP_BROADCAST || (node->op->traits & TU__VIEW))
+        node = s->graph->nodes[node->inputs[0].node];
+    return node->op->code == TU__OP_FILL && tu__attrs(node, fill)->number == 0;
+}
+
+/* Of this part, and no kernel's yet. */
+static bool is_free(const tu__selection *s, const tu__node *node) {
+    tu__node_state state = s->plan->state[node->id];
+    return state != TU__OUTSIDE && state != TU__DONE;
+}
+
+static const tu__node *free_reader(tu__selection *s, tu__edge value) {
+    const tu__node *reader = tu__only_reader(s, value);
+    return reader && is_free(s, reader) ? reader : NULL;
+}
+
+/* The gradient through a rectifier: select(greater(y, 0), dX, 0), y the result of `relu`. */
+typedef struct rectified {
+    const tu__node *relu, *greater, *select;
+    const tu__node *sum; /* over all axes but the last, or NULL */
+} rectified;
+
+/* The sum over rows of a value among its readers. */
+static const tu__node *row_sum_of(tu__selection *s, tu__edge value) {
+    const tu__plan_value *v = tu__plan_value_of(s, value);
+    int64_t last = type_of(s, value).shape.rank - 1;
+    for (uint32_t i = 0; i < v->reader_count; i++) {
+        const tu__node *reader = s->graph->nodes[s->plan->readers[v->first_reader + i]];
+        if (reader->op->code != TU__OP_SUM || !is_free(s, reader)) continue;
+        if (tu__attrs(reader, sum)->axes == ((int64_t)1 << last) - 1) return reader;
+    }
+    return NULL;
+}
+
+static bool on_one_level(const tu__selection *s, const tu__node *node, const rectified *r) {
+    const uint32_t *level = s->plan->level;
+    return level[r->greater->id] == level[node->id] && level[r->select->id] == level[node->id] &&
+           (!r->sum || level[r->sum->id] == level[node->id]);
+}
+
+/* Whether the only reader of the product `node` is such a gradient. */
+static bool find_rectified(tu__selection *s, const tu__node *node, rectified *r) {
+    tu__edge product = {node->id, 0};
+    const tu__node *select = free_reader(s, product);
+    if (!select || select->op->code != TU__OP_SELECT || !same_edge(select->inputs[1], product) ||
+        !is_zero(s, select->inputs[2]))
+        return false;
+    const tu__node *greater = s->graph->nodes[select->inputs[0].node];
+    if (greater->op->code != TU__OP_GREATER || !is_free(s, greater) ||
+        tu__only_reader(s, select->inputs[0]) != select || !is_zero(s, greater->inputs[1]))
+        return false;
+    const tu__node *relu = s->graph->nodes[greater->inputs[0].node];
+    tu_shape shape = node->outputs[0].shape;
+    if (relu->op->code != TU__OP_RELU || !tu_shape_equal(relu->outputs[0].shape, shape) ||
+        !tu_shape_equal(select->outputs[0].shape, shape))
+        return false;
+    *r = (rectified){relu, greater, select, row_sum_of(s, (tu__edge){select->id, 0})};
+    return on_one_level(s, node, r);
+}
+
+/* One way to end a product: what its kernel computes besides. */
+typedef struct ending {
+    const char *name;
+    cublasLtEpilogue_t epilogue;
+    tu__edge result;            /* what is stored */
+    const tu__node *covered[2]; /* on the way to it; NULL where there is none */
+    bool adds;
+    tu__edge bias;
+    const tu__node *leaves_mask, *finds_mask; /* the rectifier whose mask it is */
+    const tu__node *sum;                      /* stored too */
+} ending;
+
+/* TU_UNSUPPORTED: the library has no kernel that ends so. */
+static tu_status plan_ending(tu__selection *s, const ending *e, matmul_data *d) {
+    cuda_gemm g = d->gemm;
+    g.epilogue = e->epilogue;
+    g.mask_row = e->leaves_mask || e->finds_mask ? cuda_gemm_mask_row(g.n) : 0;
+    return cuda_gemm_plan_new(cuda_of(s), &g, &d->plan);
+}
+
+static bool is_one_product(const matmul_data *d) {
+    return d->launches == 1 && d->gemm.batch == 1;
+}
+
+/* Where a sum follows that the library cannot make too, the pointwise kernel that makes both is as good. */
+static ending rectified_ending(const rectified *r) {
+    return (ending){.name =
+                        r->sum ? "matmul+relu_gradient+sum (cuBLASLt)" : "matmul+relu_gradient (cuBLASLt)",
+                    .epilogue = r->sum ? CUBLASLT_EPILOGUE_DRELU_BGRAD : CUBLASLT_EPILOGUE_DRELU,
+                    .result = {r->select->id, 0},
+                    .covered = {r->greater, r->select},
+                    .finds_mask = r->relu,
+                    .sum = r->sum};
+}
+
+/* TU_OK when the library can end the product `node` of the backward pass with the gradient through `relu`. */
+static tu_status can_use_mask(tu__selection *s, const tu__node *relu, const tu__node *node) {
+    rectified found;
+    matmul_data backward = {0};
+    if (node->op->code != TU__OP_MATMUL || !is_free(s, node) || !find_rectified(s, node, &found) ||
+        found.relu != relu)
+        return TU_UNSUPPORTED;
+    TU_TRY(describe(s, node, &backward));
+    if (!is_one_product(&backward)) return TU_UNSUPPORTED;
+    ending e = rectified_ending(&found);
+    tu_status status = plan_ending(s, &e, &backward);
+    cuda_gemm_plan_free(backward.plan);
+    return status;
+}
+
+/* TU_OK when a product of the backward pass will use the mask of what `relu` computes. */
+static tu_status mask_is_wanted(tu__selection *s, const tu__node *relu) {
+    const tu__plan_value *v = tu__plan_value_of(s, (tu__edge){relu->id, 0});
+    for (uint32_t i = 0; i < v->reader_count; i++) {
+        const tu__node *reader = s->graph->nodes[s->plan->readers[v->first_reader + i]];
+        if (reader->op->code != TU__OP_GREATER) continue;
+        const tu__node *select = tu__only_reader(s, (tu__edge){reader->id, 0});
+        if (!select || select->op->code != TU__OP_SELECT) continue;
+        tu_status status = can_use_mask(s, relu, s->graph->nodes[select->inputs[1].node]);
+        if (status != TU_UNSUPPORTED) return status;
+    }
+    return TU_UNSUPPORTED;
+}
+
+static const tu__node *find_gelu(tu__selection *s, tu__edge value) {
+    const tu__node *reader = free_reader(s, value);
+    tu_dtype dtype = type_of(s, value).dtype;
+    bool half = dtype == TU_BF16 || dtype == TU_F16;
+    return half && reader && reader->op->code == TU__OP_GELU_TANH ? reader : NULL;
+}
+
+enum { MOST_ENDINGS = 5 };
+
+typedef struct endings {
+    int count;
+    ending list[MOST_ENDINGS];
+} endings;
+
+/* A product, its bias if it has one, and the node `last` behind it. `epilogues`: without and with the bias. */
+static void add_ending(endings *all, const tu__ending *e, const tu__node *last, const char *const names[2],
+                       const cublasLtEpilogue_t epilogues[2], const tu__node *leaves_mask) {
+    bool adds = e->add != NULL;
+    all->list[all->count++] = (ending){.name = names[adds],
+                                       .epilogue = epilogues[adds],
+                                       .result = {last->id, 0},
+                                       .covered = {e->add, last != e->add ? last : NULL},
+                                       .adds = adds,
+                                       .bias = e->bias,
+                                       .leaves_mask = leaves_mask};
+}
+
+static tu_status list_rectifiers(tu__selection *s, const tu__ending *e, const matmul_data *d, endings *all) {
+    static const char *const names[2] = {"matmul+relu (cuBLASLt)", "matmul+bias+relu (cuBLASLt)"};
+    static const cublasLtEpilogue_t masking[2] = {CUBLASLT_EPILOGUE_RELU_AUX,
+                                                  CUBLASLT_EPILOGUE_RELU_AUX_BIAS};
+    static const cublasLtEpilogue_t plain[2] = {CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU_BIAS};
+    tu_status wanted = is_one_product(d) ? mask_is_wanted(s, e->relu) : TU_UNSUPPORTED;
+    if (wanted == TU_OK) add_ending(all, e, e->relu, names, masking, e->relu);
+    add_ending(all, e, e->relu, names, plain, NULL);
+    return wanted == TU_UNSUPPORTED ? TU_OK : wanted;
+}
+
+/* From the most that could be taken in to nothing. */
+static tu_status list_endings(tu__selection *s, const tu__node *node, const matmul_data *d, endings *all) {
+    static const char *const gelu_names[2] = {"matmul+gelu_tanh (cuBLASLt)",
+                                              "matmul+bias+gelu_tanh (cuBLASLt)"};
+    static const cublasLtEpilogue_t gelus[2] = {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS};
+    static const char *const bias_names[2] = {"", "matmul+bias (cuBLASLt)"};
+    static const cublasLtEpilogue_t biases[2] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS};
+    rectified found;
+    *all = (endings){0};
+    if (is_one_product(d) && find_rectified(s, node, &found) && s->plan->beside[found.relu->id] != TU__NONE)
+        all->list[all->count++] = rectified_ending(&found);
+    tu__ending e = tu__ending_of(s, node);
+    const tu__node *gelu = e.relu ? NULL : find_gelu(s, e.result);
+    if (e.relu) TU_TRY(list_rectifiers(s, &e, d, all));
+    if (gelu) add_ending(all, &e, gelu, gelu_names, gelus, NULL);
+    if (e.add) add_ending(all, &e, e.add, bias_names, biases, NULL);
+    all->list[all->count++] =
+        (ending){.name = "matmul (cuBLASLt)", .epilogue = CUBLASLT_EPILOGUE_DEFAULT, .result = {node->id, 0}};
+    return TU_OK;
+}
+
+/* The first ending that the library has a kernel for; none: our own kernel, which ends nothing. */
+static tu_status choose_ending(tu__selection *s, const tu__node *node, matmul_data *d, ending *chosen) {
+    endings all;
+    TU_TRY(list_endings(s, node, d, &all));
+    for (int i = 0; i < all.count; i++) {
+        tu_status status = plan_ending(s, &all.list[i], d);
+        if (status == TU_UNSUPPORTED) continue;
+        *chosen = all.list[i];
+        return status;
+    }
+    *chosen = (ending){.name = "matmul", .result = {node->id, 0}};
+    d->function = cuda_request(s, "gemm", "product<%s>", cuda_type(d->gemm.dtype));
+    return d->function ? TU_OK : TU_NO_MEMORY;
+}
+
+/* ---- Making ---- */
+
+static tu_status cover(tu__kernel *k, const tu__node *node) {
+    if (!node) return TU_OK;
+    tu__mark_done(k->owner, node);
+    return tu__kernel_cover(k, node);
+}
+
+/* Covers first: what is read may lead the selection to nodes that are this kernel's. */
+static tu_status bind(tu__kernel *k, const tu__node *node, const ending *e) {
+    TU_TRY(cover(k, e->covered[0]));
+    TU_TRY(cover(k, e->covered[1]));
+    TU_TRY(cover(k, e->sum));
+    TU_TRY(tu__kernel_read(k, node->inputs[0]));
+    TU_TRY(tu__kernel_read(k, node->inputs[1]));
+    if (e->adds) TU_TRY(tu__kernel_read(k, e->bias));
+    if (e->finds_mask) TU_TRY(tu__kernel_find(k, e->finds_mask));
+    TU_TRY(tu__kernel_write(k, e->result, -1));
+    if (e->sum) TU_TRY(tu__kernel_write(k, (tu__edge){e->sum->id, 0}, -1));
+    const cuda_gemm *g = &((const matmul_data *)k->data)->gemm;
+    return e->leaves_mask ? tu__kernel_leave(k, e->leaves_mask, cuda_gemm_mask_bytes(g->m, g->n)) : TU_OK;
+}
+
+static void count_work(tu__kernel *k, const tu__node *node) {
+    const tu_type in[2] = {type_of(k->owner, node->inputs[0]), type_of(k->owner, node->inputs[1])};
+    k->flops = node->op->flops(node, in);
+    k->bytes_moved = (int64_t)(tu_type_bytes(in[0]) + tu_type_bytes(in[1]) + tu_type_bytes(node->outputs[0]));
+}
+
+tu_status cuda_make_matmul(tu__selection *s, const tu__node *node) {
+    matmul_data found = {0};
+    ending e;
+    TU_TRY(describe(s, node, &found));
+    TU_TRY(choose_ending(s, node, &found, &e));
+    tu__kernel *k = tu__kernel_new(s, node, e.name, found.plan ? run_library : run_own);
+    matmul_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
+    if (!d) {
+        cuda_gemm_plan_free(found.plan);
+        return TU_NO_MEMORY;
+    }
+    *d = found;
+    d->bias = e.adds;
+    d->sums = e.sum != NULL;
+    d->leaves_mask = e.leaves_mask != NULL;
+    d->finds_mask = e.finds_mask != NULL;
+    k->release = release_matmul;
+    k->workspace_bytes = d->plan ? cuda_gemm_workspace(d->plan) : 0;
+    count_work(k, node);
+    return bind(k, node, &e);
+}
