@@ -164,7 +164,8 @@ typedef struct marks {
     /* per buffer */
     bool *read;     /* by a kernel */
     bool *assigned; /* it is the next value of a variable */
-    bool *departs;  /* another part or the user reads it */
+    bool *leaves;   /* another part reads it, while the run goes on */
+    bool *fetched;  /* the user reads it, after the last kernel */
     bool *outside, *from_start, *to_end;
     uint32_t *becomes;
 } marks;
@@ -180,25 +181,29 @@ static void mark_readers(const tu__unit *unit, const tu__part *parts, size_t cou
     for (size_t p = 0; p < count; p++)
         for (uint32_t i = 0; i < parts[p].arrival_count; i++)
             if (parts[p].arrivals[i].source_part == index)
-                m->departs[parts[p].arrivals[i].source_buffer] = true;
+                m->leaves[parts[p].arrivals[i].source_buffer] = true;
     for (size_t i = 0; i < unit->fetch_count; i++) {
         if (tu__part_of(unit, unit->fetch[i].node) != index) continue;
         uint32_t b = tu__part_buffer(part, unit->fetch[i]);
-        if (b != TU_NO_NODE) m->departs[b] = true; /* an assignment has none: its value is fetched late */
+        if (b != TU_NO_NODE) m->fetched[b] = true; /* an assignment has none: its value is fetched late */
     }
 }
 
-/* Kernels that write nothing but next values of variables, which nobody else reads: they run last, behind a barrier,
- * so that a run that fails leaves the state as it was. */
-static void mark_update_kernels(const tu_plan *plan, marks *m) {
-    for (uint32_t k = 0; k < plan->kernel_count; k++) {
-        const tu_kernel *kernel = &plan->kernels[k];
-        m->last[k] = kernel->write_count > 0;
-        for (uint32_t w = 0; w < kernel->write_count && m->last[k]; w++) {
-            uint32_t b = kernel->writes[w];
-            m->last[k] = m->assigned[b] && !m->read[b] && !m->departs[b];
-        }
+/* Kernels that write next values of variables, which nobody else reads, and beside them at most what the user fetches
+ * at the end: they run last, behind a barrier, so that a run that fails leaves the state as it was. */
+static bool is_update_kernel(const tu_kernel *kernel, const marks *m) {
+    bool updates = false;
+    for (uint32_t w = 0; w < kernel->write_count; w++) {
+        uint32_t b = kernel->writes[w];
+        bool one_of_both = m->assigned[b] != m->fetched[b];
+        if (m->read[b] || m->leaves[b] || !one_of_both) return false;
+        updates = updates || m->assigned[b];
     }
+    return updates;
+}
+
+static void mark_update_kernels(const tu_plan *plan, marks *m) {
+    for (uint32_t k = 0; k < plan->kernel_count; k++) m->last[k] = is_update_kernel(&plan->kernels[k], m);
 }
 
 /* How often a value changed devices on its way to each node, at most. */
@@ -236,7 +241,8 @@ static void mark_buffers(const tu__unit *unit, const tu__part *part, marks *m) {
         uint32_t target = tu__part_buffer(part, (tu__edge){u->variable, 0});
         /* A variable whose old value leaves the part must keep it to the end. Of several that get one value the first
          * has the value's memory, as devices assume. */
-        if (target != TU_NO_NODE && !m->departs[target] && m->becomes[u->buffer] == TU_NO_NODE)
+        if (target != TU_NO_NODE && !m->leaves[target] && !m->fetched[target] &&
+            m->becomes[u->buffer] == TU_NO_NODE)
             m->becomes[u->buffer] = target;
     }
 }
@@ -279,13 +285,14 @@ static tu_status order_part(const tu__unit *unit, const uint32_t *levels, tu__pa
                .last = tu__arena_alloc(&arena, kernels),
                .read = tu__arena_alloc(&arena, buffers),
                .assigned = tu__arena_alloc(&arena, buffers),
-               .departs = tu__arena_alloc(&arena, buffers),
+               .leaves = tu__arena_alloc(&arena, buffers),
+               .fetched = tu__arena_alloc(&arena, buffers),
                .outside = tu__arena_alloc(&arena, buffers),
                .from_start = tu__arena_alloc(&arena, buffers),
                .to_end = tu__arena_alloc(&arena, buffers),
                .becomes = tu__arena_alloc(&arena, buffers * sizeof *m.becomes)};
     bool ready = part->order && part->addresses && part->workspaces && m.level && m.last && m.read &&
-                 m.assigned && m.departs && m.outside && m.from_start && m.to_end && m.becomes;
+                 m.assigned && m.leaves && m.fetched && m.outside && m.from_start && m.to_end && m.becomes;
     tu_status status = ready ? order_and_place(unit, parts, count, index, &m) : TU_NO_MEMORY;
     tu__arena_free(&arena);
     return status;

@@ -1,5 +1,6 @@
 /* Statements about whole steps: one that is not finite leaves every bit of the state alone, running statistics included;
- * a batch in pieces is updated as one; all parameters are updated in one kernel; half precision keeps f32 weights. */
+ * a batch in pieces is updated as one; all parameters are updated in one kernel, in place; half precision keeps f32
+ * weights. */
 #include "test.h"
 
 #include <math.h>
@@ -7,6 +8,8 @@
 #include <string.h>
 
 #include <tutti/tutti.h>
+
+#include "run/program.h"
 
 typedef struct net {
     tu_graph *graph;
@@ -311,6 +314,33 @@ static void all_parameters_are_updated_in_one_kernel(void **unused) {
     }
 }
 
+/* What a loop fetches beside the update (loss, rate, norm, whether the step counts) must not send the update through
+ * memory twice: every next value is written over the one before, with no copy behind the step. */
+static void updates_are_made_in_place_whatever_is_fetched(void **unused) {
+    (void)unused;
+    static const char *const names[] = {"sgd", "momentum", "nesterov", "rmsprop", "adam", "adamw", "lars"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        net n = build_net(TU_F32, BATCH, true);
+        tu_program *program;
+        tu_optimizer_values values;
+        assert_int_equal(tu_add_optimizer(n.loss, &values, .name = names[i], .constant_rate = 0.1,
+                                          .clip_norm = i % 2 ? 5 : 0, .average = i % 3 ? 0.9 : 0),
+                         TU_OK);
+        tu_value fetch[] = {n.loss, values.rate, values.gradient_norm, values.finite};
+        if (tu_compile(n.graph, &program, .devices = "cpu", .threads = 1, .fetch = fetch, .fetch_count = 4,
+                       .updates = true) != TU_OK)
+            fail_msg("%s", tu_message());
+        const tu__part *part = &program->parts[0];
+        assert_true(part->update_count > 0);
+        for (uint32_t u = 0; u < part->update_count; u++)
+            if (!part->updates[u].in_place)
+                fail_msg("%s: '%s' is not updated in place", names[i],
+                         program->unit.graph->nodes[part->updates[u].variable]->name);
+        tu_program_free(program);
+        tu_graph_free(n.graph);
+    }
+}
+
 /* ---- Half precision ---- */
 
 /* A step of a millionth: in bf16 a weight of about 1 could not move by it at all. */
@@ -357,6 +387,7 @@ int main(void) {
         cmocka_unit_test(a_bad_piece_adds_nothing_and_sums_are_cleared),
         cmocka_unit_test(shares_must_be_parts),
         cmocka_unit_test(all_parameters_are_updated_in_one_kernel),
+        cmocka_unit_test(updates_are_made_in_place_whatever_is_fetched),
         cmocka_unit_test(bf16_keeps_f32_master_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
