@@ -213,6 +213,53 @@ static void decide_stores(tu__cluster *c, const tu__node *asking) {
     }
 }
 
+/* ---- Sums at the end ---- */
+
+/* The space around the reduced axes; false when these are not one run. */
+static bool form_of(tu_shape shape, int64_t axes, tu__sum_form *f) {
+    *f = (tu__sum_form){1, 1, 1};
+    bool inside = false, behind = false;
+    for (int64_t i = 0; i < shape.rank; i++) {
+        if (shape.dim[i] == 1) continue;
+        bool reduced = axes >> i & 1;
+        if (reduced && behind) return false;
+        inside |= reduced;
+        behind |= inside && !reduced;
+        *(reduced ? &f->reduced : inside ? &f->inner : &f->outer) *= shape.dim[i];
+    }
+    return f->reduced > 1;
+}
+
+static bool is_sum(const tu__node *node) {
+    return node->op->code == TU__OP_SUM || node->op->code == TU__OP_MEAN;
+}
+
+static void consider_sum(tu__cluster *c, uint32_t member, const tu__node *node) {
+    const tu__kernel_plan *p = c->s->plan;
+    bool waits = p->state[node->id] == TU__WAITING || p->state[node->id] == TU__BUSY;
+    tu__sum_form f;
+    if (!waits || !is_sum(node) || c->sum_count == TU__MOST_SUMS) return;
+    if (!form_of(c->space, tu__attrs(node, sum)->axes, &f)) return; /* mean has the attributes of sum */
+    bool cut = false;
+    tu__sum_kind kind = c->s->selector->sum_kind_of(c, c->members[member]->outputs[0].dtype, f, &cut);
+    int64_t row = kind == TU__ROW_SUMS ? f.reduced : f.inner;
+    if (kind == TU__NO_SUMS || (c->sum_count && (kind != c->sums || row != c->sum_row))) return;
+    c->sums = kind;
+    c->sum_cut = cut;
+    c->sum_row = row;
+    c->sum_nodes[c->sum_count] = node;
+    c->sum_members[c->sum_count++] = member;
+}
+
+static void find_sums(tu__cluster *c) {
+    const tu__kernel_plan *p = c->s->plan;
+    for (uint32_t i = 0; i < c->member_count && c->s->selector->sum_kind_of; i++) {
+        const tu__plan_value *v = tu__plan_value_of(c->s, (tu__edge){c->members[i]->id, 0});
+        for (uint32_t r = 0; r < v->reader_count; r++)
+            consider_sum(c, i, c->s->graph->nodes[p->readers[v->first_reader + r]]);
+    }
+}
+
 /* ---- Kernels ---- */
 
 /* "sub+mul+add": the operations, in order, as far as they fit. */
@@ -245,7 +292,7 @@ tu_status tu__fuse(tu__selection *s, const tu__node *node) {
     const tu__node *asking = s->plan->asking;
     s->plan->asking = NULL; /* for what is computed on the way */
     TU_TRY(gather_from(s, node, &c));
-    if (s->selector->find_sums) s->selector->find_sums(&c);
+    find_sums(&c);
     decide_stores(&c, asking);
     tu__kernel *k = kernel_for(s, &c);
     void *piece = tu__arena_alloc(&s->arena, s->selector->piece_bytes);

@@ -7,9 +7,6 @@
 
 enum { TU__MOST_MEMBERS = 48, TU__MOST_SUMS = 4 };
 
-/* Sums that a cluster takes in at its end: of the space seen as [rows, row], over its rows or along each row. */
-typedef enum tu__sum_kind { TU__NO_SUMS, TU__COLUMN_SUMS, TU__ROW_SUMS } tu__sum_kind;
-
 typedef enum tu__operand_kind { TU__MEMBER, TU__NUMBER, TU__LOAD, TU__OBSTACLE } tu__operand_kind;
 
 typedef struct tu__operand {

@@ -82,6 +82,14 @@ TU__SHARED void tu__mark_done(tu__selection *s, const tu__node *node);
 
 /* ---- What a device brings ---- */
 
+/* Sums that a cluster takes in at its end: of the space seen as [rows, row], over its rows or along each row. */
+typedef enum tu__sum_kind { TU__NO_SUMS, TU__COLUMN_SUMS, TU__ROW_SUMS } tu__sum_kind;
+
+/* The space around the axes that a sum reduces. */
+typedef struct tu__sum_form {
+    int64_t outer, reduced, inner;
+} tu__sum_form;
+
 struct tu__cluster;
 typedef tu_status (*tu__maker)(tu__selection *s, const tu__node *node);
 
@@ -99,7 +107,9 @@ typedef struct tu__selector {
     tu_status (*run_pointwise)(const tu__kernel *k);
     tu_status (*make_piece)(tu__kernel *k, struct tu__cluster *c, void *piece);
     tu_status (*finish_pieces)(tu__kernel *k, uint32_t count, void *pieces);
-    void (*find_sums)(struct tu__cluster *c); /* optional: sums that a cluster can take in at its end */
+    /* optional: how a cluster can take in a sum of one of its members, of type `dtype`, at its end; `cut` is told to
+     * make_piece */
+    tu__sum_kind (*sum_kind_of)(const struct tu__cluster *c, tu_dtype dtype, tu__sum_form form, bool *cut);
 } tu__selector;
 
 /* ---- A plan in the making ---- */

@@ -181,7 +181,7 @@ static const tu__selector selector = {
     .run_pointwise = cpu_run_pointwise,
     .make_piece = cpu_piece_make,
     .finish_pieces = cpu_pointwise_finish,
-    .find_sums = cpu_find_sums,
+    .sum_kind_of = cpu_sum_kind_of,
 };
 
 static tu_status select_kernels(tu_device_instance *device, const tu_part *part, tu_plan **plan) {

@@ -101,7 +101,7 @@ tu_status cpu_pointwise_finish(tu__kernel *k, uint32_t piece_count, void *pieces
 tu_status cpu_run_pointwise(const tu__kernel *k);
 tu_status cpu_run_with_sums(const tu__kernel *k);
 
-/* sums.c: finds the sums that a cluster can take in. */
-void cpu_find_sums(tu__cluster *c);
+/* sums.c: which sums a cluster can take in. */
+tu__sum_kind cpu_sum_kind_of(const tu__cluster *c, tu_dtype dtype, tu__sum_form form, bool *cut);
 
 #endif

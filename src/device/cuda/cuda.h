@@ -119,12 +119,11 @@ tu_status cuda_make_copy(tu__selection *s, tu__edge from, tu__edge to);
 
 /* pointwise.c: clusters. */
 typedef struct cuda_piece cuda_piece;
-extern const size_t cuda_piece_bytes;
 struct tu__cluster;
 tu_status cuda_run_pointwise(const tu__kernel *k);
 tu_status cuda_make_piece(tu__kernel *k, struct tu__cluster *c, void *piece);
 tu_status cuda_finish_pieces(tu__kernel *k, uint32_t count, void *pieces);
-void cuda_find_sums(struct tu__cluster *c);
+tu__sum_kind cuda_sum_kind_of(const struct tu__cluster *c, tu_dtype dtype, tu__sum_form form, bool *cut);
 
 /* ---- Plans: plan.c. What the table's entries do with a plan ---- */
 

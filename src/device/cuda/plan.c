@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "device/fusion.h"
+#include "device/cuda/pointwise.h"
 
 /* ---- Selecting ---- */
 
@@ -30,16 +30,16 @@ static tu_status refuse(tu__selection *s, const tu__node *node) {
 }
 
 tu_status cuda_select(cuda_device *device, const tu_part *part, tu_plan **plan) {
-    static tu__selector selector = {
+    static const tu__selector selector = {
         .makers = makers,
         .otherwise = refuse,
         .make_copy = cuda_make_copy,
+        .piece_bytes = sizeof(cuda_piece),
         .run_pointwise = cuda_run_pointwise,
         .make_piece = cuda_make_piece,
         .finish_pieces = cuda_finish_pieces,
-        .find_sums = cuda_find_sums,
+        .sum_kind_of = cuda_sum_kind_of,
     };
-    selector.piece_bytes = cuda_piece_bytes;
     TU_TRY(cuda_enter(device));
     return tu__select(device, &selector, part, plan);
 }
@@ -202,7 +202,10 @@ tu_status cuda_clear(const tu__kernel *k, void *to, size_t bytes) {
 
 static tu_status mark_time(const cuda_device *device, const cuda_runtime *runtime, uint32_t place) {
     if (!runtime->timed) return TU_OK;
-    CUDA_TRY(cuEventRecordWithFlags, runtime->events[place], device->stream, CU_EVENT_RECORD_EXTERNAL);
+    if (runtime->capturing) /* a node of the graph, recorded anew at each replay */
+        CUDA_TRY(cuEventRecordWithFlags, runtime->events[place], device->stream, CU_EVENT_RECORD_EXTERNAL);
+    else
+        CUDA_TRY(cuEventRecord, runtime->events[place], device->stream);
     return TU_OK;
 }
 
@@ -242,7 +245,11 @@ typedef struct range {
 
 static tu_status enqueue_range(cuda_device *device, void *context) {
     const range *r = context;
-    return cuda_enqueue(device, r->plan, r->first, r->count);
+    cuda_runtime *runtime = r->plan->runtime;
+    runtime->capturing = true;
+    tu_status status = cuda_enqueue(device, r->plan, r->first, r->count);
+    runtime->capturing = false;
+    return status;
 }
 
 static cuda_segment *segment_of(tu__kernel_plan *p, uint32_t first, uint32_t count) {

@@ -20,7 +20,7 @@ typedef struct cuda_runtime {
     bool capture_forbidden;
     cuda_segment *segments;
     CUevent *events; /* kernel_count + 1, once somebody asked for times */
-    bool timed;
+    bool timed, capturing;
     uint32_t timed_first, timed_count; /* what the events stand around */
     struct cuda_ring *ring;            /* repeat.c */
 } cuda_runtime;

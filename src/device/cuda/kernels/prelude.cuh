@@ -8,6 +8,10 @@
 #ifndef TU_PRELUDE
 #define TU_PRELUDE
 
+#ifdef TU_EMULATED
+#define __grid_constant__
+#endif
+
 typedef signed char i8;
 typedef unsigned char u8;
 typedef unsigned short u16;

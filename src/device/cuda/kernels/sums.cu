@@ -1,0 +1,16 @@
+/* The last step of sums that several blocks made: the parts of each are added up, in a fixed order, divided and rounded.
+ * A warp takes a result: its lanes add every 32nd part, then each other's. Parts are some hundreds, and lie in the
+ * second-level cache. */
+#include "prelude.cuh"
+#include "sums_args.h"
+
+template <typename C, typename T> __global__ void finish_sums(finish_sums_args a) {
+    i64 result = thread_of_grid() >> 5;
+    u32 lane = threadIdx.x & 31;
+    if (result >= a.results) return;
+    const C *part = (const C *)a.partial + result * a.result_stride;
+    C total = 0;
+    for (i64 j = lane; j < a.parts; j += 32) total += part[j * a.part_stride];
+    total = fold_warp(total, adding());
+    if (lane == 0) ((T *)a.out)[result] = narrow<T>(total / (C)a.divisor);
+}
