@@ -95,6 +95,50 @@ typedef struct tu_feed {
 TU_API tu_status tu_run(tu_program *program, tu_state *state, size_t feed_count, const tu_feed *feeds,
                         void *const *fetches);
 
+/* ---- Many steps in one call --------------------------------------------------------------------------------- */
+
+/* Rows that inputs are fed from: the images of a set, mapped from a file. A device that takes many steps at once keeps a
+ * copy in its own memory, made when it first reads from it, and picks the rows of every batch there. */
+typedef struct tu_table tu_table;
+/* `rows` rows of `row_bytes`, one after another. `data` stays the caller's and must outlive the table. */
+TU_API tu_status tu_table_new(const void *data, size_t row_bytes, int64_t rows, tu_table **table);
+/* Gives back what devices keep of it. No run that reads it may be under way. */
+TU_API void tu_table_free(tu_table *table);
+
+/* What an input gets in each of `steps` steps: batches one after another in `data`, or rows of a table, by their numbers:
+ * steps x rows of a batch. With `same`, one batch (or the rows of one) serves all steps. */
+typedef struct tu_feed_many {
+    tu_value input;
+    const void *data;
+    tu_table *table;
+    const int64_t *rows;
+    bool same;
+} tu_feed_many;
+
+/* As `steps` runs one after another, with the same results and the same state after them. Writes into fetches[i] all its
+ * results, one after another (NULL to drop them). A device that can (tu_program_many) takes the steps without the host in
+ * between. When a step fails, those before it have taken effect, and the message says how many these are.
+ *
+ *     tu_table *set;
+ *     int64_t order[100 * 128]; // which images, in every step
+ *     float losses[100];
+ *     tu_table_new(images, 32 * 32 * 3, 50000, &set);
+ *     tu_run_many(program, state, 100, 2,
+ *                 (tu_feed_many[]){{.input = x, .table = set, .rows = order}, {.input = y, .data = labels}},
+ *                 (void *[]){losses});
+ */
+TU_API tu_status tu_run_many(tu_program *program, tu_state *state, size_t steps, size_t feed_count,
+                             const tu_feed_many *feeds, void *const *fetches);
+
+typedef struct tu_many_report {
+    bool at_once;         /* the device takes many steps in one call; else the engine makes a run of each */
+    uint64_t table_bytes; /* of tables in the device's memory that the latest call read from */
+    uint64_t gathered_bytes; /* of rows that the latest call put together on the host instead */
+    const char *notice; /* NULL, or why steps or rows go through the host; lives until the next tu_run_many */
+} tu_many_report;
+/* How tu_run_many does its work with this program. */
+TU_API tu_status tu_program_many(const tu_program *program, tu_many_report *report);
+
 /* ---- What a program needs and does ------------------------------------------------------------------------- */
 
 typedef struct tu_memory_report {

@@ -7,6 +7,7 @@
 #define TU__DEVICE_DEVICE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include <tutti/device.h>
 
@@ -24,6 +25,7 @@ typedef struct tu__device {
     void *scratch;
     size_t scratch_bytes;
     uint64_t scratch_generation;         /* rises when the block moves: programs bind anew */
+    atomic_uint_least64_t table_bytes;   /* of tables that lie in its memory: run/table.h */
     struct tu__worker *compute, *copier; /* started when first needed: base/worker.h */
 } tu__device;
 

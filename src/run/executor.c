@@ -119,6 +119,8 @@ static tu_status wait_at_barrier(tu_program *program) {
 typedef struct job {
     tu_program *program;
     tu__part *part;
+    uint32_t steps; /* with `what`: many, by the device alone */
+    const tu_repetition *what;
 } job;
 
 static tu_status take_step(tu_program *program, tu__part *part, const tu__step *step) {
@@ -146,6 +148,13 @@ static void compute_part(void *argument) {
     const tu_device_api *api = j->part->device->api;
     if (status == TU_OK && api->synchronize) status = api->synchronize(j->part->device->instance);
     if (status != TU_OK) abort_run(x, status);
+}
+
+static void repeat_part(void *argument) {
+    const job *j = argument;
+    const tu__device *d = j->part->device;
+    tu_status status = d->api->repeat(d->instance, j->part->plan, j->steps, j->what);
+    if (status != TU_OK) abort_run(&j->program->exchange, status);
 }
 
 static tu_status fetch_arrival(tu_program *program, tu__part *part, const tu__arrival *a) {
@@ -199,26 +208,40 @@ static bool runs_on_caller(const tu_program *program) {
     return program->device_count == 1 && program->devices[0]->options.parts == 1;
 }
 
-tu_status tu__program_execute(tu_program *program) {
-    tu__exchange *x = &program->exchange;
-    job jobs[TU__MOST_DEVICES];
-    bool inline_run = runs_on_caller(program);
-    for (size_t i = 0; i < program->device_count && !inline_run; i++)
-        TU_TRY(start_workers(&program->parts[i]));
+static void begin_run(tu__exchange *x) {
     x->epoch++;
     x->at_barrier = 0;
     x->status = TU_OK;
     x->deadline = now() + x->allowed;
     atomic_store(&x->aborted, false);
-    if (inline_run) {
-        TU_TRY(attach(program->devices[0]));
-        jobs[0] = (job){program, &program->parts[0]};
-        compute_part(&jobs[0]);
-        return x->status == TU_OK ? TU_OK : tu_fail(x->status, "%s", x->message);
+}
+
+static tu_status end_run(const tu__exchange *x) {
+    return x->status == TU_OK ? TU_OK : tu_fail(x->status, "%s", x->message);
+}
+
+/* The work of a program's only part. */
+static tu_status run_alone(tu_program *program, void (*work)(void *job), job *j) {
+    tu__device *device = program->devices[0];
+    begin_run(&program->exchange);
+    if (runs_on_caller(program)) {
+        TU_TRY(attach(device));
+        work(j);
+    } else {
+        TU_TRY(start_workers(j->part));
+        tu__worker_post(device->compute, work, j);
+        tu__worker_join(device->compute);
     }
+    return end_run(&program->exchange);
+}
+
+static tu_status run_together(tu_program *program) {
+    job jobs[TU__MOST_DEVICES];
+    for (size_t i = 0; i < program->device_count; i++) TU_TRY(start_workers(&program->parts[i]));
+    begin_run(&program->exchange);
     for (size_t i = 0; i < program->device_count; i++) {
         tu__part *part = &program->parts[i];
-        jobs[i] = (job){program, part};
+        jobs[i] = (job){.program = program, .part = part};
         tu__worker_post(part->device->compute, compute_part, &jobs[i]);
         if (part->arrival_count) tu__worker_post(part->device->copier, copy_arrivals, &jobs[i]);
     }
@@ -226,5 +249,16 @@ tu_status tu__program_execute(tu_program *program) {
         tu__worker_join(program->devices[i]->compute);
         if (program->parts[i].arrival_count) tu__worker_join(program->devices[i]->copier);
     }
-    return x->status == TU_OK ? TU_OK : tu_fail(x->status, "%s", x->message);
+    return end_run(&program->exchange);
+}
+
+tu_status tu__program_execute(tu_program *program) {
+    if (program->device_count > 1) return run_together(program);
+    job alone = {.program = program, .part = &program->parts[0]};
+    return run_alone(program, compute_part, &alone);
+}
+
+tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repetition *what) {
+    job alone = {.program = program, .part = &program->parts[0], .steps = steps, .what = what};
+    return run_alone(program, repeat_part, &alone);
 }

@@ -75,6 +75,7 @@ static tu_status compile(tu_program *p, const tu_compile_options *o) {
     TU_TRY(tu__exchange_begin(&p->exchange, events, o->deadline));
     TU_TRY(find_feeds(p));
     TU_TRY(find_fetches(p));
+    tu__many_begin(p);
     return o->plan_only ? TU_OK : tu__check_memory(p, o);
 }
 
@@ -106,45 +107,57 @@ void tu_program_free(tu_program *program) {
     tu__free(program->feeds);
     tu__free(program->fetches);
     tu__free(program->ordinals);
+    tu__many_end(&program->many);
     tu__free(program);
 }
 
 /* ---- Running ---- */
 
+const tu__node *tu__program_input(const tu_program *p, size_t index, tu_value value) {
+    if (value.graph != p->source || !tu_ok(value)) {
+        tu_fail(TU_INVALID, "feed %zu is not a value of the program's graph", index);
+        return NULL;
+    }
+    const tu__node *node = p->source->nodes[value.node];
+    if (node->op->code == TU__OP_INPUT) return node;
+    tu_fail(TU_INVALID, "feed %zu is for %s '%s': only inputs are fed", index, node->op->name, node->name);
+    return NULL;
+}
+
 static tu_status check_feeds(const tu_program *p, size_t count, const tu_feed *feeds) {
-    if (count && !feeds)
-        return tu_fail(TU_INVALID, "%zu feeds are announced, but there is no list of them", count);
     for (size_t i = 0; i < count; i++) {
-        tu_value v = feeds[i].input;
-        if (v.graph != p->source || !tu_ok(v))
-            return tu_fail(TU_INVALID, "feed %zu is not a value of the program's graph", i);
-        const tu__node *node = p->source->nodes[v.node];
-        if (node->op->code != TU__OP_INPUT)
-            return tu_fail(TU_INVALID, "feed %zu is for %s '%s': only inputs are fed", i, node->op->name,
-                           node->name);
-        if (!feeds[i].data) return tu_fail(TU_INVALID, "feed %zu for input '%s' has no data", i, node->name);
+        const tu__node *input = tu__program_input(p, i, feeds[i].input);
+        if (!input) return TU_INVALID;
+        if (!feeds[i].data) return tu_fail(TU_INVALID, "feed %zu for input '%s' has no data", i, input->name);
     }
     return TU_OK;
 }
 
-static const void *fed(const tu_program *p, const tu__feed_place *place, size_t count, const tu_feed *feeds,
-                       const tu_state *state) {
+tu_status tu__program_makes(const tu_program *p, const tu__feed_place *place) {
+    const tu__node *node = p->unit.graph->nodes[place->node];
+    if (strcmp(node->name, "sample_ordinal") == 0) return TU_OK;
+    return tu_fail(TU_INVALID, "input '%s' %s was not fed", node->name, tu__type_string(node->outputs[0]));
+}
+
+static tu_status fed(const tu_program *p, const tu__feed_place *place, size_t count, const tu_feed *feeds,
+                     const tu_state *state, const void **data) {
     for (size_t i = 0; i < count; i++)
-        if (feeds[i].input.node == place->source) return feeds[i].data;
-    if (strcmp(p->unit.graph->nodes[place->node]->name, "sample_ordinal") != 0) return NULL;
+        if (feeds[i].input.node == place->source) {
+            *data = feeds[i].data;
+            return TU_OK;
+        }
+    TU_TRY(tu__program_makes(p, place));
     for (int64_t i = 0; i < p->samples; i++) p->ordinals[i] = state->sample + i;
-    return p->ordinals;
+    *data = p->ordinals;
+    return TU_OK;
 }
 
 static tu_status feed_all(tu_program *p, const tu_state *state, size_t count, const tu_feed *feeds) {
     for (size_t i = 0; i < p->feed_count; i++) {
         const tu__feed_place *place = &p->feeds[i];
-        const tu__node *node = p->unit.graph->nodes[place->node];
-        const void *data = fed(p, place, count, feeds, state);
-        if (!data)
-            return tu_fail(TU_INVALID, "input '%s' %s was not fed", node->name,
-                           tu__type_string(node->outputs[0]));
         const tu__part *part = &p->parts[place->part];
+        const void *data;
+        TU_TRY(fed(p, place, count, feeds, state, &data));
         TU_TRY(part->device->api->upload(part->device->instance, part->addresses[place->buffer], data,
                                          place->bytes));
     }
@@ -187,7 +200,7 @@ static tu_status apply_part(const tu_program *p, const tu__part *part, const tu_
     return TU_OK;
 }
 
-static tu_status apply_updates(const tu_program *p, tu_state *state) {
+tu_status tu__program_apply(const tu_program *p, tu_state *state) {
     for (size_t i = 0; i < p->device_count; i++) TU_TRY(set_aside(&p->parts[i]));
     for (size_t i = 0; i < p->device_count; i++) TU_TRY(apply_part(p, &p->parts[i], state));
     if (p->unit.updates) state->sample += p->samples;
@@ -201,7 +214,7 @@ static tu_status run_locked(tu_program *p, tu_state *state, size_t feed_count, c
     TU_TRY(feed_all(p, state, feed_count, feeds));
     TU_TRY(tu__program_execute(p));
     TU_TRY(fetch_all(p, fetches));
-    return apply_updates(p, state);
+    return tu__program_apply(p, state);
 }
 
 /* The device with the lowest address above `done`. */
@@ -214,22 +227,30 @@ static tu__device *next_turn(const tu_program *p, const tu__device *done) {
 
 /* Every device serves one program at a time. Turns are taken in the order of addresses, so that two programs over the
  * same devices cannot wait for each other. */
-static void take_turns(const tu_program *p) {
+void tu__program_take_turns(const tu_program *p) {
     for (tu__device *d = next_turn(p, NULL); d; d = next_turn(p, d)) pthread_mutex_lock(&d->turn);
 }
 
-static void give_turns(const tu_program *p) {
+void tu__program_give_turns(const tu_program *p) {
     for (tu__device *d = next_turn(p, NULL); d; d = next_turn(p, d)) pthread_mutex_unlock(&d->turn);
+}
+
+tu_status tu__program_can_run(const tu_program *program, const tu_state *state, size_t feed_count,
+                              const void *feeds) {
+    if (!program || !state) return tu_fail(TU_INVALID, "a run needs a program and a state");
+    if (program->plan_only)
+        return tu_fail(TU_INVALID, "the program was compiled with plan_only: it can be looked at, not run");
+    if (feed_count && !feeds)
+        return tu_fail(TU_INVALID, "%zu feeds are announced, but there is no list of them", feed_count);
+    return TU_OK;
 }
 
 tu_status tu_run(tu_program *program, tu_state *state, size_t feed_count, const tu_feed *feeds,
                  void *const *fetches) {
-    if (!program || !state) return tu_fail(TU_INVALID, "tu_run needs a program and a state");
-    if (program->plan_only)
-        return tu_fail(TU_INVALID, "the program was compiled with plan_only: it can be looked at, not run");
+    TU_TRY(tu__program_can_run(program, state, feed_count, feeds));
     TU_TRY(check_feeds(program, feed_count, feeds));
-    take_turns(program);
+    tu__program_take_turns(program);
     tu_status status = run_locked(program, state, feed_count, feeds, fetches);
-    give_turns(program);
+    tu__program_give_turns(program);
     return status;
 }

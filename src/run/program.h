@@ -8,6 +8,7 @@
 #include <tutti/run.h>
 
 #include "run/part.h"
+#include "run/repeat.h"
 #include "run/state.h"
 
 typedef struct tu__feed_place { /* where an input's data goes */
@@ -53,9 +54,23 @@ struct tu_program {
     uint64_t seed;
     int64_t samples;   /* in the batch; 0: the program draws nothing for samples */
     int64_t *ordinals; /* room for them */
+    tu__many many;     /* what tu_run_many keeps */
     uint64_t bound;    /* id of the state it is bound to; 0: none */
     uint64_t bound_generation;
 };
+
+/* program.c: what tu_run and tu_run_many have in common. Whether the program can be run over the state with a list of
+ * feeds; the input that feed number `index` is for (NULL, with the message set: it is none); whether the engine fills an
+ * input itself when nobody does. */
+tu_status tu__program_can_run(const tu_program *program, const tu_state *state, size_t feed_count,
+                              const void *feeds);
+const tu__node *tu__program_input(const tu_program *program, size_t index, tu_value value);
+tu_status tu__program_makes(const tu_program *program, const tu__feed_place *place);
+/* Every device serves one program at a time: runs are made between these two. */
+void tu__program_take_turns(const tu_program *program);
+void tu__program_give_turns(const tu_program *program);
+/* Applies the assignments after a run, and moves the state's sample on. */
+tu_status tu__program_apply(const tu_program *program, tu_state *state);
 
 /* bind.c: gives every buffer its address for this state, where anything has changed since the last run. */
 tu_status tu__program_bind(tu_program *program, tu_state *state);
@@ -64,7 +79,11 @@ tu_status tu__program_bind(tu_program *program, tu_state *state);
 tu_status tu__exchange_begin(tu__exchange *exchange, uint32_t event_count, double allowed);
 void tu__exchange_end(tu__exchange *exchange);
 tu_status tu__program_execute(tu_program *program);
+/* Many steps by the program's one device, where it can be told to: repeat.h. */
+tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repetition *what);
 
+/* Bytes that a report adds up to. */
+uint64_t tu__memory_need(const tu_memory_report *report);
 /* memory_refusal.c: refuses a program that does not fit its devices, with what weighs most and what would help. */
 tu_status tu__check_memory(const tu_program *program, const tu_compile_options *options);
 

@@ -1,0 +1,334 @@
+/* Many steps in one call: tu_run_many.
+ *
+ * Between two runs the host has little to do: fill the inputs, read the results. For a device that is fast and far away
+ * that little is most of the time. A device whose table has `repeat` therefore takes many steps at once: it is told
+ * where the data of every step lie, and the host is back when all are done. That needs a program whose steps are the
+ * device's affair alone: one device, and every update written into its variable's own memory. Any other program gets the
+ * same work done by a run for each step, with the same results.
+ *
+ * What the engine itself makes for the steps, sample ordinals and the rows of tables that a device has no room for, lies
+ * in one block. The steps are taken in pieces of as many as fit into it. */
+#include "run/repeat.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "run/program.h"
+#include "run/table.h"
+
+enum { MOST_BLOCK_BYTES = 64 << 20 };
+
+/* ---- Who takes the steps ---- */
+
+/* A variable whose next value must be moved to it by the engine after every step; NULL: there is none. */
+static const char *updated_elsewhere(const tu_program *p) {
+    const tu__part *part = &p->parts[0];
+    for (uint32_t k = 0; k < part->update_count; k++)
+        if (!part->updates[k].in_place) return p->unit.graph->nodes[part->updates[k].variable]->name;
+    return NULL;
+}
+
+void tu__many_begin(tu_program *p) {
+    char *notice = p->many.notice;
+    size_t size = sizeof p->many.notice;
+    if (p->device_count != 1)
+        snprintf(notice, size, "the program has %zu devices, which meet in every step", p->device_count);
+    else if (!p->devices[0]->api->repeat)
+        snprintf(notice, size, "device '%s' takes one step at a time", p->devices[0]->name);
+    else if (updated_elsewhere(p))
+        snprintf(notice, size, "variable '%s' is not updated in its own memory", updated_elsewhere(p));
+}
+
+void tu__many_end(tu__many *many) {
+    tu__free(many->sources);
+    tu__free(many->feeds);
+    tu__free(many->fetches);
+    tu__free_aligned(many->block);
+}
+
+static bool takes_many_at_once(const tu_program *p) {
+    return !p->many.notice[0];
+}
+
+tu_status tu_program_many(const tu_program *program, tu_many_report *report) {
+    const tu__many *m = &program->many;
+    *report = (tu_many_report){.at_once = takes_many_at_once(program),
+                               .table_bytes = m->table_bytes,
+                               .gathered_bytes = m->gathered_bytes,
+                               .notice = m->notice[0]         ? m->notice
+                                         : m->table_notice[0] ? m->table_notice
+                                                              : NULL};
+    return TU_OK;
+}
+
+/* ---- Checking ---- */
+
+static tu_status check_rows(size_t index, const tu__node *input, const tu_feed_many *f, size_t steps) {
+    const tu_table *t = f->table;
+    size_t bytes = tu_type_bytes(input->outputs[0]);
+    if (!f->rows)
+        return tu_fail(TU_INVALID, "feed %zu for input '%s' has a table, but no numbers of rows", index,
+                       input->name);
+    if (bytes % t->row_bytes)
+        return tu_fail(
+            TU_INVALID,
+            "feed %zu for input '%s' %s takes %zu bytes, which are no whole rows: those of its table "
+            "have %zu",
+            index, input->name, tu__type_string(input->outputs[0]), bytes, t->row_bytes);
+    size_t count = bytes / t->row_bytes * (f->same ? 1 : steps);
+    for (size_t i = 0; i < count; i++)
+        if (f->rows[i] < 0 || f->rows[i] >= t->rows)
+            return tu_fail(
+                TU_INVALID,
+                "feed %zu for input '%s' asks for row %lld (number %zu of its list): the table's rows "
+                "are 0 to %lld",
+                index, input->name, (long long)f->rows[i], i, (long long)t->rows - 1);
+    return TU_OK;
+}
+
+static tu_status check_feed(const tu_program *p, size_t index, const tu_feed_many *f, size_t steps) {
+    const tu__node *input = tu__program_input(p, index, f->input);
+    if (!input) return TU_INVALID;
+    if (!f->data == !f->table)
+        return tu_fail(TU_INVALID, "feed %zu for input '%s' has %s: expected data or a table", index,
+                       input->name, f->data ? "both data and a table" : "neither data nor a table");
+    return f->table ? check_rows(index, input, f, steps) : TU_OK;
+}
+
+/* ---- Where the data come from ---- */
+
+static tu_status reserve(tu_program *p) {
+    tu__many *m = &p->many;
+    if (!m->sources) m->sources = tu__alloc_array(p->feed_count, sizeof *m->sources, "many steps");
+    if (!m->feeds) m->feeds = tu__alloc_array(p->feed_count, sizeof *m->feeds, "many steps");
+    if (!m->fetches) m->fetches = tu__alloc_array(p->unit.fetch_count, sizeof *m->fetches, "many steps");
+    return m->sources && m->feeds && m->fetches ? TU_OK : TU_NO_MEMORY;
+}
+
+/* Bytes that tables may take on the program's device: what is left of the limit it was compiled with; without one, half of
+ * what the device has beside the program, since other programs want memory too. */
+static tu_status room_for_tables(const tu_program *p, uint64_t *room) {
+    tu_memory_report report;
+    TU_TRY(tu_program_memory(p, 0, &report));
+    uint64_t taken = atomic_load(&p->devices[0]->table_bytes), need = tu__memory_need(&report);
+    *room = UINT64_MAX;
+    if (!report.limit_bytes) return TU_OK;
+    uint64_t left = report.limit_bytes > need ? report.limit_bytes - need : 0;
+    if (!p->memory_limit) left /= 2;
+    *room = left > taken ? left - taken : 0;
+    return TU_OK;
+}
+
+/* Puts the feed's table into the device's memory, if it is for a device that picks rows itself and has room. */
+static tu_status place_table(tu_program *p, const tu__feed_place *place, tu__many_source *s) {
+    const tu_table *t = s->feed->table;
+    uint64_t room;
+    if (!takes_many_at_once(p) || s->feed->same) return TU_OK;
+    TU_TRY(room_for_tables(p, &room));
+    TU_TRY(tu__table_on(s->feed->table, p->devices[0], room, &s->table));
+    if (s->table)
+        p->many.table_bytes += (uint64_t)t->rows * t->row_bytes;
+    else
+        snprintf(
+            p->many.table_notice, sizeof p->many.table_notice,
+            "the table for input '%s' (%.4g MiB) does not fit into device '%s' beside the program: its rows "
+            "are gathered on the host",
+            p->unit.graph->nodes[place->node]->name, (double)t->rows * (double)t->row_bytes / 1048576,
+            p->devices[0]->name);
+    return TU_OK;
+}
+
+static tu_status find_source(tu_program *p, size_t index, size_t count, const tu_feed_many *feeds) {
+    const tu__feed_place *place = &p->feeds[index];
+    tu__many_source *s = &p->many.sources[index];
+    *s = (tu__many_source){0};
+    for (size_t i = 0; i < count && !s->feed; i++)
+        if (feeds[i].input.node == place->source) s->feed = &feeds[i];
+    if (!s->feed) return tu__program_makes(p, place);
+    return s->feed->table ? place_table(p, place, s) : TU_OK;
+}
+
+static tu_status find_sources(tu_program *p, size_t count, const tu_feed_many *feeds) {
+    p->many.table_bytes = p->many.gathered_bytes = 0;
+    p->many.table_notice[0] = 0;
+    for (size_t i = 0; i < p->feed_count; i++) TU_TRY(find_source(p, i, count, feeds));
+    return TU_OK;
+}
+
+/* ---- What the engine makes ---- */
+
+static bool is_made(const tu__many_source *s) {
+    return !s->feed || (!s->feed->data && !s->table);
+}
+
+/* Whether one batch of an input serves all steps: ordinals do not move on in a program without updates. */
+static bool is_same(const tu_program *p, const tu__many_source *s) {
+    return s->feed ? s->feed->same : !p->unit.updates;
+}
+
+static size_t rounded(size_t bytes) {
+    return (bytes + 63) & ~(size_t)63;
+}
+
+/* Bytes of the block for pieces of `steps` steps; notes where each input's are. */
+static size_t lay_out(tu_program *p, size_t steps) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < p->feed_count; i++) {
+        tu__many_source *s = &p->many.sources[i];
+        if (!is_made(s)) continue;
+        s->offset = bytes;
+        bytes += rounded(p->feeds[i].bytes * (is_same(p, s) ? 1 : steps));
+    }
+    return bytes;
+}
+
+/* How many steps make a piece, and the block for what is made for them. */
+static tu_status reserve_block(tu_program *p, size_t steps, size_t *piece) {
+    tu__many *m = &p->many;
+    size_t one = lay_out(p, 1);
+    *piece = takes_many_at_once(p) ? (one ? MOST_BLOCK_BYTES / one : steps) : 1;
+    if (*piece > steps) *piece = steps;
+    if (*piece > UINT32_MAX) *piece = UINT32_MAX;
+    if (*piece < 1) *piece = 1;
+    size_t bytes = lay_out(p, *piece);
+    if (bytes <= m->block_bytes) return TU_OK;
+    tu__free_aligned(m->block);
+    m->block_bytes = 0;
+    m->block = tu__alloc_aligned(bytes, "what inputs get in many steps");
+    if (!m->block) return TU_NO_MEMORY;
+    m->block_bytes = bytes;
+    return TU_OK;
+}
+
+/* What the engine makes of one input for steps done … done+steps-1 of the call. */
+static const void *make(tu_program *p, size_t index, const tu_state *state, size_t done, size_t steps) {
+    const tu__many_source *s = &p->many.sources[index];
+    char *at = p->many.block + s->offset;
+    bool same = is_same(p, s);
+    if (!s->feed) {
+        int64_t *ordinals = (int64_t *)(void *)at;
+        for (int64_t i = 0; i < p->samples * (same ? 1 : (int64_t)steps); i++)
+            ordinals[i] = state->sample + i;
+    } else if (!same || !done) {
+        size_t batch = p->feeds[index].bytes / s->feed->table->row_bytes,
+               count = same ? batch : steps * batch;
+        tu__table_gather(s->feed->table, s->feed->rows + (same ? 0 : done * batch), count, at);
+        p->many.gathered_bytes += count * s->feed->table->row_bytes;
+    }
+    return at;
+}
+
+/* ---- A piece ---- */
+
+static void fill_feed(tu_program *p, size_t index, const tu_state *state, size_t done, size_t steps) {
+    const tu__many_source *s = &p->many.sources[index];
+    const tu__feed_place *place = &p->feeds[index];
+    tu_repeat_feed *f = &p->many.feeds[index];
+    *f = (tu_repeat_feed){
+        .to = p->parts[place->part].addresses[place->buffer], .bytes = place->bytes, .same = is_same(p, s)};
+    if (is_made(s)) {
+        f->host = make(p, index, state, done, steps);
+    } else if (s->table) {
+        f->table = s->table;
+        f->row_bytes = s->feed->table->row_bytes;
+        f->rows = s->feed->rows + done * (place->bytes / f->row_bytes);
+    } else {
+        f->host = (const char *)s->feed->data + (f->same ? 0 : done * place->bytes);
+    }
+}
+
+static void fill_fetches(tu_program *p, void *const *fetches, size_t done) {
+    p->many.fetch_count = 0;
+    for (size_t i = 0; fetches && i < p->unit.fetch_count; i++) {
+        const tu__fetch_place *place = &p->fetches[i];
+        if (fetches[i])
+            p->many.fetches[p->many.fetch_count++] =
+                (tu_repeat_fetch){.from = p->parts[place->part].addresses[place->buffer],
+                                  .bytes = place->bytes,
+                                  .host = (char *)fetches[i] + done * place->bytes};
+    }
+}
+
+/* All steps of the piece by the device. */
+static tu_status take_at_once(tu_program *p, tu_state *state, size_t steps) {
+    tu_repetition what = {.struct_size = sizeof what,
+                          .feed_count = (uint32_t)p->feed_count,
+                          .fetch_count = p->many.fetch_count,
+                          .feeds = p->many.feeds,
+                          .fetches = p->many.fetches};
+    TU_TRY(tu__program_repeat(p, (uint32_t)steps, &what));
+    if (p->unit.updates) state->sample += p->samples * (int64_t)steps;
+    return TU_OK;
+}
+
+static tu_status download_fetches(const tu_program *p, void *const *fetches, size_t done) {
+    for (size_t i = 0; fetches && i < p->unit.fetch_count; i++) {
+        const tu__fetch_place *place = &p->fetches[i];
+        const tu__device *d = p->parts[place->part].device;
+        if (fetches[i])
+            TU_TRY(d->api->download(d->instance, (char *)fetches[i] + done * place->bytes,
+                                    p->parts[place->part].addresses[place->buffer], place->bytes));
+    }
+    return TU_OK;
+}
+
+/* The piece, of one step, by the engine. */
+static tu_status take_one(tu_program *p, tu_state *state, void *const *fetches, size_t done) {
+    for (size_t i = 0; i < p->feed_count; i++) {
+        const tu__device *d = p->parts[p->feeds[i].part].device;
+        const tu_repeat_feed *f = &p->many.feeds[i];
+        TU_TRY(d->api->upload(d->instance, f->to, f->host, f->bytes));
+    }
+    TU_TRY(tu__program_execute(p));
+    TU_TRY(download_fetches(p, fetches, done));
+    return tu__program_apply(p, state);
+}
+
+static tu_status take_piece(tu_program *p, tu_state *state, void *const *fetches, size_t done, size_t steps) {
+    for (size_t i = 0; i < p->feed_count; i++) fill_feed(p, i, state, done, steps);
+    if (!takes_many_at_once(p)) return take_one(p, state, fetches, done);
+    fill_fetches(p, fetches, done);
+    return take_at_once(p, state, steps);
+}
+
+/* Says of a failure which steps took effect. */
+static tu_status explain(const tu_program *p, tu_status status, size_t done, size_t piece, size_t steps) {
+    if (piece == 1)
+        return tu_fail(status, "step %zu of %zu failed, the %zu before it took effect: %s", done + 1, steps,
+                       done, tu_message());
+    return tu_fail(
+        status,
+        "steps %zu to %zu of %zu, which device '%s' took at once, failed; the %zu before them took "
+        "effect, of these some may have: %s",
+        done + 1, done + piece, steps, p->devices[0]->name, done, tu_message());
+}
+
+/* ---- A call ---- */
+
+static tu_status run_locked(tu_program *p, tu_state *state, size_t steps, size_t feed_count,
+                            const tu_feed_many *feeds, void *const *fetches) {
+    size_t most;
+    p->seed = state->seed;
+    TU_TRY(tu__program_bind(p, state));
+    TU_TRY(reserve(p));
+    TU_TRY(find_sources(p, feed_count, feeds));
+    TU_TRY(reserve_block(p, steps, &most));
+    for (size_t done = 0, piece; done < steps; done += piece) {
+        piece = steps - done < most ? steps - done : most;
+        tu_status status = take_piece(p, state, fetches, done, piece);
+        if (status != TU_OK) return explain(p, status, done, piece, steps);
+    }
+    return TU_OK;
+}
+
+tu_status tu_run_many(tu_program *program, tu_state *state, size_t steps, size_t feed_count,
+                      const tu_feed_many *feeds, void *const *fetches) {
+    TU_TRY(tu__program_can_run(program, state, feed_count, feeds));
+    for (size_t i = 0; i < feed_count; i++) TU_TRY(check_feed(program, i, &feeds[i], steps));
+    tu__program_take_turns(program);
+    tu_status status = run_locked(program, state, steps, feed_count, feeds, fetches);
+    tu__program_give_turns(program);
+    return status;
+}

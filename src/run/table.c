@@ -1,0 +1,118 @@
+/* Tables: the rows of a data set, where devices can reach them.
+ *
+ * A set of images is fed again and again, in another order each time. A device that takes many steps at once wants all of
+ * it in its own memory, so that a step moves nothing but row numbers. The copy is made when the device first reads from
+ * the table, in pieces, since the set is often a mapped file larger than what should be in flight; it keeps the device
+ * open and is given back with the table. What does not fit stays on the host, once and for all: a call then gathers the
+ * rows it needs (repeat.c), and no call tries again. */
+#include "run/table.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+
+enum { PIECE = 64 << 20 };
+
+tu_status tu_table_new(const void *data, size_t row_bytes, int64_t rows, tu_table **table) {
+    *table = NULL;
+    size_t bytes;
+    if (!data || row_bytes < 1 || rows < 1)
+        return tu_fail(TU_INVALID,
+                       "a table of %lld rows of %zu bytes%s: expected data, at least a row and a byte",
+                       (long long)rows, row_bytes, data ? "" : " without data");
+    if (__builtin_mul_overflow((size_t)rows, row_bytes, &bytes))
+        return tu_fail(TU_INVALID, "a table of %lld rows of %zu bytes is larger than any memory",
+                       (long long)rows, row_bytes);
+    tu_table *t = tu__alloc(sizeof *t, "a table");
+    if (!t) return TU_NO_MEMORY;
+    t->data = data;
+    t->row_bytes = row_bytes;
+    t->rows = rows;
+    pthread_mutex_init(&t->lock, NULL);
+    *table = t;
+    return TU_OK;
+}
+
+static size_t table_bytes(const tu_table *table) {
+    return (size_t)table->rows * table->row_bytes;
+}
+
+static void free_place(const tu_table *table, tu__table_place *place) {
+    if (place->address) {
+        place->device->api->release(place->device->instance, place->address);
+        atomic_fetch_sub(&place->device->table_bytes, table_bytes(table));
+    }
+    tu__devices_close(1, &place->device);
+    tu__free(place);
+}
+
+void tu_table_free(tu_table *table) {
+    if (!table) return;
+    for (tu__table_place *p = table->places, *next; p; p = next) {
+        next = p->next;
+        free_place(table, p);
+    }
+    pthread_mutex_destroy(&table->lock);
+    tu__free(table);
+}
+
+static tu_status upload_all(const tu_table *table, const tu__table_place *place) {
+    const tu__device *d = place->device;
+    size_t left = table_bytes(table), done = 0;
+    while (left) {
+        size_t piece = left < PIECE ? left : PIECE;
+        TU_TRY(d->api->upload(d->instance, (char *)place->address + done, table->data + done, piece));
+        done += piece;
+        left -= piece;
+    }
+    return TU_OK;
+}
+
+/* Memory and contents. A device without room for it leaves the address empty; any other failure is one. */
+static tu_status fill_place(const tu_table *table, tu__table_place *place, uint64_t room) {
+    tu__device *d = place->device;
+    if (table_bytes(table) > room) return TU_OK;
+    tu_status status = d->api->allocate(d->instance, table_bytes(table), &place->address);
+    if (status == TU_NO_MEMORY) place->address = NULL;
+    if (status != TU_OK) return status == TU_NO_MEMORY ? TU_OK : status;
+    atomic_fetch_add(&d->table_bytes, table_bytes(table));
+    return upload_all(table, place);
+}
+
+static tu_status add_place(tu_table *table, tu__device *device, uint64_t room, tu__table_place **place) {
+    tu__table_place *p = tu__alloc(sizeof *p, "a table");
+    if (!p) return TU_NO_MEMORY;
+    p->device = device;
+    tu__device_keep(device);
+    tu_status status = fill_place(table, p, room);
+    if (status != TU_OK) {
+        free_place(table, p);
+        return status;
+    }
+    p->next = table->places;
+    *place = table->places = p;
+    return TU_OK;
+}
+
+static tu_status find_or_add(tu_table *table, tu__device *device, uint64_t room, const void **address) {
+    tu__table_place *place = table->places;
+    while (place && place->device != device) place = place->next;
+    if (!place) TU_TRY(add_place(table, device, room, &place));
+    *address = place->address;
+    return TU_OK;
+}
+
+tu_status tu__table_on(tu_table *table, tu__device *device, uint64_t room, const void **address) {
+    *address = table->data;
+    if (device->api->host_memory) return TU_OK;
+    pthread_mutex_lock(&table->lock);
+    tu_status status = find_or_add(table, device, room, address);
+    pthread_mutex_unlock(&table->lock);
+    return status;
+}
+
+void tu__table_gather(const tu_table *table, const int64_t *rows, size_t count, void *to) {
+    char *at = to;
+    for (size_t i = 0; i < count; i++, at += table->row_bytes)
+        memcpy(at, table->data + (size_t)rows[i] * table->row_bytes, table->row_bytes);
+}
