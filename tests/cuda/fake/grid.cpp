@@ -1,0 +1,329 @@
+/* Running a grid of blocks of threads on one thread of the host.
+ *
+ * Blocks run one after another. The threads of a block are fibers: each runs until it ends, or until it must wait for
+ * others at a barrier or in a shuffle; then the next one runs. When all that can have arrived have, those that wait go
+ * on. Threads run in rising order in one block and in falling order in the next: a kernel that forgets a barrier gives
+ * two different results sooner or later.
+ *
+ * Shared memory holds 0xff when a block starts: NaN as a float, far out of range as an index.
+ *
+ * Fibers are switched by a few instructions of assembler, since swapcontext makes a system call each time. This file is
+ * never compiled with a sanitizer, which would take a fiber's stack for a fault. */
+#include "grid.h"
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <vector>
+
+#if !defined(__x86_64__) && !defined(__aarch64__)
+#error "fibers are written for x86-64 and aarch64"
+#endif
+
+namespace {
+
+enum { STACK = 128 << 10, MOST_THREADS = 1024, WARP = 32, MOST_SHARED = 232 << 10, GUARD = 64 };
+
+/* ---- Fibers ---- */
+
+/* Saves the registers that a function must keep on the stack, leaves its address in *from, and continues at `to`. */
+extern "C" void switch_stack(void **from, void *to);
+#ifdef __x86_64__
+__asm__(".text\n.local switch_stack\nswitch_stack:\n"
+        "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
+        "mov %rsp, (%rdi)\nmov %rsi, %rsp\n"
+        "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
+enum { SAVED_WORDS = 7, ENTRY_WORD = 6 }; /* six registers, then the address to return to */
+#else
+__asm__(
+    ".text\n.local switch_stack\nswitch_stack:\n"
+    "sub sp, sp, #160\n"
+    "stp x19, x20, [sp, #0]\nstp x21, x22, [sp, #16]\nstp x23, x24, [sp, #32]\nstp x25, x26, [sp, #48]\n"
+    "stp x27, x28, [sp, #64]\nstp x29, x30, [sp, #80]\n"
+    "stp d8, d9, [sp, #96]\nstp d10, d11, [sp, #112]\nstp d12, d13, [sp, #128]\nstp d14, d15, [sp, #144]\n"
+    "mov x9, sp\nstr x9, [x0]\nmov sp, x1\n"
+    "ldp x19, x20, [sp, #0]\nldp x21, x22, [sp, #16]\nldp x23, x24, [sp, #32]\nldp x25, x26, [sp, #48]\n"
+    "ldp x27, x28, [sp, #64]\nldp x29, x30, [sp, #80]\n"
+    "ldp d8, d9, [sp, #96]\nldp d10, d11, [sp, #112]\nldp d12, d13, [sp, #128]\nldp d14, d15, [sp, #144]\n"
+    "add sp, sp, #160\nret\n");
+enum { SAVED_WORDS = 20, ENTRY_WORD = 11 };
+#endif
+
+enum waiting_for { NOTHING, BARRIER, EXCHANGE, VOTE, END };
+
+/* Threads that never wait share one stack, one after another. */
+std::vector<void *> free_stacks;
+
+struct fiber {
+    void *stack;  /* its lowest address; NULL before it starts and after it ends */
+    void *resume; /* where it stopped */
+    waiting_for state;
+    int line;      /* of the barrier or shuffle */
+    unsigned mask; /* lanes that a shuffle is for */
+    int source;
+    unsigned long long value, result;
+};
+
+struct running_block {
+    const emulated_kernel *kernel;
+    void **parameters;
+    unsigned thread_count, current;
+    bool falling; /* the order of threads */
+};
+
+fiber fibers[MOST_THREADS];
+running_block now;
+void *scheduler; /* where run_block stopped */
+alignas(256) unsigned char dynamic_shared[MOST_SHARED + GUARD];
+uint64_t launches;
+
+[[noreturn]] void fail(const char *what) {
+    const emulated_state *s = now.kernel->state;
+    fprintf(stderr, "emulated GPU: kernel %s, block (%u, %u, %u), thread (%u, %u, %u): %s\n",
+            now.kernel->name, s->block.x, s->block.y, s->block.z, s->thread.x, s->thread.y, s->thread.z,
+            what);
+    fflush(stderr);
+    _exit(98);
+}
+
+void wait_here(waiting_for what, int line) {
+    fiber &f = fibers[now.current];
+    f.state = what;
+    f.line = line;
+    switch_stack(&f.resume, scheduler);
+}
+
+void fiber_main() {
+    now.kernel->run(now.parameters);
+    wait_here(END, 0);
+}
+
+void *take_stack() {
+    if (!free_stacks.empty()) {
+        void *stack = free_stacks.back();
+        free_stacks.pop_back();
+        return stack;
+    }
+    void *stack =
+        mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (stack == MAP_FAILED || mprotect(stack, 4096, PROT_NONE) != 0) fail("no memory for a thread's stack");
+    return stack;
+}
+
+/* Puts a fiber at the start of fiber_main. */
+void start(fiber &f) {
+    f.stack = take_stack();
+    void **top = (void **)((char *)f.stack + STACK - 64); /* 16-byte aligned before the call that never was */
+    *--top = nullptr;
+    top -= SAVED_WORDS;
+#ifdef __aarch64__
+    top = (void **)((uintptr_t)top & ~(uintptr_t)15);
+#endif
+    memset(top, 0, SAVED_WORDS * sizeof *top);
+    top[ENTRY_WORD] = (void *)fiber_main;
+    f.resume = top;
+}
+
+point place_of(unsigned thread, point size) {
+    return {thread % size.x, thread / size.x % size.y, thread / size.x / size.y};
+}
+
+void resume(unsigned thread) {
+    fiber &f = fibers[thread];
+    now.current = thread;
+    now.kernel->state->thread = place_of(thread, now.kernel->state->block_size);
+    if (!f.stack) start(f);
+    switch_stack(&scheduler, f.resume);
+    if (f.state != END) return;
+    free_stacks.push_back(f.stack);
+    f.stack = nullptr;
+}
+
+/* ---- Meeting ---- */
+
+unsigned warp_of(unsigned thread) {
+    return thread / WARP;
+}
+fiber *lane_of(unsigned warp, unsigned lane) {
+    unsigned thread = warp * WARP + lane;
+    return thread < now.thread_count ? &fibers[thread] : nullptr;
+}
+
+/* The lanes of `mask` that still run. */
+unsigned living(unsigned warp, unsigned mask) {
+    unsigned alive = 0;
+    for (unsigned lane = 0; lane < WARP; lane++) {
+        const fiber *f = lane_of(warp, lane);
+        if (f && f->state != END && (mask >> lane & 1u)) alive |= 1u << lane;
+    }
+    return alive;
+}
+
+/* Whether all lanes that `f` waits for have arrived at the same place with the same mask. */
+bool have_met(unsigned warp, const fiber &f) {
+    unsigned alive = living(warp, f.mask);
+    for (unsigned lane = 0; lane < WARP; lane++) {
+        if (!(alive >> lane & 1u)) continue;
+        const fiber *other = lane_of(warp, lane);
+        if (other->state != f.state || other->mask != f.mask || other->line != f.line) return false;
+    }
+    return true;
+}
+
+/* What a lane gets; of a lane that ended or is not among those that met, 0xff. */
+unsigned long long answer(unsigned warp, const fiber &f, unsigned alive) {
+    if (f.state == EXCHANGE)
+        return f.source >= 0 && f.source < WARP && (alive >> f.source & 1u)
+                   ? lane_of(warp, (unsigned)f.source)->value
+                   : ~0ull;
+    unsigned long long votes = 0;
+    for (unsigned lane = 0; lane < WARP; lane++)
+        if (alive >> lane & 1u) votes |= (unsigned long long)(lane_of(warp, lane)->value != 0) << lane;
+    return votes;
+}
+
+/* Lets the lanes that `f` met go on. */
+void release_lanes(unsigned warp, const fiber &f) {
+    unsigned alive = living(warp, f.mask);
+    for (unsigned lane = 0; lane < WARP; lane++)
+        if (alive >> lane & 1u) lane_of(warp, lane)->result = answer(warp, *lane_of(warp, lane), alive);
+    for (unsigned lane = 0; lane < WARP; lane++)
+        if (alive >> lane & 1u) lane_of(warp, lane)->state = NOTHING;
+}
+
+bool release_warps() {
+    bool any = false;
+    for (unsigned thread = 0; thread < now.thread_count; thread++) {
+        const fiber &f = fibers[thread];
+        if ((f.state != EXCHANGE && f.state != VOTE) || !have_met(warp_of(thread), f)) continue;
+        release_lanes(warp_of(thread), f);
+        any = true;
+    }
+    return any;
+}
+
+const char *name_of(waiting_for state) {
+    static const char *const names[] = {"runs", "waits in __syncthreads", "waits in a shuffle",
+                                        "waits in a vote", "has ended"};
+    return names[state];
+}
+
+[[noreturn]] void fail_apart(const fiber &a, const fiber &b) {
+    char text[256];
+    snprintf(text, sizeof text,
+             "threads never meet: thread %d %s in line %d (mask %08x), thread %d %s in line %d (mask %08x)",
+             (int)(&a - fibers), name_of(a.state), a.line, a.mask, (int)(&b - fibers), name_of(b.state),
+             b.line, b.mask);
+    fail(text);
+}
+
+/* All that still run must be at the same barrier; false when none runs. */
+bool release_barrier() {
+    const fiber *first = nullptr;
+    for (unsigned thread = 0; thread < now.thread_count; thread++) {
+        const fiber &f = fibers[thread];
+        if (f.state == END) continue;
+        if (!first) first = &f;
+        if (f.state != BARRIER || f.line != first->line) fail_apart(*first, f);
+    }
+    for (unsigned thread = 0; thread < now.thread_count; thread++)
+        if (fibers[thread].state == BARRIER) fibers[thread].state = NOTHING;
+    return first != nullptr;
+}
+
+/* ---- What kernels call ---- */
+
+void barrier(int line) {
+    wait_here(BARRIER, line);
+}
+
+unsigned long long meet(waiting_for what, unsigned mask, unsigned long long value, int source, int line) {
+    fiber &f = fibers[now.current];
+    if (!(mask >> now.current % WARP & 1u))
+        fail("a lane calls a warp function with a mask that it is not in");
+    f.mask = mask;
+    f.value = value;
+    f.source = source;
+    wait_here(what, line);
+    return f.result;
+}
+unsigned long long exchange(unsigned mask, unsigned long long value, int source, int line) {
+    return meet(EXCHANGE, mask, value, source, line);
+}
+unsigned vote(unsigned mask, int value, int line) {
+    return (unsigned)meet(VOTE, mask, (unsigned long long)(value != 0), 0, line);
+}
+
+/* ---- Blocks ---- */
+
+void run_ready() {
+    for (unsigned i = 0; i < now.thread_count; i++) {
+        unsigned thread = now.falling ? now.thread_count - 1 - i : i;
+        if (fibers[thread].state == NOTHING) resume(thread);
+    }
+}
+
+void check_shared(size_t bytes) {
+    for (size_t i = 0; i < GUARD; i++)
+        if (dynamic_shared[bytes + i] != 0xff) {
+            char text[128];
+            snprintf(text, sizeof text, "wrote beyond the %zu bytes of dynamic shared memory it was given",
+                     bytes);
+            fail(text);
+        }
+}
+
+void run_block(size_t shared_bytes) {
+    memset(now.kernel->statics, 0xff, (size_t)(now.kernel->statics_end - now.kernel->statics));
+    memset(dynamic_shared, 0xff, shared_bytes + GUARD);
+    for (unsigned thread = 0; thread < now.thread_count; thread++) fibers[thread].state = NOTHING;
+    do {
+        do run_ready();
+        while (release_warps());
+    } while (release_barrier());
+    check_shared(shared_bytes);
+}
+
+/* ---- Faults ---- */
+
+void tell_fault(int signal) {
+    fail(signal == SIGILL || signal == SIGTRAP
+             ? "an access that is not aligned to its type, or an index outside of a fixed array"
+         : signal == SIGFPE ? "an integer was divided by zero"
+                            : "an access outside of all memory (or its stack was too small)");
+}
+
+const int fault_signals[] = {SIGILL, SIGTRAP, SIGSEGV, SIGBUS, SIGFPE};
+enum { FAULTS = sizeof fault_signals / sizeof *fault_signals };
+
+struct fault_watch {
+    struct sigaction before[FAULTS];
+    fault_watch() {
+        struct sigaction action = {};
+        action.sa_handler = tell_fault;
+        for (int i = 0; i < FAULTS; i++) sigaction(fault_signals[i], &action, &before[i]);
+    }
+    ~fault_watch() {
+        for (int i = 0; i < FAULTS; i++) sigaction(fault_signals[i], &before[i], nullptr);
+    }
+};
+
+} // namespace
+
+void run_grid(const emulated_kernel &kernel, point blocks, point threads, size_t shared_bytes,
+              void **parameters) {
+    emulated_state *s = kernel.state;
+    *s = {{0, 0, 0}, {0, 0, 0}, threads, blocks, dynamic_shared, barrier, exchange, vote};
+    now = {&kernel, parameters, threads.x * threads.y * threads.z, 0, false};
+    fault_watch watch;
+    for (s->block.z = 0; s->block.z < blocks.z; s->block.z++)
+        for (s->block.y = 0; s->block.y < blocks.y; s->block.y++)
+            for (s->block.x = 0; s->block.x < blocks.x; s->block.x++) {
+                now.falling = (s->block.x + launches) % 2;
+                run_block(shared_bytes);
+            }
+    launches++;
+}

@@ -1,0 +1,210 @@
+/* The fake driver: memory and copies.
+ *
+ * Device memory is the host's, with guard bytes on both sides that are looked at whenever somebody waits. New memory
+ * holds 0xff: NaN as a float, so that what was never written shows. Copies must lie within allocations, when they are
+ * asked for and when they are done. The card has FAKE_CUDA_MEMORY bytes. */
+#include "driver.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <vector>
+
+enum { GUARD = 256, PATTERN = 0xa5 };
+
+struct allocation {
+    size_t bytes;
+    int device; /* -1: pinned memory of the host */
+};
+
+static std::map<uintptr_t, allocation> allocations;
+
+static const char *kind_of(const allocation &a) {
+    return a.device < 0 ? "pinned memory" : "device memory";
+}
+
+static size_t used_by(int device) {
+    size_t total = 0;
+    for (const auto &entry : allocations)
+        if (entry.second.device == device) total += entry.second.bytes;
+    return total;
+}
+
+static void *take(size_t bytes, int device) {
+    size_t room = (bytes + GUARD - 1) / GUARD * GUARD + 2 * GUARD;
+    unsigned char *base = (unsigned char *)aligned_alloc(GUARD, room);
+    if (!base) return nullptr;
+    memset(base, PATTERN, room);
+    memset(base + GUARD, 0xff, bytes);
+    allocation a = {bytes, device};
+    allocations[(uintptr_t)base + GUARD] = a;
+    fake_born(kind_of(a), base + GUARD);
+    return base + GUARD;
+}
+
+static void check_guard(uintptr_t address, const allocation &a) {
+    const unsigned char *data = (const unsigned char *)address;
+    for (size_t i = 1; i <= GUARD; i++)
+        if (data[-(ptrdiff_t)i] != PATTERN)
+            fake_fail("somebody wrote %zu bytes before an allocation of %zu bytes", i, a.bytes);
+    size_t tail = (a.bytes + GUARD - 1) / GUARD * GUARD + GUARD - a.bytes;
+    for (size_t i = 0; i < tail; i++)
+        if (data[a.bytes + i] != PATTERN)
+            fake_fail("somebody wrote %zu bytes beyond the end of an allocation of %zu bytes", i, a.bytes);
+}
+
+void check_guards() {
+    fake_guard guard(fake_lock());
+    for (const auto &entry : allocations) check_guard(entry.first, entry.second);
+}
+
+static bool give(uintptr_t address, bool host) {
+    auto found = allocations.find(address);
+    if (found == allocations.end() || (found->second.device < 0) != host) return false;
+    finish_everything();
+    check_guard(address, found->second);
+    fake_gone(kind_of(found->second), (void *)address);
+    memset((void *)address, 0xfe, found->second.bytes); /* what is read after this is no number */
+    free((void *)(address - GUARD));
+    allocations.erase(found);
+    return true;
+}
+
+/* The allocation that holds all of these bytes. */
+static const allocation *find(const void *address, size_t bytes) {
+    auto after = allocations.upper_bound((uintptr_t)address);
+    if (after == allocations.begin()) return nullptr;
+    const auto &entry = *--after;
+    return (uintptr_t)address + bytes <= entry.first + entry.second.bytes ? &entry.second : nullptr;
+}
+
+bool fake_in_memory(const void *address, size_t bytes) {
+    fake_guard guard(fake_lock());
+    const allocation *a = find(address, bytes);
+    return a && a->device >= 0;
+}
+void fake_need_memory(const void *address, size_t bytes, const char *what) {
+    if (bytes && !fake_in_memory(address, bytes))
+        fake_fail("%s: %zu bytes at %p are not within device memory", what, bytes, address);
+}
+static bool is_pinned(const void *address, size_t bytes) {
+    const allocation *a = find(address, bytes);
+    return a && a->device < 0;
+}
+
+/* ---- Allocating ---- */
+
+CUresult cuMemAlloc(CUdeviceptr *address, size_t bytes) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED_NO_CAPTURE;
+    NEED(bytes > 0 && address, CUDA_ERROR_INVALID_VALUE);
+    int device = current_context()->device;
+    size_t total, used = used_by(device);
+    cuDeviceTotalMem(&total, device);
+    NEED(bytes <= total && used <= total - bytes, CUDA_ERROR_OUT_OF_MEMORY);
+    *address = (CUdeviceptr)take(bytes, device);
+    return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+CUresult cuMemFree(CUdeviceptr address) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED_NO_CAPTURE;
+    return !address || give((uintptr_t)address, false) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED_NO_CAPTURE;
+    NEED(bytes > 0 && address, CUDA_ERROR_INVALID_VALUE);
+    *address = take(bytes, -1);
+    return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+CUresult cuMemFreeHost(void *address) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED_NO_CAPTURE;
+    return give((uintptr_t)address, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuMemGetInfo(size_t *free_bytes, size_t *total) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    cuDeviceTotalMem(total, current_context()->device);
+    *free_bytes = *total - used_by(current_context()->device);
+    return CUDA_SUCCESS;
+}
+
+/* ---- Copies ---- */
+
+static work copying(void *to, const void *from, size_t bytes, const void *device_address, const char *what) {
+    return [=] {
+        fake_need_memory(device_address, bytes, what);
+        memmove(to, from, bytes);
+    };
+}
+
+/* Memory that is not pinned is read before the call returns, as a card's driver does. */
+CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t bytes, CUstream stream) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED(fake_in_memory((void *)to, bytes), CUDA_ERROR_INVALID_VALUE);
+    if (is_pinned(from, bytes))
+        return fake_enqueue(stream, "cuMemcpyHtoDAsync",
+                            copying((void *)to, from, bytes, (void *)to, "cuMemcpyHtoDAsync"));
+    auto kept = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + bytes);
+    return fake_enqueue(stream, "cuMemcpyHtoDAsync", [=] {
+        fake_need_memory((void *)to, bytes, "cuMemcpyHtoDAsync");
+        memcpy((void *)to, kept->data(), bytes);
+    });
+}
+CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes, CUstream stream) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED(fake_in_memory((void *)from, bytes), CUDA_ERROR_INVALID_VALUE);
+    CUresult result = fake_enqueue(stream, "cuMemcpyDtoHAsync",
+                                   copying(to, (void *)from, bytes, (void *)from, "cuMemcpyDtoHAsync"));
+    if (result != CUDA_SUCCESS || is_pinned(to, bytes)) return result;
+    CUstreamCaptureStatus status;
+    result = cuStreamIsCapturing(stream, &status);
+    return status == CU_STREAM_CAPTURE_STATUS_NONE ? cuStreamSynchronize(stream) : result;
+}
+CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED(fake_in_memory((void *)to, bytes) && fake_in_memory((void *)from, bytes), CUDA_ERROR_INVALID_VALUE);
+    return fake_enqueue(stream, "cuMemcpyDtoDAsync", [=] {
+        fake_need_memory((void *)from, bytes, "cuMemcpyDtoDAsync");
+        fake_need_memory((void *)to, bytes, "cuMemcpyDtoDAsync");
+        if (from < to + bytes && to < from + bytes && from != to)
+            fake_fail("cuMemcpyDtoDAsync: source and target overlap");
+        memmove((void *)to, (void *)from, bytes);
+    });
+}
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t bytes,
+                           CUstream stream) {
+    return cuMemcpyDtoDAsync(to, from, bytes, stream);
+}
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED(fake_in_memory((void *)to, bytes), CUDA_ERROR_INVALID_VALUE);
+    return fake_enqueue(stream, "cuMemsetD8Async", [=] {
+        fake_need_memory((void *)to, bytes, "cuMemsetD8Async");
+        memset((void *)to, value, bytes);
+    });
+}
+
+/* The default stream: done when the call returns. */
+CUresult cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t bytes) {
+    fake_guard guard(fake_lock());
+    NEED_NO_CAPTURE;
+    CUresult result = cuMemcpyHtoDAsync(to, from, bytes, nullptr);
+    return result != CUDA_SUCCESS ? result : cuStreamSynchronize(nullptr);
+}
+CUresult cuMemcpyDtoH(void *to, CUdeviceptr from, size_t bytes) {
+    fake_guard guard(fake_lock());
+    NEED_NO_CAPTURE;
+    CUresult result = cuMemcpyDtoHAsync(to, from, bytes, nullptr);
+    return result != CUDA_SUCCESS ? result : cuStreamSynchronize(nullptr);
+}

@@ -1,0 +1,229 @@
+/* The fake driver: modules, functions and launches.
+ *
+ * What the fake NVRTC calls machine code is a list of shared libraries, one a kernel (nvrtc.cpp). A module opens them.
+ * A library stays open for good: opening one takes longer than a small kernel, and plans ask for the same ones again.
+ *
+ * With FAKE_CUDA_COMPILE_ONLY=1 a module is real machine code, made by the real NVRTC: functions are looked for in it,
+ * and launches are checked but do nothing. */
+#include <dlfcn.h>
+#include <elf.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "driver.h"
+#include "grid.h"
+
+enum { MOST_PARAMETERS_BYTES = 32764, SHARED_WITHOUT_ASKING = 48 << 10 };
+
+struct CUfunc_st {
+    std::string name;
+    emulated_kernel kernel;
+    std::vector<size_t> parameters; /* bytes of each */
+    int most_shared;
+};
+struct CUmod_st {
+    std::map<std::string, CUfunc_st> functions;
+    const char *real; /* FAKE_CUDA_COMPILE_ONLY: the machine code */
+};
+
+static bool compiles_only() {
+    return fake_setting("FAKE_CUDA_COMPILE_ONLY", 0) != 0;
+}
+
+/* ---- Libraries of kernels ---- */
+
+static void *open_bytes(const char *bytes, size_t size) {
+    char path[] = "/tmp/emulated-kernel-XXXXXX";
+    int file = mkstemp(path);
+    if (file < 0) fake_fail("no temporary file for a kernel");
+    bool good = write(file, bytes, size) == (ssize_t)size;
+    close(file);
+    void *library = good ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
+    if (!library) fprintf(stderr, "emulated GPU: %s\n", good ? dlerror() : "a kernel could not be written");
+    unlink(path);
+    return library;
+}
+
+static void *open_library(const char *bytes, size_t size) {
+    static auto *opened = new std::map<std::string, void *>;
+    std::string content(bytes, size);
+    auto found = opened->find(content);
+    if (found != opened->end()) return found->second;
+    void *library = open_bytes(bytes, size);
+    if (library) (*opened)[content] = library;
+    return library;
+}
+
+static bool describe(void *library, CUfunc_st &f) {
+    auto statics = (void (*)(char **, char **))dlsym(library, "emulated_statics");
+    auto parameter = (size_t(*)(int))dlsym(library, "emulated_parameter");
+    f.kernel.state = (emulated_state *)dlsym(library, "emulated");
+    f.kernel.run = (void (*)(void **))dlsym(library, "emulated_run");
+    if (!statics || !parameter || !f.kernel.state || !f.kernel.run) return false;
+    statics(&f.kernel.statics, &f.kernel.statics_end);
+    for (int i = 0; parameter(i); i++) f.parameters.push_back(parameter(i));
+    return true;
+}
+
+/* "EMULATED count\n", then for each "name size\n" and the library. */
+static bool load_emulated(CUmodule module, const char *code) {
+    int count, used;
+    if (sscanf(code, "EMULATED %d%n", &count, &used) != 1) return false;
+    code += used + 1;
+    while (count--) {
+        char name[512];
+        size_t size;
+        if (sscanf(code, "%511s %zu%n", name, &size, &used) != 2) return false;
+        code += used + 1;
+        void *library = open_library(code, size);
+        CUfunc_st &f = module->functions[name];
+        f.name = name;
+        f.most_shared = SHARED_WITHOUT_ASKING;
+        if (!library || !describe(library, f)) return false;
+        f.kernel.name = f.name.c_str();
+        code += size;
+    }
+    return true;
+}
+
+/* ---- Real machine code ---- */
+
+static bool is_machine_code(const char *code) {
+    const Elf64_Ehdr *header = (const Elf64_Ehdr *)code;
+    return memcmp(header->e_ident, ELFMAG, SELFMAG) == 0 && header->e_machine == 190; /* EM_CUDA */
+}
+static bool has_function(const char *code, const char *name) {
+    const Elf64_Ehdr *header = (const Elf64_Ehdr *)code;
+    const Elf64_Shdr *sections = (const Elf64_Shdr *)(code + header->e_shoff);
+    const char *names = code + sections[header->e_shstrndx].sh_offset;
+    std::string wanted = std::string(".text.") + name;
+    for (int i = 0; i < header->e_shnum; i++)
+        if (wanted == names + sections[i].sh_name) return true;
+    return false;
+}
+
+/* ---- Modules ---- */
+
+CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED_NO_CAPTURE;
+    std::unique_ptr<CUmod_st> m(new CUmod_st());
+    const char *code = (const char *)image;
+    if (compiles_only()) {
+        NEED(is_machine_code(code), CUDA_ERROR_INVALID_IMAGE);
+        m->real = code;
+    } else {
+        NEED(load_emulated(m.get(), code), CUDA_ERROR_INVALID_IMAGE);
+    }
+    *module = m.release();
+    fake_born("module", *module);
+    return CUDA_SUCCESS;
+}
+CUresult cuModuleUnload(CUmodule module) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED_NO_CAPTURE;
+    NEED(fake_is("module", module), CUDA_ERROR_INVALID_HANDLE);
+    finish_everything();
+    fake_gone("module", module);
+    delete module;
+    return CUDA_SUCCESS;
+}
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+    fake_guard guard(fake_lock());
+    NEED(fake_is("module", module), CUDA_ERROR_INVALID_HANDLE);
+    if (module->real && has_function(module->real, name))
+        module->functions[name].most_shared = SHARED_WITHOUT_ASKING;
+    auto found = module->functions.find(name);
+    NEED(found != module->functions.end(), CUDA_ERROR_NOT_FOUND);
+    *function = &found->second;
+    return CUDA_SUCCESS;
+}
+
+static int card_shared() {
+    int most = 0;
+    cuDeviceGetAttribute(&most, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 0);
+    return most;
+}
+static int static_shared(CUfunction function) {
+    return (int)(function->kernel.statics_end - function->kernel.statics);
+}
+
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) return CUDA_SUCCESS;
+    NEED(value >= 0 && value + static_shared(function) <= card_shared(), CUDA_ERROR_INVALID_VALUE);
+    function->most_shared = value;
+    return CUDA_SUCCESS;
+}
+CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
+    switch (attribute) {
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = 1024; break;
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: *value = static_shared(function); break;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS: *value = 32; break;
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: *value = function->most_shared; break;
+    default: *value = 0;
+    }
+    return CUDA_SUCCESS;
+}
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction, int threads, size_t) {
+    NEED(threads > 0, CUDA_ERROR_INVALID_VALUE);
+    *blocks = 2048 / threads;
+    return CUDA_SUCCESS;
+}
+
+/* ---- Launches ---- */
+
+/* The parameters as they are now: the caller's may be gone when the kernel runs. */
+struct kept_parameters {
+    std::vector<std::vector<char>> bytes;
+    std::vector<void *> addresses;
+};
+
+static std::shared_ptr<kept_parameters> keep(const CUfunc_st *f, void **given, void **extra) {
+    auto kept = std::make_shared<kept_parameters>();
+    const char *buffer = nullptr;
+    for (int i = 0; extra && extra[i] != CU_LAUNCH_PARAM_END; i += 2)
+        if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) buffer = (const char *)extra[i + 1];
+    for (size_t i = 0; i < f->parameters.size(); i++) {
+        const char *from = buffer ? buffer : (const char *)given[i];
+        kept->bytes.emplace_back(from, from + f->parameters[i]);
+    }
+    for (auto &bytes : kept->bytes) kept->addresses.push_back(bytes.data());
+    return kept;
+}
+
+static CUresult check_launch(const CUfunc_st *f, point blocks, point threads, unsigned shared) {
+    NEED(blocks.x && blocks.y && blocks.z && threads.x && threads.y && threads.z, CUDA_ERROR_INVALID_VALUE);
+    NEED(blocks.x <= 0x7fffffffu && blocks.y <= 65535 && blocks.z <= 65535, CUDA_ERROR_INVALID_VALUE);
+    NEED((uint64_t)threads.x * threads.y * threads.z <= 1024 && threads.z <= 64, CUDA_ERROR_INVALID_VALUE);
+    NEED((int)shared <= f->most_shared, CUDA_ERROR_INVALID_VALUE);
+    size_t bytes = 0;
+    for (size_t size : f->parameters) bytes += size;
+    NEED(bytes <= MOST_PARAMETERS_BYTES, CUDA_ERROR_INVALID_VALUE);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLaunchKernel(CUfunction f, unsigned bx, unsigned by, unsigned bz, unsigned tx, unsigned ty,
+                        unsigned tz, unsigned shared, CUstream stream, void **parameters, void **extra) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED(f, CUDA_ERROR_INVALID_HANDLE);
+    point blocks = {bx, by, bz}, threads = {tx, ty, tz};
+    CUresult result = check_launch(f, blocks, threads, shared);
+    if (result != CUDA_SUCCESS) return result;
+    if (compiles_only()) return fake_enqueue(stream, "cuLaunchKernel", [] {});
+    NEED(f->parameters.size() <= 1 || !extra, CUDA_ERROR_NOT_SUPPORTED);
+    auto kept = keep(f, parameters, extra);
+    return fake_enqueue(stream, f->kernel.name,
+                        [=] { run_grid(f->kernel, blocks, threads, shared, kept->addresses.data()); });
+}

@@ -1,0 +1,275 @@
+/* A fake NVRTC: compiles kernels for the host, with the host's C++ compiler.
+ *
+ * Each expression of a program becomes a shared library of its own: emulated_device.h, the source with what it includes
+ * put in place, and a function that calls the kernel. Libraries are kept in a folder (FAKE_CUDA_CACHE, or one in the build
+ * folder) under a digest of their text, so that a test run compiles only what changed. What is handed out as machine
+ * code is the list of these libraries, which the fake driver opens (module.cpp).
+ *
+ * Index checks and alignment checks are compiled in: a wrong access is an illegal instruction, which grid.cpp explains.
+ * FAKE_CUDA_FLAGS adds flags, for example "-g -O0". */
+#include <nvrtc.h>
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "driver.h"
+
+extern char **environ;
+
+struct _nvrtcProgram {
+    std::string source, name, log, code;
+    std::map<std::string, std::string> headers;
+    std::vector<std::string> expressions;
+    std::map<std::string, std::string> lowered;
+};
+
+/* ---- Text ---- */
+
+static std::string read_file(const std::string &path) {
+    std::ifstream file(path, std::ios::binary);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+/* `extern __shared__ T name[];` names memory whose size the launch gives. */
+static std::string rewrite_shared(const std::string &text) {
+    static const std::regex declaration(
+        R"(extern\s+__shared__\s+(?:(?:alignas|__align__)\s*\([^)]*\)\s*)?([\w:<>, ]+?)\s+(\w+)\s*\[\s*\]\s*;)");
+    return std::regex_replace(text, declaration, "$1 *$2 = ($1 *)emulated.shared;");
+}
+
+static std::string expand(const std::string &text, const std::string &name,
+                          const std::map<std::string, std::string> &headers) {
+    std::stringstream lines(text);
+    std::string line, result = "#line 1 \"" + name + "\"\n";
+    for (int number = 1; std::getline(lines, line); number++) {
+        std::smatch match;
+        static const std::regex include("^\\s*#\\s*include\\s*\"([^\"]+)\".*");
+        auto header = std::regex_match(line, match, include) ? headers.find(match[1]) : headers.end();
+        if (header == headers.end())
+            result += line + "\n";
+        else
+            result += expand(header->second, header->first, headers) + "#line " + std::to_string(number + 1) +
+                      " \"" + name + "\"\n";
+    }
+    return result;
+}
+
+static std::string digest(const std::string &text) {
+    uint64_t a = 0xcbf29ce484222325ull, b = 0x9e3779b97f4a7c15ull;
+    for (unsigned char c : text) {
+        a = (a ^ c) * 0x100000001b3ull;
+        b = (b + c) * 0xd6e8feb86659fd93ull;
+        b ^= b >> 29;
+    }
+    char hex[40];
+    snprintf(hex, sizeof hex, "%016llx%016llx", (unsigned long long)a, (unsigned long long)b);
+    return hex;
+}
+
+/* A name that linkers take: "max_pool<bf16, 3>" is "max_pool_bf16__3_". */
+static std::string lower(const std::string &expression) {
+    std::string name = expression;
+    for (char &c : name)
+        if (!isalnum((unsigned char)c)) c = '_';
+    return name;
+}
+
+/* ---- Compiling ---- */
+
+static std::vector<std::string> compiler_flags() {
+    std::vector<std::string> flags = {"-std=c++17",
+                                      "-O1",
+                                      "-shared",
+                                      "-fPIC",
+                                      "-nostartfiles",
+                                      "-w",
+                                      "-fvisibility=hidden",
+                                      "-fno-gnu-unique",
+                                      "-fno-exceptions",
+                                      "-fno-rtti",
+                                      "-fno-asynchronous-unwind-tables",
+                                      "-fno-strict-aliasing",
+                                      "-ffp-contract=off",
+                                      "-fno-math-errno",
+                                      "-U_FORTIFY_SOURCE",
+                                      "-fno-stack-protector",
+                                      "-fsanitize=alignment,bounds",
+                                      "-fsanitize-undefined-trap-on-error",
+                                      "-DTU_EMULATED"};
+    std::stringstream more(getenv("FAKE_CUDA_FLAGS") ? getenv("FAKE_CUDA_FLAGS") : "");
+    for (std::string flag; more >> flag;) flags.push_back(flag);
+    return flags;
+}
+
+static bool run(const std::vector<std::string> &words, const std::string &log) {
+    std::vector<char *> arguments;
+    for (const std::string &word : words) arguments.push_back(const_cast<char *>(word.c_str()));
+    arguments.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    posix_spawn_file_actions_adddup2(&actions, 1, 2);
+    pid_t child;
+    int failed = posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ), status = 1;
+    posix_spawn_file_actions_destroy(&actions);
+    return !failed && waitpid(child, &status, 0) == child && status == 0;
+}
+
+static std::string cache_folder() {
+    const char *own = getenv("FAKE_CUDA_CACHE");
+    std::string folder = own && *own ? own : FAKE_CACHE;
+    mkdir(folder.c_str(), 0777);
+    return folder;
+}
+
+/* The library's bytes; empty, with the compiler's words in `log`, when it does not compile. */
+static std::string compile(const std::string &text, const std::vector<std::string> &options,
+                           std::string &log) {
+    std::vector<std::string> words = compiler_flags();
+    words.insert(words.begin(), FAKE_CXX);
+    words.insert(words.end(), options.begin(), options.end());
+    std::string all = text;
+    for (const std::string &word : words) all += "\n" + word;
+    std::string path = cache_folder() + "/" + digest(all) + ".so", code = read_file(path);
+    if (!code.empty()) return code;
+
+    static std::atomic<unsigned> serial;
+    std::string own = path + "." + std::to_string(getpid()) + "." + std::to_string(serial++);
+    std::ofstream(own + ".cpp", std::ios::binary) << text;
+    words.insert(words.end(), {"-o", own, own + ".cpp", "-lm"});
+    bool good = run(words, own + ".log");
+    log = read_file(own + ".log");
+    unlink((own + ".cpp").c_str());
+    unlink((own + ".log").c_str());
+    if (!good && log.empty()) log = "the compiler " FAKE_CXX " could not be run";
+    if (!good) return "";
+    code = read_file(own);
+    rename(own.c_str(), path.c_str());
+    return code;
+}
+
+/* ---- Programs ---- */
+
+static const std::string &emulation() {
+    static const std::string text = read_file(EMULATION_HEADER);
+    return text;
+}
+
+/* Without expressions, a program's kernels are those that are extern "C". */
+static std::vector<std::string> kernels_by_name(const std::string &source) {
+    static const std::regex kernel(
+        R"re(extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?(\w+)\s*\()re");
+    std::vector<std::string> names;
+    for (std::sregex_iterator i(source.begin(), source.end(), kernel), end; i != end; ++i)
+        names.push_back((*i)[1]);
+    return names;
+}
+
+/* Of the real one's options: definitions, and the architecture as kernels see it. */
+static std::vector<std::string> translate(int count, const char *const *options) {
+    std::vector<std::string> result;
+    for (int i = 0; i < count; i++) {
+        std::string option = options[i];
+        std::smatch match;
+        static const std::regex architecture("(?:--gpu-architecture|-arch)=(?:sm|compute)_(\\d+)[a-z]?"),
+            definition("(?:-D|--define-macro=)(.+)");
+        if (std::regex_match(option, match, architecture))
+            result.push_back("-D__CUDA_ARCH__=" + match[1].str() + "0");
+        else if (std::regex_match(option, match, definition))
+            result.push_back("-D" + match[1].str());
+    }
+    return result;
+}
+
+/* Its last number changes with emulated_device.h: what a program keeps on disk by this version is never stale. */
+nvrtcResult nvrtcVersion(int *major, int *minor) {
+    *major = 13;
+    *minor = 1000 + (int)(strtoul(digest(emulation()).substr(0, 6).c_str(), nullptr, 16));
+    return NVRTC_SUCCESS;
+}
+const char *nvrtcGetErrorString(nvrtcResult result) {
+    switch (result) {
+    case NVRTC_SUCCESS: return "NVRTC_SUCCESS";
+    case NVRTC_ERROR_OUT_OF_MEMORY: return "NVRTC_ERROR_OUT_OF_MEMORY";
+    case NVRTC_ERROR_INVALID_INPUT: return "NVRTC_ERROR_INVALID_INPUT";
+    case NVRTC_ERROR_INVALID_PROGRAM: return "NVRTC_ERROR_INVALID_PROGRAM";
+    case NVRTC_ERROR_COMPILATION: return "NVRTC_ERROR_COMPILATION";
+    case NVRTC_ERROR_INTERNAL_ERROR: return "NVRTC_ERROR_INTERNAL_ERROR";
+    default: return "NVRTC_ERROR";
+    }
+}
+nvrtcResult nvrtcCreateProgram(nvrtcProgram *program, const char *source, const char *name, int header_count,
+                               const char *const *headers, const char *const *names) {
+    NEED(program && source && header_count >= 0, NVRTC_ERROR_INVALID_INPUT);
+    nvrtcProgram p = new _nvrtcProgram;
+    p->source = source;
+    p->name = name ? name : "default_program";
+    for (int i = 0; i < header_count; i++) p->headers[names[i]] = headers[i];
+    fake_born("NVRTC program", p);
+    *program = p;
+    return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcDestroyProgram(nvrtcProgram *program) {
+    NEED(program && fake_gone("NVRTC program", *program), NVRTC_ERROR_INVALID_PROGRAM);
+    delete *program;
+    *program = nullptr;
+    return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcAddNameExpression(nvrtcProgram p, const char *expression) {
+    p->expressions.push_back(expression);
+    return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int count, const char *const *options) {
+    std::string text = rewrite_shared(expand(p->source, p->name, p->headers));
+    std::vector<std::string> kernels = p->expressions.empty() ? kernels_by_name(text) : p->expressions;
+    std::string libraries;
+    for (const std::string &kernel : kernels) {
+        std::string whole =
+            emulation() + text + "\n#line 1 \"" + kernel + "\"\nEMULATED_KERNEL(" + kernel + ")\n";
+        std::string library = compile(whole, translate(count, options), p->log);
+        if (library.empty()) return NVRTC_ERROR_COMPILATION;
+        p->lowered[kernel] = lower(kernel);
+        libraries += lower(kernel) + " " + std::to_string(library.size()) + "\n" + library;
+    }
+    p->code = "EMULATED " + std::to_string(kernels.size()) + "\n" + libraries;
+    return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcGetLoweredName(nvrtcProgram p, const char *expression, const char **lowered) {
+    auto found = p->lowered.find(expression);
+    NEED(found != p->lowered.end(), NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID);
+    *lowered = found->second.c_str();
+    return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcGetCUBINSize(nvrtcProgram p, size_t *size) {
+    *size = p->code.size();
+    return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcGetCUBIN(nvrtcProgram p, char *code) {
+    memcpy(code, p->code.data(), p->code.size());
+    return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram p, size_t *size) {
+    *size = p->log.size() + 1;
+    return NVRTC_SUCCESS;
+}
+nvrtcResult nvrtcGetProgramLog(nvrtcProgram p, char *log) {
+    memcpy(log, p->log.c_str(), p->log.size() + 1);
+    return NVRTC_SUCCESS;
+}

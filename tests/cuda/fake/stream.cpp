@@ -1,0 +1,333 @@
+/* The fake driver: streams, events, captures and graphs. */
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "driver.h"
+
+/* ---- What there is ---- */
+
+struct item {
+    std::string what;
+    work run;
+};
+
+struct CUgraph_st {
+    std::vector<item> nodes;
+};
+struct CUgraphExec_st {
+    std::vector<item> nodes;
+};
+
+struct capture {
+    CUgraph graph;
+    CUstream origin;
+    CUstreamCaptureMode mode;
+    std::thread::id thread;
+    bool lost;
+};
+
+struct CUstream_st {
+    bool blocking; /* waits for the default stream, and that for it */
+    std::deque<item> queue;
+    std::shared_ptr<capture> captured;
+};
+
+struct event_state {
+    CUstream stream;
+    uint64_t asked, reached; /* how often it was recorded, and how many of these were done */
+    double time;
+    bool timed;
+    std::shared_ptr<capture> captured;
+};
+struct CUevent_st {
+    std::shared_ptr<event_state> state;
+};
+
+static std::set<CUstream> streams;
+
+static bool is_eager() {
+    return fake_setting("FAKE_CUDA_EAGER", 0) != 0;
+}
+
+/* ---- Doing what is enqueued ---- */
+
+static void run_first(CUstream stream) {
+    item first = std::move(stream->queue.front());
+    stream->queue.pop_front();
+    first.run();
+}
+static void finish(CUstream stream) {
+    while (!stream->queue.empty()) run_first(stream);
+}
+void finish_everything() {
+    fake_guard guard(fake_lock());
+    for (CUstream stream : streams) finish(stream);
+}
+/* What the default stream does comes after what blocking streams were given before. */
+static void finish_blocking() {
+    for (CUstream stream : streams)
+        if (stream->blocking) finish(stream);
+}
+
+static bool is_stream(CUstream stream) {
+    return streams.count(stream) != 0;
+}
+
+static CUresult capture_one(const std::shared_ptr<capture> &c, const char *what, work w) {
+    if (c->lost) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    c->graph->nodes.push_back({what, std::move(w)});
+    return CUDA_SUCCESS;
+}
+
+static CUresult enqueue_default(work w) {
+    for (CUstream stream : streams)
+        if (stream->captured && stream->blocking) {
+            stream->captured->lost = true;
+            return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+        }
+    finish_blocking();
+    w();
+    return CUDA_SUCCESS;
+}
+
+CUresult fake_enqueue(CUstream stream, const char *what, work w) {
+    fake_guard guard(fake_lock());
+    if (!stream || stream == CU_STREAM_LEGACY) return enqueue_default(std::move(w));
+    NEED(is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+    if (stream->captured) return capture_one(stream->captured, what, std::move(w));
+    stream->queue.push_back({what, std::move(w)});
+    if (is_eager()) finish(stream);
+    return CUDA_SUCCESS;
+}
+
+/* ---- Streams ---- */
+
+CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    *stream = new CUstream_st{!(flags & CU_STREAM_NON_BLOCKING), {}, nullptr};
+    streams.insert(*stream);
+    fake_born("stream", *stream);
+    return CUDA_SUCCESS;
+}
+CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int) {
+    return cuStreamCreate(stream, flags);
+}
+CUresult cuStreamDestroy(CUstream stream) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED(is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+    if (stream->captured && stream->captured->origin == stream) {
+        fake_gone("graph", stream->captured->graph);
+        delete stream->captured->graph;
+    }
+    finish(stream);
+    streams.erase(stream);
+    fake_gone("stream", stream);
+    delete stream;
+    return CUDA_SUCCESS;
+}
+CUresult cuStreamSynchronize(CUstream stream) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    if (!stream) {
+        finish_blocking();
+    } else {
+        NEED(is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+        if (stream->captured) {
+            stream->captured->lost = true;
+            return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+        finish(stream);
+    }
+    check_guards();
+    return CUDA_SUCCESS;
+}
+CUresult cuStreamQuery(CUstream stream) {
+    fake_guard guard(fake_lock());
+    NEED(!stream || is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+    if (!stream || stream->queue.empty()) return CUDA_SUCCESS;
+    run_first(stream); /* who asks often enough gets there */
+    return CUDA_ERROR_NOT_READY;
+}
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
+    fake_guard guard(fake_lock());
+    *status = !stream || !stream->captured ? CU_STREAM_CAPTURE_STATUS_NONE
+              : stream->captured->lost     ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                           : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return CUDA_SUCCESS;
+}
+
+/* ---- Events ---- */
+
+static double seconds_now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+/* Does what stands before the event's `number`-th recording in its stream. */
+static void reach(const std::shared_ptr<event_state> &e, uint64_t number) {
+    while (e->reached < number && is_stream(e->stream) && !e->stream->queue.empty()) run_first(e->stream);
+}
+
+CUresult cuEventCreate(CUevent *event, unsigned flags) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    *event = new CUevent_st{std::make_shared<event_state>()};
+    (*event)->state->timed = !(flags & CU_EVENT_DISABLE_TIMING);
+    fake_born("event", *event);
+    return CUDA_SUCCESS;
+}
+CUresult cuEventDestroy(CUevent event) {
+    NEED(fake_gone("event", event), CUDA_ERROR_INVALID_HANDLE);
+    delete event;
+    return CUDA_SUCCESS;
+}
+CUresult cuEventRecord(CUevent event, CUstream stream) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED(fake_is("event", event) && (!stream || is_stream(stream)), CUDA_ERROR_INVALID_HANDLE);
+    std::shared_ptr<event_state> e = event->state;
+    e->captured = stream ? stream->captured : nullptr;
+    if (e->captured) return e->captured->lost ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+    e->stream = stream;
+    uint64_t number = ++e->asked;
+    return fake_enqueue(stream, "cuEventRecord", [=] {
+        e->reached = number;
+        e->time = seconds_now();
+    });
+}
+CUresult cuEventSynchronize(CUevent event) {
+    fake_guard guard(fake_lock());
+    NEED(fake_is("event", event), CUDA_ERROR_INVALID_HANDLE);
+    NEED(!event->state->captured, CUDA_ERROR_CAPTURED_EVENT);
+    reach(event->state, event->state->asked);
+    check_guards();
+    return CUDA_SUCCESS;
+}
+CUresult cuEventQuery(CUevent event) {
+    fake_guard guard(fake_lock());
+    NEED(fake_is("event", event), CUDA_ERROR_INVALID_HANDLE);
+    NEED(!event->state->captured, CUDA_ERROR_CAPTURED_EVENT);
+    reach(event->state, event->state->asked);
+    return CUDA_SUCCESS;
+}
+CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
+    fake_guard guard(fake_lock());
+    NEED(fake_is("event", start) && fake_is("event", end), CUDA_ERROR_INVALID_HANDLE);
+    const event_state &a = *start->state, &b = *end->state;
+    NEED(a.timed && b.timed && a.asked && b.asked, CUDA_ERROR_INVALID_HANDLE);
+    NEED(a.reached == a.asked && b.reached == b.asked, CUDA_ERROR_NOT_READY);
+    *milliseconds = (float)((b.time - a.time) * 1e3);
+    return CUDA_SUCCESS;
+}
+/* Of an event recorded in a captured stream: the other stream joins the capture. */
+CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED(fake_is("event", event) && is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+    std::shared_ptr<event_state> e = event->state;
+    if (e->captured) {
+        NEED(!stream->captured || stream->captured == e->captured, CUDA_ERROR_STREAM_CAPTURE_MERGE);
+        stream->captured = e->captured;
+        return CUDA_SUCCESS;
+    }
+    if (stream->captured) {
+        stream->captured->lost = true;
+        return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    }
+    uint64_t number = e->asked;
+    return fake_enqueue(stream, "cuStreamWaitEvent", [=] { reach(e, number); });
+}
+
+/* ---- Captures ---- */
+
+CUresult unless_captured() {
+    for (CUstream stream : streams) {
+        const capture *c = stream->captured.get();
+        if (!c || c->mode == CU_STREAM_CAPTURE_MODE_RELAXED) continue;
+        if (c->mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL && c->thread != std::this_thread::get_id())
+            continue;
+        stream->captured->lost = true;
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED(stream && is_stream(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    NEED(!stream->captured, CUDA_ERROR_ILLEGAL_STATE);
+    CUgraph graph = new CUgraph_st;
+    fake_born("graph", graph);
+    stream->captured =
+        std::make_shared<capture>(capture{graph, stream, mode, std::this_thread::get_id(), false});
+    return CUDA_SUCCESS;
+}
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    *graph = nullptr;
+    NEED(is_stream(stream) && stream->captured && stream->captured->origin == stream,
+         CUDA_ERROR_ILLEGAL_STATE);
+    std::shared_ptr<capture> c = stream->captured;
+    NEED(c->mode == CU_STREAM_CAPTURE_MODE_RELAXED || c->thread == std::this_thread::get_id(),
+         CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+    for (CUstream other : streams)
+        if (other->captured == c) other->captured = nullptr;
+    if (c->lost) {
+        fake_gone("graph", c->graph);
+        delete c->graph;
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
+    *graph = c->graph;
+    return CUDA_SUCCESS;
+}
+
+/* ---- Graphs ---- */
+
+CUresult cuGraphInstantiate(CUgraphExec *executable, CUgraph graph, unsigned long long) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED(fake_is("graph", graph), CUDA_ERROR_INVALID_VALUE);
+    *executable = new CUgraphExec_st{graph->nodes};
+    fake_born("executable graph", *executable);
+    return CUDA_SUCCESS;
+}
+CUresult cuGraphUpload(CUgraphExec executable, CUstream stream) {
+    NEED(fake_is("executable graph", executable), CUDA_ERROR_INVALID_VALUE);
+    return fake_enqueue(stream, "cuGraphUpload", [] {});
+}
+CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED(fake_is("executable graph", executable), CUDA_ERROR_INVALID_VALUE);
+    return fake_enqueue(stream, "cuGraphLaunch", [=] {
+        if (!fake_is("executable graph", executable)) fake_fail("a graph was destroyed before it had run");
+        for (const item &node : executable->nodes) node.run();
+    });
+}
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode *nodes, size_t *count) {
+    NEED(fake_is("graph", graph) && !nodes, CUDA_ERROR_INVALID_VALUE);
+    *count = graph->nodes.size();
+    return CUDA_SUCCESS;
+}
+CUresult cuGraphDestroy(CUgraph graph) {
+    NEED(fake_gone("graph", graph), CUDA_ERROR_INVALID_VALUE);
+    delete graph;
+    return CUDA_SUCCESS;
+}
+/* A launch that is under way ends first. */
+CUresult cuGraphExecDestroy(CUgraphExec executable) {
+    fake_guard guard(fake_lock());
+    NEED(fake_is("executable graph", executable), CUDA_ERROR_INVALID_VALUE);
+    finish_everything();
+    fake_gone("executable graph", executable);
+    delete executable;
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,289 @@
+/* The stand-ins themselves: if they lied, every other test on them would prove nothing. */
+#include <cuda.h>
+#include <math.h>
+#include <nvrtc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "test.h"
+
+#define GOOD(call) assert_int_equal(call, 0)
+
+static CUstream stream;
+
+static char *read_text(const char *path) {
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    char *text = calloc(1, 1 << 16);
+    assert_true(fread(text, 1, (1 << 16) - 1, file) > 0);
+    fclose(file);
+    return text;
+}
+
+static nvrtcResult try_compile(const char *source, const char *expression, nvrtcProgram *program) {
+    char *prelude = read_text(PRELUDE);
+    const char *texts[] = {prelude}, *names[] = {"prelude.cuh"}, *options[] = {"--gpu-architecture=sm_90"};
+    GOOD(nvrtcCreateProgram(program, source, "test.cu", 1, texts, names));
+    free(prelude);
+    GOOD(nvrtcAddNameExpression(*program, expression));
+    return nvrtcCompileProgram(*program, 1, options);
+}
+
+static CUfunction compile(const char *source, const char *expression, CUmodule *module) {
+    nvrtcProgram program;
+    GOOD(try_compile(source, expression, &program));
+    size_t size;
+    GOOD(nvrtcGetCUBINSize(program, &size));
+    char *code = malloc(size);
+    GOOD(nvrtcGetCUBIN(program, code));
+    const char *name;
+    GOOD(nvrtcGetLoweredName(program, expression, &name));
+    CUfunction function;
+    GOOD(cuModuleLoadData(module, code));
+    GOOD(cuModuleGetFunction(&function, *module, name));
+    free(code);
+    GOOD(nvrtcDestroyProgram(&program));
+    return function;
+}
+
+typedef struct vectors {
+    void *x, *y;
+    int n;
+} vectors;
+
+#define VECTORS "#include \"prelude.cuh\"\nstruct vectors { float *x, *y; int n; };\n"
+
+/* Runs a kernel on x[i] = i (room for 1024 floats each) and returns y. */
+static void launch(const char *source, const char *expression, unsigned blocks, unsigned threads,
+                   unsigned shared, int n, float *y) {
+    float x[1024];
+    for (int i = 0; i < 1024; i++) x[i] = (float)i;
+    CUdeviceptr to, from;
+    CUmodule module;
+    CUfunction function = compile(source, expression, &module);
+    GOOD(cuMemAlloc(&from, sizeof x));
+    GOOD(cuMemAlloc(&to, sizeof x));
+    GOOD(cuMemcpyHtoD(from, x, sizeof x));
+    vectors v = {(void *)from, (void *)to, n};
+    void *parameters[] = {&v};
+    GOOD(cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, shared, stream, parameters, NULL));
+    GOOD(cuStreamSynchronize(stream));
+    GOOD(cuMemcpyDtoH(y, to, sizeof x));
+    GOOD(cuMemFree(from));
+    GOOD(cuMemFree(to));
+    GOOD(cuModuleUnload(module));
+}
+
+static void threads_share_sums_over_a_block(void **state) {
+    (void)state;
+    float y[1024];
+    launch(VECTORS "template <typename T> __global__ void sum(vectors v) {\n"
+                   "    __shared__ T room[32];\n"
+                   "    T s = fold_block(v.x[threadIdx.x + blockDim.x * blockIdx.x], adding(), room);\n"
+                   "    if (threadIdx.x == 0) v.y[blockIdx.x] = s;\n"
+                   "}\n",
+           "sum<float>", 3, 256, 0, 0, y);
+    for (int b = 0; b < 3; b++) assert_true(y[b] == 256.0f * 255.0f / 2 + 65536.0f * (float)b);
+    assert_true(isnan(y[3])); /* what nobody wrote */
+}
+
+static void blocks_have_dynamic_shared_memory(void **state) {
+    (void)state;
+    float y[1024];
+    launch(VECTORS "__global__ void reverse(vectors v) {\n"
+                   "    extern __shared__ float room[];\n"
+                   "    room[threadIdx.x] = v.x[threadIdx.x];\n"
+                   "    __syncthreads();\n"
+                   "    v.y[threadIdx.x] = room[blockDim.x - 1 - threadIdx.x];\n"
+                   "}\n",
+           "reverse", 1, 100, 400, 0, y);
+    for (int i = 0; i < 100; i++) assert_true(y[i] == (float)(99 - i));
+}
+
+static void lanes_exchange_values_as_on_a_card(void **state) {
+    (void)state;
+    float y[1024];
+    launch(VECTORS
+           "__global__ void lanes(vectors v) {\n"
+           "    float x = v.x[threadIdx.x];\n"
+           "    v.y[threadIdx.x] = __shfl_down_sync(0xffffffffu, x, 5);\n"
+           "    v.y[threadIdx.x + 64] = __shfl_xor_sync(0xffffffffu, x, 3, 8);\n"
+           "    v.y[threadIdx.x + 128] = __shfl_sync(0xffffffffu, x, 2, 16);\n"
+           "    v.y[threadIdx.x + 192] = (float)__popc(__ballot_sync(0xffffffffu, threadIdx.x % 5 == 0));\n"
+           "    if (threadIdx.x % 32 < 8) v.y[threadIdx.x + 256] = __shfl_up_sync(0xffu, x, 1);\n"
+           "}\n",
+           "lanes", 1, 64, 0, 0, y);
+    for (int i = 0; i < 64; i++) {
+        int lane = i % 32;
+        assert_true(y[i] == (float)(lane + 5 < 32 ? i + 5 : i));
+        assert_true(y[i + 64] == (float)(i ^ 3));
+        assert_true(y[i + 128] == (float)(i / 16 * 16 + 2));
+        assert_true(y[i + 192] == (i < 32 ? 7 : 6));
+        if (lane < 8) assert_true(y[i + 256] == (float)(lane ? i - 1 : i));
+    }
+}
+
+static void halves_round_to_nearest_even(void **state) {
+    (void)state;
+    float y[1024];
+    launch(
+        VECTORS
+        "__global__ void halves(vectors v) {\n"
+        "    int i = threadIdx.x;\n"
+        "    const float x[] = {1.0f, 1.00048828125f, 1.00146484375f, 65504.0f, 65519.9f, 65520.0f, 0x1p-24f,\n"
+        "                       0x1p-25f, 0x1.8p-24f, -2.5f, 6.1e-5f};\n"
+        "    v.y[i] = widen(narrow<f16>(x[i]));\n"
+        "}\n",
+        "halves", 1, 11, 0, 0, y);
+    const float expected[] = {1.0f,     1.0f, 1.001953125f, 65504.0f, 65504.0f,    INFINITY,
+                              0x1p-24f, 0.0f, 0x1p-23f,     -2.5f,    0x1.ff8p-15f};
+    for (int i = 0; i < 11; i++) assert_true(y[i] == expected[i]);
+}
+
+static void graphs_replay_what_was_captured(void **state) {
+    (void)state;
+    CUdeviceptr a, b;
+    CUgraph graph;
+    CUgraphExec executable;
+    GOOD(cuMemAlloc(&a, 64));
+    GOOD(cuMemAlloc(&b, 64));
+    GOOD(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    GOOD(cuMemcpyDtoDAsync(b, a, 64, stream));
+    GOOD(cuStreamEndCapture(stream, &graph));
+    GOOD(cuGraphInstantiate(&executable, graph, 0));
+    for (unsigned char step = 1; step < 4; step++) {
+        unsigned char got[64];
+        GOOD(cuMemsetD8Async(a, step, 64, stream));
+        GOOD(cuGraphLaunch(executable, stream));
+        GOOD(cuStreamSynchronize(stream));
+        GOOD(cuMemcpyDtoH(got, b, 64));
+        assert_int_equal(got[63], step);
+    }
+    GOOD(cuGraphExecDestroy(executable));
+    GOOD(cuGraphDestroy(graph));
+    GOOD(cuMemFree(a));
+    GOOD(cuMemFree(b));
+}
+
+static void captures_refuse_what_cards_refuse(void **state) {
+    (void)state;
+    CUdeviceptr a;
+    CUgraph graph;
+    GOOD(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    assert_int_equal(cuMemAlloc(&a, 64), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    assert_int_equal(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
+static void work_is_done_as_late_as_it_may_be(void **state) {
+    (void)state;
+    CUdeviceptr a;
+    unsigned char *pinned;
+    GOOD(cuMemAlloc(&a, 64));
+    GOOD(cuMemHostAlloc((void **)&pinned, 64, 0));
+    memset(pinned, 1, 64);
+    GOOD(cuMemsetD8Async(a, 2, 64, stream));
+    GOOD(cuMemcpyDtoHAsync(pinned, a, 64, stream));
+    assert_int_equal(pinned[0], 1);
+    GOOD(cuStreamSynchronize(stream));
+    assert_int_equal(pinned[0], 2);
+    GOOD(cuMemFree(a));
+    GOOD(cuMemFreeHost(pinned));
+}
+
+static void faulty_sources_come_back_with_a_log(void **state) {
+    (void)state;
+    nvrtcProgram program;
+    assert_int_equal(try_compile("__global__ void broken(int n) { n = nowhere; }\n", "broken", &program),
+                     NVRTC_ERROR_COMPILATION);
+    size_t size;
+    GOOD(nvrtcGetProgramLogSize(program, &size));
+    char *log = malloc(size);
+    GOOD(nvrtcGetProgramLog(program, log));
+    assert_non_null(strstr(log, "nowhere"));
+    assert_non_null(strstr(log, "test.cu:1"));
+    free(log);
+    GOOD(nvrtcDestroyProgram(&program));
+}
+
+/* Runs a kernel in a child and returns its exit status: a fault ends the process with 98. */
+static int status_of(const char *source, const char *expression, unsigned threads, unsigned shared) {
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        float y[1024];
+        if (!freopen("/dev/null", "w", stderr)) _exit(1);
+        launch(source, expression, 2, threads, shared, 0, y);
+        _exit(0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void faults_of_kernels_are_found(void **state) {
+    (void)state;
+    static const struct fault {
+        const char *name, *source;
+        unsigned threads, shared;
+    } faults[] = {
+        {"misaligned", "*(pack<float, 4> *)v.y = *(pack<float, 4> *)(v.x + 1);", 1, 0},
+        {"outside", "__shared__ float room[32]; room[threadIdx.x] = 1; v.y[0] = room[0];", 33, 0},
+        {"beyond", "extern __shared__ float room[]; room[threadIdx.x] = 1; v.y[0] = room[0];", 33, 128},
+        {"apart", "if (threadIdx.x) __syncthreads();\n else __syncthreads();", 32, 0},
+        {"alone", "if (threadIdx.x) v.y[0] = __shfl_sync(0xffffffffu, 1.0f, 0);\n else __syncthreads();", 32,
+         0},
+        {"overrun", "v.y[1024 + threadIdx.x] = 1;", 1, 0},
+        {"nowhere", "*(float *)16 = 1;", 1, 0},
+    };
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        char source[1024];
+        snprintf(source, sizeof source, VECTORS "__global__ void %s(vectors v) { %s }\n", faults[i].name,
+                 faults[i].source);
+        assert_int_equal(status_of(source, faults[i].name, faults[i].threads, faults[i].shared), 98);
+    }
+}
+
+/* Threads that hand a value to a neighbour without a barrier: one order of threads hides it, the other does not. */
+static void missing_barriers_show(void **state) {
+    (void)state;
+    float once[1024], again[1024];
+    const char *source = VECTORS "__global__ void racy(vectors v) {\n"
+                                 "    __shared__ float room[64];\n"
+                                 "    room[threadIdx.x] = v.x[threadIdx.x];\n"
+                                 "    v.y[threadIdx.x] = room[(threadIdx.x + 63) % 64];\n"
+                                 "}\n";
+    launch(source, "racy", 1, 64, 0, 0, once);
+    launch(source, "racy", 1, 64, 0, 0, again);
+    assert_true(memcmp(once, again, 64 * sizeof *once) != 0);
+}
+
+static int open_device(void **state) {
+    (void)state;
+    CUdevice device;
+    CUcontext context;
+    return cuInit(0) || cuDeviceGet(&device, 0) || cuDevicePrimaryCtxRetain(&context, device) ||
+           cuCtxSetCurrent(context) || cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+}
+static int close_device(void **state) {
+    (void)state;
+    return cuStreamDestroy(stream) || cuDevicePrimaryCtxRelease(0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(threads_share_sums_over_a_block),
+        cmocka_unit_test(blocks_have_dynamic_shared_memory),
+        cmocka_unit_test(lanes_exchange_values_as_on_a_card),
+        cmocka_unit_test(halves_round_to_nearest_even),
+        cmocka_unit_test(graphs_replay_what_was_captured),
+        cmocka_unit_test(captures_refuse_what_cards_refuse),
+        cmocka_unit_test(work_is_done_as_late_as_it_may_be),
+        cmocka_unit_test(faulty_sources_come_back_with_a_log),
+        cmocka_unit_test(faults_of_kernels_are_found),
+        cmocka_unit_test(missing_barriers_show),
+    };
+    return cmocka_run_group_tests(tests, open_device, close_device);
+}
