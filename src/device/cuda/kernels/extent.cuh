@@ -1,6 +1,6 @@
-/* Indices split by extents, in 32 bits where they fit and in 64 where they do not, and the words that elements are moved
- * as. A kernel is a template on the type of its indices, u32 or u64: tensors of 2^31 elements and more are rare and pay
- * for a true division; all others multiply and shift. */
+/* Indices split by extents, in 32 bits where they fit and in 64 where they do not, and the words that elements are
+ * moved as. A kernel is a template on the type of its indices, u32 or u64: tensors of 2^31 elements and more are rare
+ * and pay for a true division; all others multiply and shift. */
 #ifndef TU_EXTENT
 #define TU_EXTENT
 

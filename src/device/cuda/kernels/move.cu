@@ -1,7 +1,7 @@
 /* Elements moved, none computed: strided copies, transposes, concatenations, fills, bands.
  *
- * Each reads what it needs once and writes y once, in order; memory is all it costs. Types do not matter, so kernels are
- * templates on words: an element, or up to 16 bytes of neighbours where everything that is cut or jumped over is a
+ * Each reads what it needs once and writes y once, in order; memory is all it costs. Types do not matter, so kernels
+ * are templates on words: an element, or up to 16 bytes of neighbours where everything that is cut or jumped over is a
  * multiple of that (the channels of NHWC images mostly are).
  *
  * move_elements finds the source of every word of y by splitting its index into the axes': broadcasts, slices, flips,

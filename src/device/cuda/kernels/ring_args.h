@@ -1,10 +1,11 @@
-/* Slots that steps take their inputs from and leave their results in. Word sizes are 16, 8, 4, 2 or 1 bytes: the widest of
- * which the bytes copied, the distance between slots and, for tables, the bytes of a row are multiples. A feed or fetch
- * has fewer than 2^31 words. */
+/* Slots that steps take their inputs from and leave their results in. Word sizes are 16, 8, 4, 2 or 1 bytes: the widest
+ * of which the bytes copied, the distance between slots and, for tables, the bytes of a row are multiples. A feed or
+ * fetch has fewer than 2^31 words. */
 
 enum { RING_MOST = 8 }; /* feeds or fetches of one launch */
 
-/* In the device's memory, both 0 before the first step of a repetition. A launch that reads one of them writes the other alone. */
+/* In the device's memory, both 0 before the first step of a repetition. A launch that reads one of them writes the other
+ * alone. */
 typedef struct ring_count {
     unsigned next; /* the step that ring_in is to begin: set by ring_out */
     unsigned now;  /* the step under way: set by ring_in */
