@@ -29,6 +29,15 @@ static tu_status refuse(tu__selection *s, const tu__node *node) {
         cuda_of(s)->name, node->op->name, node->name, tu__type_string(node->outputs[0]));
 }
 
+/* Every plan may be repeated. */
+static tu_status request_rings(tu__kernel_plan *p) {
+    cuda_runtime *runtime = cuda_runtime_of(p);
+    if (!runtime) return TU_NO_MEMORY;
+    runtime->ring_in = cuda_request(&p->selection, "ring", "ring_in");
+    runtime->ring_out = cuda_request(&p->selection, "ring", "ring_out");
+    return runtime->ring_in && runtime->ring_out ? TU_OK : TU_NO_MEMORY;
+}
+
 tu_status cuda_select(cuda_device *device, const tu_part *part, tu_plan **plan) {
     static const tu__selector selector = {
         .makers = makers,
@@ -41,7 +50,10 @@ tu_status cuda_select(cuda_device *device, const tu_part *part, tu_plan **plan) 
         .sum_kind_of = cuda_sum_kind_of,
     };
     TU_TRY(cuda_enter(device));
-    return tu__select(device, &selector, part, plan);
+    TU_TRY(tu__select(device, &selector, part, plan));
+    tu_status status = request_rings((tu__kernel_plan *)*plan);
+    if (status != TU_OK) cuda_plan_free(device, *plan);
+    return status;
 }
 
 cuda_runtime *cuda_runtime_of(tu__kernel_plan *plan) {

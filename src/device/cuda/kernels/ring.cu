@@ -34,7 +34,7 @@ __device__ inline i64 place_in_feed(const ring_feed &feed, i64 slot, i64 i) {
     return (i64)feed.rows[slot * feed.stride + row] * feed.row.divisor + column;
 }
 
-__global__ void ring_in(ring_in_args a) {
+__global__ void ring_in(const __grid_constant__ ring_in_args a) {
     u32 step = a.count->next;
     if (thread_of_grid() == 0) a.count->now = step;
     for (i64 i = thread_of_grid(); i < a.words; i += threads_of_grid()) {
@@ -47,7 +47,7 @@ __global__ void ring_in(ring_in_args a) {
     }
 }
 
-__global__ void ring_out(ring_out_args a) {
+__global__ void ring_out(const __grid_constant__ ring_out_args a) {
     u32 step = a.count->now;
     if (thread_of_grid() == 0) a.count->next = step + 1;
     for (i64 i = thread_of_grid(); i < a.words; i += threads_of_grid()) {
