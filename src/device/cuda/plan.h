@@ -23,6 +23,8 @@ typedef struct cuda_runtime {
     bool timed, capturing;
     uint32_t timed_first, timed_count; /* what the events stand around */
     struct cuda_ring *ring;            /* repeat.c */
+    const cuda_function *ring_in, *ring_out;
+    bool repeat_warm; /* a step of a repetition ran one by one */
 } cuda_runtime;
 
 /* The plan's; made when first asked for, NULL when memory runs out. */

@@ -14,8 +14,9 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "device/cuda/kernels/ring_args.h"
 #include "device/cuda/plan.h"
+
+#include "device/cuda/kernels/ring_args.h" /* after what it needs */
 
 enum {
     HALVES = 2,
