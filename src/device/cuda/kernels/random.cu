@@ -1,0 +1,103 @@
+/* Random draws: the functions of src/base/draw.h, on the card.
+ *
+ * A thread computes a block of Philox, four words, and stores the four elements drawn from it: nothing but the ordinals
+ * is read, y is written once. Uniform and Bernoulli draws are the CPU's bit for bit: products and sums are rounded one
+ * by one, never fused. Normals take their logarithm, root and cosine in f64, as the definition does, and differ by the
+ * last bits of the two libraries' functions. They are drawn when variables are initialised; what a step draws, dropout
+ * and augmentation, takes integers alone. */
+#include "extent.cuh"
+#include "random_args.h"
+
+struct random_words { u32 word[4]; };
+
+/* Philox4x32-10: src/base/philox.c. */
+__device__ inline random_words philox(const draw_args &a, u32 block, u32 attempt, u64 ordinal) {
+    u32 c0 = block, c1 = attempt, c2 = (u32)ordinal, c3 = (u32)(ordinal >> 32), k0 = a.key[0], k1 = a.key[1];
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        u64 product_0 = (u64)0xD2511F53u * c0, product_1 = (u64)0xCD9E8D57u * c2;
+        c0 = (u32)(product_1 >> 32) ^ c1 ^ k0;
+        c1 = (u32)product_1;
+        c2 = (u32)(product_0 >> 32) ^ c3 ^ k1;
+        c3 = (u32)product_0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return random_words{{c0, c1, c2, c3}};
+}
+
+/* Words 0 and 1 give two independent normals, and so do 2 and 3. */
+__device__ inline void standard_normals(const random_words &words, double z[4]) {
+#pragma unroll
+    for (int pair = 0; pair < 4; pair += 2) {
+        double radius = sqrt(-2 * log(((double)words.word[pair] + 1) * 0x1p-32)), sine, cosine;
+        sincospi((double)words.word[pair + 1] * 0x1p-31, &sine, &cosine); /* the turn is exact in halves of one */
+        z[pair] = radius * cosine;
+        z[pair + 1] = radius * sine;
+    }
+}
+
+/* Beyond two deviations the next attempt counts; one in twenty is refused, the bound keeps the loop finite. */
+__device__ inline void truncated_normals(const draw_args &a, u32 block, u64 ordinal, double z[4]) {
+    u32 accepted = 0;
+    for (u32 attempt = 0; attempt < 64 && accepted != 15; attempt++) {
+        double drawn[4];
+        standard_normals(philox(a, block, attempt, ordinal), drawn);
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            bool takes = !(accepted >> n & 1) && fabs(drawn[n]) < 2;
+            if (takes) z[n] = drawn[n], accepted |= 1u << n;
+        }
+    }
+}
+
+template <typename T, int DISTRIBUTION> struct drawing {
+    static __device__ inline pack<T, 4> of(const draw_args &a, u32 block, u64 ordinal) {
+        double z[4] = {0, 0, 0, 0};
+        if (DISTRIBUTION == DRAW_NORMAL)
+            standard_normals(philox(a, block, 0, ordinal), z);
+        else
+            truncated_normals(a, block, ordinal, z);
+        pack<T, 4> y;
+#pragma unroll
+        for (int n = 0; n < 4; n++) y.element[n] = narrow<T>(__dadd_rn(a.a, __dmul_rn(a.b, z[n])));
+        return y;
+    }
+};
+template <typename T> struct drawing<T, DRAW_UNIFORM> {
+    static __device__ inline pack<T, 4> of(const draw_args &a, u32 block, u64 ordinal) {
+        random_words words = philox(a, block, 0, ordinal);
+        pack<T, 4> y;
+#pragma unroll
+        for (int n = 0; n < 4; n++) {
+            double unit = (double)(words.word[n] >> 8) * 0x1p-24;
+            y.element[n] = narrow<T>(__dadd_rn(a.a, __dmul_rn(a.b, unit)));
+        }
+        return y;
+    }
+};
+template <typename T> struct drawing<T, DRAW_BERNOULLI> {
+    static __device__ inline pack<T, 4> of(const draw_args &a, u32 block, u64 ordinal) {
+        random_words words = philox(a, block, 0, ordinal);
+        pack<T, 4> y;
+#pragma unroll
+        for (int n = 0; n < 4; n++) y.element[n] = narrow<T>(words.word[n] >> 8 < a.threshold ? 1.0f : 0.0f);
+        return y;
+    }
+};
+
+template <typename T, int DISTRIBUTION, typename I> __global__ void draw(draw_args a) {
+    for (i64 i = thread_of_grid(); i < a.blocks; i += threads_of_grid()) {
+        I sample = (I)i, block = split_off(sample, a.each);
+        pack<T, 4> drawn = drawing<T, DISTRIBUTION>::of(a, (u32)block, (u64)a.ordinals[sample]);
+        i64 element = (i64)block * 4;
+        T *y = (T *)a.y + (i64)sample * a.row + element;
+        if (a.row % 4 == 0) {
+            *(pack<T, 4> *)y = drawn;
+        } else {
+#pragma unroll
+            for (int n = 0; n < 4; n++)
+                if (element + n < a.row) y[n] = drawn.element[n];
+        }
+    }
+}
