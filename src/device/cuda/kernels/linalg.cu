@@ -1,0 +1,260 @@
+/* Linear algebra: systems of many small matrices, blocks of triangular ones, and what cuSOLVER's results still need.
+ *
+ * A small matrix is read once into shared memory, with its right sides behind each row, and worked on there by a block of
+ * its own; a batch fills the card. Each step ends at a barrier, so its cost is about a microsecond: fine for the
+ * sizes at hand, at most some 160 rows.
+ *
+ * Numbers. Elimination exchanges rows: the pivot is the element of largest absolute value, the first of equal ones, and
+ * a NaN before any number, as the operation defines it. A matrix that cannot be used, its pivot zero, not a number, or
+ * for cholesky not positive, gives NaN everywhere: nobody on the host looks at single matrices. */
+#include "prelude.cuh"
+#include "linalg_args.h"
+
+template <typename C> __device__ inline C not_a_number() { return (C)__uint_as_float(0x7fc00000u); }
+template <typename C> __device__ inline C magnitude(C x) { return x < 0 ? -x : x; }
+
+__device__ inline float root_of(float x) { return sqrtf(x); }
+__device__ inline double root_of(double x) { return sqrt(x); }
+
+/* ---- Elimination ---- */
+
+/* A row that might be the pivot's; `at` < 0: none. */
+template <typename C> struct candidate {
+    C size;
+    int at;
+};
+
+template <typename C> __device__ inline candidate<C> better(candidate<C> a, candidate<C> b) {
+    if (a.at < 0) return b;
+    if (b.at < 0) return a;
+    bool a_nan = a.size != a.size, b_nan = b.size != b.size;
+    if (a_nan != b_nan) return a_nan ? a : b;
+    if (!a_nan && a.size != b.size) return a.size > b.size ? a : b;
+    return a.at < b.at ? a : b;
+}
+
+/* By the first warp: the row of the pivot of column p among rows p … n-1. */
+template <typename C> __device__ inline int find_pivot(const C *rows, int n, int width, int p) {
+    candidate<C> best = {(C)0, -1};
+    for (int i = p + (int)(threadIdx.x & 31); i < n; i += 32)
+        best = better(best, candidate<C>{magnitude(rows[i * width + p]), i});
+    for (int distance = 16; distance; distance >>= 1) {
+        candidate<C> other = {__shfl_xor_sync(0xffffffffu, best.size, distance),
+                              __shfl_xor_sync(0xffffffffu, best.at, distance)};
+        best = better(best, other);
+    }
+    return best.at;
+}
+
+/* Row i of the matrix, then the right sides column, column + 1, … of row i. */
+template <typename T>
+__device__ inline void load_system(const solve_args &s, i64 matrix, i64 column, wide_of<T> *rows) {
+    const T *a = (const T *)s.a + matrix * s.n * s.n, *b = (const T *)s.b;
+    for (int at = threadIdx.x; at < s.n * s.n; at += blockDim.x)
+        rows[at / s.n * s.width + at % s.n] = widen(a[at]);
+    for (int at = threadIdx.x; at < s.n * s.columns; at += blockDim.x) {
+        int i = at / s.columns;
+        i64 j = column + at % s.columns;
+        wide_of<T> side = 0;
+        if (!b)
+            side = i == j;
+        else if (j < s.k)
+            side = widen(b[(matrix * s.n + i) * s.k + j]);
+        rows[i * s.width + s.n + at % s.columns] = side;
+    }
+}
+
+/* The upper triangle, and the right sides that go with it; false, to every thread, at a pivot that cannot be used. */
+template <typename C> __device__ inline bool eliminate(C *rows, int n, int all, int width) {
+    __shared__ int pivot_row;
+    for (int p = 0; p < n; p++) {
+        if (threadIdx.x < 32) {
+            int found = find_pivot(rows, n, width, p);
+            if (threadIdx.x == 0) pivot_row = found;
+        }
+        __syncthreads();
+        int best = pivot_row;
+        C pivot = rows[best * width + p];
+        if (!(magnitude(pivot) > 0)) return false;
+        __syncthreads();
+        for (int j = p + (int)threadIdx.x; j < all && best != p; j += blockDim.x) {
+            C held = rows[p * width + j];
+            rows[p * width + j] = rows[best * width + j];
+            rows[best * width + j] = held;
+        }
+        __syncthreads();
+        for (int i = p + 1 + (int)threadIdx.x; i < n; i += blockDim.x) rows[i * width + p] /= pivot;
+        __syncthreads();
+        int below = n - p - 1, right = all - p - 1;
+        for (int at = threadIdx.x; at < below * right; at += blockDim.x) {
+            int i = p + 1 + at / right, j = p + 1 + at % right;
+            rows[i * width + j] -= rows[i * width + p] * rows[p * width + j];
+        }
+        __syncthreads();
+    }
+    return true;
+}
+
+/* The right sides become the solution, from the last row up. */
+template <typename C> __device__ inline void substitute_back(C *rows, int n, int columns, int width) {
+    C *sides = rows + n;
+    for (int p = n - 1; p >= 0; p--) {
+        for (int c = threadIdx.x; c < columns; c += blockDim.x) sides[p * width + c] /= rows[p * width + p];
+        __syncthreads();
+        for (int at = threadIdx.x; at < p * columns; at += blockDim.x) {
+            int i = at / columns, c = at % columns;
+            sides[i * width + c] -= rows[i * width + p] * sides[p * width + c];
+        }
+        __syncthreads();
+    }
+}
+
+template <typename T> __device__ inline void solve_columns(const solve_args &s, i64 matrix, i64 column) {
+    typedef wide_of<T> C;
+    extern __shared__ double room[];
+    C *rows = (C *)room;
+    __syncthreads();
+    load_system<T>(s, matrix, column, rows);
+    __syncthreads();
+    bool usable = eliminate(rows, s.n, s.n + s.columns, s.width);
+    if (usable) substitute_back(rows, s.n, s.columns, s.width);
+    T *x = (T *)s.x;
+    for (int at = threadIdx.x; at < s.n * s.columns; at += blockDim.x) {
+        int i = at / s.columns;
+        i64 j = column + at % s.columns;
+        C result = usable ? rows[i * s.width + s.n + at % s.columns] : not_a_number<C>();
+        if (j < s.k) x[(matrix * s.n + i) * s.k + j] = narrow<T>(result);
+    }
+}
+
+/* Every block factors the matrix anew for its share of the right sides. */
+template <typename T> __global__ void solve(solve_args s) {
+    for (i64 column = (i64)blockIdx.y * s.columns; column < s.k; column += (i64)gridDim.y * s.columns)
+        solve_columns<T>(s, blockIdx.x, column);
+}
+
+/* ---- Cholesky ---- */
+
+/* l l^T = a in place, column by column; reads the lower triangle. False, to every thread, at a pivot that is not positive. */
+template <typename C> __device__ inline bool factor(C *rows, int n, int width) {
+    for (int p = 0; p < n; p++) {
+        C pivot = rows[p * width + p];
+        if (!(pivot > 0)) return false;
+        __syncthreads();
+        C root = root_of(pivot);
+        for (int i = p + (int)threadIdx.x; i < n; i += blockDim.x)
+            rows[i * width + p] = i == p ? root : rows[i * width + p] / root;
+        __syncthreads();
+        int rest = n - p - 1;
+        for (int at = threadIdx.x; at < rest * rest; at += blockDim.x) {
+            int i = p + 1 + at / rest, j = p + 1 + at % rest;
+            if (j <= i) rows[i * width + j] -= rows[i * width + p] * rows[j * width + p];
+        }
+        __syncthreads();
+    }
+    return true;
+}
+
+template <typename T> __global__ void cholesky(cholesky_args s) {
+    typedef wide_of<T> C;
+    extern __shared__ double room[];
+    C *rows = (C *)room;
+    const T *a = (const T *)s.a + (i64)blockIdx.x * s.n * s.n;
+    T *l = (T *)s.l + (i64)blockIdx.x * s.n * s.n;
+    for (int at = threadIdx.x; at < s.n * s.n; at += blockDim.x)
+        rows[at / s.n * s.width + at % s.n] = widen(a[at]);
+    __syncthreads();
+    bool usable = factor(rows, s.n, s.width);
+    for (int at = threadIdx.x; at < s.n * s.n; at += blockDim.x) {
+        int i = at / s.n, j = at % s.n;
+        C result = j <= i ? rows[i * s.width + j] : (C)0;
+        l[at] = narrow<T>(usable ? result : not_a_number<C>());
+    }
+}
+
+/* ---- A block of a triangular system ---- */
+
+enum { BLOCK_ROWS = 64, BLOCK_COLUMNS = 32 };
+
+/* Every system is turned into one that is solved downwards: from below, rows and columns are counted backwards. */
+__device__ inline int turned(const substitute_args &s, int i) { return s.downwards ? i : s.rows - 1 - i; }
+
+template <typename T>
+__device__ inline void load_triangle(const substitute_args &s, const T *a, wide_of<T> (*triangle)[BLOCK_ROWS]) {
+    for (int at = threadIdx.x; at < s.rows * s.rows; at += blockDim.x) {
+        int i = at / s.rows, j = at % s.rows, row = turned(s, s.transpose ? j : i), column = turned(s, s.transpose ? i : j);
+        triangle[row][column] = widen(a[i * s.n + j]);
+    }
+}
+
+/* A warp has 32 right sides, a lane one; the warps share out the rows. A row's result leaves for memory as soon as it is
+ * known, and every warp computes it for itself, so that a step needs one barrier. */
+template <typename T>
+__device__ inline void substitute_columns(const substitute_args &s, i64 column, T *x,
+                                          const wide_of<T> (*triangle)[BLOCK_ROWS],
+                                          wide_of<T> (*sides)[BLOCK_COLUMNS]) {
+    typedef wide_of<T> C;
+    int warp = threadIdx.x >> 5, warps = blockDim.x >> 5, lane = threadIdx.x & 31;
+    bool inside = column < s.k;
+    for (int i = warp; i < s.rows; i += warps)
+        sides[turned(s, i)][lane] = inside ? widen(x[i * s.k + column]) : (C)0;
+    __syncthreads();
+    for (int p = 0; p < s.rows; p++) {
+        C pivot = triangle[p][p];
+        C known = sides[p][lane] / (magnitude(pivot) > 0 ? pivot : not_a_number<C>());
+        if (p % warps == warp && inside) x[turned(s, p) * s.k + column] = narrow<T>(known);
+        for (int i = p + 1 + warp; i < s.rows; i += warps) sides[i][lane] -= triangle[i][p] * known;
+        __syncthreads();
+    }
+}
+
+template <typename T> __global__ void substitute(substitute_args s) {
+    __shared__ wide_of<T> triangle[BLOCK_ROWS][BLOCK_ROWS], sides[BLOCK_ROWS][BLOCK_COLUMNS];
+    load_triangle(s, (const T *)s.a + (i64)blockIdx.x * s.n * s.n + s.first * (s.n + 1), triangle);
+    T *x = (T *)s.x + ((i64)blockIdx.x * s.n + s.first) * s.k;
+    for (i64 from = (i64)blockIdx.y * BLOCK_COLUMNS; from < s.k; from += (i64)gridDim.y * BLOCK_COLUMNS)
+        substitute_columns(s, from + (threadIdx.x & 31), x, triangle, sides);
+}
+
+/* ---- Around cuSOLVER ---- */
+
+template <typename T> __global__ void transposed(transposed_args t) {
+    __shared__ T square[32][33];
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+    i64 column = (i64)blockIdx.x * 32;
+    for (i64 row = (i64)blockIdx.y * 32; row < t.rows; row += (i64)gridDim.y * 32) {
+        __syncthreads();
+        for (int i = warp; i < 32; i += warps)
+            if (row + i < t.rows && column + lane < t.columns)
+                square[i][lane] = ((const T *)t.from)[(row + i) * t.columns + column + lane];
+        __syncthreads();
+        for (int i = warp; i < 32; i += warps)
+            if (column + i < t.columns && row + lane < t.rows)
+                ((T *)t.to)[(column + i) * t.rows + row + lane] = square[lane][i];
+    }
+}
+
+template <typename T> __global__ void identity(square_args s) {
+    T *x = (T *)s.x;
+    for (i64 at = thread_of_grid(); at < s.count; at += threads_of_grid())
+        x[at] = narrow<T>((wide_of<T>)(at / s.n == at % s.n));
+}
+
+/* The result of a matrix that cannot be used. */
+template <typename T> __global__ void spoil(square_args s) {
+    if (*s.info == 0) return;
+    T *x = (T *)s.x;
+    for (i64 at = thread_of_grid(); at < s.count; at += threads_of_grid())
+        x[at] = narrow<T>(not_a_number<wide_of<T>>());
+}
+
+/* The same for cholesky, whose upper triangle is zero otherwise. */
+template <typename T> __global__ void finish_cholesky(square_args s) {
+    T *x = (T *)s.x;
+    bool usable = *s.info == 0;
+    for (i64 at = thread_of_grid(); at < s.count; at += threads_of_grid())
+        if (!usable)
+            x[at] = narrow<T>(not_a_number<wide_of<T>>());
+        else if (at % s.n > at / s.n)
+            x[at] = narrow<T>((wide_of<T>)0);
+}
