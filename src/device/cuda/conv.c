@@ -1,0 +1,163 @@
+/* Makers of convolutions: cuDNN's engines (conv_dnn.c) where it has one, kernels of ours (conv_direct.c) elsewhere.
+ *
+ * A bias and a rectifier that follow are part of cuDNN's graph. Two things speak against taking such an engine:
+ * it is not bound to keep NaN, which a rectifier of many libraries turns into 0, so that a step that is not finite
+ * would pass for a good one; and fused graphs have fewer engines, so that one without tensor cores may be all there is
+ * where the convolution alone has a fast one. The first is tried out when the plan is made, on memory full
+ * of NaN. Where a fused engine is refused, the convolution is followed by one pass of ours over its result. */
+#include "device/cuda/conv.h"
+#include "device/cuda/kernels/conv_args.h"
+#include "device/ending.h"
+
+typedef struct conv_data {
+    cuda_dnn_plan dnn;        /* one of the two: its plan is NULL, */
+    cuda_conv_direct *direct; /* or this */
+    const cuda_function
+        *end; /* what follows cuDNN's convolution and is not part of its graph; NULL: nothing */
+    conv_end_args end_args;
+    bool bias, relu;
+} conv_data;
+
+static tu_status run_end(const tu__kernel *k, const conv_data *d) {
+    conv_end_args a = d->end_args;
+    a.y = k->out[0];
+    a.bias = d->bias ? k->in[2] : NULL;
+    return cuda_launch(k, d->end, cuda_spread(k, a.packs), &a);
+}
+
+static tu_status run_conv(const tu__kernel *k) {
+    conv_data *d = k->data;
+    if (d->direct) return cuda_conv_direct_run(k, d->direct);
+    void *addresses[CUDA_DNN_OPERANDS];
+    int count = 0;
+    for (int i = 0; i < d->dnn.operand_count - 1; i++) addresses[count++] = k->in[i];
+    addresses[count] = k->out[0];
+    TU_TRY(cuda_dnn_execute(&d->dnn, addresses, k->workspace));
+    return d->end ? run_end(k, d) : TU_OK;
+}
+
+static void release_conv(void *data) {
+    conv_data *d = data;
+    cuda_dnn_free(&d->dnn);
+}
+
+/* ---- Describing ---- */
+
+/* Steps that are never taken may be of any length: here, no longer than the axis. */
+static void shorten_steps(cuda_convolution *c, int axis) {
+    tu__windows *w = &c->windows;
+    if (w->size[axis] == 1) w->dilation[axis] = 1;
+    int64_t extent = (w->size[axis] - 1) * w->dilation[axis] + 1;
+    if (c->y_size[axis] == 1)
+        w->stride[axis] = c->x_size[axis] + w->pad[2 * axis] + w->pad[2 * axis + 1] - extent + 1;
+}
+
+/* Attributes of the three operations begin alike. */
+static cuda_convolution describe(const tu__selection *s, const tu__node *node, cuda_conv_side side, tu_type x,
+                                 tu_type filter, tu_type y) {
+    const struct tu__conv2d_attrs *a = node->attrs;
+    cuda_convolution c = {.side = side,
+                          .dtype = x.dtype,
+                          .full_f32 = x.dtype == TU_F32 && !cuda_allows_tf32(s),
+                          .images = x.shape.dim[0],
+                          .groups = a->groups,
+                          .x_channels = filter.shape.dim[3],
+                          .y_channels = filter.shape.dim[0] / a->groups};
+    for (int i = 0; i < 4; i++) c.windows.pad[i] = a->pad[i];
+    for (int i = 0; i < 2; i++) {
+        c.windows.size[i] = filter.shape.dim[1 + i];
+        c.x_size[i] = x.shape.dim[1 + i];
+        c.y_size[i] = y.shape.dim[1 + i];
+        c.windows.stride[i] = a->stride[i];
+        c.windows.dilation[i] = a->dilation[i];
+        shorten_steps(&c, i);
+    }
+    return c;
+}
+
+/* ---- Choosing ---- */
+
+/* One pass over y in place, in words of 16 bytes where rows are made of them. */
+static tu_status request_end(tu__selection *s, const cuda_convolution *c, conv_data *d) {
+    int64_t channels = c->groups * c->y_channels;
+    int64_t rows = c->images * c->y_size[0] * c->y_size[1];
+    int elements = (int)(16 / tu_dtype_size(c->dtype));
+    if (channels % elements != 0) elements = 1;
+    d->end_args = (conv_end_args){
+        .packs = rows * (channels / elements), .row_packs = channels / elements, .relu = c->relu};
+    d->end = cuda_request(s, "conv", "conv_end<%s, %d>", cuda_type(c->dtype), elements);
+    return d->end ? TU_OK : TU_NO_MEMORY;
+}
+
+/* The convolution alone, by cuDNN, and what follows it by us. */
+static tu_status choose_apart(tu__selection *s, const cuda_convolution *c, conv_data *d) {
+    cuda_convolution alone = *c;
+    alone.bias = alone.relu = false;
+    TU_TRY(cuda_conv_dnn(cuda_of(s), &alone, &d->dnn));
+    return d->dnn.plan && (c->bias || c->relu) ? request_end(s, c, d) : TU_OK;
+}
+
+static tu_status choose_fused(tu__selection *s, const cuda_convolution *c, conv_data *d) {
+    TU_TRY(cuda_conv_dnn(cuda_of(s), c, &d->dnn));
+    bool good = d->dnn.plan && (d->dnn.tensor_cores || !cuda_conv_has_tensor_cores(c));
+    if (good && c->relu) TU_TRY(cuda_dnn_keeps_nan(&d->dnn, c->dtype, &good));
+    if (!good) cuda_dnn_free(&d->dnn);
+    return TU_OK;
+}
+
+static tu_status choose(tu__selection *s, const cuda_convolution *c, conv_data *d) {
+    if (c->bias || c->relu) TU_TRY(choose_fused(s, c, d));
+    if (!d->dnn.plan) TU_TRY(choose_apart(s, c, d));
+    if (d->dnn.plan) return TU_OK;
+    cuda_dnn_free(&d->dnn);
+    return cuda_conv_direct_new(s, c, &d->direct);
+}
+
+/* ---- Making ---- */
+
+static tu_status make(tu__selection *s, const tu__node *node, cuda_convolution *c,
+                      const char *const names[4]) {
+    tu__ending ending = {.result = {node->id, 0}};
+    if (c->side == CUDA_CONV_Y) ending = tu__ending_of(s, node);
+    c->bias = ending.add, c->relu = ending.relu;
+    conv_data found = {.bias = c->bias, .relu = c->relu};
+    tu_status status = choose(s, c, &found);
+    tu__kernel *k =
+        status == TU_OK ? tu__kernel_new(s, node, tu__ending_name(&ending, names), run_conv) : NULL;
+    conv_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
+    if (!d) {
+        cuda_dnn_free(&found.dnn);
+        return status == TU_OK ? TU_NO_MEMORY : status;
+    }
+    *d = found;
+    k->release = release_conv;
+    k->workspace_bytes = d->direct ? cuda_conv_direct_workspace(d->direct) : (size_t)d->dnn.workspace_bytes;
+    const tu_type in[2] = {*tu__type_of(s, node->inputs[0]), *tu__type_of(s, node->inputs[1])};
+    k->flops = node->op->flops(node, in);
+    k->bytes_moved = (int64_t)(tu_type_bytes(in[0]) + tu_type_bytes(in[1]) + tu_type_bytes(node->outputs[0]));
+    TU_TRY(tu__kernel_read(k, node->inputs[0]));
+    TU_TRY(tu__kernel_read(k, node->inputs[1]));
+    TU_TRY(tu__kernel_end(k, &ending));
+    return tu__kernel_write(k, ending.result, -1);
+}
+
+tu_status cuda_make_conv2d(tu__selection *s, const tu__node *node) {
+    static const char *const names[4] = TU__ENDING_NAMES("conv2d");
+    cuda_convolution c = describe(s, node, CUDA_CONV_Y, *tu__type_of(s, node->inputs[0]),
+                                  *tu__type_of(s, node->inputs[1]), node->outputs[0]);
+    return make(s, node, &c, names);
+}
+
+tu_status cuda_make_conv2d_dx(tu__selection *s, const tu__node *node) {
+    static const char *const names[4] = {"conv2d_dx"};
+    cuda_convolution c = describe(s, node, CUDA_CONV_X, node->outputs[0], *tu__type_of(s, node->inputs[1]),
+                                  *tu__type_of(s, node->inputs[0]));
+    return make(s, node, &c, names);
+}
+
+tu_status cuda_make_conv2d_dw(tu__selection *s, const tu__node *node) {
+    static const char *const names[4] = {"conv2d_dw"};
+    cuda_convolution c = describe(s, node, CUDA_CONV_FILTER, *tu__type_of(s, node->inputs[0]),
+                                  node->outputs[0], *tu__type_of(s, node->inputs[1]));
+    return make(s, node, &c, names);
+}

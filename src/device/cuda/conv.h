@@ -1,0 +1,40 @@
+/* A convolution as the CUDA device's files speak of it: conv.c decides, conv_dnn.c has cuDNN do it, conv_direct.c
+ * kernels of ours. src/graph/ops/conv.c has the definition: one trilinear form of x, filter and y, of which each side
+ * can be asked for. */
+#ifndef TU__DEVICE_CUDA_CONV_H
+#define TU__DEVICE_CUDA_CONV_H
+
+#include "device/cuda/dnn.h"
+#include "graph/ops/window.h"
+
+typedef enum cuda_conv_side { CUDA_CONV_Y, CUDA_CONV_X, CUDA_CONV_FILTER } cuda_conv_side;
+
+typedef struct cuda_convolution {
+    cuda_conv_side side; /* which of the three is computed */
+    tu_dtype dtype;      /* of all three */
+    bool full_f32;       /* f32 may not be rounded to tf32 */
+    bool bias, relu;     /* what follows y before it is stored */
+    tu__windows windows;
+    int64_t images, x_size[2], y_size[2];
+    int64_t groups, x_channels, y_channels; /* channels of one group */
+} cuda_convolution;
+
+/* ---- conv_dnn.c ---- */
+
+/* Operands of the plan are the two that are read, the bias if there is one, and the result. p->plan is NULL where cuDNN
+ * has no engine. */
+tu_status cuda_conv_dnn(cuda_device *device, const cuda_convolution *c, cuda_dnn_plan *p);
+
+/* Whether engines with tensor cores are the fast ones; with groups of few channels others are. */
+bool cuda_conv_has_tensor_cores(const cuda_convolution *c);
+
+/* ---- conv_direct.c ---- */
+
+typedef struct cuda_conv_direct cuda_conv_direct;
+
+/* Any convolution whose positions fit into an int; TU_UNSUPPORTED otherwise. Lives in the selection's arena. */
+tu_status cuda_conv_direct_new(tu__selection *s, const cuda_convolution *c, cuda_conv_direct **direct);
+size_t cuda_conv_direct_workspace(const cuda_conv_direct *direct);
+tu_status cuda_conv_direct_run(const tu__kernel *k, const cuda_conv_direct *direct);
+
+#endif

@@ -1,0 +1,177 @@
+/* Convolutions without a library: any type, group, dilation and padding, where cuDNN has no engine.
+ *
+ * Each side of the convolution is a product of two matrices whose elements are looked up where they lie:
+ *
+ *     y       [pixels of y, o]   = x at (pixel, tap)        times the filter [taps, o]
+ *     x       [pixels of x, c]   = y at (pixel, tap) where the stride lands there   times the filter
+ *     filter  [o, taps]          = y [pixels, o] transposed  times x at (pixel, tap)
+ *
+ * A block makes 64 by 64 results of one group; 16 rows of depth at a time go through shared memory, so an element is
+ * fetched once for 64 products. It is the plainest scheme that computes more than it waits; the libraries' engines use
+ * tensor cores and are several times as fast. A filter's gradient is short and deep: its depth is cut
+ * into splits, each summed apart into memory of its own, and added up in order by a second kernel. No result depends on
+ * which block came first. */
+#include "prelude.cuh"
+#include "conv_args.h"
+
+enum { SIDE_Y, SIDE_X, SIDE_FILTER };
+enum { TILE = 64, DEPTH = 16, THREADS = 256, OWN = 4 /* rows, and columns, of a thread */ };
+
+/* A number of a pixel -> image, row, column. */
+struct place { int image, row, column; };
+__device__ inline place place_of(const conv_args &a, u32 pixel) {
+    place p;
+    p.column = (int)divide_off(pixel, a.width);
+    p.row = (int)divide_off(pixel, a.height);
+    p.image = (int)pixel;
+    return p;
+}
+
+/* A number along the taps -> row and column of the filter, channel of the group. */
+struct tap { int row, column, channel; };
+__device__ inline tap tap_of(const conv_args &a, u32 number) {
+    tap t;
+    t.channel = (int)divide_off(number, a.channels);
+    t.column = (int)divide_off(number, a.filter_columns);
+    t.row = (int)number;
+    return t;
+}
+
+/* x under a tap of the window at a pixel of y; zero in the padding. */
+template <typename T> __device__ inline wide_of<T> x_at(const conv_args &a, int group, u32 pixel, u32 number) {
+    place p = place_of(a, pixel);
+    tap t = tap_of(a, number);
+    int row = p.row * (int)a.stride[0].divisor + t.row * a.dilation[0] - a.pad[0];
+    int column = p.column * (int)a.stride[1].divisor + t.column * a.dilation[1] - a.pad[1];
+    if (row < 0 || row >= a.x_size[0] || column < 0 || column >= a.x_size[1]) return 0;
+    i64 at = ((i64)p.image * a.x_size[0] + row) * a.x_size[1] + column;
+    return widen(((const T *)a.x)[(at * a.groups + group) * a.x_channels + t.channel]);
+}
+
+/* y whose window has a pixel of x under the tap; zero where no window has. */
+template <typename T> __device__ inline wide_of<T> y_at(const conv_args &a, int group, u32 pixel, u32 number) {
+    place p = place_of(a, pixel);
+    tap t = tap_of(a, number);
+    int row = p.row + a.pad[0] - t.row * a.dilation[0], column = p.column + a.pad[1] - t.column * a.dilation[1];
+    if (row < 0 || column < 0) return 0;
+    u32 y_row = (u32)row, y_column = (u32)column;
+    u32 row_off = divide_off(y_row, a.stride[0]), column_off = divide_off(y_column, a.stride[1]);
+    if (row_off || column_off || y_row >= (u32)a.y_size[0] || y_column >= (u32)a.y_size[1]) return 0;
+    i64 at = ((i64)p.image * a.y_size[0] + y_row) * a.y_size[1] + y_column;
+    return widen(((const T *)a.y)[(at * a.groups + group) * a.y_channels + t.channel]);
+}
+
+/* The left matrix, [rows, depth], of each side. */
+template <typename T, int SIDE> __device__ inline wide_of<T> left_of(const conv_args &a, int group, u32 row, u32 k) {
+    if (SIDE == SIDE_Y) return x_at<T>(a, group, row, k);
+    if (SIDE == SIDE_X) return y_at<T>(a, group, row, k);
+    return widen(((const T *)a.y)[((i64)k * a.groups + group) * a.y_channels + row]);
+}
+
+/* The right matrix, [depth, columns]. */
+template <typename T, int SIDE> __device__ inline wide_of<T> right_of(const conv_args &a, int group, u32 k, u32 column) {
+    if (SIDE == SIDE_FILTER) return x_at<T>(a, group, k, column);
+    const T *filter = (const T *)a.filter;
+    if (SIDE == SIDE_Y) return widen(filter[((i64)group * a.y_channels + column) * a.depth + k]);
+    u32 taps = k, channel = divide_off(taps, a.channels), filter_taps = (u32)a.depth / a.channels.divisor;
+    return widen(filter[(((i64)group * a.y_channels + channel) * filter_taps + taps) * a.x_channels + column]);
+}
+
+/* Fills a tile of shared memory, [DEPTH][TILE]. Neighbouring threads take neighbours in memory: along the depth, or
+ * across it. */
+template <typename C, bool ALONG_DEPTH, typename F>
+__device__ inline void fill_tile(C (*tile)[TILE + 1], u32 first, u32 end, u32 k_first, u32 k_end, F element) {
+    for (int e = threadIdx.x; e < TILE * DEPTH; e += THREADS) {
+        int k = ALONG_DEPTH ? e % DEPTH : e / TILE, i = ALONG_DEPTH ? e / DEPTH : e % TILE;
+        bool inside = first + i < end && k_first + k < k_end;
+        tile[k][i] = inside ? element(first + i, k_first + k) : C(0);
+    }
+}
+
+template <typename T, int SIDE, typename C>
+__device__ inline void store(const conv_args &a, int group, u32 row, u32 column, C value) {
+    if (SIDE == SIDE_FILTER) {
+        i64 at = ((i64)group * a.rows + row) * a.columns + column;
+        if (a.partial)
+            ((C *)a.partial)[(i64)blockIdx.z * a.groups * a.rows * a.columns + at] = value;
+        else
+            ((T *)a.filter)[at] = narrow<T>(value);
+        return;
+    }
+    int channel = group * a.columns + (int)column;
+    if (a.bias) value += widen(((const T *)a.bias)[channel]);
+    if (a.relu) value = value < C(0) ? C(0) : value;
+    ((T *)(SIDE == SIDE_Y ? a.y : a.x))[(i64)row * a.groups * a.columns + channel] = narrow<T>(value);
+}
+
+/* Blocks: x counts tiles, y groups, z splits of the depth. */
+template <typename T, int SIDE> __global__ void __launch_bounds__(THREADS, 2) conv_direct(conv_args a) {
+    typedef wide_of<T> C;
+    __shared__ C left[DEPTH][TILE + 1], right[DEPTH][TILE + 1];
+    u32 column_tiles = ((u32)a.columns + TILE - 1) / TILE;
+    u32 first_row = blockIdx.x / column_tiles * TILE, first_column = blockIdx.x % column_tiles * TILE;
+    u32 k_first = blockIdx.z * (u32)a.split_depth;
+    u32 k_end = (u32)a.depth - k_first < (u32)a.split_depth ? (u32)a.depth : k_first + (u32)a.split_depth;
+    int own_column = threadIdx.x % 16, own_row = threadIdx.x / 16;
+    for (int group = blockIdx.y; group < a.groups; group += gridDim.y) {
+        C sum[OWN][OWN] = {};
+        for (u32 k = k_first; k < k_end; k += DEPTH) {
+            fill_tile<C, SIDE != SIDE_FILTER>(left, first_row, (u32)a.rows, k, k_end, [&](u32 row, u32 depth) {
+                return left_of<T, SIDE>(a, group, row, depth);
+            });
+            fill_tile<C, SIDE == SIDE_Y>(right, first_column, (u32)a.columns, k, k_end, [&](u32 column, u32 depth) {
+                return right_of<T, SIDE>(a, group, depth, column);
+            });
+            __syncthreads();
+            for (int d = 0; d < DEPTH; d++) {
+                C l[OWN], r[OWN];
+#pragma unroll
+                for (int i = 0; i < OWN; i++) l[i] = left[d][own_row + 16 * i], r[i] = right[d][own_column + 16 * i];
+#pragma unroll
+                for (int i = 0; i < OWN; i++)
+#pragma unroll
+                    for (int j = 0; j < OWN; j++) sum[i][j] += l[i] * r[j];
+            }
+            __syncthreads();
+        }
+#pragma unroll
+        for (int i = 0; i < OWN; i++)
+#pragma unroll
+            for (int j = 0; j < OWN; j++) {
+                u32 row = first_row + own_row + 16 * i, column = first_column + own_column + 16 * j;
+                if (row < (u32)a.rows && column < (u32)a.columns)
+                    store<T, SIDE>(a, group, row, column, sum[i][j]);
+            }
+    }
+}
+
+template <typename T> __global__ void conv_sum(conv_sum_args a) {
+    typedef wide_of<T> C;
+    const C *partial = (const C *)a.partial;
+    for (i64 i = thread_of_grid(); i < a.count; i += threads_of_grid()) {
+        C sum = partial[i];
+        for (int split = 1; split < a.splits; split++) sum += partial[split * a.count + i];
+        ((T *)a.out)[i] = narrow<T>(sum);
+    }
+}
+
+/* Reads and writes each byte of y once, 16 at a time where rows allow. The place in a row moves on by the same step each
+ * time, so nothing is divided in the loop. */
+template <typename T, int N> __global__ void conv_end(conv_end_args a) {
+    typedef wide_of<T> C;
+    pack<T, N> *y = (pack<T, N> *)a.y;
+    const pack<T, N> *bias = (const pack<T, N> *)a.bias;
+    i64 in_row = thread_of_grid() % a.row_packs, step = threads_of_grid() % a.row_packs;
+    for (i64 i = thread_of_grid(); i < a.packs; i += threads_of_grid()) {
+        pack<T, N> value = y[i], added = bias ? bias[in_row] : value;
+#pragma unroll
+        for (int e = 0; e < N; e++) {
+            C sum = widen(value.element[e]);
+            if (bias) sum += widen(added.element[e]);
+            value.element[e] = narrow<T>(a.relu && sum < C(0) ? C(0) : sum);
+        }
+        y[i] = value;
+        in_row += step;
+        if (in_row >= a.row_packs) in_row -= a.row_packs;
+    }
+}
