@@ -15,7 +15,7 @@
  * in a run it arose.
  * - Several threads may compile at once, also from one graph, as long as nobody adds to that graph.
  * - tu_run may be called from several threads at once, with one program or many. A device serves one program at a time:
- *   runs that have a device in common (same name, same number of threads) wait for each other, others run beside each
+ *   runs that have a device in common (same name, threads, tuning and order) wait for each other, others run beside each
  *   other.
  * - A state has no lock of its own. Runs over one state may be made at once only where each waits for every other by the
  *   rule above. All other calls with a state, reading ones too, must not be made while a run over it is under way.
@@ -74,9 +74,14 @@ typedef struct tu_compile_options {
     double deadline;       /* seconds a run may take before it fails and names what is late; 0: 600 */
     const tu_value *fetch; /* the results of a run, in this order */
     size_t fetch_count;
-    bool updates;          /* also run every assignment of the graph */
-    const char *precision; /* "bf16" or "f16" for products and activations; NULL, "f32": as built */
-    bool plan_only;        /* to look at, also when it does not fit: such a program cannot be run */
+    bool updates; /* also run every assignment of the graph */
+    /* Of products and activations: "bf16" or "f16"; "tf32": as built, but devices that have it may round the operands of
+     * products to 10 bits of fraction; NULL, "f32": as built. */
+    const char *precision;
+    bool plan_only; /* to look at, also when it does not fit: such a program cannot be run */
+    /* For devices whose kernels are a library's to choose: to time candidates once and keep the best, where heuristics
+     * would choose; and also to take kernels whose results differ in the last bits from run to run. */
+    bool tune_kernels, any_order;
 } tu_compile_options;
 /* Fails with the graph's first mistake, if one was made. The graph must outlive the program and grow no more. A program
  * that does not fit its devices is refused with TU_NO_MEMORY: tu_program_peak of one made with plan_only tells why. */
@@ -147,6 +152,8 @@ typedef struct tu_memory_report {
         scratch_bytes; /* activations, gradients, workspaces: the planned peak, shared between programs */
     uint64_t constant_bytes;
     uint64_t variable_bytes; /* of the variables that live there */
+    uint64_t overhead_bytes; /* taken by the device's context and libraries, as far as it can tell */
+    uint64_t table_bytes;    /* of tables that lie there now: tu_run_many */
     uint64_t taken_bytes; /* what was really allocated for scratch and constants, once the program has run */
     uint64_t
         limit_bytes; /* what it may take: the limit it was compiled with, or the device's memory; 0: unknown */
@@ -159,17 +166,19 @@ typedef enum tu_memory_kind {
     TU_MEMORY_WORKSPACE, /* of a kernel, or where a value waits that is exchanged between variables */
     TU_MEMORY_VARIABLE,
     TU_MEMORY_CONSTANT,
-    TU_MEMORY_GAP, /* between tensors whose lifetimes do not fit into each other */
+    TU_MEMORY_OVERHEAD, /* the device's context and libraries */
+    TU_MEMORY_GAP,      /* between tensors whose lifetimes do not fit into each other */
 } tu_memory_kind;
 
 typedef struct tu_memory_item {
     tu_memory_kind kind;
-    const char *name; /* of the node that makes it; of the kernel, for its workspace; "" for gaps */
-    tu_type type;     /* of a tensor, variable or constant */
-    uint64_t bytes;   /* that it takes, alignment included */
+    const char *
+        name; /* of the node that makes it; of the kernel, for its workspace; "" for gaps; what it is, for overhead */
+    tu_type type;   /* of a tensor, variable or constant */
+    uint64_t bytes; /* that it takes, alignment included */
 } tu_memory_item;
 /* What lies in the memory of the program's device number `index` when most does, heaviest first: writes up to
- * `capacity` items, returns how many there are. Their bytes add up to scratch, constants and variables of
+ * `capacity` items, returns how many there are. Their bytes add up to scratch, constants, variables and overhead of
  * tu_program_memory. */
 TU_API size_t tu_program_peak(const tu_program *program, size_t index, size_t capacity,
                               tu_memory_item *items);
@@ -201,7 +210,7 @@ typedef struct tu_graph_after_options {
     size_t struct_size;
     const char *pass;      /* the last one: "simplify", "precision", "place" or "partition"; NULL: all */
     const char *devices;   /* as for tu_compile */
-    const char *precision; /* "f32" (as built), "bf16" or "f16"; NULL: as built */
+    const char *precision; /* "f32" or "tf32" (as built), "bf16" or "f16"; NULL: as built */
 } tu_graph_after_options;
 /* What the passes make of a graph whose named results and assignments are wanted: a graph of its own, to look at. */
 TU_API tu_status tu_graph_after_with(tu_graph *graph, tu_graph **result,

@@ -31,7 +31,7 @@ struct type_text {
 
 static struct type_text type_text(const tu_memory_item *item) {
     struct type_text t = {""};
-    if (item->kind == TU_MEMORY_WORKSPACE) return t;
+    if (item->kind == TU_MEMORY_WORKSPACE || item->kind == TU_MEMORY_OVERHEAD) return t;
     size_t used = (size_t)snprintf(t.text, sizeof t.text, "%s[", tu_dtype_name(item->type.dtype));
     for (int64_t i = 0; i < item->type.shape.rank && used < sizeof t.text; i++)
         used += (size_t)snprintf(t.text + used, sizeof t.text - used, "%s%" PRId64, i ? "," : "",
@@ -45,9 +45,12 @@ static void print_row(const char *name, const char *kind, const char *type, uint
             100 * (double)bytes / (double)need);
 }
 
+static const char *const kinds[KINDS] = {
+    [TU_MEMORY_TENSOR] = "tensor",     [TU_MEMORY_WORKSPACE] = "workspace", [TU_MEMORY_VARIABLE] = "variable",
+    [TU_MEMORY_CONSTANT] = "constant", [TU_MEMORY_OVERHEAD] = "overhead",   [TU_MEMORY_GAP] = "gap"};
+
 /* The rest of a kind: "37 others", or all of it where none was heavy enough for a row of its own. */
 static void print_rest(tu_memory_kind kind, size_t count, uint64_t bytes, uint64_t need) {
-    static const char *const kinds[KINDS] = {"tensor", "workspace", "variable", "constant", "gap"};
     char name[64];
     if (!count) return;
     if (kind == TU_MEMORY_GAP)
@@ -58,7 +61,6 @@ static void print_rest(tu_memory_kind kind, size_t count, uint64_t bytes, uint64
 }
 
 static void print_items(size_t count, const tu_memory_item *items, uint64_t need) {
-    static const char *const kinds[KINDS] = {"tensor", "workspace", "variable", "constant", "gap"};
     size_t rest[KINDS] = {0}, shown = 0;
     uint64_t rest_bytes[KINDS] = {0};
     fprintf(stderr, "\n  %-40s  %-9s  %-22s  %10s  %6s\n", "at the planned peak", "kind", "type", "memory",
@@ -120,7 +122,8 @@ static void print_remedies(const struct workload_settings *now, size_t index, ui
     bf16.precision = "bf16";
     both = bf16;
     both.batch = half.batch;
-    bool can_halve = half.batch != now->batch, can_narrow = strcmp(now->precision, "f32") == 0;
+    bool can_halve = half.batch != now->batch,
+         can_narrow = strstr(now->precision, "f32") != NULL; /* or tf32 */
     if (!can_halve && !can_narrow) return;
     fprintf(stderr, "\n  %-40s  %10s  %10s  %s\n", "what would help", "would need", "saves", "fits");
     if (can_halve) print_remedy(&half, now, index, need, limit);

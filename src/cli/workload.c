@@ -186,7 +186,7 @@ tu_status workload_digest(const struct workload *w, char hex[TU__SHA256_HEX]) {
 }
 
 uint64_t workload_need(const tu_memory_report *report) {
-    return report->scratch_bytes + report->constant_bytes + report->variable_bytes;
+    return report->scratch_bytes + report->constant_bytes + report->variable_bytes + report->overhead_bytes;
 }
 
 uint64_t workload_peak(const struct workload *w) {

@@ -32,8 +32,10 @@ typedef struct tu__device {
 enum { TU__MOST_DEVICES = 64 }; /* in one program */
 
 /* Opens the devices of a list ("cpu:0/2,ref"; NULL: "all"), at most `capacity`; their count in `*count`. On failure none
- * stays open. A name nobody knows is refused with those there are. */
-tu_status tu__devices_open(const char *list, int threads, uint64_t memory_limit, size_t capacity,
+ * stays open. A name nobody knows is refused with those there are. Of `options` (NULL: the defaults) which device and
+ * which part are the list's. A device opened with other threads, tuning or order is another one, with memory of its own;
+ * the first to open it decides on its limit. */
+tu_status tu__devices_open(const char *list, const tu_open_options *options, size_t capacity,
                            tu__device **devices, size_t *count);
 void tu__devices_close(size_t count, tu__device **devices);
 /* One more user of an opened device; ended by tu__devices_close. */

@@ -227,7 +227,8 @@ static tu_status parse_name(const char *name, wanted *w) {
 static tu__device *find_opened(const tu_device_api *api, const tu_open_options *o) {
     for (tu__device *d = opened; d; d = d->next)
         if (d->api == api && d->options.index == o->index && d->options.part == o->part &&
-            d->options.parts == o->parts && d->options.threads == o->threads)
+            d->options.parts == o->parts && d->options.threads == o->threads && d->options.tune == o->tune &&
+            d->options.any_order == o->any_order)
             return d;
     return NULL;
 }
@@ -322,10 +323,11 @@ static tu_status open_list(const char *list, tu_open_options *o, size_t capacity
     return *count ? TU_OK : tu_fail(TU_INVALID, "no device is named: expected for example \"cpu:0\"");
 }
 
-tu_status tu__devices_open(const char *list, int threads, uint64_t memory_limit, size_t capacity,
+tu_status tu__devices_open(const char *list, const tu_open_options *options, size_t capacity,
                            tu__device **devices, size_t *count) {
     *count = 0;
-    tu_open_options o = {.struct_size = sizeof o, .threads = threads, .memory_limit = memory_limit};
+    tu_open_options o = options ? *options : (tu_open_options){0};
+    o.struct_size = sizeof o;
     pthread_mutex_lock(&registry_lock);
     load_kinds();
     tu_status status = open_list(list ? list : "all", &o, capacity, devices, count);

@@ -13,9 +13,14 @@
 
 #include "graph/graph.h"
 
-typedef enum tu__precision { TU__PRECISION_AS_BUILT, TU__PRECISION_BF16, TU__PRECISION_F16 } tu__precision;
+typedef enum tu__precision {
+    TU__PRECISION_AS_BUILT,
+    TU__PRECISION_TF32, /* the graph as built; a device may round the operands of products */
+    TU__PRECISION_BF16,
+    TU__PRECISION_F16
+} tu__precision;
 
-/* "f32" or NULL: as built; "bf16", "f16". Others are refused. */
+/* "f32" or NULL: as built; "tf32", "bf16", "f16". Others are refused. */
 tu_status tu__precision_parse(const char *name, tu__precision *precision);
 
 typedef struct tu__unit {

@@ -319,7 +319,7 @@ static tu_status begin_casts(precision *p) {
 }
 
 tu_status tu__pass_precision(tu__unit *unit) {
-    if (unit->precision == TU__PRECISION_AS_BUILT) return TU_OK;
+    if (unit->precision == TU__PRECISION_AS_BUILT || unit->precision == TU__PRECISION_TF32) return TU_OK;
     precision p = {.half = unit->precision == TU__PRECISION_BF16 ? TU_BF16 : TU_F16};
     TU_TRY(tu__rewrite_begin(&p.r, unit->graph));
     tu_status status = classify(&p);

@@ -6,8 +6,10 @@
 #include "pass/pass.h"
 
 tu_status tu__precision_parse(const char *name, tu__precision *precision) {
-    static const char *const names[] = {
-        [TU__PRECISION_AS_BUILT] = "f32", [TU__PRECISION_BF16] = "bf16", [TU__PRECISION_F16] = "f16"};
+    static const char *const names[] = {[TU__PRECISION_AS_BUILT] = "f32",
+                                        [TU__PRECISION_TF32] = "tf32",
+                                        [TU__PRECISION_BF16] = "bf16",
+                                        [TU__PRECISION_F16] = "f16"};
     *precision = TU__PRECISION_AS_BUILT;
     if (!name) return TU_OK;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -15,7 +17,7 @@ tu_status tu__precision_parse(const char *name, tu__precision *precision) {
             *precision = (tu__precision)i;
             return TU_OK;
         }
-    return tu_fail(TU_INVALID, "precision '%s': expected f32, bf16 or f16", name);
+    return tu_fail(TU_INVALID, "precision '%s': expected f32, tf32, bf16 or f16", name);
 }
 
 /* ---- Life ---- */

@@ -27,7 +27,7 @@ static tu_status run_passes(tu__unit *unit, const tu_graph_after_options *o) {
     tu__device *devices[TU__MOST_DEVICES];
     const char *names[TU__MOST_DEVICES];
     TU_TRY(tu__precision_parse(o->precision, &unit->precision));
-    TU_TRY(tu__devices_open(o->devices, 0, 0, TU__MOST_DEVICES, devices, &unit->device_count));
+    TU_TRY(tu__devices_open(o->devices, NULL, TU__MOST_DEVICES, devices, &unit->device_count));
     for (size_t i = 0; i < unit->device_count; i++) names[i] = devices[i]->name;
     unit->devices = names;
     tu_status status = tu__run_passes(unit, o->pass);

@@ -16,7 +16,7 @@ static double mib(uint64_t bytes) {
 }
 
 uint64_t tu__memory_need(const tu_memory_report *r) {
-    return r->scratch_bytes + r->constant_bytes + r->variable_bytes;
+    return r->scratch_bytes + r->constant_bytes + r->variable_bytes + r->overhead_bytes;
 }
 
 /* ---- What would help ---- */

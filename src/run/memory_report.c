@@ -1,7 +1,7 @@
 /* What a program weighs: totals, what lies in memory when most does, and the table of kernels.
  *
  * The totals are those of the plan, and the items of the peak add up to them: the tensors and workspaces alive at the
- * moment when most are, the gaps between them, and what outlives a run. memory_refusal.c speaks of the same numbers. */
+ * moment when most are, the gaps between them, what outlives a run, and what the device takes for itself. memory_refusal.c speaks of the same numbers. */
 #include "base/alloc.h"
 #include "run/program.h"
 
@@ -71,11 +71,18 @@ static void add_leaves(listing *list, const tu_graph *g, const tu__part *part) {
     }
 }
 
+static uint64_t overhead_of(const tu__device *device) {
+    return device->api->overhead ? device->api->overhead(device->instance) : 0;
+}
+
 size_t tu_program_peak(const tu_program *program, size_t index, size_t capacity, tu_memory_item *items) {
     if (index >= program->device_count) return 0;
     listing list = {.capacity = items ? capacity : 0, .items = items};
     add_scratch(&list, program->unit.graph, &program->parts[index]);
     add_leaves(&list, program->unit.graph, &program->parts[index]);
+    uint64_t overhead = overhead_of(program->devices[index]);
+    if (overhead)
+        add_item(&list, (tu_memory_item){TU_MEMORY_OVERHEAD, "context and libraries", {0}, overhead});
     return list.count;
 }
 
@@ -123,6 +130,8 @@ tu_status tu_program_memory(const tu_program *program, size_t index, tu_memory_r
                                  .scratch_bytes = part->memory.scratch_bytes,
                                  .constant_bytes = constant_bytes(program, part),
                                  .variable_bytes = variable_bytes(program, part),
+                                 .overhead_bytes = overhead_of(part->device),
+                                 .table_bytes = atomic_load(&part->device->table_bytes),
                                  .taken_bytes = ran ? part->device->scratch_bytes + part->constant_bytes : 0,
                                  .limit_bytes = limit_of(program, part->device)};
     return TU_OK;

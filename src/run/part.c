@@ -105,7 +105,8 @@ static tu_status select_part(const tu__unit *unit, const uint32_t *levels, tu__p
                     .nodes = part->nodes,
                     .export_count = part->export_count,
                     .exports = part->exports,
-                    .levels = levels};
+                    .levels = levels,
+                    .tf32 = unit->precision == TU__PRECISION_TF32};
     TU_TRY(part->device->api->select(part->device->instance, &view, &part->plan));
     TU_TRY(tu__plan_check(part->device->name, &view, part->plan));
     index_buffers(part);

@@ -65,8 +65,11 @@ static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
 }
 
 static tu_status compile(tu_program *p, const tu_compile_options *o) {
-    TU_TRY(tu__devices_open(o->devices, o->threads, o->memory_limit, TU__MOST_DEVICES, p->devices,
-                            &p->device_count));
+    tu_open_options open = {.threads = o->threads,
+                            .memory_limit = o->memory_limit,
+                            .tune = o->tune_kernels,
+                            .any_order = o->any_order};
+    TU_TRY(tu__devices_open(o->devices, &open, TU__MOST_DEVICES, p->devices, &p->device_count));
     TU_TRY(run_passes(p, o));
     p->parts = tu__alloc_array(p->device_count, sizeof *p->parts, "a program");
     if (!p->parts) return TU_NO_MEMORY;

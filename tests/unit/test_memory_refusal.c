@@ -7,6 +7,8 @@
 
 #include <tutti/tutti.h>
 
+#include "device/device.h"
+
 enum { MOST_ITEMS = 1024 };
 
 typedef struct network {
@@ -29,7 +31,7 @@ static tu_status compile(network *n, tu_program **program, const char *devices, 
 static uint64_t need_of(const tu_program *program) {
     tu_memory_report r;
     assert_int_equal(tu_program_memory(program, 0, &r), TU_OK);
-    return r.scratch_bytes + r.constant_bytes + r.variable_bytes;
+    return r.scratch_bytes + r.constant_bytes + r.variable_bytes + r.overhead_bytes;
 }
 
 static uint64_t planned_need(network *n, const char *precision) {
@@ -65,6 +67,48 @@ static void the_items_of_the_peak_add_up_to_the_planned_need(void **unused) {
             tu_program_free(program);
             tu_graph_free(n.graph);
         }
+}
+
+/* A device whose libraries take four megabytes for themselves. */
+static uint64_t four_megabytes(tu_device_instance *device) {
+    (void)device;
+    return 4 << 20;
+}
+
+static void what_a_device_takes_for_itself_is_an_item_and_counts(void **unused) {
+    (void)unused;
+    static tu_device_api heavy;
+    static tu_memory_item items[MOST_ITEMS];
+    heavy = tu__ref_api;
+    heavy.kind = "heavy";
+    heavy.overhead = four_megabytes;
+    assert_int_equal(tu__device_kind_add(&heavy), TU_OK);
+    network n;
+    tu_program *program, *light;
+    tu_memory_report report;
+    begin(&n, "mlp");
+    assert_int_equal(compile(&n, &program, "heavy", NULL, 0, false), TU_OK);
+    assert_int_equal(compile(&n, &light, "ref", NULL, 0, false), TU_OK);
+    assert_int_equal(tu_program_memory(program, 0, &report), TU_OK);
+    assert_int_equal(report.overhead_bytes, 4 << 20);
+    uint64_t need = need_of(program), sum = 0;
+    assert_int_equal(need, need_of(light) + (4 << 20));
+    size_t count = tu_program_peak(program, 0, MOST_ITEMS, items), found = 0;
+    for (size_t i = 0; i < count; i++) {
+        sum += items[i].bytes;
+        if (items[i].kind != TU_MEMORY_OVERHEAD) continue;
+        found++;
+        assert_string_equal(items[i].name, "context and libraries");
+    }
+    assert_int_equal(found, 1);
+    assert_int_equal(sum, need);
+    tu_program_free(program);
+    assert_int_equal(compile(&n, &program, "heavy", NULL, need - 1, false), TU_NO_MEMORY);
+    if (!strstr(tu_message(), "'context and libraries' 4 MiB")) fail_msg("%s", tu_message());
+    assert_int_equal(compile(&n, &program, "heavy", NULL, need, false), TU_OK);
+    tu_program_free(program);
+    tu_program_free(light);
+    tu_graph_free(n.graph);
 }
 
 static void the_heaviest_items_are_the_first_of_all(void **unused) {
@@ -154,6 +198,7 @@ static void products_beyond_all_measure_are_refused_too(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_items_of_the_peak_add_up_to_the_planned_need),
+        cmocka_unit_test(what_a_device_takes_for_itself_is_an_item_and_counts),
         cmocka_unit_test(the_heaviest_items_are_the_first_of_all),
         cmocka_unit_test(a_refusal_names_need_limit_and_the_heaviest),
         cmocka_unit_test(what_just_fits_is_taken),

@@ -164,11 +164,14 @@ static void as_built_changes_nothing(void **state) {
     (void)state;
     tu_graph *g;
     tu_value loss;
-    tu__unit unit = network("mlp", &g, &loss, TU__PRECISION_AS_BUILT);
-    assert_int_equal(count_nodes(unit.graph, TU__OP_CAST), 0);
-    assert_same_results(g, &loss, &unit, 0);
-    tu__unit_end(&unit);
-    tu_graph_free(g);
+    static const tu__precision precisions[] = {TU__PRECISION_AS_BUILT, TU__PRECISION_TF32};
+    for (int i = 0; i < 2; i++) {
+        tu__unit unit = network("mlp", &g, &loss, precisions[i]);
+        assert_int_equal(count_nodes(unit.graph, TU__OP_CAST), 0);
+        assert_same_results(g, &loss, &unit, 0);
+        tu__unit_end(&unit);
+        tu_graph_free(g);
+    }
 }
 
 static void precisions_have_names(void **state) {
@@ -176,10 +179,12 @@ static void precisions_have_names(void **state) {
     tu__precision precision;
     assert_int_equal(tu__precision_parse("f16", &precision), TU_OK);
     assert_int_equal(precision, TU__PRECISION_F16);
+    assert_int_equal(tu__precision_parse("tf32", &precision), TU_OK);
+    assert_int_equal(precision, TU__PRECISION_TF32);
     assert_int_equal(tu__precision_parse(NULL, &precision), TU_OK);
     assert_int_equal(precision, TU__PRECISION_AS_BUILT);
     assert_int_equal(tu__precision_parse("f8", &precision), TU_INVALID);
-    assert_string_equal(tu_message(), "precision 'f8': expected f32, bf16 or f16");
+    assert_string_equal(tu_message(), "precision 'f8': expected f32, tf32, bf16 or f16");
 }
 
 int main(void) {

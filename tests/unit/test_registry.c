@@ -39,7 +39,7 @@ static const char *opened(const char *list) {
     static char names[256];
     tu__device *devices[TU__MOST_DEVICES];
     size_t count;
-    if (tu__devices_open(list, 0, 0, TU__MOST_DEVICES, devices, &count) != TU_OK) return tu_message();
+    if (tu__devices_open(list, NULL, TU__MOST_DEVICES, devices, &count) != TU_OK) return tu_message();
     size_t used = 0;
     names[0] = 0;
     for (size_t i = 0; i < count && used < sizeof names; i++)
@@ -93,6 +93,83 @@ static void a_program_that_names_no_device_runs_on_the_first_of_all(void **unuse
     assert_int_equal(tu_graph_after(g, &placed, .pass = "place"), TU_OK);
     assert_string_equal(tu_value_device(tu_find_output(placed, "y")), "gpu:0");
     tu_graph_free(placed);
+    tu_graph_free(g);
+}
+
+/* ---- Options ---- */
+
+static tu_open_options opened_with[8];
+static int openings;
+
+static tu_status open_noting(const tu_open_options *options, tu_device_instance **device) {
+    opened_with[openings++] = *options;
+    return tu__ref_api.open(options, device);
+}
+
+static bool part_had_tf32;
+
+static tu_status select_noting(tu_device_instance *device, const tu_part *part, tu_plan **plan) {
+    part_had_tf32 = part->tf32;
+    return tu__ref_api.select(device, part, plan);
+}
+
+static void plug_in_noting(void) {
+    static tu_device_api noting;
+    noting = tu__ref_api;
+    noting.kind = "noting";
+    noting.open = open_noting;
+    noting.select = select_noting;
+    assert_int_equal(tu__device_kind_add(&noting), TU_OK);
+    openings = 0;
+}
+
+/* Programs that want the same of a device share it; those that want it tuned, or in any order, have another. */
+static void a_device_is_opened_once_for_each_way_it_is_wanted(void **unused) {
+    (void)unused;
+    static const tu_compile_options rows[] = {{.devices = "noting"},
+                                              {.devices = "noting", .tune_kernels = true},
+                                              {.devices = "noting", .any_order = true},
+                                              {.devices = "noting", .tune_kernels = true},
+                                              {.devices = "noting"}};
+    enum { ROWS = sizeof rows / sizeof *rows };
+    tu_program *programs[ROWS];
+    tu_graph *g;
+    plug_in_noting();
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value y = tu_exp(tu_input(g, "x", TU_F32, TU_SHAPE(3)));
+    for (int i = 0; i < ROWS; i++) {
+        tu_compile_options o = rows[i];
+        o.struct_size = sizeof o;
+        o.fetch = &y;
+        o.fetch_count = 1;
+        assert_int_equal(tu_compile_with(g, &programs[i], &o), TU_OK);
+    }
+    assert_int_equal(openings, 3);
+    assert_true(!opened_with[0].tune && !opened_with[0].any_order);
+    assert_true(opened_with[1].tune && !opened_with[1].any_order);
+    assert_true(!opened_with[2].tune && opened_with[2].any_order);
+    for (int i = 0; i < ROWS; i++) tu_program_free(programs[i]);
+    tu_graph_free(g);
+}
+
+static void a_device_hears_that_products_may_be_tf32(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *precision;
+        bool tf32;
+    } rows[] = {{"tf32", true}, {"f32", false}, {NULL, false}, {"bf16", false}};
+    tu_graph *g;
+    tu_program *program;
+    plug_in_noting();
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value y = tu_exp(tu_input(g, "x", TU_F32, TU_SHAPE(3)));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        assert_int_equal(tu_compile(g, &program, .devices = "noting", .precision = rows[i].precision,
+                                    .fetch = &y, .fetch_count = 1),
+                         TU_OK);
+        assert_int_equal(part_had_tf32, rows[i].tf32);
+        tu_program_free(program);
+    }
     tu_graph_free(g);
 }
 
@@ -150,6 +227,8 @@ int main(void) {
         cmocka_unit_test(all_means_the_processor_where_there_is_no_gpu),
         cmocka_unit_test(all_means_the_gpus_that_can_be_used),
         cmocka_unit_test(a_program_that_names_no_device_runs_on_the_first_of_all),
+        cmocka_unit_test(a_device_is_opened_once_for_each_way_it_is_wanted),
+        cmocka_unit_test(a_device_hears_that_products_may_be_tf32),
         cmocka_unit_test(a_bundled_plugin_lies_beside_the_program_or_one_folder_up),
         cmocka_unit_test(a_run_leaves_the_callers_thread_as_it_was),
     };
