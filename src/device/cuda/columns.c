@@ -26,13 +26,13 @@ unsigned cuda_even_blocks(const cuda_device *device, int64_t spots, int64_t rows
     return (unsigned)quotient_up(turns, each);
 }
 
-bool cuda_lay_columns(const cuda_device *device, int64_t spots, int64_t packs, bool few, columns *over,
+bool cuda_lay_columns(const cuda_device *device, int64_t spots, int64_t packs, bool few, column_grid *over,
                       cuda_grid *grid) {
     int64_t wide = packs < CUDA_COLUMN_THREADS ? packs : CUDA_COLUMN_THREADS,
             rows = CUDA_COLUMN_THREADS / wide;
     int64_t across = quotient_up(packs, wide);
     if (across > MOST_ROWS_OF_BLOCKS) return false;
-    *over = (columns){cuda_divider((uint32_t)wide), (int)rows, (int)packs, spots};
+    *over = (column_grid){cuda_divider((uint32_t)wide), (int)rows, (int)packs, spots};
     *grid = (cuda_grid){
         {cuda_even_blocks(device, spots, rows, few), (unsigned)across}, (unsigned)(wide * rows), 0};
     return true;

@@ -13,7 +13,7 @@ int cuda_pack_width(tu_dtype dtype, int64_t channels);
 
 /* Blocks so that each walks over about the same number of spots; `few`: no more than the card holds at a time, for
  * kernels that sum. False when there are more packs than a grid can have. */
-bool cuda_lay_columns(const cuda_device *device, int64_t spots, int64_t packs, bool few, columns *over,
+bool cuda_lay_columns(const cuda_device *device, int64_t spots, int64_t packs, bool few, column_grid *over,
                       cuda_grid *grid);
 /* As many blocks as give each the same number of turns of `rows` spots. */
 unsigned cuda_even_blocks(const cuda_device *device, int64_t spots, int64_t rows, bool few);

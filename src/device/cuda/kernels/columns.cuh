@@ -33,7 +33,7 @@ struct standing {
     i64 spot, step;
 };
 
-__device__ inline standing stand(const columns &c) {
+__device__ inline standing stand(const column_grid &c) {
     u32 row = threadIdx.x, column = divide_off(row, c.packs);
     int pack = (int)(blockIdx.y * c.packs.divisor + column);
     i64 spot = pack < c.all_packs ? (i64)blockIdx.x * c.rows + row : c.spots;

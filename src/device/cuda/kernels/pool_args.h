@@ -5,8 +5,8 @@ typedef struct pool_args {
     void *to;         /* y or dx; NULL: only places are wanted */
     void *
         places; /* one a window and channel: max_pool writes them, its gradient reads them; NULL: not wanted */
-    void *sums;   /* one row a block: sums of dx over its spots */
-    columns over; /* spots: windows, places of x, or patches of x, one image after another */
+    void *sums;       /* one row a block: sums of dx over its spots */
+    column_grid over; /* spots: windows, places of x, or patches of x, one image after another */
     divider spots_high, spots_wide; /* of an image */
     divider stride[2];
     int x_size[2], y_size[2], window[2], pad[2];
