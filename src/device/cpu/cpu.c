@@ -12,9 +12,9 @@
 
 #include "base/alloc.h"
 #include "device/cpu/isa/loops.h"
-#include "device/cpu/norm.h"
 #include "device/cpu/pointwise.h"
 #include "device/host_memory.h"
+#include "device/norm_fusion.h"
 
 /* More than a machine has cores: a higher number is a mistake, and OpenMP ends the process where threads run out. */
 enum { MOST_THREADS = 1024 };
@@ -176,7 +176,7 @@ static const tu__selector selector = {
     .makers = makers,
     .otherwise = cpu_make_reference,
     .make_copy = cpu_make_copy,
-    .read_by_maker = cpu_read_by_maker,
+    .read_by_maker = tu__norm_reads,
     .piece_bytes = sizeof(cpu_piece),
     .run_pointwise = cpu_run_pointwise,
     .make_piece = cpu_piece_make,

@@ -3,7 +3,7 @@
  *
  * Batch-norm needs the statistics of all rows before it can write the first: two passes. Forward reads x
  * twice and writes y, 3 bytes moved for each byte of x; backward reads x and dy twice and writes dx, 5. What
- * stands around it, rectifiers and joins, rides along in the same passes (norm_fusion.c). Each worker takes
+ * stands around it, rectifiers and joins, rides along in the same passes (device/norm_fusion.c). Each worker takes
  * the statistics of its range of rows; they are joined in the order of the ranges, in f64, so that the same
  * width gives the same bits. Layer-norm takes a row at a time, which stays in the cache: 2 and 3.
  *
@@ -14,8 +14,8 @@
 #include <string.h>
 
 #include "device/cpu/isa/kernels.h"
-#include "device/cpu/norm.h"
 #include "device/cpu/ranges.h"
+#include "device/norm_fusion.h"
 
 typedef struct norm_data {
     int64_t rows, width; /* x [rows, width] */
@@ -274,14 +274,14 @@ tu_status cpu_make_batch_norm(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
     TU_TRY(begin(s, node, tu__attrs(node, batch_norm)->epsilon, 2, run_batch, &k));
     norm_data *d = k->data;
-    cpu_norm_ending ending = cpu_norm_ending_of(s, node);
-    k->name = cpu_norm_ending_name(&ending);
+    tu__norm_ending ending = tu__norm_ending_of(s, node);
+    k->name = tu__norm_ending_name(&ending);
     d->joins = ending.add;
     d->relu = ending.relu;
     d->leaves = d->relu && !d->joins;
     if (d->joins) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
-    TU_TRY(cpu_kernel_end_norm(k, &ending));
+    TU_TRY(tu__kernel_end_norm(k, &ending));
     TU_TRY(tu__kernel_write(k, ending.result, 0));
     for (uint32_t i = 1; i < node->output_count; i++)
         TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, -1));
@@ -291,16 +291,16 @@ tu_status cpu_make_batch_norm(tu__selection *s, const tu__node *node) {
 tu_status cpu_make_batch_norm_grad(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
     TU_TRY(begin(s, node, tu__attrs(node, batch_norm_grad)->epsilon, 3, run_batch_gradient, &k));
-    cpu_rectified found;
-    if (!cpu_find_rectified(s, node, &found)) return cpu_kernel_bind(k, node, CPU_NORM_DY);
+    tu__rectified found;
+    if (!tu__find_rectified(s, node, &found)) return cpu_kernel_bind(k, node, TU__NORM_DY);
     norm_data *d = k->data;
     d->rectified = true;
     k->name = "relu_grad+batch_norm_grad";
     for (uint32_t i = 0; i < node->input_count; i++)
-        TU_TRY(tu__kernel_read(k, i == CPU_NORM_DY ? found.dy : node->inputs[i]));
-    TU_TRY(cpu_kernel_take_rectified(k, &found));
+        TU_TRY(tu__kernel_read(k, i == TU__NORM_DY ? found.dy : node->inputs[i]));
+    TU_TRY(tu__kernel_take_rectified(k, &found));
     for (uint32_t i = 0; i < node->output_count; i++)
-        TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, i == 0 ? CPU_NORM_DY : -1));
+        TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, i == 0 ? TU__NORM_DY : -1));
     return TU_OK;
 }
 

@@ -1,0 +1,180 @@
+/* Finding what a batch normalisation's kernels take in: the rectifier and the join of a residual block behind it, and the
+ * rectifier's gradient in front of its own.
+ *
+ * Normalisation is bound by memory, so what counts is how often a value of x's size passes by:
+ *
+ *     forward    y, then relu                      5 passes    3 in one kernel (statistics; x read, result written)
+ *                y, then + join, relu              6           4
+ *     backward   dy where y > 0, then dx           8           5
+ *                dy + dy' where y + join > 0, dx   9           7, and a bit an element
+ *
+ * The third needs no mask in memory: the forward kernel leaves the factors that y was made with (tu__kernel_leave), the
+ * gradient computes y again from x, which it reads anyway, with the same bits. Behind a join that would cost reading the
+ * join; a device that likes may leave a mask instead, and masks while it sums.
+ *
+ * The statistics are results of their own, which anybody may read. So the join must be in memory already, or it might
+ * wait for them; and what is taken in must be of the node's level, as in any kernel with several results (select.c).
+ */
+#include "device/norm_fusion.h"
+
+/* ---- Behind y ---- */
+
+/* The only reader of a value, unless another kernel has it or it is of another level. */
+static const tu__node *free_reader(tu__selection *s, tu__edge value) {
+    const tu__kernel_plan *p = s->plan;
+    const tu__node *reader = tu__only_reader(s, value);
+    bool free = reader && p->state[reader->id] != TU__DONE && p->level[reader->id] == p->level[value.node];
+    return free ? reader : NULL;
+}
+
+static bool same_edge(tu__edge a, tu__edge b) {
+    return a.node == b.node && a.output == b.output;
+}
+
+static bool same_type(const tu_type *a, const tu_type *b) {
+    return a->dtype == b->dtype && tu_shape_equal(a->shape, b->shape);
+}
+
+static bool is_in_memory(tu__selection *s, tu__edge value) {
+    tu__edge root = tu__root_of(s, value);
+    return s->plan->state[root.node] == TU__OUTSIDE || tu__plan_value_of(s, root)->dense != TU__NONE;
+}
+
+/* The other value of a sum with `value`, if it can be joined. */
+static bool find_join(tu__selection *s, const tu__node *add, tu__edge value, tu__edge *join) {
+    if (!add || add->op->code != TU__OP_ADD) return false;
+    *join = add->inputs[same_edge(add->inputs[0], value) ? 1 : 0];
+    return same_type(tu__type_of(s, *join), tu__type_of(s, value)) && is_in_memory(s, *join);
+}
+
+tu__norm_ending tu__norm_ending_of(tu__selection *s, const tu__node *node) {
+    tu__norm_ending e = {.result = {node->id, 0}};
+    const tu__node *reader = free_reader(s, e.result);
+    if (find_join(s, reader, e.result, &e.join)) {
+        e.add = reader;
+        e.result = (tu__edge){reader->id, 0};
+        reader = free_reader(s, e.result);
+    }
+    if (reader && reader->op->code == TU__OP_RELU) {
+        e.relu = reader;
+        e.result = (tu__edge){reader->id, 0};
+    }
+    return e;
+}
+
+const char *tu__norm_ending_name(const tu__norm_ending *e) {
+    static const char *const names[4] = {"batch_norm", "batch_norm+add", "batch_norm+relu",
+                                         "batch_norm+add+relu"};
+    return names[(e->relu ? 2 : 0) + (e->add ? 1 : 0)];
+}
+
+static tu_status take_in(tu__kernel *k, const tu__node *node) {
+    if (!node) return TU_OK;
+    tu__mark_done(k->owner, node);
+    return tu__kernel_cover(k, node);
+}
+
+tu_status tu__kernel_end_norm(tu__kernel *k, const tu__norm_ending *e) {
+    TU_TRY(take_in(k, e->add));
+    TU_TRY(take_in(k, e->relu));
+    return e->add ? tu__kernel_read(k, e->join) : TU_OK;
+}
+
+bool tu__norm_ending_is_compared(tu__selection *s, const tu__norm_ending *e) {
+    const tu__plan_value *v = tu__plan_value_of(s, e->result);
+    for (uint32_t i = 0; i < v->reader_count; i++)
+        if (s->graph->nodes[s->plan->readers[v->first_reader + i]]->op->code == TU__OP_GREATER) return true;
+    return false;
+}
+
+/* ---- In front of dx ---- */
+
+static bool is_zero(const tu__selection *s, tu__edge value) {
+    const tu__node *node = s->graph->nodes[value.node];
+    while (node->op->code == TU__OP_BROADCAST) node = s->graph->nodes[node->inputs[0].node];
+    return node->op->code == TU__OP_FILL && tu__attrs(node, fill)->number == 0;
+}
+
+/* The normalisation whose y is `value`, if its kernel left something. */
+static const tu__node *leaving_norm(const tu__selection *s, tu__edge value) {
+    const tu__node *norm = s->graph->nodes[value.node];
+    bool own = norm->op->code == TU__OP_BATCH_NORM && value.output == 0;
+    return own && s->plan->beside[norm->id] != TU__NONE ? norm : NULL;
+}
+
+/* The normalisation whose y, rectified, is `value`; `joined`: something was added to y in between. */
+static const tu__node *rectified_by(const tu__selection *s, tu__edge value, bool *joined) {
+    const tu__node *relu = s->graph->nodes[value.node];
+    if (relu->op->code != TU__OP_RELU) return NULL;
+    const tu__node *inner = s->graph->nodes[relu->inputs[0].node];
+    *joined = inner->op->code == TU__OP_ADD;
+    if (!*joined) return leaving_norm(s, relu->inputs[0]);
+    const tu__node *norm = leaving_norm(s, inner->inputs[0]);
+    return norm ? norm : leaving_norm(s, inner->inputs[1]);
+}
+
+/* Whether `gradient` is of `forward`: the same x, and the statistics taken of it. */
+static bool belongs_to(const tu__selection *s, const tu__node *gradient, const tu__node *forward) {
+    return same_edge(tu__root_of(s, gradient->inputs[0]), tu__root_of(s, forward->inputs[0])) &&
+           same_edge(gradient->inputs[2], (tu__edge){forward->id, 1}) &&
+           same_edge(gradient->inputs[3], (tu__edge){forward->id, 2});
+}
+
+static bool is_pending(tu__selection *s, tu__edge value) {
+    return s->plan->state[tu__root_of(s, value).node] == TU__PENDING;
+}
+
+/* Takes in the sum of two values in memory that only the choice reads. */
+static void find_sum(tu__selection *s, tu__rectified *r) {
+    const tu__node *add = s->graph->nodes[r->dy.node];
+    const tu_type *type = tu__type_of(s, r->dy);
+    bool takes = add->op->code == TU__OP_ADD && s->plan->state[add->id] == TU__PENDING &&
+                 s->plan->level[add->id] == s->plan->level[r->select->id] &&
+                 tu__only_reader(s, r->dy) == r->select;
+    for (uint32_t i = 0; i < 2 && takes; i++)
+        takes = same_type(tu__type_of(s, add->inputs[i]), type) && !is_pending(s, add->inputs[i]);
+    if (!takes) return;
+    r->add = add;
+    r->dy = add->inputs[0];
+    r->other = add->inputs[1];
+}
+
+/* With a mask, dy must be in memory anyway: what would be computed for this alone is better chosen from at once. */
+static bool can_mask(tu__selection *s, tu__rectified *r) {
+    find_sum(s, r);
+    return !is_pending(s, r->dy);
+}
+
+bool tu__find_rectified(tu__selection *s, const tu__node *node, tu__rectified *found) {
+    if (node->op->code != TU__OP_BATCH_NORM_GRAD) return false;
+    const tu__kernel_plan *p = s->plan;
+    tu__edge dy = node->inputs[TU__NORM_DY];
+    const tu__node *select = s->graph->nodes[dy.node];
+    bool choice = select->op->code == TU__OP_SELECT && p->state[select->id] == TU__PENDING &&
+                  p->level[select->id] == p->level[node->id] && is_zero(s, select->inputs[2]);
+    if (!choice) return false;
+    const tu__node *greater = s->graph->nodes[select->inputs[0].node];
+    bool positive = greater->op->code == TU__OP_GREATER && is_zero(s, greater->inputs[1]), joined = false;
+    const tu__node *forward = positive ? rectified_by(s, greater->inputs[0], &joined) : NULL;
+    if (!forward) return false;
+    *found = (tu__rectified){
+        .select = select, .greater = greater, .forward = forward, .joined = joined, .dy = select->inputs[1]};
+    if (!same_type(tu__type_of(s, greater->inputs[0]), tu__type_of(s, dy)) ||
+        !same_type(tu__type_of(s, found->dy), tu__type_of(s, dy)))
+        return false;
+    return joined ? can_mask(s, found) : tu__only_reader(s, dy) == node && belongs_to(s, node, forward);
+}
+
+tu_status tu__kernel_take_rectified(tu__kernel *k, const tu__rectified *found) {
+    TU_TRY(take_in(k, found->select));
+    if (tu__only_reader(k->owner, (tu__edge){found->greater->id, 0})) TU_TRY(take_in(k, found->greater));
+    TU_TRY(take_in(k, found->add));
+    TU_TRY(tu__kernel_find(k, found->forward));
+    return found->add ? tu__kernel_read(k, found->other) : TU_OK;
+}
+
+tu__edge tu__norm_reads(tu__selection *s, const tu__node *node, uint32_t index) {
+    tu__rectified r;
+    bool itself = index == TU__NORM_DY && tu__find_rectified(s, node, &r);
+    return itself ? r.dy : node->inputs[index];
+}
