@@ -280,7 +280,7 @@ static tu_status summarize(const tu__trainer *t, tu_train_result *result) {
     return status;
 }
 
-static tu_status train(tu__trainer *t, tu_train_result *result) {
+tu_status tu__trainer_run(tu__trainer *t, tu_train_result *result) {
     t->began = seconds_now();
     t->first_step = t->progress.step;
     t->seconds_before = t->progress.seconds;
@@ -295,7 +295,7 @@ tu_status tu_train_with(const char *model, const char *data, tu_train_result *re
                         const tu_train_options *options) {
     tu__trainer trainer;
     tu_status status = tu__trainer_begin(&trainer, model, data, options);
-    if (status == TU_OK) status = train(&trainer, result);
+    if (status == TU_OK) status = tu__trainer_run(&trainer, result);
     tu__trainer_end(&trainer);
     return status;
 }

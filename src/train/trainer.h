@@ -37,6 +37,8 @@ typedef struct tu__trainer {
  * be refused was tried. */
 tu_status tu__trainer_begin(tu__trainer *trainer, const char *model, const char *data,
                             const tu_train_options *options);
+/* The loop, to the end of the run or until the caller's flag is up; `result` may be NULL. */
+tu_status tu__trainer_run(tu__trainer *trainer, tu_train_result *result);
 void tu__trainer_end(tu__trainer *trainer);
 
 /* Calls the watcher, if there is one. */
