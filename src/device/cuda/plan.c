@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "device/cuda/pointwise.h"
+#include "device/norm_fusion.h"
 
 /* ---- Selecting ---- */
 
@@ -43,6 +44,7 @@ tu_status cuda_select(cuda_device *device, const tu_part *part, tu_plan **plan) 
         .makers = makers,
         .otherwise = refuse,
         .make_copy = cuda_make_copy,
+        .read_by_maker = tu__norm_reads,
         .piece_bytes = sizeof(cuda_piece),
         .run_pointwise = cuda_run_pointwise,
         .make_piece = cuda_make_piece,

@@ -114,23 +114,29 @@ static int64_t columns_for(int64_t groups, int64_t reduced, int multiprocessors)
     return columns;
 }
 
+cuda_tiling cuda_tile_columns(int64_t groups, int64_t reduced, int multiprocessors) {
+    int64_t columns = columns_for(groups, reduced, multiprocessors), blocks = quotient_up(groups, columns);
+    int64_t slices = least_of(BLOCK / columns, reduced);
+    int64_t wanted = (int64_t)BLOCKS_EACH * multiprocessors / blocks,
+            worth = reduced / (slices * ROWS_EACH * 4);
+    int64_t splits = least_of(least_of(wanted, worth), MOST_SPLITS);
+    int64_t segment = quotient_up(reduced, splits > 1 ? splits : 1);
+    return (cuda_tiling){(int)columns, (int)slices, (int)quotient_up(reduced, segment), segment};
+}
+
 static void plan_columns(stage *st, int64_t width, int multiprocessors, bool may_cut) {
     int64_t row_groups = st->inner / width, groups = st->outer * row_groups;
-    int64_t columns = columns_for(groups, st->reduced, multiprocessors);
-    int64_t slices = least_of(BLOCK / columns, st->reduced), blocks = quotient_up(groups, columns);
-    int64_t wanted = (int64_t)BLOCKS_EACH * multiprocessors / blocks,
-            worth = st->reduced / (slices * ROWS_EACH * 4);
-    int64_t splits = least_of(least_of(wanted, worth), MOST_SPLITS);
-    int64_t segment = quotient_up(st->reduced, may_cut && splits > 1 ? splits : 1);
-    st->splits = quotient_up(st->reduced, segment);
+    cuda_tiling t = cuda_tile_columns(groups, st->reduced, multiprocessors);
+    st->splits = may_cut ? t.splits : 1;
     st->columns = (fold_columns_args){.groups = groups,
                                       .row_groups = row_groups,
                                       .reduced = st->reduced,
                                       .inner = st->inner,
-                                      .segment = segment,
-                                      .columns = (int)columns,
-                                      .slices = (int)slices};
-    st->grid = (cuda_grid){.blocks = {(unsigned)blocks, (unsigned)st->splits}, .threads = BLOCK};
+                                      .segment = may_cut ? t.segment : st->reduced,
+                                      .columns = t.columns,
+                                      .slices = t.slices};
+    st->grid = (cuda_grid){.blocks = {(unsigned)quotient_up(groups, t.columns), (unsigned)st->splits},
+                           .threads = BLOCK};
 }
 
 /* ---- Making ---- */

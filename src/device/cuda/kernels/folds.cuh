@@ -146,6 +146,22 @@ template <typename F> __device__ inline void join_row(typename F::state &s, int 
     for (int warp = 1; warp < lanes >> 5; warp++) F::merge(s, room[warp]);
 }
 
+/* A block of 256 threads as [slices, columns], each with W states: joined into slice 0, halving the number of slices, so
+ * that the order depends on it alone. */
+template <typename F, int W>
+__device__ inline void join_slices(typename F::state (&s)[W], int column, int slice, int columns, int slices) {
+    __shared__ typename F::state room[256 * W];
+    for (int count = slices; count > 1; count = (count + 1) / 2) {
+        int half = (count + 1) / 2;
+        __syncthreads();
+        if (slice >= half && slice < count)
+            for (int i = 0; i < W; i++) room[((slice - half) * columns + column) * W + i] = s[i];
+        __syncthreads();
+        if (slice + half < count)
+            for (int i = 0; i < W; i++) F::merge(s[i], room[(slice * columns + column) * W + i]);
+    }
+}
+
 /* ---- Walking a row ---- */
 
 /* Elements of one word: 16 bytes, but eight elements at most. */

@@ -55,21 +55,6 @@ __global__ void fold_rows(fold_rows_args a) {
     if (row < a.rows && lane == 0) writing<F, T, LAST>::store(a.y, row, s, a.divisor);
 }
 
-/* Joins the slices of a block into slice 0, halving their number: the order depends on it alone. */
-template <typename F, int W>
-__device__ inline void join_slices(typename F::state (&s)[W], int column, int slice, int columns, int slices) {
-    __shared__ typename F::state room[256 * W];
-    for (int count = slices; count > 1; count = (count + 1) / 2) {
-        int half = (count + 1) / 2;
-        __syncthreads();
-        if (slice >= half && slice < count)
-            for (int i = 0; i < W; i++) room[((slice - half) * columns + column) * W + i] = s[i];
-        __syncthreads();
-        if (slice + half < count)
-            for (int i = 0; i < W; i++) F::merge(s[i], room[(slice * columns + column) * W + i]);
-    }
-}
-
 /* Blocks: x goes over groups, y over splits. */
 template <template <typename> class FOLD, typename T, bool FIRST, bool LAST, int W>
 __global__ void fold_columns(fold_columns_args a) {

@@ -1,0 +1,450 @@
+/* Batch and layer normalisation; the mathematics is in graph/ops/norm.c.
+ *
+ * Batch normalisation is bound by memory: what counts is how often something of x's size passes by. Forward reads x for
+ * the statistics, and again to write y, to which a residual is added and which is rectified on the way: 3 passes, 4 with
+ * a residual. Backward reads x and dy for two sums, and again to write dx: 5. Each is three launches: partial sums by
+ * blocks of rows, a small one that joins them in f64 and makes factors of them, and one that applies the factors.
+ *
+ *     y  = (x - mean) scale + shift                      scale = gamma r
+ *     dx = scale dy - (by_dy + (x - mean) by_x)          by_dy = scale sum(dy) / n,  by_x = scale r^2 sum(dy (x - mean)) / n
+ *
+ * The passes that apply go through the rows from the last to the first: the end of x is what the pass before left in the
+ * second-level cache.
+ *
+ * A rectifier behind y costs its gradient no pass. Where nothing was added to y, the gradient computes y again from x,
+ * which it reads anyway, with the same bits. Where something was, the forward kernel leaves a byte for each word of 16
+ * bytes, a bit an element; the pass that sums then masks dy, adds up the two values it may consist of, and keeps it.
+ *
+ * Sums are of x - pivot, the pivot being the column's first element: a mean far from zero costs no digits. */
+#include "folds.cuh"
+#include "norm_args.h"
+
+__device__ inline float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
+__device__ inline double multiply_add(double a, double b, double c) { return fma(a, b, c); }
+
+/* Two sums that are taken together. */
+template <typename C> struct sums {
+    C first, second;
+};
+template <typename C> struct summing_twice {
+    typedef sums<C> state;
+    static __device__ inline state start() { return state{0, 0}; }
+    static __device__ inline void merge(state &s, state other) {
+        s.first += other.first;
+        s.second += other.second;
+    }
+};
+template <typename C> __device__ inline sums<C> across(sums<C> x, int distance) {
+    return sums<C>{across(x.first, distance), across(x.second, distance)};
+}
+
+/* ---- A thread's place in x [rows, width] ---- */
+
+struct place_in_rows {
+    i64 column, first, last; /* of its word; of its rows */
+    int slice, group;
+    bool inside;
+};
+__device__ inline place_in_rows place_of(const norm_tiling &t, int width, bool backwards) {
+    place_in_rows p;
+    p.slice = (int)threadIdx.x / t.columns;
+    p.group = (int)threadIdx.x - p.slice * t.columns;
+    i64 group = (i64)blockIdx.x * t.columns + p.group;
+    i64 start = (i64)(backwards ? gridDim.y - 1 - blockIdx.y : blockIdx.y) * t.segment;
+    p.column = group * width;
+    p.first = start + p.slice;
+    p.last = start + t.segment < t.rows ? start + t.segment : t.rows;
+    p.inside = p.slice < t.slices && group < t.groups;
+    return p;
+}
+
+/* Goes down the rows of a place, with the loads of U of them under way at once. */
+template <int U, typename LOADED, typename LOAD, typename USE>
+__device__ inline void each_row(const norm_tiling &t, const place_in_rows &p, LOAD load, USE use) {
+    if (!p.inside) return;
+    i64 row = p.first;
+    for (; row + (U - 1) * t.slices < p.last; row += U * t.slices) {
+        LOADED loaded[U];
+#pragma unroll
+        for (int u = 0; u < U; u++) loaded[u] = load(row + u * t.slices);
+#pragma unroll
+        for (int u = 0; u < U; u++) use(loaded[u], row + u * t.slices);
+    }
+    for (; row < p.last; row += t.slices) {
+        LOADED loaded = load(row);
+        use(loaded, row);
+    }
+}
+
+template <typename T, int W> __device__ inline pack<T, W> load_word(const void *x, i64 at) {
+    return *(const pack<T, W> *)((const T *)x + at);
+}
+template <typename T, int W> __device__ inline void store_word(void *y, i64 at, const pack<T, W> &word) {
+    *(pack<T, W> *)((T *)y + at) = word;
+}
+
+/* A pivot that is no number would spoil its whole column. */
+template <typename T> __device__ inline wide_of<T> pivot_of(const void *x, i64 column) {
+    wide_of<T> pivot = widen(((const T *)x)[column]);
+    return is_finite(pivot) ? pivot : (wide_of<T>)0;
+}
+
+/* ---- Sums of columns ---- */
+
+template <typename C, int W>
+__device__ inline void store_sums(const norm_sums_args &a, const place_in_rows &p, sums<C> (&s)[W]) {
+    join_slices<summing_twice<C>, W>(s, p.group, p.slice, a.tiling.columns, a.tiling.slices);
+    if (!p.inside || p.slice) return;
+    C *to = (C *)a.partial + (i64)blockIdx.y * 2 * a.tiling.width + p.column;
+#pragma unroll
+    for (int i = 0; i < W; i++) {
+        to[i] = s[i].first;
+        to[a.tiling.width + i] = s[i].second;
+    }
+}
+
+/* The sums of x - pivot and of its square. */
+template <typename T, int W> __global__ void norm_moments(norm_sums_args a) {
+    typedef wide_of<T> C;
+    place_in_rows p = place_of(a.tiling, W, false);
+    sums<C> s[W];
+    C pivot[W];
+#pragma unroll
+    for (int i = 0; i < W; i++) {
+        s[i] = sums<C>{0, 0};
+        pivot[i] = p.inside ? pivot_of<T>(a.x, p.column + i) : (C)0;
+    }
+    each_row<4, pack<T, W>>(
+        a.tiling, p, [&](i64 row) { return load_word<T, W>(a.x, row * a.tiling.width + p.column); },
+        [&](const pack<T, W> &x, i64) {
+#pragma unroll
+            for (int i = 0; i < W; i++) {
+                C d = widen(x.element[i]) - pivot[i];
+                s[i].first += d;
+                s[i].second = multiply_add(d, d, s[i].second);
+            }
+        });
+    store_sums(a, p, s);
+}
+
+/* y is above zero once it is rounded to T exactly when it is above this: half of T's least number, which rounds to 0. */
+template <typename T> struct vanishing {
+    static __device__ inline wide_of<T> number() { return 0; }
+};
+template <> struct vanishing<bf16> {
+    static __device__ inline float number() { return __uint_as_float(0x8000u); }
+};
+template <> struct vanishing<f16> {
+    static __device__ inline float number() { return __uint_as_float(0x33000000u); }
+};
+
+/* What a gradient passed on its way to the normalisation. */
+enum { PLAIN, RECOMPUTED };
+
+/* A rectifier whose y is made again: its factors for W columns. */
+template <typename T, int W, int PASSED> struct rectifier {
+    typedef wide_of<T> C;
+    C mean[W], scale[W], shift[W];
+    __device__ inline rectifier(const void *factors, i64 width, const place_in_rows &p) {
+        const C *from = (const C *)factors + p.column;
+#pragma unroll
+        for (int i = 0; i < W; i++) {
+            mean[i] = p.inside ? from[i] : (C)0;
+            scale[i] = p.inside ? from[width + i] : (C)0;
+            shift[i] = p.inside ? from[2 * width + i] : (C)0;
+        }
+    }
+    __device__ inline C operator()(C dy, C x, int i) const {
+        return multiply_add(x - mean[i], scale[i], shift[i]) > vanishing<T>::number() ? dy : (C)0;
+    }
+};
+template <typename T, int W> struct rectifier<T, W, PLAIN> {
+    typedef wide_of<T> C;
+    __device__ inline rectifier(const void *, i64, const place_in_rows &) {}
+    __device__ inline C operator()(C dy, C, int) const { return dy; }
+};
+
+template <typename T, int W> struct loaded_pair {
+    pack<T, W> x, dy;
+};
+
+/* The sums of dy and of dy (x - mean). */
+template <typename T, typename P, int W, int PASSED> __global__ void norm_gradient_sums(norm_sums_args a) {
+    typedef wide_of<T> C;
+    place_in_rows p = place_of(a.tiling, W, false);
+    rectifier<T, W, PASSED> passed(a.rectifier, a.tiling.width, p);
+    sums<C> s[W];
+    C mean[W];
+#pragma unroll
+    for (int i = 0; i < W; i++) {
+        s[i] = sums<C>{0, 0};
+        mean[i] = p.inside ? (C)widen(((const P *)a.mean)[p.column + i]) : (C)0;
+    }
+    each_row<PASSED == PLAIN ? 4 : 2, loaded_pair<T, W>>(
+        a.tiling, p,
+        [&](i64 row) {
+            i64 at = row * a.tiling.width + p.column;
+            return loaded_pair<T, W>{load_word<T, W>(a.x, at), load_word<T, W>(a.dy, at)};
+        },
+        [&](const loaded_pair<T, W> &l, i64) {
+#pragma unroll
+            for (int i = 0; i < W; i++) {
+                C x = widen(l.x.element[i]), dy = passed(widen(l.dy.element[i]), x, i);
+                s[i].first += dy;
+                s[i].second = multiply_add(dy, x - mean[i], s[i].second);
+            }
+        });
+    store_sums(a, p, s);
+}
+
+template <typename T, int W> struct loaded_masked {
+    pack<T, W> x, dy, other;
+    u8 mask;
+};
+
+/* The same of a dy that is masked first, and kept: it may be the sum of two values. */
+template <typename T, typename P, int W> __global__ void norm_masked_sums(norm_sums_args a) {
+    typedef wide_of<T> C;
+    place_in_rows p = place_of(a.tiling, W, false);
+    sums<C> s[W];
+    C mean[W];
+#pragma unroll
+    for (int i = 0; i < W; i++) {
+        s[i] = sums<C>{0, 0};
+        mean[i] = p.inside ? (C)widen(((const P *)a.mean)[p.column + i]) : (C)0;
+    }
+    each_row<2, loaded_masked<T, W>>(
+        a.tiling, p,
+        [&](i64 row) {
+            i64 at = row * a.tiling.width + p.column;
+            loaded_masked<T, W> l;
+            l.x = load_word<T, W>(a.x, at);
+            l.dy = load_word<T, W>(a.dy, at);
+            l.other = load_word<T, W>(a.other ? a.other : a.dy, at);
+            l.mask = ((const u8 *)a.mask)[at / W];
+            return l;
+        },
+        [&](loaded_masked<T, W> &l, i64 row) {
+#pragma unroll
+            for (int i = 0; i < W; i++) {
+                C dy = widen(l.dy.element[i]);
+                if (a.other) dy = rounded<T>(dy + widen(l.other.element[i]));
+                if (!(l.mask >> i & 1)) dy = 0;
+                l.dy.element[i] = narrow<T>(dy);
+                s[i].first += dy;
+                s[i].second = multiply_add(dy, widen(l.x.element[i]) - mean[i], s[i].second);
+            }
+            store_word<T, W>(a.rectified, row * a.tiling.width + p.column, l.dy);
+        });
+    store_sums(a, p, s);
+}
+
+/* ---- From sums to factors: blocks of 8 columns by 32 slices of the splits; true for the threads that hold a result ---- */
+
+template <typename C>
+__device__ inline bool join_partial(const void *partial, int splits, i64 width, i64 &column, sums<double> &s) {
+    int slice = (int)threadIdx.x >> 3, group = (int)threadIdx.x & 7;
+    column = (i64)blockIdx.x * 8 + group;
+    sums<double> joined[1] = {{0, 0}};
+    if (column < width)
+        for (i64 split = slice; split < splits; split += 32) {
+            const C *from = (const C *)partial + split * 2 * width + column;
+            joined[0].first += (double)from[0];
+            joined[0].second += (double)from[width];
+        }
+    join_slices<summing_twice<double>, 1>(joined, group, slice, 8, 32);
+    s = joined[0];
+    return column < width && slice == 0;
+}
+
+template <typename T, typename P> __global__ void norm_factors(norm_factors_args a) {
+    typedef wide_of<T> C;
+    i64 column;
+    sums<double> s;
+    if (!join_partial<C>(a.partial, a.splits, a.width, column, s)) return;
+    double n = (double)a.rows, distance = s.first / n, mean = (double)pivot_of<T>(a.x, column) + distance;
+    double variance = s.second / n - distance * distance;
+    if (variance < 0) variance = 0;
+    C wide_mean = (C)mean, scale = (C)((double)widen(((const P *)a.gamma)[column]) / sqrt(variance + a.epsilon));
+    C *to = (C *)a.factors + column;
+    to[0] = wide_mean;
+    to[a.width] = scale;
+    to[2 * a.width] = /* and what rounding the mean took */
+        (C)((double)widen(((const P *)a.beta)[column]) + ((double)wide_mean - mean) * (double)scale);
+    ((P *)a.mean)[column] = narrow<P>(mean);
+    ((P *)a.variance)[column] = narrow<P>(variance);
+}
+
+template <typename T, typename P> __global__ void norm_gradient_factors(norm_gradient_factors_args a) {
+    typedef wide_of<T> C;
+    i64 column;
+    sums<double> s;
+    if (!join_partial<C>(a.partial, a.splits, a.width, column, s)) return;
+    double n = (double)a.rows, r = 1 / sqrt((double)widen(((const P *)a.variance)[column]) + a.epsilon);
+    double scale = (double)widen(((const P *)a.gamma)[column]) * r;
+    C *to = (C *)a.factors + column;
+    to[0] = (C)widen(((const P *)a.mean)[column]);
+    to[a.width] = (C)scale;
+    to[2 * a.width] = (C)(scale * s.first / n);
+    to[3 * a.width] = (C)(scale * r * r * s.second / n);
+    ((P *)a.dgamma)[column] = narrow<P>(s.second * r);
+    ((P *)a.dbeta)[column] = narrow<P>(s.first);
+}
+
+template <typename T, typename P> __global__ void layer_norm_finish(layer_norm_finish_args a) {
+    i64 column;
+    sums<double> s;
+    if (!join_partial<wide_of<T>>(a.partial, a.splits, a.width, column, s)) return;
+    ((P *)a.dgamma)[column] = narrow<P>(s.second);
+    ((P *)a.dbeta)[column] = narrow<P>(s.first);
+}
+
+/* ---- Applying factors ---- */
+
+/* x, and what is added to y. */
+template <typename T, int W, bool JOINS> __global__ void norm_apply(norm_apply_args a) {
+    typedef wide_of<T> C;
+    place_in_rows p = place_of(a.tiling, W, true);
+    C mean[W], scale[W], shift[W];
+    const C *factors = (const C *)a.factors + (p.inside ? p.column : 0);
+#pragma unroll
+    for (int i = 0; i < W; i++) {
+        mean[i] = p.inside ? factors[i] : (C)0;
+        scale[i] = p.inside ? factors[a.tiling.width + i] : (C)0;
+        shift[i] = p.inside ? factors[2 * a.tiling.width + i] : (C)0;
+    }
+    each_row<JOINS ? 2 : 4, loaded_pair<T, W>>(
+        a.tiling, p,
+        [&](i64 row) {
+            i64 at = row * a.tiling.width + p.column;
+            loaded_pair<T, W> l;
+            l.x = load_word<T, W>(a.x, at);
+            if (JOINS) l.dy = load_word<T, W>(a.join, at);
+            return l;
+        },
+        [&](loaded_pair<T, W> &l, i64 row) {
+            i64 at = row * a.tiling.width + p.column;
+            u32 bits = 0;
+#pragma unroll
+            for (int i = 0; i < W; i++) {
+                C y = multiply_add(widen(l.x.element[i]) - mean[i], scale[i], shift[i]);
+                if (JOINS) y = rounded<T>(y) + widen(l.dy.element[i]);
+                bits |= (u32)(y > vanishing<T>::number()) << i;
+                l.x.element[i] = narrow<T>(a.relu && y < 0 ? (C)0 : y);
+            }
+            store_word<T, W>(a.y, at, l.x);
+            if (JOINS && a.mask) ((u8 *)a.mask)[at / W] = (u8)bits;
+        });
+}
+
+template <typename T, int W, int PASSED> __global__ void norm_gradient(norm_gradient_args a) {
+    typedef wide_of<T> C;
+    place_in_rows p = place_of(a.tiling, W, true);
+    rectifier<T, W, PASSED> passed(a.rectifier, a.tiling.width, p);
+    C mean[W], scale[W], by_dy[W], by_x[W];
+    const C *factors = (const C *)a.factors + (p.inside ? p.column : 0);
+#pragma unroll
+    for (int i = 0; i < W; i++) {
+        mean[i] = p.inside ? factors[i] : (C)0;
+        scale[i] = p.inside ? factors[a.tiling.width + i] : (C)0;
+        by_dy[i] = p.inside ? factors[2 * a.tiling.width + i] : (C)0;
+        by_x[i] = p.inside ? factors[3 * a.tiling.width + i] : (C)0;
+    }
+    each_row<2, loaded_pair<T, W>>(
+        a.tiling, p,
+        [&](i64 row) {
+            i64 at = row * a.tiling.width + p.column;
+            return loaded_pair<T, W>{load_word<T, W>(a.x, at), load_word<T, W>(a.dy, at)};
+        },
+        [&](loaded_pair<T, W> &l, i64 row) {
+#pragma unroll
+            for (int i = 0; i < W; i++) {
+                C x = widen(l.x.element[i]), dy = passed(widen(l.dy.element[i]), x, i);
+                C off = multiply_add(x - mean[i], by_x[i], by_dy[i]);
+                l.x.element[i] = narrow<T>(multiply_add(scale[i], dy, -off));
+            }
+            store_word<T, W>(a.dx, row * a.tiling.width + p.column, l.x);
+        });
+}
+
+/* ---- Layer normalisation: a few lanes, a warp or a block to each row, which a cache holds between its two passes ---- */
+
+template <typename T, typename P> __global__ void layer_norm(layer_norm_args a) {
+    typedef wide_of<T> C;
+    __shared__ sums<C> room[32];
+    i64 row = thread_of_grid() / a.lanes, n = row < a.rows ? a.n : 0;
+    int lane = (int)threadIdx.x & (a.lanes - 1);
+    const T *x = (const T *)a.x + (n ? row * a.n : 0);
+    T *y = (T *)a.y + (n ? row * a.n : 0);
+    C pivot = n ? pivot_of<T>(x, 0) : (C)0;
+    sums<C> s = {0, 0};
+    each_of_row(x, n, lane, a.lanes, [&](T e, i64) {
+        C d = widen(e) - pivot;
+        s.first += d;
+        s.second = multiply_add(d, d, s.second);
+    });
+    join_row<summing_twice<C>>(s, a.lanes, room); /* and nobody writes y before all have read their pivot */
+    if (!n) return;
+    C distance = s.first / (C)n, variance = s.second / (C)n - distance * distance;
+    variance = variance < 0 ? (C)0 : variance;
+    C r = (C)(1 / sqrt((double)variance + a.epsilon));
+    const P *gamma = (const P *)a.gamma, *beta = (const P *)a.beta;
+    map_row(x, y, n, lane, a.lanes, [&](T e, i64 i) {
+        C normal = ((widen(e) - pivot) - distance) * r;
+        return narrow<T>(multiply_add(normal, (C)widen(gamma[i]), (C)widen(beta[i])));
+    });
+    if (lane) return;
+    ((P *)a.mean)[row] = narrow<P>(pivot + distance);
+    ((P *)a.r)[row] = narrow<P>(r);
+}
+
+/* dx. Sums of dy for gamma and beta go down the columns: layer_norm_sums. */
+template <typename T, typename P> __global__ void layer_norm_gradient(layer_norm_gradient_args a) {
+    typedef wide_of<T> C;
+    __shared__ sums<C> room[32];
+    i64 row = thread_of_grid() / a.lanes, n = row < a.rows ? a.n : 0;
+    int lane = (int)threadIdx.x & (a.lanes - 1);
+    i64 start = n ? row * a.n : 0;
+    const T *x = (const T *)a.x + start, *dy = (const T *)a.dy + start;
+    T *dx = (T *)a.dx + start;
+    const P *gamma = (const P *)a.gamma;
+    C mean = n ? (C)widen(((const P *)a.mean)[row]) : (C)0, r = n ? (C)widen(((const P *)a.r)[row]) : (C)0;
+    sums<C> s = {0, 0};
+    each_of_row(x, n, lane, a.lanes, [&](T e, i64 i) {
+        C h = (C)widen(gamma[i]) * widen(dy[i]);
+        s.first += h;
+        s.second = multiply_add(h, (widen(e) - mean) * r, s.second);
+    });
+    join_row<summing_twice<C>>(s, a.lanes, room);
+    if (!n) return;
+    C mean_h = s.first / (C)n, mean_hx = s.second / (C)n;
+    map_row(x, dx, n, lane, a.lanes, [&](T e, i64 i) {
+        C h = (C)widen(gamma[i]) * widen(dy[i]), normal = (widen(e) - mean) * r;
+        return narrow<T>(r * (h - mean_h - normal * mean_hx));
+    });
+}
+
+/* The sums of dy and of dy x^, column by column. */
+template <typename T, typename P, int W> __global__ void layer_norm_sums(norm_sums_args a) {
+    typedef wide_of<T> C;
+    place_in_rows p = place_of(a.tiling, W, false);
+    sums<C> s[W];
+#pragma unroll
+    for (int i = 0; i < W; i++) s[i] = sums<C>{0, 0};
+    each_row<4, loaded_pair<T, W>>(
+        a.tiling, p,
+        [&](i64 row) {
+            i64 at = row * a.tiling.width + p.column;
+            return loaded_pair<T, W>{load_word<T, W>(a.x, at), load_word<T, W>(a.dy, at)};
+        },
+        [&](const loaded_pair<T, W> &l, i64 row) {
+            C mean = widen(((const P *)a.mean)[row]), r = widen(((const P *)a.r)[row]);
+#pragma unroll
+            for (int i = 0; i < W; i++) {
+                C dy = widen(l.dy.element[i]);
+                s[i].first += dy;
+                s[i].second = multiply_add(dy, (widen(l.x.element[i]) - mean) * r, s[i].second);
+            }
+        });
+    store_sums(a, p, s);
+}

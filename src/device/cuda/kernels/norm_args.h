@@ -1,0 +1,77 @@
+/* Arguments of the kernels in norm.cu, shared with norm.c. Arrays whose type is not said hold elements of the computing
+ * type: f64 for a normalisation of f64, f32 for all others. */
+
+/* How x [rows, width] is dealt out: a block is [slices, columns] threads, a thread takes a word of neighbouring columns
+ * and every slices-th row of its block's segment. */
+typedef struct norm_tiling {
+    long long rows, width, groups, segment; /* groups: words of a row */
+    int columns, slices, splits;
+} norm_tiling;
+
+/* Two sums a column: partial [splits, 2, width]. */
+typedef struct norm_sums_args {
+    norm_tiling tiling;
+    const void *x, *dy;
+    const void *mean, *r;   /* batch: mean [width]; layer: both [rows], in the parameters' type */
+    const void *rectifier;  /* [3, width]: mean, scale, shift of the y that was rectified */
+    const void *mask;       /* a byte a word: which elements the rectifier let pass */
+    const void *other;      /* added to dy first; may be NULL */
+    void *rectified;        /* where dy is kept once masked */
+    void *partial;
+} norm_sums_args;
+
+/* Statistics and factors of a batch normalisation from its partial sums. gamma, beta, mean, variance: parameters' type. */
+typedef struct norm_factors_args {
+    long long rows, width;
+    int splits;
+    double epsilon;
+    const void *partial, *x, *gamma, *beta;
+    void *mean, *variance;
+    void *factors; /* [3, width]: mean, scale, shift */
+} norm_factors_args;
+
+typedef struct norm_apply_args {
+    norm_tiling tiling;
+    const void *x, *join, *factors;
+    void *y, *mask;
+    int relu;
+} norm_apply_args;
+
+/* dgamma and dbeta, and the factors of dx, from the partial sums of a gradient. */
+typedef struct norm_gradient_factors_args {
+    long long rows, width;
+    int splits;
+    double epsilon;
+    const void *partial, *gamma, *mean, *variance;
+    void *dgamma, *dbeta;
+    void *factors; /* [4, width]: mean, scale, what the sum of dy takes off, what that of dy x^ does */
+} norm_gradient_factors_args;
+
+typedef struct norm_gradient_args {
+    norm_tiling tiling;
+    const void *x, *dy, *rectifier, *factors;
+    void *dx;
+} norm_gradient_args;
+
+/* Layer normalisation: x, y [rows, n]; gamma, beta [n]; mean, r [rows]. */
+typedef struct layer_norm_args {
+    const void *x, *gamma, *beta;
+    void *y, *mean, *r;
+    long long rows, n;
+    int lanes;
+    double epsilon;
+} layer_norm_args;
+
+typedef struct layer_norm_gradient_args {
+    const void *x, *gamma, *mean, *r, *dy;
+    void *dx;
+    long long rows, n;
+    int lanes;
+} layer_norm_gradient_args;
+
+typedef struct layer_norm_finish_args {
+    long long width;
+    int splits;
+    const void *partial;
+    void *dgamma, *dbeta;
+} layer_norm_finish_args;
