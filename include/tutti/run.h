@@ -153,6 +153,7 @@ typedef struct tu_memory_report {
     uint64_t constant_bytes;
     uint64_t variable_bytes; /* of the variables that live there */
     uint64_t overhead_bytes; /* taken by the device's context and libraries, as far as it can tell */
+    uint64_t need_bytes;     /* the four above together: what the program needs there */
     uint64_t table_bytes;    /* of tables that lie there now: tu_run_many */
     uint64_t taken_bytes; /* what was really allocated for scratch and constants, once the program has run */
     uint64_t

@@ -18,7 +18,7 @@ enum { SHOWN = 8, KINDS = TU_MEMORY_GAP + 1 };
 /* The number of the first device that needs more than it has; false: there is none. */
 static bool find_full_device(const struct workload *work, size_t *index, tu_memory_report *report) {
     for (*index = 0; tu_program_memory(work->step, *index, report) == TU_OK; ++*index)
-        if (report->limit_bytes && workload_need(report) > report->limit_bytes) return true;
+        if (report->limit_bytes && report->need_bytes > report->limit_bytes) return true;
     return false;
 }
 
@@ -97,7 +97,7 @@ static uint64_t planned_need(const struct workload_settings *settings, size_t in
     tu_memory_report report;
     uint64_t need = otherwise;
     if (workload_plan(&work, settings) == TU_OK && tu_program_memory(work.step, index, &report) == TU_OK)
-        need = workload_need(&report);
+        need = report.need_bytes;
     workload_end(&work);
     return need;
 }
@@ -137,7 +137,7 @@ int cli_refuse_memory(const struct workload_settings *settings) {
     tu_memory_report report;
     bool full = workload_plan(&work, settings) == TU_OK && find_full_device(&work, &index, &report);
     if (full) {
-        uint64_t need = workload_need(&report);
+        uint64_t need = report.need_bytes;
         cli_refuse("bench: device '%s' would need %s, the limit is %s: expected a workload that fits",
                    report.device, cli_size(need).text, cli_size(report.limit_bytes).text);
         print_peak(&work, index, need);

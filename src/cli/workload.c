@@ -185,13 +185,9 @@ tu_status workload_digest(const struct workload *w, char hex[TU__SHA256_HEX]) {
     return TU_OK;
 }
 
-uint64_t workload_need(const tu_memory_report *report) {
-    return report->scratch_bytes + report->constant_bytes + report->variable_bytes + report->overhead_bytes;
-}
-
 uint64_t workload_peak(const struct workload *w) {
     tu_memory_report report;
     uint64_t bytes = 0;
-    for (size_t i = 0; tu_program_memory(w->step, i, &report) == TU_OK; i++) bytes += workload_need(&report);
+    for (size_t i = 0; tu_program_memory(w->step, i, &report) == TU_OK; i++) bytes += report.need_bytes;
     return bytes;
 }

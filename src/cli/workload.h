@@ -40,8 +40,7 @@ tu_status workload_digest(const struct workload *workload, char hex[TU__SHA256_H
 
 /* How many devices the program has. */
 size_t workload_device_count(const struct workload *workload);
-/* Bytes that the plan takes on a device: scratch, constants, variables; of all devices together. */
-uint64_t workload_need(const tu_memory_report *report);
+/* Bytes that the plan takes, of all devices together. */
 uint64_t workload_peak(const struct workload *workload);
 
 /* Seconds by a clock that only ever goes forward. */

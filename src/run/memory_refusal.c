@@ -15,10 +15,6 @@ static double mib(uint64_t bytes) {
     return (double)bytes / 1048576;
 }
 
-uint64_t tu__memory_need(const tu_memory_report *r) {
-    return r->scratch_bytes + r->constant_bytes + r->variable_bytes + r->overhead_bytes;
-}
-
 /* ---- What would help ---- */
 
 /* Samples in a batch: the first axis of the batched inputs; 0: there is none. */
@@ -66,7 +62,7 @@ static uint64_t need_in_bf16(const tu_program *p, size_t index, const tu_compile
     tu_memory_report report;
     uint64_t need = now;
     if (tu_compile_with(p->source, &half, &o) != TU_OK) return now;
-    if (tu_program_memory(half, index, &report) == TU_OK) need = tu__memory_need(&report);
+    if (tu_program_memory(half, index, &report) == TU_OK) need = report.need_bytes;
     tu_program_free(half);
     return need;
 }
@@ -85,7 +81,7 @@ static void add_heaviest(tu__text *t, const tu_program *p, size_t index) {
 
 static tu_status refuse(const tu_program *p, size_t index, const tu_compile_options *o,
                         const tu_memory_report *report) {
-    uint64_t need = tu__memory_need(report), batched, half = need_in_bf16(p, index, o, need);
+    uint64_t need = report->need_bytes, batched, half = need_in_bf16(p, index, o, need);
     TU_TRY(batch_bytes(p, index, &batched));
     tu__text t = {0};
     tu__text_printf(&t, "device '%s' would need %.4g MiB, the limit is %.4g MiB", report->device, mib(need),
@@ -105,7 +101,7 @@ tu_status tu__check_memory(const tu_program *program, const tu_compile_options *
     tu_memory_report report;
     for (size_t i = 0; i < program->device_count; i++) {
         TU_TRY(tu_program_memory(program, i, &report));
-        if (report.limit_bytes && tu__memory_need(&report) > report.limit_bytes)
+        if (report.limit_bytes && report.need_bytes > report.limit_bytes)
             return refuse(program, i, options, &report);
     }
     return TU_OK;

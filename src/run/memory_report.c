@@ -126,11 +126,14 @@ tu_status tu_program_memory(const tu_program *program, size_t index, tu_memory_r
                        program->device_count, index);
     const tu__part *part = &program->parts[index];
     bool ran = program->bound != 0;
+    uint64_t scratch = part->memory.scratch_bytes, constants = constant_bytes(program, part),
+             variables = variable_bytes(program, part), overhead = overhead_of(part->device);
     *report = (tu_memory_report){.device = part->device->name,
-                                 .scratch_bytes = part->memory.scratch_bytes,
-                                 .constant_bytes = constant_bytes(program, part),
-                                 .variable_bytes = variable_bytes(program, part),
-                                 .overhead_bytes = overhead_of(part->device),
+                                 .scratch_bytes = scratch,
+                                 .constant_bytes = constants,
+                                 .variable_bytes = variables,
+                                 .overhead_bytes = overhead,
+                                 .need_bytes = scratch + constants + variables + overhead,
                                  .table_bytes = atomic_load(&part->device->table_bytes),
                                  .taken_bytes = ran ? part->device->scratch_bytes + part->constant_bytes : 0,
                                  .limit_bytes = limit_of(program, part->device)};

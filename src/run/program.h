@@ -82,8 +82,6 @@ tu_status tu__program_execute(tu_program *program);
 /* Many steps by the program's one device, where it can be told to: repeat.h. */
 tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repetition *what);
 
-/* Bytes that a report adds up to. */
-uint64_t tu__memory_need(const tu_memory_report *report);
 /* memory_refusal.c: refuses a program that does not fit its devices, with what weighs most and what would help. */
 tu_status tu__check_memory(const tu_program *program, const tu_compile_options *options);
 

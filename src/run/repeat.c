@@ -112,10 +112,9 @@ static tu_status reserve(tu_program *p) {
 static tu_status room_for_tables(const tu_program *p, uint64_t *room) {
     tu_memory_report report;
     TU_TRY(tu_program_memory(p, 0, &report));
-    uint64_t need = tu__memory_need(&report);
     *room = UINT64_MAX;
     if (!report.limit_bytes) return TU_OK;
-    uint64_t left = report.limit_bytes > need ? report.limit_bytes - need : 0;
+    uint64_t left = report.limit_bytes > report.need_bytes ? report.limit_bytes - report.need_bytes : 0;
     if (!p->memory_limit) left /= 2;
     *room = left > report.table_bytes ? left - report.table_bytes : 0;
     return TU_OK;
