@@ -4,7 +4,7 @@
  * word of y is written once, in order, by a thread of its own, whatever the length of rows; threads of a row read the
  * same index, from the cache. Four words are under way at a time, since each waits for its index first.
  *
- * Writing adds up what meets in one place, in the order of the indices, so that the bits are the same every time. No
+ * Writing adds up what meets in one place, in the order of the indices, so that bits are the same every time. No
  * thread may add to another's element: an element of y is one thread's (or one warp's), which must find the updates that
  * lead to it. Two ways:
  *
@@ -153,9 +153,9 @@ __device__ inline void append_found(const u32 *numbers, const u32 *rows, u32 fou
             same |= (u32)(__shfl_sync(0xffffffffu, row, other) == row) << other;
         u32 earlier = (u32)__popc(same & ((1u << lane) - 1));
         if (any) sorted[next[row] + earlier] = numbers[first + lane];
-        __syncwarp();
+        __syncwarp(0xffffffffu);
         if (any && same >> lane == 1) next[row] += earlier + 1; /* the last of its row */
-        __syncwarp();
+        __syncwarp(0xffffffffu);
     }
 }
 
@@ -184,7 +184,7 @@ template <typename X> __global__ void __launch_bounds__(SORT_THREADS) scatter_so
     }
 }
 
-/* N elements of y are one thread's, or, with G 32, one warp's: where y alone would not fill the card. The lanes of a warp
+/* N elements of y are one thread's, or, with G 32, one warp's: where y alone would not fill the card. Lanes of a warp
  * then take every 32nd of a list, and their sums are added in a tree. */
 template <typename T, int N, typename I, int G> __global__ void scatter_sum(sum_args a) {
     typedef wide_of<T> C;

@@ -61,7 +61,7 @@ typedef struct fill_args {
     unsigned long long number;
 } fill_args;
 
-/* Matrices [rows, columns]: what lies within `below` diagonals under the main one and `above` over it is kept; negative:
+/* Matrices [rows, columns]: what lies within `below` diagonals under the main one and `above` over it stays; negative:
  * all. */
 typedef struct band_args {
     const void *x;

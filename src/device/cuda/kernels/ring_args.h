@@ -4,8 +4,8 @@
 
 enum { RING_MOST = 8 }; /* feeds or fetches of one launch */
 
-/* In the device's memory, both 0 before the first step of a repetition. A launch that reads one of them writes the other
- * alone. */
+/* In the device's memory, both 0 before the first step of a repetition. A launch that reads one of them writes the
+ * other alone. */
 typedef struct ring_count {
     unsigned next; /* the step that ring_in is to begin: set by ring_out */
     unsigned now;  /* the step under way: set by ring_in */
