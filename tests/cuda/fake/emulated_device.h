@@ -1,7 +1,7 @@
 /* What a kernel finds when it is compiled for the host instead of a card: CUDA's words, built-in variables, barriers,
  * shuffles and intrinsics, in plain C++.
  *
- * The fake NVRTC puts this text in front of a kernel's source, so it includes nothing: a kernel must not find here what
+ * The fake NVRTC puts half.h and this text in front of a kernel's source, so it includes nothing: a kernel must not find here what
  * the real compiler would not give it, and hundreds of instances compile in a moment. The threads of a block are fibers
  * of grid.cpp; a barrier or a shuffle goes there through the functions in `emulated`. */
 #ifndef EMULATED_DEVICE_H
@@ -192,26 +192,6 @@ inline long long __float2ll_rn(float x) {
     return (long long)__builtin_rintf(x);
 }
 
-/* prelude.cuh has these two as instructions of the card. */
-inline float half_to_float(unsigned short bits) {
-    unsigned sign = (bits & 0x8000u) << 16, exponent = bits >> 10 & 31u, fraction = bits & 1023u;
-    if (exponent == 31) return __uint_as_float(sign | 0x7f800000u | fraction << 13);
-    if (exponent) return __uint_as_float(sign | (exponent + 112u) << 23 | fraction << 13);
-    float small = (float)fraction * 0x1p-24f;
-    return sign ? -small : small;
-}
-inline unsigned short float_to_half(float x) {
-    unsigned bits = __float_as_uint(x), sign = bits >> 16 & 0x8000u, size = bits & 0x7fffffffu;
-    if (size > 0x7f800000u) return 0x7fff;
-    if (size >= 0x477ff000u) return (unsigned short)(sign | 0x7c00u); /* 65520 and more */
-    if (size < 0x38800000u) { /* below 2^-14: adding 2^-1 leaves units of 2^-24 in the last places */
-        float moved = __uint_as_float(size) + 0.5f;
-        return (unsigned short)(sign | (__float_as_uint(moved) - 0x3f000000u));
-    }
-    unsigned rounded = size - 0x38000000u + 0xfffu + (size >> 13 & 1u);
-    return (unsigned short)(sign | rounded >> 13);
-}
-
 /* ---- Arithmetic ---- */
 
 #define EMULATED_FUNCTION(name)                                                                              \
@@ -222,15 +202,16 @@ inline unsigned short float_to_half(float x) {
     }
 EMULATED_FUNCTION(acos)
 EMULATED_FUNCTION(acosh)
-EMULATED_FUNCTION(asin) EMULATED_FUNCTION(asinh) EMULATED_FUNCTION(atan) EMULATED_FUNCTION(atanh)
-    EMULATED_FUNCTION(cbrt) EMULATED_FUNCTION(ceil) EMULATED_FUNCTION(cos) EMULATED_FUNCTION(cosh)
-        EMULATED_FUNCTION(erf) EMULATED_FUNCTION(erfc) EMULATED_FUNCTION(exp) EMULATED_FUNCTION(exp2)
-            EMULATED_FUNCTION(expm1) EMULATED_FUNCTION(fabs) EMULATED_FUNCTION(floor)
-                EMULATED_FUNCTION(lgamma) EMULATED_FUNCTION(log) EMULATED_FUNCTION(log10)
-                    EMULATED_FUNCTION(log1p) EMULATED_FUNCTION(log2) EMULATED_FUNCTION(nearbyint)
-                        EMULATED_FUNCTION(rint) EMULATED_FUNCTION(round) EMULATED_FUNCTION(sin)
-                            EMULATED_FUNCTION(sinh) EMULATED_FUNCTION(sqrt) EMULATED_FUNCTION(tan)
-                                EMULATED_FUNCTION(tanh) EMULATED_FUNCTION(tgamma) EMULATED_FUNCTION(trunc)
+EMULATED_FUNCTION(asin)
+EMULATED_FUNCTION(asinh) EMULATED_FUNCTION(atan) EMULATED_FUNCTION(atanh) EMULATED_FUNCTION(cbrt)
+    EMULATED_FUNCTION(ceil) EMULATED_FUNCTION(cos) EMULATED_FUNCTION(cosh) EMULATED_FUNCTION(erf)
+        EMULATED_FUNCTION(erfc) EMULATED_FUNCTION(exp) EMULATED_FUNCTION(exp2) EMULATED_FUNCTION(expm1)
+            EMULATED_FUNCTION(fabs) EMULATED_FUNCTION(floor) EMULATED_FUNCTION(lgamma) EMULATED_FUNCTION(log)
+                EMULATED_FUNCTION(log10) EMULATED_FUNCTION(log1p) EMULATED_FUNCTION(log2)
+                    EMULATED_FUNCTION(nearbyint) EMULATED_FUNCTION(rint) EMULATED_FUNCTION(round)
+                        EMULATED_FUNCTION(sin) EMULATED_FUNCTION(sinh) EMULATED_FUNCTION(sqrt)
+                            EMULATED_FUNCTION(tan) EMULATED_FUNCTION(tanh) EMULATED_FUNCTION(tgamma)
+                                EMULATED_FUNCTION(trunc)
 #undef EMULATED_FUNCTION
 #define EMULATED_FUNCTION(name)                                                                              \
     extern "C" double name(double, double);                                                                  \
@@ -295,10 +276,10 @@ inline long long llabs(long long x) {
     }
 EMULATED_FUNCTION(int)
 EMULATED_FUNCTION(unsigned)
-EMULATED_FUNCTION(long) EMULATED_FUNCTION(unsigned long) EMULATED_FUNCTION(long long)
-    EMULATED_FUNCTION(unsigned long long)
+EMULATED_FUNCTION(long)
+EMULATED_FUNCTION(unsigned long) EMULATED_FUNCTION(long long) EMULATED_FUNCTION(unsigned long long)
 #undef EMULATED_FUNCTION
-        inline float min(float a, float b) {
+    inline float min(float a, float b) {
     return fminf(a, b);
 }
 inline float max(float a, float b) {
@@ -461,7 +442,7 @@ EMULATED_FUNCTION(int)
 EMULATED_FUNCTION(unsigned)
 EMULATED_FUNCTION(unsigned long long)
 #undef EMULATED_FUNCTION
-    inline unsigned atomicInc(unsigned *at, unsigned most) {
+inline unsigned atomicInc(unsigned *at, unsigned most) {
     unsigned old = *at;
     *at = old >= most ? 0 : old + 1;
     return old;

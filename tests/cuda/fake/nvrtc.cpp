@@ -168,7 +168,8 @@ static std::string compile(const std::string &text, const std::vector<std::strin
 /* ---- Programs ---- */
 
 static const std::string &emulation() {
-    static const std::string text = read_file(EMULATION_HEADER);
+    static const std::string text =
+        read_file(FAKE_SOURCES "/half.h") + read_file(FAKE_SOURCES "/emulated_device.h");
     return text;
 }
 

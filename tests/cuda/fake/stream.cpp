@@ -201,6 +201,16 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
         e->time = seconds_now();
     });
 }
+/* External: a node of the graph that records the event at every replay. */
+CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
+    if (!(flags & CU_EVENT_RECORD_EXTERNAL)) return cuEventRecord(event, stream);
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED(fake_is("event", event) && stream && is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+    NEED(stream->captured, CUDA_ERROR_INVALID_VALUE);
+    std::shared_ptr<event_state> e = event->state;
+    return fake_enqueue(stream, "cuEventRecordWithFlags", [=] { e->time = seconds_now(); });
+}
 CUresult cuEventSynchronize(CUevent event) {
     fake_guard guard(fake_lock());
     NEED(fake_is("event", event), CUDA_ERROR_INVALID_HANDLE);
