@@ -6,14 +6,16 @@
  * where the convolution alone has a fast one. The first is tried out when the plan is made, on memory full
  * of NaN. Where a fused engine is refused, the convolution is followed by one pass of ours over its result. */
 #include "device/cuda/conv.h"
+
+#include <stdio.h>
+
 #include "device/cuda/kernels/conv_args.h"
 #include "device/ending.h"
 
 typedef struct conv_data {
     cuda_dnn_plan dnn;        /* one of the two: its plan is NULL, */
     cuda_conv_direct *direct; /* or this */
-    const cuda_function
-        *end; /* what follows cuDNN's convolution and is not part of its graph; NULL: nothing */
+    const cuda_function *end; /* follows cuDNN's convolution where its graph ends before; or NULL */
     conv_end_args end_args;
     bool bias, relu;
 } conv_data;
@@ -115,6 +117,16 @@ static tu_status choose(tu__selection *s, const cuda_convolution *c, conv_data *
 
 /* ---- Making ---- */
 
+/* "conv2d+bias+relu (cudnn 41)": who does it is told where kernels are listed. */
+static const char *name_of(tu__selection *s, const conv_data *d, const char *name) {
+    char text[80];
+    if (d->direct)
+        snprintf(text, sizeof text, "%s (direct)", name);
+    else
+        snprintf(text, sizeof text, "%s (cudnn %d%s)", name, (int)d->dnn.engine, d->end ? ", end" : "");
+    return tu__arena_string(&s->arena, text);
+}
+
 static tu_status make(tu__selection *s, const tu__node *node, cuda_convolution *c,
                       const char *const names[4]) {
     tu__ending ending = {.result = {node->id, 0}};
@@ -122,8 +134,8 @@ static tu_status make(tu__selection *s, const tu__node *node, cuda_convolution *
     c->bias = ending.add, c->relu = ending.relu;
     conv_data found = {.bias = c->bias, .relu = c->relu};
     tu_status status = choose(s, c, &found);
-    tu__kernel *k =
-        status == TU_OK ? tu__kernel_new(s, node, tu__ending_name(&ending, names), run_conv) : NULL;
+    const char *name = status == TU_OK ? name_of(s, &found, tu__ending_name(&ending, names)) : NULL;
+    tu__kernel *k = name ? tu__kernel_new(s, node, name, run_conv) : NULL;
     conv_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) {
         cuda_dnn_free(&found.dnn);

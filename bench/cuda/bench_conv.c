@@ -1,0 +1,184 @@
+/* Times of convolutions on a CUDA card, on the shapes of tutorial-cnn and resnet50: each side of each, with the engine
+ * that was chosen.
+ *
+ *     bench_conv [--device NAME] [--batch N] [--precision bf16|f16|tf32|f32] [--tune] [WORD]
+ *
+ * A case is a graph of one convolution whose operands are drawn on the card itself and whose result is summed up, so
+ * that nothing large crosses the bus; the rows are the convolution's kernels alone, with the median of their times as the
+ * card took them. Between two runs the draws have pushed the operands through the cache, as a network's other
+ * layers would have. "y" has a bias and a rectifier behind it, as the networks do. WORD: only cases whose name has it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <tutti/tutti.h>
+
+enum { MOST_KERNELS = 16, MOST_RUNS = 41 };
+
+typedef struct settings {
+    const char *device, *precision, *word;
+    int64_t batch; /* 0: each case's own */
+    bool tune;
+} settings;
+
+typedef struct shape {
+    const char *name;
+    int64_t batch, size, in, out, filter, stride;
+    bool first; /* a network's first layer: nobody asks for the gradient of its input */
+} shape;
+
+static const shape shapes[] = {
+    {"cnn conv1 128", 128, 24, 3, 64, 5, 1, true},
+    {"cnn conv2 128", 128, 12, 64, 64, 5, 1, false},
+    {"cnn conv1 1024", 1024, 24, 3, 64, 5, 1, true},
+    {"cnn conv2 1024", 1024, 12, 64, 64, 5, 1, false},
+    {"resnet20 16", 128, 32, 16, 16, 3, 1, false},
+    {"resnet50 stem", 128, 224, 3, 64, 7, 2, true},
+    {"resnet50 56 64-64 1x1", 128, 56, 64, 64, 1, 1, false},
+    {"resnet50 56 64-64", 128, 56, 64, 64, 3, 1, false},
+    {"resnet50 56 64-256 1x1", 128, 56, 64, 256, 1, 1, false},
+    {"resnet50 56 256-64 1x1", 128, 56, 256, 64, 1, 1, false},
+    {"resnet50 56 256-512 1x1/2", 128, 56, 256, 512, 1, 2, false},
+    {"resnet50 56 128-128 /2", 128, 56, 128, 128, 3, 2, false},
+    {"resnet50 28 128-128", 128, 28, 128, 128, 3, 1, false},
+    {"resnet50 28 128-512 1x1", 128, 28, 128, 512, 1, 1, false},
+    {"resnet50 14 256-256", 128, 14, 256, 256, 3, 1, false},
+    {"resnet50 14 1024-256 1x1", 128, 14, 1024, 256, 1, 1, false},
+    {"resnet50 7 512-512", 128, 7, 512, 512, 3, 1, false},
+    {"resnet50 7 512-2048 1x1", 128, 7, 512, 2048, 1, 1, false},
+};
+
+typedef enum side { SIDE_Y, SIDE_X, SIDE_FILTER, SIDES } side;
+static const char *const side_names[SIDES] = {"y", "dx", "dw"};
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- The graph of a case ---- */
+
+static tu_value draw(tu_graph *graph, tu_dtype dtype, tu_shape s) {
+    return tu_random_uniform(graph, dtype, s, -1, 1);
+}
+
+static tu_value build(tu_graph *graph, const shape *s, int64_t batch, side which, tu_dtype dtype) {
+    tu_value x = draw(graph, dtype, TU_SHAPE(batch, s->size, s->size, s->in));
+    tu_value w = draw(graph, dtype, TU_SHAPE(s->out, s->filter, s->filter, s->in));
+    tu_value y = tu_convolve(x, w, .stride = {s->stride, s->stride});
+    if (which == SIDE_Y) return tu_sum(tu_relu(tu_add(y, draw(graph, dtype, TU_SHAPE(s->out)))));
+    tu_value gradient = {0}, wrt = which == SIDE_X ? x : w;
+    tu_gradients(tu_sum(tu_mul(y, draw(graph, dtype, tu_value_shape(y)))), 1, &wrt, &gradient);
+    return tu_sum(gradient);
+}
+
+/* ---- Running one ---- */
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void print_kernel(const shape *s, side which, const tu_kernel_report *k, double *times,
+                         double compile_seconds) {
+    qsort(times, MOST_RUNS, sizeof *times, by_value);
+    double t = times[MOST_RUNS / 2];
+    printf("%-26s %-3s %9.4f %8.1f %8.0f %8.1f %7.0f  %s\n", s->name, side_names[which], 1e3 * t,
+           t > 0 ? 1e-12 * (double)k->flops / t : 0, t > 0 ? 1e-9 * (double)k->bytes / t : 0,
+           1e-6 * (double)k->workspace_bytes, 1e3 * compile_seconds, k->kernel);
+    fflush(stdout);
+}
+
+static tu_status measure(tu_program *program, tu_state *state, const shape *s, side which,
+                         double compile_seconds) {
+    static double times[MOST_KERNELS][MOST_RUNS];
+    tu_kernel_report k;
+    for (int run = -3; run < MOST_RUNS; run++) { /* the first ones warm up */
+        TU_TRY(tu_run(program, state, 0, NULL, (void *[]){NULL}));
+        for (size_t i = 0; i < MOST_KERNELS && tu_program_kernel(program, i, &k) == TU_OK; i++)
+            if (run >= 0) times[i][run] = k.seconds;
+    }
+    for (size_t i = 0; i < MOST_KERNELS && tu_program_kernel(program, i, &k) == TU_OK; i++)
+        if (strncmp(k.kernel, "conv2d", strlen("conv2d")) == 0)
+            print_kernel(s, which, &k, times[i], compile_seconds);
+    return TU_OK;
+}
+
+static tu_dtype dtype_of(const char *precision) {
+    return strcmp(precision, "bf16") == 0 ? TU_BF16 : strcmp(precision, "f16") == 0 ? TU_F16 : TU_F32;
+}
+
+static tu_status run_graph(tu_graph *graph, tu_value result, const shape *s, side which, const settings *o) {
+    tu_program *program = NULL;
+    tu_state *state = NULL;
+    double begin = now();
+    const char *precision = strcmp(o->precision, "tf32") == 0 ? "tf32" : NULL; /* others are of the types */
+    tu_status status = tu_compile(graph, &program, .devices = o->device, .fetch = &result, .fetch_count = 1,
+                                  .precision = precision, .tune_kernels = o->tune);
+    double compile_seconds = now() - begin;
+    if (status == TU_OK) status = tu_state_new(graph, &state, .seed = 1);
+    if (status == TU_OK) status = measure(program, state, s, which, compile_seconds);
+    tu_program_free(program);
+    tu_state_free(state);
+    return status;
+}
+
+static tu_status run_case(const shape *s, side which, const settings *o) {
+    tu_graph *graph;
+    TU_TRY(tu_graph_new(&graph));
+    tu_value result = build(graph, s, o->batch ? o->batch : s->batch, which, dtype_of(o->precision));
+    tu_status status = tu_graph_status(graph);
+    if (status == TU_OK) status = run_graph(graph, result, s, which, o);
+    tu_graph_free(graph);
+    return status;
+}
+
+/* ---- The command ---- */
+
+static bool is_precision(const char *word) {
+    static const char *const known[] = {"bf16", "f16", "tf32", "f32"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(word, known[i]) == 0) return true;
+    return false;
+}
+
+static bool read_settings(int argc, char **argv, settings *o) {
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (strcmp(argv[i], "--tune") == 0)
+            o->tune = true;
+        else if (strcmp(argv[i], "--device") == 0 && *value)
+            o->device = argv[++i];
+        else if (strcmp(argv[i], "--batch") == 0 && atoll(value) > 0)
+            o->batch = atoll(argv[++i]);
+        else if (strcmp(argv[i], "--precision") == 0 && is_precision(value))
+            o->precision = argv[++i];
+        else if (argv[i][0] != '-')
+            o->word = argv[i];
+        else
+            return false;
+    }
+    return true;
+}
+
+int main(int argc, char **argv) {
+    settings o = {.device = "gpu:0", .precision = "bf16", .word = ""};
+    int failed = 0;
+    if (!read_settings(argc, argv, &o))
+        return fprintf(stderr,
+                       "usage: bench_conv [--device NAME] [--batch N] [--precision bf16|f16|tf32|f32] "
+                       "[--tune] [WORD]\n"),
+               2;
+    printf("%s, %s%s\n%-26s %-3s %9s %8s %8s %8s %7s  %s\n", o.device, o.precision, o.tune ? ", tuned" : "",
+           "case", "", "ms", "TFLOP/s", "GB/s", "work MB", "make ms", "kernel");
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (side which = SIDE_Y; which < SIDES; which++) {
+            if (!strstr(shapes[i].name, o.word) || (which == SIDE_X && shapes[i].first)) continue;
+            if (run_case(&shapes[i], which, &o) == TU_OK) continue;
+            printf("%-26s %-3s failed: %s\n", shapes[i].name, side_names[which], tu_message());
+            failed = 1;
+        }
+    return failed;
+}
