@@ -91,18 +91,32 @@ static void print_kernel(const shape *s, side which, const tu_kernel_report *k, 
     fflush(stdout);
 }
 
+/* Takes the times of all kernels; *count is how many there are. */
+static tu_status take_times(const tu_program *program, int run, double times[][MOST_RUNS], size_t *count) {
+    tu_kernel_report k;
+    for (*count = 0; *count < MOST_KERNELS; ++*count) {
+        tu_status status = tu_program_kernel(program, *count, &k);
+        if (status == TU_NOT_FOUND) break;
+        TU_TRY(status);
+        if (run >= 0) times[*count][run] = k.seconds;
+    }
+    return TU_OK;
+}
+
 static tu_status measure(tu_program *program, tu_state *state, const shape *s, side which,
                          double compile_seconds) {
     static double times[MOST_KERNELS][MOST_RUNS];
-    tu_kernel_report k;
+    size_t count = 0;
     for (int run = -3; run < MOST_RUNS; run++) { /* the first ones warm up */
         TU_TRY(tu_run(program, state, 0, NULL, (void *[]){NULL}));
-        for (size_t i = 0; i < MOST_KERNELS && tu_program_kernel(program, i, &k) == TU_OK; i++)
-            if (run >= 0) times[i][run] = k.seconds;
+        TU_TRY(take_times(program, run, times, &count));
     }
-    for (size_t i = 0; i < MOST_KERNELS && tu_program_kernel(program, i, &k) == TU_OK; i++)
+    for (size_t i = 0; i < count; i++) {
+        tu_kernel_report k;
+        TU_TRY(tu_program_kernel(program, i, &k));
         if (strncmp(k.kernel, "conv2d", strlen("conv2d")) == 0)
             print_kernel(s, which, &k, times[i], compile_seconds);
+    }
     return TU_OK;
 }
 
