@@ -86,6 +86,12 @@ static int capability() {
     return (int)fake_setting("FAKE_CUDA_CAPABILITY", 90);
 }
 
+/* The real NVRTC asks the driver for tables of its own; it does without. */
+CUresult cuGetExportTable(const void **table, const CUuuid *id) {
+    (void)id;
+    *table = nullptr;
+    return CUDA_ERROR_NOT_FOUND;
+}
 CUresult cuInit(unsigned) {
     NEED(device_count() > 0, CUDA_ERROR_NO_DEVICE);
     initialised = true;
