@@ -1,0 +1,136 @@
+/* Cases of movement and indexing large enough for what devices do with more than a handful of elements: tiles of
+ * transposes, wide words where runs allow them, sorted indices. Forward values alone: the small cases have the
+ * gradients, and central differences of so many elements would take all day. */
+#include <tutti/tutti.h>
+
+#include "graph/graph.h"
+#include "ops/cases.h"
+
+/* Whole, or ragged, in any unit that a device may take elements in. */
+static int64_t run_length(case_run *c) {
+    static const int64_t lengths[] = {64, 24, 20, 6, 33};
+    return lengths[case_pick(c, "run", 5)];
+}
+
+static tu_axes permutation_of(case_run *c, int64_t rank) {
+    tu_axes axes = {.count = (uint32_t)rank};
+    for (int64_t i = 0; i < rank; i++) axes.axis[i] = (int32_t)i;
+    for (int64_t i = rank - 1; i > 0; i--) {
+        int64_t j = case_size(c, 0, i);
+        int32_t held = axes.axis[i];
+        axes.axis[i] = axes.axis[j];
+        axes.axis[j] = held;
+    }
+    return axes;
+}
+
+OP_CASE(large_transpose, CASE_NO_GRADIENT) {
+    tu_shape shape = {.rank = 2 + case_pick(c, "batched", 3)};
+    for (int64_t i = 0; i < shape.rank; i++)
+        shape.dim[i] = case_size(c, 1, i == shape.rank - 1 || i == 0 ? 70 : 3);
+    tu_value x = case_fixed(c, shape, -2, 2);
+    case_output(c, tu_transpose_with(x, permutation_of(c, shape.rank)));
+    case_output(c, tu_transpose_with(tu_cast(x, TU_U8), permutation_of(c, shape.rank)));
+}
+
+/* A transpose of a slice: the source's rows do not begin where its memory does. */
+OP_CASE(large_transposed_slice, CASE_NO_GRADIENT) {
+    tu_value x = case_fixed(c, TU_SHAPE(case_size(c, 20, 50), case_size(c, 20, 80)), -2, 2);
+    tu_value part = tu_slice(x, case_pick(c, "axis", 2), 3, TU_END, 1 + case_pick(c, "step", 2));
+    case_output(c, tu_transpose(part, 1, 0));
+}
+
+/* [images, height, width, channels], as preprocessing moves them. */
+static tu_value draw_images(case_run *c) {
+    tu_shape shape = TU_SHAPE(case_size(c, 1, 3), case_size(c, 2, 9), case_size(c, 2, 9), run_length(c));
+    return case_fixed(c, shape, -2, 2);
+}
+
+OP_CASE(large_runs, CASE_NO_GRADIENT) {
+    tu_value x = draw_images(c);
+    int axis = case_pick(c, "axis", 4);
+    int64_t size = tu_value_shape(x).dim[axis], shift = case_pick(c, "shift", 2) ? size / 2 : 1;
+    case_output(c, tu_flip(x, axis));
+    case_output(c, tu_slice(x, axis, size > 1 ? size / 2 : 0, TU_END, 1));
+    case_output(c, tu_slice(x, axis, 0, TU_END, 2));
+    case_output(c, tu_roll(x, axis, shift));
+    case_output(c, tu_pad(tu_pad(x, 1, 4, 4, 0), 2, case_size(c, 0, 4), case_size(c, 0, 4), 0.5));
+    case_output(c, tu_pad(x, 3, 8 * case_pick(c, "before", 2), case_size(c, 0, 8), -1));
+}
+
+OP_CASE(large_pad_between, CASE_NO_GRADIENT) {
+    struct tu__pad_attrs attrs = {.number = 0.25};
+    for (int i = 1; i < 4; i++) {
+        attrs.before[i] = case_size(c, 0, 4);
+        attrs.after[i] = case_size(c, 0, 4);
+        attrs.between[i] = i == case_pick(c, "gaps", 4) ? 2 : 0;
+    }
+    case_output(c, tu__apply(PAD, &attrs, draw_images(c)));
+}
+
+OP_CASE(large_broadcast, CASE_NO_GRADIENT) {
+    tu_shape shape = TU_SHAPE(case_size(c, 1, 5), case_size(c, 1, 9), run_length(c));
+    case_output(c, tu_broadcast(case_fixed(c, case_broadcastable(c, shape), -2, 2), shape));
+}
+
+/* More parts than a device may join at once, whole or ragged. */
+OP_CASE(large_concat, CASE_NO_GRADIENT) {
+    enum { PARTS = 19, DIFFERENT = 3 };
+    tu_value different[DIFFERENT], parts[PARTS];
+    int64_t whole = case_pick(c, "whole", 2) ? 16 : 1, rows = case_size(c, 1, 5);
+    int axis = case_pick(c, "axis", 2);
+    for (int i = 0; i < DIFFERENT; i++) {
+        int64_t length = whole * case_size(c, 1, 3);
+        different[i] = case_fixed(c, axis ? TU_SHAPE(rows, length) : TU_SHAPE(length, rows), -2, 2);
+    }
+    for (int i = 0; i < PARTS; i++) parts[i] = different[i * i % DIFFERENT];
+    case_output(c, tu_concat(parts, PARTS, axis));
+}
+
+OP_CASE(large_gather, CASE_NO_GRADIENT) {
+    tu_dtype type = case_pick(c, "index_type", 2) ? TU_I64 : TU_I32;
+    tu_shape shape = TU_SHAPE(case_size(c, 1, 4), 40, run_length(c));
+    tu_value x = case_fixed(c, shape, -2, 2);
+    case_output(c, tu_gather(x, case_integers(c, type, TU_SHAPE(case_size(c, 1, 90)), -3, 43), 1));
+    shape.dim[1] = case_size(c, 1, 60);
+    case_output(c, tu_take_along(x, case_integers(c, type, shape, -3, 43), 1));
+}
+
+/* Many indices: far more than places, as many, or all alike. */
+OP_CASE(large_scatter_add, CASE_NO_GRADIENT) {
+    static const int64_t most[] = {1, 7, 620};
+    int64_t count = case_size(c, 1100, 2500), outer = 1 + case_pick(c, "outer", 2);
+    int64_t rows = 600, inner = case_pick(c, "inner", 2) ? 16 : case_size(c, 5, 9);
+    tu_dtype type = case_pick(c, "index_type", 2) ? TU_I64 : TU_I32;
+    tu_value base = case_fixed(c, TU_SHAPE(outer, rows, inner), -2, 2);
+    tu_value indices = case_integers(c, type, TU_SHAPE(count), -5, most[case_pick(c, "most", 3)]);
+    tu_value updates = case_fixed(c, TU_SHAPE(outer, count, inner), -0.01, 0.01);
+    case_output(c, tu_scatter_add(base, indices, updates, 1));
+}
+
+/* The base is what is added as well: it must not be overwritten before it is read. */
+OP_CASE(large_scatter_add_itself, CASE_NO_GRADIENT) {
+    int64_t rows = case_size(c, 300, 400);
+    tu_value x = tu_scale(case_fixed(c, TU_SHAPE(rows, 64), -2, 2), 0.5);
+    tu_value indices = case_integers(c, TU_I32, TU_SHAPE(rows), 0, rows);
+    case_output(c, tu_square(tu_scatter_add(x, indices, x, 0)));
+}
+
+OP_CASE(large_put_along, CASE_NO_GRADIENT) {
+    int64_t size = 700, axis = case_pick(c, "axis", 2), lanes = case_size(c, 3, 9);
+    int64_t count = case_size(c, 2000, 2500);
+    tu_shape shape = axis ? TU_SHAPE(lanes, count) : TU_SHAPE(count, lanes);
+    tu_dtype type = case_pick(c, "index_type", 2) ? TU_I64 : TU_I32;
+    tu_value indices = case_integers(c, type, shape, -5, case_pick(c, "few", 2) ? 3 : size + 5);
+    case_output(c, tu_put_along(indices, case_fixed(c, shape, -0.01, 0.01), (int)axis, size));
+}
+
+OP_CASE(large_random, CASE_NO_GRADIENT) {
+    tu_shape shape = TU_SHAPE(case_size(c, 1, 40), case_size(c, 1, 9), run_length(c));
+    tu_graph *g = case_graph(c);
+    bool per_sample = case_pick(c, "per_sample", 2);
+    case_output(c, tu_random_uniform(g, case_dtype(c), shape, -2, 3, .per_sample = per_sample));
+    case_output(c, tu_random_normal(g, case_dtype(c), shape, 1, 0.5, .per_sample = per_sample));
+    case_output(c, tu_random_bernoulli(g, case_pick(c, "bool", 2) ? TU_BOOL : TU_I32, shape, 0.3,
+                                       .per_sample = per_sample));
+}
