@@ -87,12 +87,20 @@ typedef struct tu_optimizer_options {
     double average; /* decay of a moving average of all variables of the network, under "average/"; 0: none */
     const char *freeze; /* a pattern: these variables stay as they are */
     bool unguarded;     /* default: a step whose loss or gradients are not finite changes nothing */
+    /* After such a step no later one changes anything either, until "optimizer/sound" is set to true again: for many
+     * steps in one call, so that the state is the one before the first bad step. */
+    bool stop_at_bad;
+    /* The loss is multiplied by "optimizer/loss_scale", at first this number, and the gradients divided by it: for f16. A
+     * step that is not finite halves it and is left out, 2000 good ones double it; 0: none. */
+    double loss_scale;
 } tu_optimizer_options;
 
 typedef struct tu_optimizer_values {
     tu_value rate;          /* f32 scalar */
     tu_value gradient_norm; /* f32 scalar: of all gradients together, before clipping */
-    tu_value finite;        /* bool scalar: whether the step was applied. Invalid when unguarded */
+    tu_value
+        finite; /* bool scalar: whether the step was good: applied, or left out because the loss scale was
+                               too large (beyond 1). Invalid when unguarded */
 } tu_optimizer_values;
 
 /* Gradients of the loss, and an update of every trainable variable, of the optimizer's own (under "optimizer/"), and
@@ -180,6 +188,25 @@ TU_API tu_status tu_train_with(const char *model, const char *data, tu_train_res
                                const tu_train_options *options);
 #define tu_train(model, data, result, ...)                                                                   \
     tu_train_with(model, data, result, TU_OPTIONS(tu_train_options, __VA_ARGS__))
+
+/* What such a run would be, as far as it can be told without beginning it: to be asked what memory it needs, also where
+ * that is more than there is. */
+typedef struct tu_train_plan {
+    /* The one of a step's programs that needs most memory: over a batch or a piece of it, or the update by the sum of all
+     * pieces. It cannot be run. */
+    const tu_program *program;
+    int64_t batch, accumulate; /* samples of a step, and in how many pieces */
+    const char *precision;
+    const tu_dataset *set; /* what it would train on */
+    void *own;
+} tu_train_plan;
+
+/* Takes what tu_train_with takes; writes nothing. Freed with tu_train_plan_free. */
+TU_API tu_status tu_plan_training_with(const char *model, const char *data, tu_train_plan *plan,
+                                       const tu_train_options *options);
+#define tu_plan_training(model, data, plan, ...)                                                             \
+    tu_plan_training_with(model, data, plan, TU_OPTIONS(tu_train_options, __VA_ARGS__))
+TU_API void tu_train_plan_free(tu_train_plan *plan);
 
 /* Name and one-line summary of recipe `index`; TU_NOT_FOUND past the last. */
 TU_API tu_status tu_train_recipe(size_t index, const char **name, const char **summary);

@@ -101,7 +101,8 @@ static tu_status apply_sums(tu_graph *graph, const tu_graph *network, const tu__
                             tu_optimizer_values *values) {
     tu__gradients list;
     tu_status status = bring_variables(graph, network, optimizer->options.freeze, &list);
-    if (status == TU_OK) status = tu__optimize(graph, optimizer, tu__invalid(graph), &list, values);
+    tu__loss_scale none = tu__no_loss_scale(graph);
+    if (status == TU_OK) status = tu__optimize(graph, optimizer, tu__invalid(graph), &none, &list, values);
     if (status == TU_OK) status = clear_sums(&list);
     tu__gradients_free(&list);
     return status;
@@ -115,6 +116,9 @@ tu_status tu_add_apply_with(tu_graph *graph, const tu_graph *network, tu_optimiz
     TU_TRY(tu_graph_status(graph));
     TU_TRY(tu_graph_status(network));
     TU_TRY(tu__optimizer_settle(graph, options, &optimizer));
+    if (optimizer.options.loss_scale > 0)
+        return tu_fail(TU_UNSUPPORTED, "optimizer '%s': loss_scale %g for sums of gradients: expected 0",
+                       optimizer.rule->name, optimizer.options.loss_scale);
     TU_TRY(tu__enter_root(graph, &outer));
     tu_status status = apply_sums(graph, network, &optimizer, values);
     tu_status left = tu__leave_root(graph, outer);

@@ -90,6 +90,11 @@ tu_status tu__optimizer_settle(tu_graph *graph, const tu_optimizer_options *give
     TU_TRY(check_shares(settled));
     if (!is_size(o.epsilon)) return refuse(settled, "epsilon", o.epsilon, "a number of at least 0");
     if (!is_size(o.trust)) return refuse(settled, "trust", o.trust, "a number of at least 0");
+    if (!is_size(o.loss_scale) || (o.loss_scale > 0 && (o.loss_scale < 1 || o.unguarded)))
+        return refuse(settled, "loss_scale", o.loss_scale, "0, or at least 1 and a guard");
+    if (o.stop_at_bad && o.unguarded)
+        return tu_fail(TU_INVALID, "optimizer '%s': unguarded and stop_at_bad: expected one of them",
+                       settled->rule->name);
     if (!is_size(o.clip_norm)) return refuse(settled, "clip_norm", o.clip_norm, "a number of at least 0");
     if (!is_size(o.weight_decay))
         return refuse(settled, "weight_decay", o.weight_decay, "a number of at least 0");
@@ -116,7 +121,36 @@ typedef struct scalars {
     tu_value rate; /* of any float type */
     tu_value clip; /* f64: what gradients are multiplied by; invalid: nothing */
     tu__guard guard;
+    /* The health of the step; invalid where the guard is. */
+    tu_value finite; /* whether its own values are */
+    tu_value good;   /* it was applied, or left out because the loss scale was too large */
+    tu_value sound;  /* the variable that remembers a bad step; invalid: nothing does */
 } scalars;
+
+/* Whether this step's own values are finite. */
+static tu_value finite_step(tu_value loss, tu_value squared_norm) {
+    tu_value finite = tu_is_finite(squared_norm);
+    return tu_ok(loss) ? tu_and(tu_is_finite(loss), finite) : finite;
+}
+
+static void make_guard(const tu_optimizer_options *o, tu_value finite, const tu__loss_scale *scale,
+                       scalars *s) {
+    s->finite = s->guard.finite = finite;
+    if (o->stop_at_bad) {
+        s->sound = tu_variable(finite.graph, "sound", TU_BOOL, TU_SCALAR, .init = {TU_INIT_CONSTANT, .a = 1},
+                               .frozen = true);
+        s->guard.finite = tu_and(finite, s->sound);
+    }
+    s->good = s->guard.finite;
+    if (tu_ok(scale->now)) s->good = tu_or(s->good, tu_and(tu_not(finite), tu__scale_too_large(scale)));
+}
+
+/* What a step leaves of its own health to the next: not behind the guard, since bad steps are what this is about. */
+static void assign_health(const scalars *s, const tu__loss_scale *scale) {
+    if (tu_ok(s->sound)) /* not `good` itself, which others read: the variable then takes it in place */
+        tu_assign(s->sound, tu_and(s->sound, s->good));
+    if (tu_ok(scale->now)) tu__loss_scale_move(scale, s->finite, s->guard.finite);
+}
 
 /* min(1, limit / norm), the norm kept away from zero as PyTorch does. */
 static tu_value clip_factor(tu_value norm, double limit) {
@@ -125,19 +159,18 @@ static tu_value clip_factor(tu_value norm, double limit) {
 }
 
 static scalars make_scalars(tu_graph *graph, const tu_optimizer_options *o, tu_value loss,
-                            const tu__gradients *list, tu_optimizer_values *values) {
-    scalars s = {.rate = o->rate, .clip = tu__invalid(graph), .guard = {tu__invalid(graph)}};
+                            const tu__loss_scale *scale, const tu__gradients *list,
+                            tu_optimizer_values *values) {
+    tu_value none = tu__invalid(graph);
+    scalars s = {o->rate, none, {none}, none, none, none};
     if (!s.rate.graph) s.rate = tu_fill(graph, TU_F64, TU_SCALAR, o->constant_rate);
     if (values) values->rate = tu_cast(s.rate, TU_F32);
     if (o->unguarded && o->clip_norm == 0 && !values) return s;
     tu_value squared = tu__squared_norm(list), norm = tu_sqrt(squared);
     if (values) values->gradient_norm = tu_cast(norm, TU_F32);
     if (o->clip_norm > 0) s.clip = clip_factor(norm, o->clip_norm);
-    if (!o->unguarded) {
-        s.guard.finite = tu_is_finite(squared);
-        if (tu_ok(loss)) s.guard.finite = tu_and(tu_is_finite(loss), s.guard.finite);
-    }
-    if (values) values->finite = s.guard.finite;
+    if (!o->unguarded) make_guard(o, finite_step(loss, squared), scale, &s);
+    if (values) values->finite = s.good;
     return s;
 }
 
@@ -160,12 +193,14 @@ static void update(const tu__optimizer *optimizer, const scalars *s, tu_value va
 }
 
 tu_status tu__optimize(tu_graph *graph, const tu__optimizer *optimizer, tu_value loss,
-                       const tu__gradients *list, tu_optimizer_values *values) {
+                       const tu__loss_scale *scale, const tu__gradients *list, tu_optimizer_values *values) {
     const tu_optimizer_options *o = &optimizer->options;
     scalars s = {0};
     tu_scope(graph, "optimizer") {
-        s = make_scalars(graph, o, loss, list, values);
+        if (tu_ok(scale->now)) tu__unscale_gradients(scale, list);
+        s = make_scalars(graph, o, loss, scale, list, values);
         tu__guard_assignments(&s.guard, graph, o->freeze);
+        assign_health(&s, scale);
         for (size_t i = 0; i < list->count; i++)
             tu_with_device(graph, tu_value_device(list->variables[i]))
                 update(optimizer, &s, list->variables[i], list->gradients[i]);
@@ -174,6 +209,22 @@ tu_status tu__optimize(tu_graph *graph, const tu__optimizer *optimizer, tu_value
     }
     TU_TRY(tu_graph_status(graph));
     return o->average > 0 ? tu__average_variables(graph, &s.guard, o->average) : TU_OK;
+}
+
+/* What is differentiated: the loss, or, with a loss scale, a multiple of it. */
+static tu_status scale_loss(const tu__optimizer *optimizer, tu_value loss, tu__loss_scale *scale,
+                            tu_value *scaled) {
+    char *outer;
+    *scale = tu__no_loss_scale(loss.graph);
+    *scaled = loss;
+    if (optimizer->options.loss_scale == 0) return TU_OK;
+    TU_TRY(tu__enter_root(loss.graph, &outer));
+    tu_scope(loss.graph, "optimizer") {
+        *scale = tu__loss_scale_new(loss.graph, optimizer->options.loss_scale);
+        *scaled = tu_mul(loss, tu_cast(scale->now, tu_value_dtype(loss)));
+    }
+    TU_TRY(tu__leave_root(loss.graph, outer));
+    return tu_graph_status(loss.graph);
 }
 
 tu_status tu_add_optimizer_with(tu_value loss, tu_optimizer_values *values,
@@ -187,10 +238,13 @@ tu_status tu_add_optimizer_with(tu_value loss, tu_optimizer_values *values,
     if (!loss.graph) return tu_fail(TU_INVALID, "optimizer: the loss was never set");
     TU_TRY(tu_graph_status(loss.graph));
     TU_TRY(tu__optimizer_settle(loss.graph, options, &optimizer));
-    TU_TRY(tu__gradients_of(loss, optimizer.options.freeze, &list));
+    tu__loss_scale scale;
+    tu_value scaled;
+    TU_TRY(scale_loss(&optimizer, loss, &scale, &scaled));
+    TU_TRY(tu__gradients_of(scaled, optimizer.options.freeze, &list));
     tu_status status = tu__enter_root(loss.graph, &outer);
     if (status == TU_OK) {
-        status = tu__optimize(loss.graph, &optimizer, loss, &list, values);
+        status = tu__optimize(loss.graph, &optimizer, loss, &scale, &list, values);
         tu_status left = tu__leave_root(loss.graph, outer);
         if (status == TU_OK) status = left;
     }

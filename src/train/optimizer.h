@@ -5,6 +5,7 @@
 #include <tutti/train.h>
 
 #include "train/gradients.h"
+#include "train/loss_scale.h"
 #include "train/update_rules.h"
 
 typedef struct tu__optimizer {
@@ -16,9 +17,10 @@ typedef struct tu__optimizer {
 tu_status tu__optimizer_settle(tu_graph *graph, const tu_optimizer_options *given, tu__optimizer *settled);
 
 /* Updates of the listed variables, of the optimizer's slots, of "step", and of the moving averages. `loss` is part of the
- * guard; it may be invalid. The graph's scope must be empty. */
+ * guard; it may be invalid. Where there is a loss scale, the gradients are those of the scaled loss. The graph's scope
+ * must be empty. */
 tu_status tu__optimize(tu_graph *graph, const tu__optimizer *optimizer, tu_value loss,
-                       const tu__gradients *list, tu_optimizer_values *values);
+                       const tu__loss_scale *scale, const tu__gradients *list, tu_optimizer_values *values);
 
 /* Moving averages of all floating-point variables of the network, under "average/": average.c. */
 tu_status tu__average_variables(tu_graph *graph, const tu__guard *guard, double decay);

@@ -106,6 +106,158 @@ static void a_step_that_is_not_finite_changes_nothing(void **state) {
     assert_bad_step_changes_nothing("cpu", NAN, false);
 }
 
+/* ---- The first bad step stops all, and the loss scale ---- */
+
+typedef struct guarded {
+    net n;
+    tu_program *program;
+    tu_state *state;
+    float images[PIXELS];
+} guarded;
+
+static void begin_guarded(guarded *g, const char *precision, bool stop_at_bad, double loss_scale) {
+    tu_optimizer_values values;
+    g->n = build_net(TU_F32, BATCH, true);
+    assert_int_equal(tu_add_optimizer(g->n.loss, &values, .constant_rate = 0.01, .clip_norm = 1,
+                                      .average = 0.9, .stop_at_bad = stop_at_bad, .loss_scale = loss_scale),
+                     TU_OK);
+    assert_int_equal(tu_graph_verify(g->n.graph), TU_OK);
+    tu_value fetch[] = {g->n.loss, values.finite, values.gradient_norm};
+    if (tu_compile(g->n.graph, &g->program, .devices = "cpu", .threads = 1, .precision = precision,
+                   .fetch = fetch, .fetch_count = 3, .updates = true) != TU_OK)
+        fail_msg("%s", tu_message());
+    assert_int_equal(tu_state_new(g->n.graph, &g->state, .seed = 1), TU_OK);
+    draw(g->images);
+}
+
+static void end_guarded(guarded *g) {
+    tu_program_free(g->program);
+    tu_state_free(g->state);
+    tu_graph_free(g->n.graph);
+}
+
+/* One step, with an infinite pixel where `poisoned`; whether it was good. */
+static bool step_guarded(guarded *g, bool poisoned) {
+    float loss, norm, pixel = g->images[17];
+    bool finite;
+    if (poisoned) g->images[17] = INFINITY;
+    tu_feed feeds[] = {{g->n.images, g->images}, {g->n.labels, labels}};
+    assert_int_equal(tu_run(g->program, g->state, 2, feeds, (void *[]){&loss, &finite, &norm}), TU_OK);
+    g->images[17] = pixel;
+    return finite;
+}
+
+static void set_sound(tu_state *state, bool sound) {
+    assert_int_equal(tu_state_set(state, "optimizer/sound", &sound, sizeof sound), TU_OK);
+}
+
+static void after_the_first_bad_step_nothing_changes_any_more(void **unused) {
+    (void)unused;
+    guarded g;
+    size_t size;
+    begin_guarded(&g, NULL, true, 0);
+    assert_true(step_guarded(&g, false) && step_guarded(&g, false));
+    set_sound(g.state, false);
+    unsigned char *before = snapshot(g.state, &size);
+    set_sound(g.state, true);
+    assert_false(step_guarded(&g, true));
+    for (int i = 0; i < 3; i++) assert_false(step_guarded(&g, false));
+    unsigned char *after = snapshot(g.state, &size);
+    assert_memory_equal(before, after, size);
+    free(before);
+    free(after);
+    int64_t step;
+    set_sound(g.state, true);
+    assert_true(step_guarded(&g, false));
+    assert_int_equal(tu_state_get(g.state, "step", &step, sizeof step), TU_OK);
+    assert_int_equal(step, 3);
+    end_guarded(&g);
+}
+
+/* What lets a device take many steps at once. */
+static void every_update_of_a_guarded_step_is_in_place(void **unused) {
+    (void)unused;
+    static const char *const precisions[] = {"f32", "bf16", "f16"};
+    for (int i = 0; i < 3; i++) {
+        guarded g;
+        begin_guarded(&g, precisions[i], true, i == 2 ? 65536 : 0);
+        const tu__part *part = &g.program->parts[0];
+        for (uint32_t k = 0; k < part->update_count; k++)
+            if (!part->updates[k].in_place)
+                fail_msg("%s: '%s' is not", precisions[i],
+                         g.program->unit.graph->nodes[part->updates[k].variable]->name);
+        end_guarded(&g);
+    }
+}
+
+/* A power of two moves exponents alone. */
+static void a_loss_scale_changes_no_bit_in_f32(void **unused) {
+    (void)unused;
+    guarded plain, scaled;
+    begin_guarded(&plain, NULL, false, 0);
+    begin_guarded(&scaled, NULL, false, 1024);
+    for (int i = 0; i < 3; i++) assert_true(step_guarded(&plain, false) && step_guarded(&scaled, false));
+    for (size_t i = 0; i < tu_state_count(plain.state); i++) {
+        const char *name;
+        tu_type type;
+        assert_int_equal(tu_state_variable(plain.state, i, &name, &type), TU_OK);
+        size_t bytes = tu_type_bytes(type);
+        void *a = test_malloc(bytes), *b = test_malloc(bytes);
+        assert_int_equal(tu_state_get(plain.state, name, a, bytes), TU_OK);
+        assert_int_equal(tu_state_get(scaled.state, name, b, bytes), TU_OK);
+        if (memcmp(a, b, bytes) != 0) fail_msg("'%s' differs", name);
+        test_free(a);
+        test_free(b);
+    }
+    end_guarded(&plain);
+    end_guarded(&scaled);
+}
+
+static float scale_of(const guarded *g) {
+    float scale;
+    assert_int_equal(tu_state_get(g->state, "optimizer/loss_scale", &scale, sizeof scale), TU_OK);
+    return scale;
+}
+
+static void a_loss_scale_is_halved_by_bad_steps_and_doubled_by_good_ones(void **unused) {
+    (void)unused;
+    guarded g;
+    int64_t step;
+    float good = 2000;
+    begin_guarded(&g, "f16", true, 4);
+    assert_true(step_guarded(&g, false));
+    assert_true(scale_of(&g) == 4);
+    assert_true(step_guarded(&g, true)); /* left out, and that is all */
+    assert_int_equal(tu_state_get(g.state, "step", &step, sizeof step), TU_OK);
+    assert_int_equal(step, 1);
+    assert_true(scale_of(&g) == 2);
+    assert_int_equal(tu_state_set(g.state, "optimizer/good_steps", &good, sizeof good), TU_OK);
+    assert_true(step_guarded(&g, false));
+    assert_true(scale_of(&g) == 4);
+    assert_int_equal(tu_state_get(g.state, "optimizer/good_steps", &good, sizeof good), TU_OK);
+    assert_true(good == 1);
+    assert_true(step_guarded(&g, true) && step_guarded(&g, true));
+    assert_true(scale_of(&g) == 1);
+    assert_false(step_guarded(&g, true)); /* it is not the scale's fault */
+    assert_false(step_guarded(&g, false));
+    assert_true(scale_of(&g) == 1);
+    assert_int_equal(tu_state_get(g.state, "step", &step, sizeof step), TU_OK);
+    assert_int_equal(step, 2);
+    end_guarded(&g);
+}
+
+static void impossible_guards_are_refused(void **unused) {
+    (void)unused;
+    net n = build_net(TU_F32, BATCH, false);
+    assert_int_equal(tu_add_optimizer(n.loss, NULL, .constant_rate = 1, .loss_scale = 0.5), TU_INVALID);
+    assert_int_equal(tu_add_optimizer(n.loss, NULL, .constant_rate = 1, .loss_scale = 8, .unguarded = true),
+                     TU_INVALID);
+    assert_int_equal(
+        tu_add_optimizer(n.loss, NULL, .constant_rate = 1, .stop_at_bad = true, .unguarded = true),
+        TU_INVALID);
+    tu_graph_free(n.graph);
+}
+
 /* What is frozen by name is so with its running statistics; the others go on. */
 static void frozen_layers_keep_their_statistics(void **state) {
     (void)state;
@@ -382,6 +534,11 @@ static void bf16_keeps_f32_master_weights(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
+        cmocka_unit_test(after_the_first_bad_step_nothing_changes_any_more),
+        cmocka_unit_test(every_update_of_a_guarded_step_is_in_place),
+        cmocka_unit_test(a_loss_scale_changes_no_bit_in_f32),
+        cmocka_unit_test(a_loss_scale_is_halved_by_bad_steps_and_doubled_by_good_ones),
+        cmocka_unit_test(impossible_guards_are_refused),
         cmocka_unit_test(frozen_layers_keep_their_statistics),
         cmocka_unit_test(a_batch_in_pieces_is_updated_as_one),
         cmocka_unit_test(a_bad_piece_adds_nothing_and_sums_are_cleared),
