@@ -209,7 +209,12 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) 
     NEED(fake_is("event", event) && stream && is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
     NEED(stream->captured, CUDA_ERROR_INVALID_VALUE);
     std::shared_ptr<event_state> e = event->state;
-    return fake_enqueue(stream, "cuEventRecordWithFlags", [=] { e->time = seconds_now(); });
+    e->captured = nullptr;
+    e->stream = stream;
+    return fake_enqueue(stream, "cuEventRecordWithFlags", [=] {
+        e->reached = ++e->asked;
+        e->time = seconds_now();
+    });
 }
 CUresult cuEventSynchronize(CUevent event) {
     fake_guard guard(fake_lock());
