@@ -308,6 +308,24 @@ static tu_status bench(const struct bench_values *values, const struct workload_
     return TU_OK;
 }
 
+static tu_status plan_workload(void *context, const struct memory_settings *settings,
+                               struct memory_plan *plan) {
+    struct workload_settings s = *(const struct workload_settings *)context;
+    *plan = (struct memory_plan){.own = calloc(1, sizeof(struct workload))};
+    struct workload *work = plan->own;
+    if (!work) return tu_fail(TU_NO_MEMORY, "bench: out of memory");
+    if (settings) s.batch = settings->batch, s.precision = settings->precision;
+    plan->settings = (struct memory_settings){.batch = s.batch, .precision = s.precision};
+    TU_TRY(workload_plan(work, &s));
+    plan->program = work->step;
+    return TU_OK;
+}
+
+static void release_workload(struct memory_plan *plan) {
+    if (plan->own) workload_end(plan->own);
+    free(plan->own);
+}
+
 static int run(const void *given, int operand_count, char **operands) {
     const struct bench_values *values = given;
     (void)operand_count;
@@ -326,13 +344,12 @@ static int run(const void *given, int operand_count, char **operands) {
     bool planned_too_large = status == TU_NO_MEMORY && !work.step;
     workload_end(&work);
     free(m.kernel_ms);
-    if (planned_too_large) {
-        char message[1024]; /* planning again may leave another one */
-        snprintf(message, sizeof message, "%s", tu_message());
-        int refused = cli_refuse_memory(&settings);
-        return refused ? refused : cli_fail("%s", message);
-    }
-    return cli_report(status);
+    if (!planned_too_large) return cli_report(status);
+    return cli_report_memory(&(struct memory_planner){.command = "bench",
+                                                      .what = "a workload",
+                                                      .context = &settings,
+                                                      .plan = plan_workload,
+                                                      .release = release_workload});
 }
 
 const struct cli_command cli_command_bench = {

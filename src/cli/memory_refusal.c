@@ -1,8 +1,8 @@
-/* A workload that does not fit its device, explained.
+/* A step that does not fit its device, explained: of a workload to be measured, or of a run to be begun.
  *
  * After the one line of every refusal come two tables: what lies in memory at the planned peak, whose rows add up to
- * what is needed; and what would help. A remedy's saving is measured by planning the workload again with it, which
- * takes milliseconds and allocates nothing on the device. */
+ * what is needed; and what would help. A remedy's saving is measured by planning the step again with it, which takes
+ * milliseconds and allocates nothing on the device. What cannot be planned, or saves nothing, is not offered. */
 #include "cli/memory_refusal.h"
 
 #include <inttypes.h>
@@ -16,8 +16,8 @@
 enum { SHOWN = 8, KINDS = TU_MEMORY_GAP + 1 };
 
 /* The number of the first device that needs more than it has; false: there is none. */
-static bool find_full_device(const struct workload *work, size_t *index, tu_memory_report *report) {
-    for (*index = 0; tu_program_memory(work->step, *index, report) == TU_OK; ++*index)
+static bool find_full_device(const tu_program *program, size_t *index, tu_memory_report *report) {
+    for (*index = 0; tu_program_memory(program, *index, report) == TU_OK; ++*index)
         if (report->limit_bytes && report->need_bytes > report->limit_bytes) return true;
     return false;
 }
@@ -80,69 +80,102 @@ static void print_items(size_t count, const tu_memory_item *items, uint64_t need
     print_row("all", "", "", need, need);
 }
 
-static void print_peak(const struct workload *work, size_t index, uint64_t need) {
-    size_t count = tu_program_peak(work->step, index, 0, NULL);
+static void print_peak(const tu_program *program, size_t index, uint64_t need) {
+    size_t count = tu_program_peak(program, index, 0, NULL);
     tu_memory_item *items = calloc(count + 1, sizeof *items);
     if (!items) return; /* the line above has said what matters */
-    tu_program_peak(work->step, index, count, items);
+    tu_program_peak(program, index, count, items);
     print_items(count, items, need);
     free(items);
 }
 
 /* ---- What would help ---- */
 
+static const struct remedy {
+    bool halve, split, narrow; /* the batch; it into pieces; the type of products and activations */
+} remedies[] = {{.halve = true},
+                {.split = true},
+                {.narrow = true},
+                {.halve = true, .narrow = true},
+                {.split = true, .narrow = true}};
+
+/* The settings with a remedy; false where a part of it cannot be had. */
+static bool apply(const struct remedy *remedy, const struct memory_settings *now,
+                  struct memory_settings *with) {
+    *with = *now;
+    if (remedy->halve) with->batch /= 2;
+    if (remedy->split) with->accumulate *= 2;
+    if (remedy->narrow) with->precision = "bf16";
+    return with->batch > 0 && (!remedy->split || with->accumulate > 0) &&
+           (!remedy->narrow || strstr(now->precision, "f32")); /* or tf32 */
+}
+
+/* "--batch 64 --precision bf16": what differs from the settings of now. */
+struct option_text {
+    char text[96];
+};
+
+static struct option_text option_text(const struct memory_settings *with, const struct memory_settings *now) {
+    struct option_text options = {""};
+    char batch[32] = "", accumulate[32] = "", precision[32] = "";
+    if (with->batch != now->batch) snprintf(batch, sizeof batch, " --batch %" PRId64, with->batch);
+    if (with->accumulate != now->accumulate)
+        snprintf(accumulate, sizeof accumulate, " --accumulate %" PRId64, with->accumulate);
+    if (strcmp(with->precision, now->precision) != 0)
+        snprintf(precision, sizeof precision, " --precision %.8s", with->precision);
+    snprintf(options.text, sizeof options.text, "%s%s%s", batch, accumulate, precision);
+    return options;
+}
+
 /* What the device would need with these settings; `otherwise` when that cannot be planned. */
-static uint64_t planned_need(const struct workload_settings *settings, size_t index, uint64_t otherwise) {
-    struct workload work;
+static uint64_t planned_need(const struct memory_planner *planner, const struct memory_settings *settings,
+                             size_t index, uint64_t otherwise) {
+    struct memory_plan plan;
     tu_memory_report report;
     uint64_t need = otherwise;
-    if (workload_plan(&work, settings) == TU_OK && tu_program_memory(work.step, index, &report) == TU_OK)
+    if (planner->plan(planner->context, settings, &plan) == TU_OK &&
+        tu_program_memory(plan.program, index, &report) == TU_OK)
         need = report.need_bytes;
-    workload_end(&work);
+    planner->release(&plan);
     return need;
 }
 
-static void print_remedy(const struct workload_settings *with, const struct workload_settings *now,
-                         size_t index, uint64_t need, uint64_t limit) {
-    char options[64] = "";
-    if (with->batch != now->batch) snprintf(options, sizeof options, "--batch %" PRId64, with->batch);
-    if (strcmp(with->precision, now->precision) != 0) {
-        size_t used = strlen(options);
-        snprintf(options + used, sizeof options - used, "%s--precision %s", used ? " " : "", with->precision);
+static void print_remedies(const struct memory_planner *planner, const struct memory_settings *now,
+                           size_t index, uint64_t need, uint64_t limit) {
+    bool headed = false;
+    for (size_t i = 0; i < sizeof remedies / sizeof *remedies; i++) {
+        struct memory_settings with;
+        uint64_t less = apply(&remedies[i], now, &with) ? planned_need(planner, &with, index, need) : need;
+        if (less >= need) continue;
+        if (!headed)
+            fprintf(stderr, "\n  %-40s  %10s  %10s  %s\n", "what would help", "would need", "saves", "fits");
+        headed = true;
+        fprintf(stderr, " %-41s  %10s  %10s  %s\n", option_text(&with, now).text, cli_size(less).text,
+                cli_size(need - less).text, less <= limit ? "yes" : "no");
     }
-    uint64_t less = planned_need(with, index, need);
-    if (less >= need) return;
-    fprintf(stderr, "  %-40s  %10s  %10s  %s\n", options, cli_size(less).text, cli_size(need - less).text,
-            less <= limit ? "yes" : "no");
 }
 
-static void print_remedies(const struct workload_settings *now, size_t index, uint64_t need, uint64_t limit) {
-    struct workload_settings half = *now, bf16 = *now, both;
-    if (now->batch > 1) half.batch = now->batch / 2;
-    bf16.precision = "bf16";
-    both = bf16;
-    both.batch = half.batch;
-    bool can_halve = half.batch != now->batch,
-         can_narrow = strstr(now->precision, "f32") != NULL; /* or tf32 */
-    if (!can_halve && !can_narrow) return;
-    fprintf(stderr, "\n  %-40s  %10s  %10s  %s\n", "what would help", "would need", "saves", "fits");
-    if (can_halve) print_remedy(&half, now, index, need, limit);
-    if (can_narrow) print_remedy(&bf16, now, index, need, limit);
-    if (can_halve && can_narrow) print_remedy(&both, now, index, need, limit);
-}
+/* ---- The refusal ---- */
 
-int cli_refuse_memory(const struct workload_settings *settings) {
-    struct workload work;
+static bool refuse_if_full(const struct memory_planner *planner, const struct memory_plan *plan) {
     size_t index;
     tu_memory_report report;
-    bool full = workload_plan(&work, settings) == TU_OK && find_full_device(&work, &index, &report);
-    if (full) {
-        uint64_t need = report.need_bytes;
-        cli_refuse("bench: device '%s' would need %s, the limit is %s: expected a workload that fits",
-                   report.device, cli_size(need).text, cli_size(report.limit_bytes).text);
-        print_peak(&work, index, need);
-        print_remedies(settings, index, need, report.limit_bytes);
-    }
-    workload_end(&work);
-    return full ? CLI_BAD_INPUT : CLI_DONE;
+    if (!find_full_device(plan->program, &index, &report)) return false;
+    cli_refuse("%s: device '%s' would need %s, the limit is %s: expected %s that fits", planner->command,
+               report.device, cli_size(report.need_bytes).text, cli_size(report.limit_bytes).text,
+               planner->what);
+    print_peak(plan->program, index, report.need_bytes);
+    if (!planner->fixed)
+        print_remedies(planner, &plan->settings, index, report.need_bytes, report.limit_bytes);
+    return true;
+}
+
+int cli_report_memory(const struct memory_planner *planner) {
+    char message[1024]; /* planning again may leave another one */
+    snprintf(message, sizeof message, "%s", tu_message());
+    struct memory_plan plan;
+    bool planned = planner->plan(planner->context, NULL, &plan) == TU_OK;
+    bool full = planned && refuse_if_full(planner, &plan);
+    planner->release(&plan);
+    return full ? CLI_BAD_INPUT : cli_fail("%s", message);
 }

@@ -6,12 +6,14 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <tutti/train.h>
 
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/memory_refusal.h"
 #include "cli/progress.h"
 #include "cli/size.h"
 
@@ -174,6 +176,46 @@ static void print_json(const tu_train_result *r) {
 
 /* ---- The command ---- */
 
+struct asked { /* what to plan when it does not fit */
+    const char *model, *data;
+    tu_train_options o;
+};
+
+/* The set is opened once: further plans are made over that of the first. */
+static tu_status plan_run(void *context, const struct memory_settings *settings, struct memory_plan *plan) {
+    struct asked *asked = context;
+    *plan = (struct memory_plan){.own = calloc(1, sizeof(tu_train_plan))};
+    tu_train_plan *made = plan->own;
+    if (!made) return tu_fail(TU_NO_MEMORY, "train: out of memory");
+    tu_train_options o = asked->o;
+    if (settings) {
+        o.batch = settings->batch;
+        o.accumulate = settings->accumulate;
+        o.precision = settings->precision;
+    }
+    TU_TRY(tu_plan_training_with(asked->model, asked->data, made, &o));
+    asked->o.set = made->set;
+    plan->program = made->program;
+    plan->settings = (struct memory_settings){made->batch, made->accumulate, made->precision};
+    return TU_OK;
+}
+
+static void release_run(struct memory_plan *plan) {
+    if (plan->own) tu_train_plan_free(plan->own);
+    free(plan->own);
+}
+
+static int report_memory(const char *model, const struct train_values *values) {
+    struct asked asked = {model, values->data, values->o};
+    asked.o.watch = NULL; /* all that is to be told was told */
+    return cli_report_memory(&(struct memory_planner){.command = "train",
+                                                      .what = "a run",
+                                                      .fixed = values->o.resume,
+                                                      .context = &asked,
+                                                      .plan = plan_run,
+                                                      .release = release_run});
+}
+
 static int run(const void *given, int operand_count, char **operands) {
     (void)operand_count;
     struct train_values values = *(const struct train_values *)given;
@@ -186,6 +228,7 @@ static int run(const void *given, int operand_count, char **operands) {
     values.o.context = &progress;
     tu_status status = tu_train_with(operands[0], values.data, &result, &values.o);
     progress_end(&progress);
+    if (status == TU_NO_MEMORY) return report_memory(operands[0], &values);
     if (status != TU_OK) return cli_report(status);
     (values.json ? print_json : print_text)(&result);
     return result.stopped ? STOPPED : CLI_DONE;

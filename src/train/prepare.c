@@ -115,6 +115,7 @@ static tu_status make_programs(tu__trainer *t) {
     TU_TRY(tu__stepper_open(&t->graphs, &t->config, &t->stepper));
     settle_threads(t);
     tell_device(t);
+    TU_TRY(tu__burst_open(&t->stepper, t->set, t->config.settings.batch, &t->burst));
     if (t->config.set.count[TU_TEST] > 0)
         TU_TRY(tu__evaluator_open(t->graphs.evaluate, &t->config, &t->evaluator));
     return tu__stepper_state(&t->stepper, (uint64_t)t->config.settings.seed, &t->state);
@@ -180,6 +181,7 @@ static tu_status begin_new(tu__trainer *t, const char *model, const char *data) 
     TU_TRY(decide(t, model, data));
     TU_TRY(tu__run_graphs_build(&t->config, &t->graphs));
     TU_TRY(describe_graph(t));
+    if (t->plan_only) return tu__stepper_plan(&t->graphs, &t->config, &t->stepper);
     TU_TRY(make_programs(t));
     TU_TRY(initialize(t));
     tu_status status = write_folder(t);
@@ -253,6 +255,7 @@ static tu_status begin_again(tu__trainer *t, const char *folder, const char *mod
     TU_TRY(open_set(t, t->config.data, t->config.set.height, t->config.set.width));
     TU_TRY(check_same_set(t));
     TU_TRY(tu__run_graphs_load(t->folder.path, &t->config, &t->graphs));
+    if (t->plan_only) return tu__stepper_plan(&t->graphs, &t->config, &t->stepper);
     TU_TRY(make_programs(t));
     TU_TRY(load_state(t));
     TU_TRY(record_change(t, &before));
@@ -302,18 +305,30 @@ static tu_status begin(tu__trainer *t, const char *model, const char *data) {
                    "--resume: '%s' is no run folder: expected one that has a config.json, or --out", model);
 }
 
-tu_status tu__trainer_begin(tu__trainer *t, const char *model, const char *data,
-                            const tu_train_options *options) {
+static void clear(tu__trainer *t, const tu_train_options *options) {
     *t = (tu__trainer){.arena = {.purpose = "a run's configuration"},
                        .progress = {.test_step = -1, .best_step = -1}};
     tu__copy_options(&t->options, sizeof t->options, options);
+}
+
+tu_status tu__trainer_begin(tu__trainer *t, const char *model, const char *data,
+                            const tu_train_options *options) {
+    clear(t, options);
     TU_TRY(begin(t, model, data));
     tell_notices(t);
     return TU_OK;
 }
 
+tu_status tu__trainer_plan(tu__trainer *t, const char *model, const char *data,
+                           const tu_train_options *options) {
+    clear(t, options);
+    t->plan_only = true;
+    return begin(t, model, data);
+}
+
 void tu__trainer_end(tu__trainer *t) {
     tu__metrics_close(t->metrics);
+    tu__burst_close(&t->burst);
     tu__stepper_close(&t->stepper);
     tu__evaluator_close(&t->evaluator);
     tu_state_free(t->state);

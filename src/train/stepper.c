@@ -11,58 +11,58 @@ tu_value tu__find_input(tu_graph *graph, const char *name) {
 /* ---- Opening ---- */
 
 static tu_status compile(tu_graph *graph, const tu__run_config *config, const tu_value *fetch, size_t count,
-                         tu_program **program) {
+                         bool plan_only, tu_program **program) {
     const tu__settings *s = &config->settings;
     return tu_compile(graph, program, .devices = s->devices, .threads = (int)s->threads,
                       .memory_limit = (uint64_t)s->memory_limit, .precision = s->precision, .fetch = fetch,
-                      .fetch_count = count, .updates = true);
+                      .fetch_count = count, .updates = true, .plan_only = plan_only);
 }
 
 /* What a piece tells, in this order; rate and norm come last, since a piece that only sums has none. */
 enum { LOSS, CORRECT, FINITE, RATE, NORM, RESULTS };
 static const char *const result_names[RESULTS] = {"loss", "correct", "finite", "rate", "gradient_norm"};
 
-static tu_status check_inputs(const tu__piece *piece, const char *name, const tu_dataset_info *set) {
-    tu_shape shape = tu_ok(piece->images) ? tu_value_shape(piece->images) : TU_SCALAR;
-    if (shape.rank == 4 && tu_ok(piece->labels) && shape.dim[1] == set->height &&
-        shape.dim[2] == set->width && shape.dim[3] == set->channels &&
-        tu_value_dtype(piece->images) == set->dtype)
-        return TU_OK;
-    return tu_fail(TU_CORRUPT, "graph '%s' of the run does not take the images of its set", name);
-}
-
-static tu_status open_piece(tu_graph *graph, const char *name, const tu__run_config *config,
-                            tu__piece *piece) {
+/* What the graph takes and gives was checked when it was built or loaded: run_graphs.c. */
+static tu_status open_piece(tu_graph *graph, const tu__run_config *config, bool plan_only, tu__piece *piece) {
     if (!graph) return TU_OK;
     *piece = (tu__piece){.graph = graph,
                          .images = tu__find_input(graph, "images"),
                          .labels = tu__find_input(graph, "labels"),
                          .ordinals = tu__find_input(graph, "sample_ordinal"),
                          .share = tu__find_input(graph, "share")};
-    TU_TRY(check_inputs(piece, name, &config->set));
     piece->samples = tu_value_shape(piece->images).dim[0];
     size_t count = tu_ok(piece->share) ? RATE : RESULTS;
     tu_value fetch[RESULTS];
     for (size_t i = 0; i < count; i++) fetch[i] = tu_find_output(graph, result_names[i]);
-    return compile(graph, config, fetch, count, &piece->program);
+    return compile(graph, config, fetch, count, plan_only, &piece->program);
 }
 
-static tu_status open_apply(tu_graph *graph, const tu__run_config *config, tu__stepper *stepper) {
+static tu_status open_apply(tu_graph *graph, const tu__run_config *config, bool plan_only,
+                            tu__stepper *stepper) {
     if (!graph) return TU_OK;
     stepper->apply_graph = graph;
-    TU_TRY(tu__undo_new(stepper->full.graph, &stepper->undo));
+    if (!plan_only) TU_TRY(tu__undo_new(stepper->full.graph, &stepper->undo));
     tu_value fetch[RESULTS - FINITE];
     for (size_t i = FINITE; i < RESULTS; i++) fetch[i - FINITE] = tu_find_output(graph, result_names[i]);
-    return compile(graph, config, fetch, RESULTS - FINITE, &stepper->apply);
+    return compile(graph, config, fetch, RESULTS - FINITE, plan_only, &stepper->apply);
 }
 
-tu_status tu__stepper_open(const tu__run_graphs *graphs, const tu__run_config *config, tu__stepper *stepper) {
+static tu_status open(const tu__run_graphs *graphs, const tu__run_config *config, bool plan_only,
+                      tu__stepper *stepper) {
     const tu_dataset_info *set = &config->set;
     *stepper = (tu__stepper){.image_bytes = (size_t)(set->height * set->width * set->channels) *
                                             tu_dtype_size(set->dtype)};
-    TU_TRY(open_piece(graphs->step, "step", config, &stepper->full));
-    TU_TRY(open_piece(graphs->step_short, "step-short", config, &stepper->rest));
-    return open_apply(graphs->apply, config, stepper);
+    TU_TRY(open_piece(graphs->step, config, plan_only, &stepper->full));
+    TU_TRY(open_piece(graphs->step_short, config, plan_only, &stepper->rest));
+    return open_apply(graphs->apply, config, plan_only, stepper);
+}
+
+tu_status tu__stepper_open(const tu__run_graphs *graphs, const tu__run_config *config, tu__stepper *stepper) {
+    return open(graphs, config, false, stepper);
+}
+
+tu_status tu__stepper_plan(const tu__run_graphs *graphs, const tu__run_config *config, tu__stepper *stepper) {
+    return open(graphs, config, true, stepper);
 }
 
 void tu__stepper_close(tu__stepper *stepper) {

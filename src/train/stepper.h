@@ -36,6 +36,8 @@ typedef struct tu__step_values {
 
 /* Compiles the step of a run, whose graphs must outlive the stepper. tu__stepper_close is needed in any case. */
 tu_status tu__stepper_open(const tu__run_graphs *graphs, const tu__run_config *config, tu__stepper *stepper);
+/* The same as far as the plans of its programs go, which need not fit: to be looked at, not to be run. */
+tu_status tu__stepper_plan(const tu__run_graphs *graphs, const tu__run_config *config, tu__stepper *stepper);
 void tu__stepper_close(tu__stepper *stepper);
 
 /* A state with all variables of the step, by their initialisers. */

@@ -4,6 +4,7 @@
 
 #include <tutti/train.h>
 
+#include "train/burst.h"
 #include "train/checkpoint.h"
 #include "train/evaluator.h"
 #include "train/metrics.h"
@@ -19,10 +20,12 @@ typedef struct tu__trainer {
     const tu_dataset *set;
     tu__run_graphs graphs;
     tu__stepper stepper;
+    tu__burst burst;         /* where steps are taken many at a time */
     tu__evaluator evaluator; /* closed where the set has no test images */
     tu_state *state;
     tu__progress progress;
     tu__metrics *metrics;
+    bool plan_only;   /* the programs are planned and nothing else is made */
     tu__text notices; /* while the run is prepared: lines for the user, told once nothing can be refused */
     bool begun;
     tu_train_report report; /* what the caller was told last */
@@ -37,6 +40,9 @@ typedef struct tu__trainer {
  * be refused was tried. */
 tu_status tu__trainer_begin(tu__trainer *trainer, const char *model, const char *data,
                             const tu_train_options *options);
+/* The same as far as the plans of a step's programs go, which need not fit. A new run writes nothing. */
+tu_status tu__trainer_plan(tu__trainer *trainer, const char *model, const char *data,
+                           const tu_train_options *options);
 /* The loop, to the end of the run or until the caller's flag is up; `result` may be NULL. */
 tu_status tu__trainer_run(tu__trainer *trainer, tu_train_result *result);
 void tu__trainer_end(tu__trainer *trainer);

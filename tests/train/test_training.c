@@ -246,6 +246,49 @@ static void every_recipe_is_listed_and_runs(void **state) {
     assert_int_equal(count, 3);
 }
 
+/* ---- Plans ---- */
+
+static uint64_t planned_bytes(const tu_train_plan *plan) {
+    tu_memory_report report;
+    assert_int_equal(tu_program_memory(plan->program, 0, &report), TU_OK);
+    return report.need_bytes;
+}
+
+/* A run can be asked what it needs without being begun, and needs exactly that: a limit of so many bytes will do, one byte
+ * less will not. */
+static void a_plan_tells_what_a_run_needs(void **state) {
+    (void)state;
+    struct scratch_path run = in_scratch("run");
+    tu_train_plan plan;
+    assert_int_equal(tu_plan_training("mlp", NULL, &plan, .set = set, SMALL_RUN, .out = run.text), TU_OK);
+    assert_true(plan.batch == SMALL_BATCH && plan.accumulate == 1 && plan.set == set);
+    assert_string_equal(plan.precision, "f32");
+    int64_t need = (int64_t)planned_bytes(&plan);
+    tu_train_plan_free(&plan);
+    assert_int_equal(access(run.text, F_OK), -1);
+    assert_int_equal(tu_train("mlp", NULL, NULL, .set = set, SMALL_RUN, .out = run.text, .steps = 1,
+                              .memory_limit = need - 1),
+                     TU_NO_MEMORY);
+    assert_int_equal(access(run.text, F_OK), -1);
+    train_small(set, NULL, .out = run.text, .steps = 1, .memory_limit = need);
+}
+
+/* Over pieces a step needs less, and the update by their sum, which sees all of the optimizer's variables, may need more. */
+static void a_plan_of_pieces_counts_their_update(void **state) {
+    (void)state;
+    tu_train_plan sgd, adam;
+    assert_int_equal(tu_plan_training("mlp", NULL, &sgd, .set = set, SMALL_RUN, .accumulate = 4,
+                                      .recipe = "plain", .optimizer = "sgd"),
+                     TU_OK);
+    assert_int_equal(tu_plan_training("mlp", NULL, &adam, .set = set, SMALL_RUN, .accumulate = 4,
+                                      .recipe = "plain", .optimizer = "adam"),
+                     TU_OK);
+    assert_int_equal(adam.accumulate, 4);
+    assert_true(planned_bytes(&adam) > planned_bytes(&sgd));
+    tu_train_plan_free(&sgd);
+    tu_train_plan_free(&adam);
+}
+
 /* ---- Weights from elsewhere ---- */
 
 static char told[2048];
@@ -390,6 +433,8 @@ int main(void) {
         fresh(a_refused_run_leaves_no_folder),
         fresh(options_win_over_the_recipe_and_the_recipe_over_defaults),
         fresh(every_recipe_is_listed_and_runs),
+        fresh(a_plan_tells_what_a_run_needs),
+        fresh(a_plan_of_pieces_counts_their_update),
         fresh(a_run_can_begin_with_the_weights_of_another),
         fresh(a_last_layer_for_other_classes_starts_anew),
         fresh(nothing_that_fits_is_refused),

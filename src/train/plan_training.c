@@ -1,0 +1,46 @@
+/* tu_plan_training: a run that is prepared as far as the plan of its step, for those who ask what it would need. */
+#include "base/alloc.h"
+#include "train/trainer.h"
+
+/* Bytes on all devices; 0 for no program. */
+static uint64_t need_of(const tu_program *program) {
+    tu_memory_report report;
+    uint64_t bytes = 0;
+    for (size_t i = 0; program && tu_program_memory(program, i, &report) == TU_OK; i++)
+        bytes += report.need_bytes;
+    return bytes;
+}
+
+static const tu_program *heaviest(const tu__stepper *s) {
+    const tu_program *programs[] = {s->full.program, s->rest.program, s->apply}, *most = programs[0];
+    for (size_t i = 1; i < sizeof programs / sizeof *programs; i++)
+        if (need_of(programs[i]) > need_of(most)) most = programs[i];
+    return most;
+}
+
+tu_status tu_plan_training_with(const char *model, const char *data, tu_train_plan *plan,
+                                const tu_train_options *options) {
+    *plan = (tu_train_plan){0};
+    tu__trainer *t = tu__alloc(sizeof *t, "the plan of a run");
+    if (!t) return TU_NO_MEMORY;
+    plan->own = t;
+    tu_status status = tu__trainer_plan(t, model, data, options);
+    if (status != TU_OK) {
+        tu_train_plan_free(plan);
+        return status;
+    }
+    const tu__settings *s = &t->config.settings;
+    plan->program = heaviest(&t->stepper);
+    plan->batch = s->batch;
+    plan->accumulate = s->accumulate;
+    plan->precision = s->precision;
+    plan->set = t->set;
+    return TU_OK;
+}
+
+void tu_train_plan_free(tu_train_plan *plan) {
+    tu__trainer *t = plan->own;
+    if (t) tu__trainer_end(t);
+    tu__free(t);
+    *plan = (tu_train_plan){0};
+}
