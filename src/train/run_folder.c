@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/disk.h"
+#include "base/pattern.h"
 #include "base/save.h"
 
 enum { MOST_NUMBERS = 100000 };
@@ -137,13 +138,35 @@ static tu_status make_parents(const char *path) {
     return TU_OK;
 }
 
-/* What a process that died before it wrote config.json may have left. */
-static bool is_part_of_run(const char *name) {
-    static const char *const parts[] = {".", "..", "lock", "graphs", "checkpoints", "kernels.txt"};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        if (strcmp(name, parts[i]) == 0) return true;
-    return strncmp(name, TU__SAVE_UNFINISHED, strlen(TU__SAVE_UNFINISHED)) == 0 ||
-           strncmp(name, "events.out.", 11) == 0;
+/* What a process that died before it wrote config.json may have left, in its folder and in checkpoints: the weights it
+ * was to begin with, but nothing it learned. */
+static const char left_in_folder[] =
+    ".,..,lock,graphs,checkpoints,kernels.txt,events.out.*," TU__SAVE_UNFINISHED "*";
+static const char left_in_checkpoints[] = ".,..,step-0.safetensors," TU__SAVE_UNFINISHED "*";
+
+typedef struct entry_name {
+    char text[256];
+} entry_name;
+
+/* The first entry of a folder that does not fit the pattern; "" where all do. */
+static entry_name find_strange(DIR *folder, const char *pattern) {
+    entry_name name = {""};
+    for (struct dirent *entry; !*name.text && (entry = readdir(folder));)
+        if (!tu__pattern_fits(pattern, entry->d_name))
+            snprintf(name.text, sizeof name.text, "%s", entry->d_name);
+    return name;
+}
+
+static tu_status check_checkpoints(const char *path) {
+    DIR *folder = opendir(tu__path_in(path, "checkpoints").text);
+    if (!folder) return TU_OK; /* what is no folder, or cannot be read, is met again when it is to be used */
+    entry_name strange = find_strange(folder, left_in_checkpoints);
+    closedir(folder);
+    if (!*strange.text) return TU_OK;
+    return tu_fail(TU_INVALID,
+                   "'%s' has 'checkpoints/%s' but no config.json: it is what is left of a run; put its "
+                   "config.json back, or give another --out",
+                   path, strange.text);
 }
 
 static tu_status check_unused(const char *path) {
@@ -154,18 +177,14 @@ static tu_status check_unused(const char *path) {
     if (!folder && errno == ENOTDIR)
         return tu_fail(TU_INVALID, "'%s' is a file: expected a new or empty folder for --out", path);
     if (!folder) return tu_fail(TU_INVALID, "cannot use '%s' as run folder: %s", path, strerror(errno));
-    bool strange = false;
-    char name[256] = "";
-    for (struct dirent *entry; !strange && (entry = readdir(folder));) {
-        strange = !is_part_of_run(entry->d_name);
-        snprintf(name, sizeof name, "%s", entry->d_name);
-    }
+    entry_name strange = find_strange(folder, left_in_folder);
     closedir(folder);
-    if (!strange) return TU_OK;
+    TU_TRY(check_checkpoints(path));
+    if (!*strange.text) return TU_OK;
     return tu_fail(
         TU_INVALID,
         "'%s' is no run folder, and not empty (it has '%s'): expected a new or empty folder for --out", path,
-        name);
+        strange.text);
 }
 
 static tu_status make_subfolders(const char *path) {

@@ -35,7 +35,7 @@ typedef struct tu__run_folder {
 /* Whether there is a run in the folder. */
 bool tu__run_folder_holds_run(const char *path);
 /* Makes the folder (NULL: runs/MODEL-SET-NUMBER, the first number that is free) with its subfolders, and takes the lock.
- * A folder that holds a run or anything that is no part of one is refused. */
+ * A folder that holds a run, what is left of one, or anything that is no part of one is refused. */
 tu_status tu__run_folder_create(const char *path, const char *model, const char *set, tu__run_folder *folder);
 /* Takes the lock of a run that exists. */
 tu_status tu__run_folder_open(const char *path, tu__run_folder *folder);
