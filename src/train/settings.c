@@ -5,8 +5,10 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/nearest.h"
 #include "graph/graph.h"
 #include "train/update_rules.h"
 
@@ -105,13 +107,32 @@ static tu_status take_default(const setting *s, void *field, tu__arena *arena) {
     return TU_OK;
 }
 
-/* `where` begins the message: "", or "config.json: ". */
-static tu_status check(const setting *s, const void *field, const char *where) {
+static tu_status check(const setting *s, const void *field) {
     if (s->kind == TEXT) return TU_OK;
     double number = number_of(s, field);
     if (number >= s->least && number <= s->most) return TU_OK;
-    return tu_fail(TU_INVALID, "%s%s %.10g: expected %s from %.10g to %.10g", where, s->shown, number,
+    return tu_fail(TU_INVALID, "%s %.10g: expected %s from %.10g to %.10g", s->shown, number,
                    s->kind == NUMBER ? "a number" : "a whole number", s->least, s->most);
+}
+
+/* What training can compute in. The engine compiles for more: a type enters this table when training is sound in it. */
+static tu_status check_precision(const tu__settings *settings) {
+    static const char *const precisions[] = {"f32", "bf16"};
+    enum { PRECISIONS = sizeof precisions / sizeof *precisions };
+    char known[128] = "";
+    for (size_t i = 0, used = 0; i < PRECISIONS; i++) {
+        if (strcmp(settings->precision, precisions[i]) == 0) return TU_OK;
+        const char *between = i == 0 ? "" : i + 1 < PRECISIONS ? ", " : " or ";
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", between, precisions[i]);
+    }
+    const char *nearest = tu__nearest(settings->precision, precisions, PRECISIONS);
+    return tu_fail(TU_INVALID, "--precision '%.60s': expected %s%s%s%s", settings->precision, known,
+                   nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+static tu_status check_all(tu__settings *settings) {
+    for (size_t i = 0; i < SETTING_COUNT; i++) TU_TRY(check(&table[i], field_of(&table[i], settings)));
+    return check_precision(settings);
 }
 
 /* ---- Deciding ---- */
@@ -151,8 +172,7 @@ tu_status tu__settings_decide(const char *model, const tu_train_options *given, 
     TU_TRY(lay_over(settings, recipe, arena));
     TU_TRY(lay_over(settings, given, arena));
     TU_TRY(settle_momentum(settings, recipe, given));
-    for (size_t i = 0; i < SETTING_COUNT; i++) TU_TRY(check(&table[i], field_of(&table[i], settings), ""));
-    return TU_OK;
+    return check_all(settings);
 }
 
 /* ---- Going on ---- */
@@ -198,7 +218,7 @@ static tu_status resume_setting(const setting *s, tu__settings *settings, const 
     TU_TRY(take(s, wanted, new_field, arena));
     if (may_change(s)) {
         *settings = decided;
-        return check(s, field, "");
+        return check(s, field);
     }
     return same_value(s, field, new_field) ? TU_OK : refuse_change(s, field, new_field);
 }
@@ -278,8 +298,6 @@ tu_status tu__settings_read(const char *name, const tu__json_value *object, tu__
         return tu_fail(TU_CORRUPT, "%s: expected an object 'settings'", name);
     for (size_t i = 0; i < object->count; i++)
         TU_TRY(read_member(name, object->keys[i], &object->values[i], arena, settings));
-    for (size_t i = 0; i < SETTING_COUNT; i++)
-        if (check(&table[i], field_of(&table[i], settings), "") != TU_OK)
-            return tu_fail(TU_CORRUPT, "%s: %s", name, tu_message());
+    if (check_all(settings) != TU_OK) return tu_fail(TU_CORRUPT, "%s: %s", name, tu_message());
     return TU_OK;
 }
