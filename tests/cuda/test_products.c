@@ -1,0 +1,313 @@
+/* Products and linear algebra on the CUDA device, beyond what the cases of operations reach: what is taken into a product,
+ * matrices larger than a block, batches that no single distance describes, and what tuning remembers. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+#include "test.h"
+
+enum { MOST_INPUTS = 8, MOST_RESULTS = 8 };
+
+/* A graph in f64 or f32 with random inputs. */
+typedef struct trial {
+    tu_graph *graph;
+    tu_dtype dtype;
+    tu_feed feeds[MOST_INPUTS];
+    size_t feed_count;
+    tu_value results[MOST_RESULTS];
+    size_t result_count;
+    double *expected[MOST_RESULTS], *got[MOST_RESULTS];
+    bool tune;
+    char kernels[4096]; /* their names, a line each */
+} trial;
+
+static trial begin(tu_dtype dtype) {
+    trial t = {.dtype = dtype};
+    assert_int_equal(tu_graph_new(&t.graph), TU_OK);
+    srand(7);
+    return t;
+}
+
+static void store(const trial *t, void *data, size_t at, double number) {
+    if (t->dtype == TU_F64)
+        ((double *)data)[at] = number;
+    else
+        ((float *)data)[at] = (float)number;
+}
+
+/* Between -1 and 1, with `diagonal` added to the diagonals of its matrices. */
+static tu_value input(trial *t, tu_shape shape, double diagonal) {
+    char name[16];
+    snprintf(name, sizeof name, "input%zu", t->feed_count);
+    tu_value value = tu_input(t->graph, name, t->dtype, shape);
+    size_t count = (size_t)tu_shape_elements(shape), columns = (size_t)shape.dim[shape.rank - 1];
+    void *data = malloc(count * sizeof(double));
+    assert_non_null(data);
+    for (size_t i = 0; i < count; i++) {
+        bool on_diagonal = shape.rank > 1 && i / columns % (size_t)shape.dim[shape.rank - 2] == i % columns;
+        store(t, data, i, 2.0 * rand() / RAND_MAX - 1 + (on_diagonal ? diagonal : 0));
+    }
+    t->feeds[t->feed_count++] = (tu_feed){value, data};
+    return value;
+}
+
+static void result(trial *t, tu_value value) {
+    assert_true(tu_ok(value));
+    t->results[t->result_count++] = value;
+}
+
+static void note_kernels(trial *t, const tu_program *program) {
+    tu_kernel_report report;
+    size_t length = 0;
+    for (size_t i = 0; tu_program_kernel(program, i, &report) == TU_OK; i++)
+        length += (size_t)snprintf(t->kernels + length, sizeof t->kernels - length, "%s\n", report.kernel);
+}
+
+/* Twice, so that what is replayed is seen too. */
+static void run_on(trial *t, const char *devices, double **results) {
+    tu_program *program;
+    tu_state *state;
+    void *raw[MOST_RESULTS];
+    if (tu_compile(t->graph, &program, .devices = devices, .fetch = t->results,
+                   .fetch_count = t->result_count, .tune_kernels = t->tune) != TU_OK)
+        fail_msg("%s", tu_message());
+    assert_int_equal(tu_state_new(t->graph, &state), TU_OK);
+    for (size_t i = 0; i < t->result_count; i++)
+        raw[i] = malloc((size_t)tu_shape_elements(tu_value_shape(t->results[i])) * sizeof(double));
+    for (int run = 0; run < 2; run++)
+        if (tu_run(program, state, t->feed_count, t->feeds, raw) != TU_OK) fail_msg("%s", tu_message());
+    for (size_t i = 0; i < t->result_count; i++) {
+        size_t count = (size_t)tu_shape_elements(tu_value_shape(t->results[i]));
+        results[i] = malloc(count * sizeof(double));
+        for (size_t k = 0; k < count; k++)
+            results[i][k] = t->dtype == TU_F64 ? ((double *)raw[i])[k] : (double)((float *)raw[i])[k];
+        free(raw[i]);
+    }
+    t->kernels[0] = '\0';
+    note_kernels(t, program);
+    tu_program_free(program);
+    tu_state_free(state);
+}
+
+static void end(trial *t) {
+    for (size_t i = 0; i < t->result_count; i++) {
+        free(t->expected[i]);
+        free(t->got[i]);
+    }
+    for (size_t i = 0; i < t->feed_count; i++) free((void *)(uintptr_t)t->feeds[i].data);
+    tu_graph_free(t->graph);
+}
+
+/* Every result within `tolerance` of the reference's, measured by its largest element. */
+static void assert_as_reference(trial *t, double tolerance) {
+    run_on(t, "ref", t->expected);
+    run_on(t, "gpu:0", t->got);
+    for (size_t i = 0; i < t->result_count; i++) {
+        size_t count = (size_t)tu_shape_elements(tu_value_shape(t->results[i]));
+        double largest = 0;
+        for (size_t k = 0; k < count; k++) largest = fmax(largest, fabs(t->expected[i][k]));
+        for (size_t k = 0; k < count; k++)
+            if (!(fabs(t->expected[i][k] - t->got[i][k]) <= tolerance * largest))
+                fail_msg("element %zu of result %zu is %g, expected %g", k, i, t->got[i][k],
+                         t->expected[i][k]);
+    }
+}
+
+static int count_kernels(const trial *t, const char *name) {
+    char line[128];
+    int count = 0;
+    snprintf(line, sizeof line, "%s\n", name);
+    for (const char *at = t->kernels; (at = strstr(at, line)); at += strlen(line))
+        count += at == t->kernels || at[-1] == '\n';
+    return count;
+}
+
+/* ---- Products ---- */
+
+static tu_value layer(trial *t, tu_value x, int64_t units, tu_value *weights, tu_value *bias) {
+    *weights = input(t, TU_SHAPE(units, tu_value_shape(x).dim[1]), 0);
+    *bias = input(t, TU_SHAPE(units), 0);
+    return tu_relu(tu_add(tu_matmul(x, *weights, .transpose_b = true), *bias));
+}
+
+static void layers_with_rectifiers_take_one_kernel_forward_and_two_backward(void **state) {
+    (void)state;
+    trial t = begin(TU_F32);
+    tu_value wrt[5], gradients[5];
+    tu_value x = layer(&t, input(&t, TU_SHAPE(9, 12), 0), 24, &wrt[0], &wrt[1]);
+    x = layer(&t, x, 40, &wrt[2], &wrt[3]);
+    wrt[4] = input(&t, TU_SHAPE(10, 40), 0);
+    tu_value loss = tu_sum(tu_square(tu_matmul(x, wrt[4], .transpose_b = true)));
+    assert_int_equal(tu_gradients(loss, 5, wrt, gradients), TU_OK);
+    result(&t, loss);
+    for (int i = 0; i < 5; i++) result(&t, gradients[i]);
+    assert_as_reference(&t, 1e-5);
+    assert_int_equal(count_kernels(&t, "matmul+bias+relu (cuBLASLt)"), 2);
+    assert_int_equal(count_kernels(&t, "matmul+relu_gradient+sum (cuBLASLt)"), 2);
+    assert_int_equal(count_kernels(&t, "matmul (cuBLASLt)"), 1 + 3);
+    assert_null(strstr(t.kernels, "select"));
+    end(&t);
+}
+
+/* A rectifier's mask must not be used where something else comes between. */
+static void a_gradient_that_is_added_to_is_not_rectified_too_early(void **state) {
+    (void)state;
+    trial t = begin(TU_F32);
+    tu_value w, b, gradients[2];
+    tu_value y = layer(&t, input(&t, TU_SHAPE(9, 12), 0), 24, &w, &b);
+    tu_value twice = tu_add(tu_square(tu_matmul(y, input(&t, TU_SHAPE(24, 24), 0))), tu_square(y));
+    assert_int_equal(tu_gradients(tu_sum(twice), 2, (tu_value[]){w, b}, gradients), TU_OK);
+    result(&t, gradients[0]);
+    result(&t, gradients[1]);
+    assert_as_reference(&t, 1e-5);
+    end(&t);
+}
+
+static void batches_broadcast_in_any_pattern(void **state) {
+    (void)state;
+    static const tu_shape shapes[][2] = {
+        {{5, {3, 1, 5, 7, 9}}, {4, {4, 5, 9, 8}}},    {{3, {1, 7, 9}}, {4, {2, 3, 9, 8}}},
+        {{4, {2, 3, 7, 9}}, {3, {1, 9, 8}}},          {{4, {2, 1, 7, 9}}, {4, {1, 3, 9, 8}}},
+        {{5, {2, 3, 2, 7, 9}}, {5, {2, 1, 2, 9, 8}}},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        trial t = begin(i % 2 ? TU_F32 : TU_F64);
+        result(&t, tu_matmul(input(&t, shapes[i][0], 0), input(&t, shapes[i][1], 0)));
+        assert_as_reference(&t, i % 2 ? 1e-5 : 1e-13);
+        end(&t);
+    }
+}
+
+/* ---- Linear algebra ---- */
+
+enum { SMALL = 20, SEVERAL_BLOCKS = 150 };
+
+/* f32 and f64, one matrix and a batch, in one block and in several. */
+static const struct setting {
+    tu_dtype dtype;
+    double tolerance;
+    int64_t batch, n;
+} settings[] = {
+    {TU_F32, 2e-4, 1, SMALL},           {TU_F64, 1e-11, 3, SMALL},         {TU_F32, 2e-4, 1, SEVERAL_BLOCKS},
+    {TU_F64, 1e-11, 3, SEVERAL_BLOCKS}, {TU_F32, 2e-4, 5, SEVERAL_BLOCKS},
+};
+enum { SETTINGS = sizeof settings / sizeof *settings };
+
+static tu_shape matrices(const struct setting *s, int64_t columns) {
+    return TU_SHAPE(s->batch, s->n, columns);
+}
+
+static void systems_of_any_size_are_solved(void **state) {
+    (void)state;
+    for (int i = 0; i < SETTINGS; i++) {
+        trial t = begin(settings[i].dtype);
+        tu_value a = input(&t, matrices(&settings[i], settings[i].n), 0.2 * (double)settings[i].n);
+        result(&t, tu_inverse(a));
+        result(&t, tu_solve(a, input(&t, matrices(&settings[i], 1), 0)));
+        result(&t, tu_solve(a, input(&t, matrices(&settings[i], 70), 0)));
+        assert_as_reference(&t, settings[i].tolerance);
+        end(&t);
+    }
+}
+
+static void matrices_of_any_size_are_factored(void **state) {
+    (void)state;
+    for (int i = 0; i < SETTINGS; i++) {
+        trial t = begin(settings[i].dtype);
+        result(&t, tu_cholesky(input(&t, matrices(&settings[i], settings[i].n), (double)settings[i].n)));
+        assert_as_reference(&t, settings[i].tolerance);
+        end(&t);
+    }
+}
+
+static void triangular_systems_of_any_size_are_solved(void **state) {
+    (void)state;
+    for (int i = 0; i < SETTINGS; i++) {
+        trial t = begin(settings[i].dtype);
+        tu_value a = input(&t, matrices(&settings[i], settings[i].n), (double)settings[i].n);
+        tu_value b = input(&t, matrices(&settings[i], 40), 0);
+        for (int kind = 0; kind < 4; kind++)
+            result(&t, tu_triangular_solve(a, b, .upper = kind & 1, .transpose = kind >> 1));
+        assert_as_reference(&t, settings[i].tolerance);
+        end(&t);
+    }
+}
+
+/* Of the batch's first matrix, which is all zeros, nothing is known; the second is not touched by it. */
+static void a_matrix_that_cannot_be_used_gives_nan(void **state) {
+    (void)state;
+    static const int64_t sizes[] = {3, SEVERAL_BLOCKS};
+    for (int i = 0; i < 2; i++) {
+        int64_t n = sizes[i], count = n * n;
+        trial t = begin(TU_F64);
+        tu_value a = input(&t, TU_SHAPE(2, n, n), 2.0 * (double)n);
+        memset((void *)(uintptr_t)t.feeds[0].data, 0, (size_t)count * sizeof(double));
+        result(&t, tu_inverse(a));
+        result(&t, tu_cholesky(a));
+        run_on(&t, "gpu:0", t.got);
+        for (size_t r = 0; r < 2; r++) {
+            t.expected[r] = NULL;
+            for (int64_t k = 0; k < count; k++) {
+                assert_true(isnan(t.got[r][k]));
+                assert_true(isfinite(t.got[r][count + k]));
+            }
+        }
+        end(&t);
+    }
+}
+
+/* ---- Tuning ---- */
+
+static int choices_about(const char *folder, const char *what) {
+    char path[512], line[1024];
+    int count = 0;
+    snprintf(path, sizeof path, "%s/choices", folder);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) count += strncmp(line, what, strlen(what)) == 0;
+    fclose(file);
+    return count;
+}
+
+static void what_tuning_finds_is_remembered(void **state) {
+    (void)state;
+    char folder[] = "/tmp/tutti-choices-XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    const char *before = getenv("TUTTI_KERNELS");
+    char *kept = before ? strdup(before) : NULL;
+    setenv("TUTTI_KERNELS", folder, 1);
+    trial t = begin(TU_F32);
+    t.tune = true;
+    result(&t, tu_matmul(input(&t, TU_SHAPE(11, 13), 0), input(&t, TU_SHAPE(13, 17), 0)));
+    assert_as_reference(&t, 1e-5);
+    assert_int_equal(choices_about(folder, "gemm f32 [11,17,13]"), 1);
+    free(t.got[0]);
+    run_on(&t, "gpu:0", t.got);
+    assert_int_equal(choices_about(folder, "gemm f32 [11,17,13]"), 1);
+    end(&t);
+    if (kept)
+        setenv("TUTTI_KERNELS", kept, 1);
+    else
+        unsetenv("TUTTI_KERNELS");
+    snprintf(path, sizeof path, "%s/choices", folder);
+    remove(path);
+    remove(folder);
+    free(kept);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layers_with_rectifiers_take_one_kernel_forward_and_two_backward),
+        cmocka_unit_test(a_gradient_that_is_added_to_is_not_rectified_too_early),
+        cmocka_unit_test(batches_broadcast_in_any_pattern),
+        cmocka_unit_test(systems_of_any_size_are_solved),
+        cmocka_unit_test(matrices_of_any_size_are_factored),
+        cmocka_unit_test(triangular_systems_of_any_size_are_solved),
+        cmocka_unit_test(a_matrix_that_cannot_be_used_gives_nan),
+        cmocka_unit_test(what_tuning_finds_is_remembered),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
