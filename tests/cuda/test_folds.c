@@ -1,0 +1,353 @@
+/* Reductions, softmax, orderings and normalisations on the CUDA device, at sizes where work is cut, rows begin between
+ * words and a lane takes a block: what the small cases of tests/ops never reach. The reference says what is right. */
+#include "test.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+#include "base/number.h"
+
+enum { MOST = 4 };
+
+typedef struct subject {
+    tu_graph *graph;
+    tu_value inputs[MOST], outputs[MOST];
+    double *data[MOST];
+    int input_count, output_count;
+} subject;
+
+static subject begin(void) {
+    subject s = {0};
+    assert_int_equal(tu_graph_new(&s.graph), TU_OK);
+    return s;
+}
+
+static uint32_t state = 1;
+static double uniform(double low, double high) {
+    state = state * 1664525u + 1013904223u;
+    return low + (high - low) * ((state >> 8) / 16777216.0);
+}
+
+/* An input of random numbers, as its type holds them. */
+static tu_value add_input(subject *s, tu_dtype dtype, tu_shape shape, double low, double high) {
+    int number = s->input_count++;
+    int64_t count = tu_shape_elements(shape);
+    char name[8];
+    snprintf(name, sizeof name, "x%d", number);
+    s->data[number] = malloc((size_t)count * sizeof(double));
+    assert_non_null(s->data[number]);
+    for (int64_t i = 0; i < count; i++) s->data[number][i] = tu__round_to(dtype, uniform(low, high));
+    return s->inputs[number] = tu_input(s->graph, name, dtype, shape);
+}
+
+static void add_output(subject *s, tu_value value) {
+    s->outputs[s->output_count++] = value;
+}
+
+static void run_on(const subject *s, tu_program *program, double **results) {
+    tu_feed feeds[MOST];
+    void *typed[MOST], *fetched[MOST];
+    tu_state *variables;
+    assert_int_equal(tu_state_new(s->graph, &variables), TU_OK);
+    for (int i = 0; i < s->input_count; i++) {
+        tu_type type = tu_value_type(s->inputs[i]);
+        typed[i] = malloc(tu_type_bytes(type));
+        tu__store_array(type.dtype, s->data[i], tu_shape_elements(type.shape), typed[i]);
+        feeds[i] = (tu_feed){s->inputs[i], typed[i]};
+    }
+    for (int i = 0; i < s->output_count; i++)
+        fetched[i] = malloc(tu_type_bytes(tu_value_type(s->outputs[i])));
+    if (tu_run(program, variables, (size_t)s->input_count, feeds, fetched) != TU_OK)
+        fail_msg("%s", tu_message());
+    for (int i = 0; i < s->output_count; i++) {
+        tu_type type = tu_value_type(s->outputs[i]);
+        int64_t count = tu_shape_elements(type.shape);
+        results[i] = malloc((size_t)count * sizeof(double));
+        tu__load_array(type.dtype, fetched[i], count, results[i]);
+        free(fetched[i]);
+    }
+    for (int i = 0; i < s->input_count; i++) free(typed[i]);
+    tu_state_free(variables);
+}
+
+static tu_program *compile(const subject *s, const char *device) {
+    tu_program *program;
+    if (tu_compile(s->graph, &program, .devices = device, .fetch = s->outputs,
+                   .fetch_count = (size_t)s->output_count) != TU_OK)
+        fail_msg("%s", tu_message());
+    return program;
+}
+
+/* `relative`: of the largest number of a result. Integers are equal. */
+static void check_result(tu_type type, const double *expected, const double *got, double relative) {
+    int64_t count = tu_shape_elements(type.shape);
+    double largest = 1;
+    for (int64_t i = 0; i < count; i++)
+        if (isfinite(expected[i])) largest = fmax(largest, fabs(expected[i]));
+    for (int64_t i = 0; i < count; i++) {
+        bool same = expected[i] == got[i] || (isnan(expected[i]) && isnan(got[i]));
+        double bound = tu_dtype_is_float(type.dtype) ? relative * largest : 0;
+        if (!same && !(fabs(expected[i] - got[i]) <= bound))
+            fail_msg("element %lld of %s is %.9g, expected %.9g", (long long)i, tu_dtype_name(type.dtype),
+                     got[i], expected[i]);
+    }
+}
+
+static int kernels_named(tu_program *program, const char *name) {
+    tu_kernel_report report;
+    int count = 0;
+    for (size_t i = 0; tu_program_kernel(program, i, &report) == TU_OK; i++)
+        count += strcmp(report.kernel, name) == 0;
+    return count;
+}
+
+/* Twice on the card: the same bits. */
+static void check_and_free(subject *s, double relative) {
+    double *expected[MOST], *got[MOST], *again[MOST];
+    tu_program *reference = compile(s, "ref"), *program = compile(s, "gpu");
+    run_on(s, reference, expected);
+    run_on(s, program, got);
+    run_on(s, program, again);
+    for (int i = 0; i < s->output_count; i++) {
+        tu_type type = tu_value_type(s->outputs[i]);
+        check_result(type, expected[i], got[i], relative);
+        check_result(type, got[i], again[i], 0);
+        free(expected[i]), free(got[i]), free(again[i]);
+    }
+    for (int i = 0; i < s->input_count; i++) free(s->data[i]);
+    tu_program_free(reference);
+    tu_program_free(program);
+    tu_graph_free(s->graph);
+}
+
+static double unit_of(tu_dtype dtype) {
+    return dtype == TU_BF16 ? 0x1p-7 : dtype == TU_F16 ? 0x1p-10 : dtype == TU_F32 ? 0x1p-23 : 0x1p-52;
+}
+
+static const tu_dtype float_types[] = {TU_F32, TU_BF16, TU_F16, TU_F64};
+
+/* ---- Reductions ---- */
+
+static void check_reductions(tu_dtype dtype, tu_shape shape, tu_axes axes) {
+    tu_reduce_options o = {.struct_size = sizeof o, .axes = axes};
+    subject s = begin();
+    tu_value x = add_input(&s, dtype, shape, -1, 1);
+    add_output(&s, tu_mean_with(x, &o));
+    add_output(&s, tu_max_with(x, &o));
+    add_output(&s, tu_min_with(x, &o));
+    add_output(&s, tu_logsumexp_with(x, &o));
+    check_and_free(&s, 64 * unit_of(dtype));
+}
+
+static void reductions_of_any_form_agree(void **unused) {
+    (void)unused;
+    for (int t = 0; t < 4; t++) {
+        check_reductions(float_types[t], TU_SHAPE(50001), (tu_axes)TU_AXES(0));      /* one cut row */
+        check_reductions(float_types[t], TU_SHAPE(7, 5001), (tu_axes)TU_AXES(1));    /* rows between words */
+        check_reductions(float_types[t], TU_SHAPE(301, 37), (tu_axes)TU_AXES(1));    /* a warp a row */
+        check_reductions(float_types[t], TU_SHAPE(6000, 64), (tu_axes)TU_AXES(0));   /* cut columns */
+        check_reductions(float_types[t], TU_SHAPE(700, 33), (tu_axes)TU_AXES(0));    /* single elements */
+        check_reductions(float_types[t], TU_SHAPE(5, 90, 600), (tu_axes)TU_AXES(1)); /* many columns */
+        check_reductions(float_types[t], TU_SHAPE(40, 16, 1100), (tu_axes)TU_AXES(0, 2));     /* two runs */
+        check_reductions(float_types[t], TU_SHAPE(9, 8, 7, 6, 5), (tu_axes)TU_AXES(0, 2, 4)); /* three */
+        check_reductions(float_types[t], TU_SHAPE(1, 1, 3, 1), (tu_axes)TU_AXES(0, 3)); /* nothing to fold */
+    }
+}
+
+static void sums_of_integers_are_exact(void **unused) {
+    (void)unused;
+    static const tu_dtype types[] = {TU_I32, TU_I64, TU_U8};
+    for (int t = 0; t < 3; t++) {
+        subject s = begin();
+        tu_value x = add_input(&s, types[t], TU_SHAPE(900, 48), types[t] == TU_U8 ? 0 : -9, 9);
+        add_output(&s, tu_sum(x, .axes = TU_AXES(0)));
+        add_output(&s, tu_sum(x, .axes = TU_AXES(1)));
+        add_output(&s, tu_argmax(x, 0));
+        add_output(&s, tu_argmin(x, 1));
+        check_and_free(&s, 0);
+    }
+}
+
+/* The first of many equals, and the first NaN, wherever the work was cut. */
+static void places_of_extremes_are_the_first(void **unused) {
+    (void)unused;
+    for (int nan = 0; nan < 2; nan++) {
+        subject s = begin();
+        tu_value row = add_input(&s, TU_BF16, TU_SHAPE(40000), 0, 3);
+        tu_value columns = add_input(&s, TU_F32, TU_SHAPE(5000, 12), 0, 1);
+        for (int i = 0; i < 40000; i++) s.data[0][i] = floor(s.data[0][i]);
+        for (int i = 0; i < 60000; i++) s.data[1][i] = floor(4 * s.data[1][i]);
+        if (nan)
+            s.data[0][31111] = s.data[0][17777] = s.data[1][12 * 4000 + 5] = s.data[1][12 * 311 + 5] = NAN;
+        add_output(&s, tu_argmax(row, 0));
+        add_output(&s, tu_argmin(row, 0));
+        add_output(&s, tu_argmax(columns, 0));
+        add_output(&s, tu_max(columns, .axes = TU_AXES(0)));
+        check_and_free(&s, 0);
+    }
+}
+
+static void infinities_and_nan_reach_logsumexp_and_softmax(void **unused) {
+    (void)unused;
+    static const double strange[] = {INFINITY, -INFINITY, NAN};
+    for (int kind = 0; kind < 3; kind++) {
+        subject s = begin();
+        tu_value x = add_input(&s, TU_F32, TU_SHAPE(6, 1500), -3, 3);
+        for (int i = 0; i < 1500; i++) s.data[0][1500 + i] = strange[kind]; /* a row of nothing else */
+        s.data[0][3 * 1500 + 700] = strange[kind];
+        s.data[0][4 * 1500 + 3] = INFINITY;
+        s.data[0][4 * 1500 + 1400] = strange[kind];
+        add_output(&s, tu_logsumexp(x, .axes = TU_AXES(1)));
+        add_output(&s, tu_softmax(x, 1));
+        add_output(&s, tu_log_softmax(x, 1));
+        add_output(&s, tu_logsumexp(x, .axes = TU_AXES(0)));
+        check_and_free(&s, 64 * unit_of(TU_F32));
+    }
+}
+
+/* ---- Softmax ---- */
+
+static void softmax_and_losses_of_long_rows_agree(void **unused) {
+    (void)unused;
+    for (int t = 0; t < 4; t++) {
+        subject s = begin();
+        tu_value x = add_input(&s, float_types[t], TU_SHAPE(9, 9001), -8, 8);
+        tu_value labels = add_input(&s, TU_I32, TU_SHAPE(9), -1, 9002);
+        add_output(&s, tu_log_softmax(x, 1));
+        add_output(&s, tu_cross_entropy(x, labels));
+        add_output(&s, tu_cross_entropy(x, labels, .smoothing = 0.1));
+        add_output(&s, tu_softmax(x, 0));
+        check_and_free(&s, 64 * unit_of(float_types[t]));
+    }
+}
+
+/* ---- Order ---- */
+
+static void running_sums_of_long_lanes_agree(void **unused) {
+    (void)unused;
+    for (int kind = 0; kind < 4; kind++) {
+        subject s = begin();
+        tu_cumsum_options o = {.struct_size = sizeof o, .exclusive = kind & 1, .reverse = kind >> 1};
+        tu_value x = add_input(&s, TU_F32, TU_SHAPE(2, 40001), -1, 1);
+        tu_value y = add_input(&s, TU_F64, TU_SHAPE(3, 1500, 2), -1, 1);
+        tu_value z = add_input(&s, TU_I64, TU_SHAPE(300, 60), -9, 9);
+        add_output(&s, tu_cumsum_with(x, 1, &o));
+        add_output(&s, tu_cumsum_with(y, 1, &o));
+        add_output(&s, tu_cumsum_with(z, 1, &o));
+        check_and_free(&s, 1024 * unit_of(TU_F32));
+    }
+}
+
+static void the_largest_of_long_lanes_agree(void **unused) {
+    (void)unused;
+    static const int64_t counts[] = {1, 7, 1024, 3333};
+    for (int i = 0; i < 4; i++) {
+        subject s = begin();
+        tu_value x = add_input(&s, TU_BF16, TU_SHAPE(2, 3333), -4, 4); /* many equals */
+        tu_value y = add_input(&s, TU_I32, TU_SHAPE(3333, 2), -400, 400);
+        s.data[0][3000] = s.data[0][5000] = s.data[0][3001] = NAN;
+        tu_value a = tu_top_k(x, counts[i], 1), b = tu_top_k(y, counts[i], 0);
+        add_output(&s, a);
+        add_output(&s, tu_output_of(a, 1));
+        add_output(&s, b);
+        add_output(&s, tu_output_of(b, 1));
+        check_and_free(&s, 0);
+    }
+}
+
+/* ---- Normalisation ---- */
+
+static tu_value normalised(tu_graph *g, tu_value x, const char *gamma, const char *beta) {
+    tu_shape s = tu_value_shape(x), parameter = TU_SHAPE(s.dim[s.rank - 1]);
+    tu_dtype dtype = tu_value_dtype(x) == TU_F64 ? TU_F64 : TU_F32;
+    return tu_batch_normalize(x,
+                              tu_variable(g, gamma, dtype, parameter, .init = {TU_INIT_CONSTANT, .a = 1.25}),
+                              tu_variable(g, beta, dtype, parameter, .init = {TU_INIT_CONSTANT, .a = 0.5}));
+}
+
+/* A mean that is far from zero costs no digits. */
+static void normalisation_of_many_rows_agrees(void **unused) {
+    (void)unused;
+    static const int64_t channels[] = {64, 5};
+    for (int c = 0; c < 2; c++)
+        for (int t = 0; t < 4; t++) {
+            subject s = begin();
+            double far = t == 0 ? 1000 : 2;
+            tu_value x = add_input(&s, float_types[t], TU_SHAPE(3000, channels[c]), far - 1, far + 1);
+            tu_value y = normalised(s.graph, x, "gamma", "beta"), dx = {0};
+            tu_gradients(tu_sum(tu_square(y)), 1, &x, &dx);
+            add_output(&s, y);
+            add_output(&s, tu_output_of(y, 1));
+            add_output(&s, tu_output_of(y, 2));
+            add_output(&s, dx);
+            check_and_free(&s, (t % 3 == 0 ? 2000 : 64) *
+                                   unit_of(float_types[t])); /* dx is what is left of much */
+        }
+}
+
+static void layers_of_any_width_agree(void **unused) {
+    (void)unused;
+    static const int64_t widths[] = {3, 100, 6000};
+    for (int w = 0; w < 3; w++)
+        for (int t = 0; t < 4; t++) {
+            subject s = begin();
+            tu_value x = add_input(&s, float_types[t], TU_SHAPE(70, widths[w]), -1, 3);
+            tu_value gamma = add_input(&s, float_types[t], TU_SHAPE(widths[w]), 0.5, 1.5);
+            tu_value beta = add_input(&s, float_types[t], TU_SHAPE(widths[w]), -1, 1);
+            tu_value y = tu_layer_normalize(x, gamma, beta), wrt[] = {x, gamma}, d[2] = {{0}};
+            tu_gradients(tu_sum(tu_square(y)), 2, wrt, d);
+            add_output(&s, y);
+            add_output(&s, tu_output_of(y, 2));
+            add_output(&s, d[0]);
+            add_output(&s, d[1]);
+            check_and_free(&s, 256 * unit_of(float_types[t]));
+        }
+}
+
+/* Two residual blocks with a running sum between them: like a convolution, it is no pointwise operation. */
+static void residual_blocks_agree_and_are_fused(void **unused) {
+    (void)unused;
+    static const int64_t channels[] = {16, 5};
+    for (int c = 0; c < 2; c++)
+        for (int t = 0; t < 4; t++) {
+            subject s = begin();
+            tu_shape shape = TU_SHAPE(3, 40, channels[c]);
+            tu_value x = add_input(&s, float_types[t], shape, -1, 1);
+            tu_value weight = add_input(&s, float_types[t], shape, -0.1, 0.1);
+            tu_value inner = tu_cumsum(tu_relu(normalised(s.graph, x, "gamma0", "beta0")), 0);
+            tu_value first = tu_relu(tu_add(normalised(s.graph, inner, "gamma1", "beta1"), x));
+            tu_value last = normalised(s.graph, tu_cumsum(first, 0), "gamma2", "beta2");
+            tu_value second = tu_relu(tu_add(first, last)), dx = {0};
+            tu_gradients(tu_sum(tu_mul(tu_cumsum(second, 0), weight)), 1, &x, &dx);
+            add_output(&s, second);
+            add_output(&s, dx);
+            tu_program *program = compile(&s, "gpu");
+            assert_int_equal(kernels_named(program, "batch_norm+relu"), 1);
+            assert_int_equal(kernels_named(program, "batch_norm+add+relu"), 2);
+            assert_int_equal(kernels_named(program, "relu_grad+batch_norm_grad"), 1);
+            assert_int_equal(kernels_named(program, "relu_grad+batch_norm_grad (mask)"), 1);
+            assert_int_equal(kernels_named(program, "add+relu_grad+batch_norm_grad"), 1);
+            tu_program_free(program);
+            check_and_free(&s, 256 * unit_of(float_types[t]));
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reductions_of_any_form_agree),
+        cmocka_unit_test(sums_of_integers_are_exact),
+        cmocka_unit_test(places_of_extremes_are_the_first),
+        cmocka_unit_test(infinities_and_nan_reach_logsumexp_and_softmax),
+        cmocka_unit_test(softmax_and_losses_of_long_rows_agree),
+        cmocka_unit_test(running_sums_of_long_lanes_agree),
+        cmocka_unit_test(the_largest_of_long_lanes_agree),
+        cmocka_unit_test(normalisation_of_many_rows_agrees),
+        cmocka_unit_test(layers_of_any_width_agree),
+        cmocka_unit_test(residual_blocks_agree_and_are_fused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
