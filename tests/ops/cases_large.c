@@ -3,6 +3,7 @@
  * gradients, and central differences of so many elements would take all day. */
 #include <tutti/tutti.h>
 
+#include "base/draw.h"
 #include "graph/graph.h"
 #include "ops/cases.h"
 
@@ -125,6 +126,17 @@ OP_CASE(large_put_along, CASE_NO_GRADIENT) {
     case_output(c, tu_put_along(indices, case_fixed(c, shape, -0.01, 0.01), (int)axis, size));
 }
 
+/* No builder draws these; initial values do. */
+static tu_value truncated_normal(case_run *c, tu_shape shape) {
+    struct tu__random_attrs attrs = {.dtype = case_dtype(c),
+                                     .shape = shape,
+                                     .distribution = TU__TRUNCATED_NORMAL,
+                                     .a = 0.5,
+                                     .b = 2,
+                                     .key = 77};
+    return tu__apply(RANDOM, &attrs, tu_step(case_graph(c)));
+}
+
 OP_CASE(large_random, CASE_NO_GRADIENT) {
     tu_shape shape = TU_SHAPE(case_size(c, 1, 40), case_size(c, 1, 9), run_length(c));
     tu_graph *g = case_graph(c);
@@ -133,4 +145,5 @@ OP_CASE(large_random, CASE_NO_GRADIENT) {
     case_output(c, tu_random_normal(g, case_dtype(c), shape, 1, 0.5, .per_sample = per_sample));
     case_output(c, tu_random_bernoulli(g, case_pick(c, "bool", 2) ? TU_BOOL : TU_I32, shape, 0.3,
                                        .per_sample = per_sample));
+    case_output(c, truncated_normal(c, shape));
 }
