@@ -151,6 +151,7 @@ static tu_status measure_overhead(cuda_device *d) {
 static tu_status open_handles(cuda_device *d) {
     TU_TRY(cuda_enter(d));
     CUDA_TRY(cuStreamCreate, &d->stream, CU_STREAM_NON_BLOCKING);
+    CUDA_TRY(cuStreamCreate, &d->moves, CU_STREAM_NON_BLOCKING);
     BLAS_TRY(cublasLtCreate, &d->blas);
     return measure_overhead(d);
 }
@@ -177,6 +178,7 @@ static void close_handles(cuda_device *d) {
         if (d->solver) cuda.cusolverDnDestroy(d->solver);
         if (d->dnn) cuda.cudnnDestroy(d->dnn);
         if (d->blas) cuda.cublasLtDestroy(d->blas);
+        if (d->moves) cuda.cuStreamDestroy(d->moves);
         if (d->stream) cuda.cuStreamDestroy(d->stream);
     }
     if (d->context) cuda.cuDevicePrimaryCtxRelease(d->handle);
@@ -277,15 +279,23 @@ static void release(tu_device_instance *device, void *address) {
     if (address && cuda_enter(inside(device)) == TU_OK) cuda.cuMemFree(address_of(address));
 }
 
+/* A plain cuMemcpyHtoD returns when the host's memory may change, which is before the bytes have arrived; a kernel in a
+ * stream of its own would not wait for them. */
 static tu_status upload(tu_device_instance *device, void *to, const void *host, size_t bytes) {
-    TU_TRY(cuda_enter(inside(device)));
-    if (bytes) CUDA_TRY(cuMemcpyHtoD, address_of(to), host, bytes);
+    const cuda_device *d = inside(device);
+    TU_TRY(cuda_enter(d));
+    if (!bytes) return TU_OK;
+    CUDA_TRY(cuMemcpyHtoDAsync, address_of(to), host, bytes, d->moves);
+    CUDA_TRY(cuStreamSynchronize, d->moves);
     return TU_OK;
 }
 
 static tu_status download(tu_device_instance *device, void *host, const void *from, size_t bytes) {
-    TU_TRY(cuda_enter(inside(device)));
-    if (bytes) CUDA_TRY(cuMemcpyDtoH, host, address_of(from), bytes);
+    const cuda_device *d = inside(device);
+    TU_TRY(cuda_enter(d));
+    if (!bytes) return TU_OK;
+    CUDA_TRY(cuMemcpyDtoHAsync, host, address_of(from), bytes, d->moves);
+    CUDA_TRY(cuStreamSynchronize, d->moves);
     return TU_OK;
 }
 
@@ -298,11 +308,11 @@ static tu_status copy(tu_device_instance *device, void *to, tu_device_instance *
     TU_TRY(cuda_enter(d));
     if (!bytes) return TU_OK;
     if (o->handle == d->handle)
-        CUDA_TRY(cuMemcpyDtoDAsync, address_of(to), address_of(from), bytes, d->stream);
+        CUDA_TRY(cuMemcpyDtoDAsync, address_of(to), address_of(from), bytes, d->moves);
     else
         CUDA_TRY(cuMemcpyPeerAsync, address_of(to), d->context, address_of(from), o->context, bytes,
-                 d->stream);
-    CUDA_TRY(cuStreamSynchronize, d->stream);
+                 d->moves);
+    CUDA_TRY(cuStreamSynchronize, d->moves);
     return TU_OK;
 }
 

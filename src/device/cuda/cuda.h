@@ -42,7 +42,8 @@ typedef struct cuda_device {
     char name[24]; /* "gpu:0", "gpu:0.1": for messages */
     CUdevice handle;
     CUcontext context;
-    CUstream stream;
+    CUstream stream; /* kernels */
+    CUstream moves;  /* what comes and goes while they run */
     int capability; /* 90: compute capability 9.0 */
     int multiprocessors;
     int shared_bytes; /* shared memory a block may ask for */
