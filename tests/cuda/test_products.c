@@ -16,6 +16,7 @@ typedef struct trial {
     tu_graph *graph;
     tu_dtype dtype;
     tu_feed feeds[MOST_INPUTS];
+    void *data[MOST_INPUTS]; /* what they feed */
     size_t feed_count;
     tu_value results[MOST_RESULTS];
     size_t result_count;
@@ -50,6 +51,7 @@ static tu_value input(trial *t, tu_shape shape, double diagonal) {
         bool on_diagonal = shape.rank > 1 && i / columns % (size_t)shape.dim[shape.rank - 2] == i % columns;
         store(t, data, i, 2.0 * rand() / RAND_MAX - 1 + (on_diagonal ? diagonal : 0));
     }
+    t->data[t->feed_count] = data;
     t->feeds[t->feed_count++] = (tu_feed){value, data};
     return value;
 }
@@ -97,7 +99,7 @@ static void end(trial *t) {
         free(t->expected[i]);
         free(t->got[i]);
     }
-    for (size_t i = 0; i < t->feed_count; i++) free((void *)(uintptr_t)t->feeds[i].data);
+    for (size_t i = 0; i < t->feed_count; i++) free(t->data[i]);
     tu_graph_free(t->graph);
 }
 
@@ -244,7 +246,7 @@ static void a_matrix_that_cannot_be_used_gives_nan(void **state) {
         int64_t n = sizes[i], count = n * n;
         trial t = begin(TU_F64);
         tu_value a = input(&t, TU_SHAPE(2, n, n), 2.0 * (double)n);
-        memset((void *)(uintptr_t)t.feeds[0].data, 0, (size_t)count * sizeof(double));
+        memset(t.data[0], 0, (size_t)count * sizeof(double));
         result(&t, tu_inverse(a));
         result(&t, tu_cholesky(a));
         run_on(&t, "gpu:0", t.got);

@@ -72,9 +72,10 @@ static tu_status set_address(const cuda_gemm_plan *p, cublasLtMatmulDescAttribut
     return TU_OK;
 }
 
-/* Addresses are given with every run; here they only say how they are aligned. */
+/* Addresses are given with every run; here they only say how they are aligned: as buffers are, and no better. */
 static tu_status describe_epilogue(const cuda_gemm *g, cuda_gemm_plan *p) {
-    const void *aligned = (const void *)(uintptr_t)BUFFER_ALIGNMENT;
+    static _Alignas(2 * BUFFER_ALIGNMENT) const char somewhere[2 * BUFFER_ALIGNMENT];
+    const void *aligned = somewhere + BUFFER_ALIGNMENT;
     uint32_t epilogue = (uint32_t)g->epilogue;
     BLAS_TRY(cublasLtMatmulDescSetAttribute, p->description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
              sizeof epilogue);
@@ -197,8 +198,7 @@ static const void *scale(bool wide, int number) {
 }
 
 static void *aligned_workspace(void *workspace) {
-    uintptr_t address = (uintptr_t)workspace;
-    return (void *)((address + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT);
+    return (char *)workspace + (-(uintptr_t)workspace & (WORKSPACE_ALIGNMENT - 1));
 }
 
 static tu_status enqueue(cuda_device *device, const cuda_gemm_plan *p, const cuda_gemm_operands *o) {
@@ -251,7 +251,8 @@ static tu_status begin_trial(const cuda_gemm *g, trial *t) {
     size_t total = a + b + out + bias + mask + most_workspace;
     CUDA_TRY(cuMemAlloc, &t->memory, total);
     CUDA_TRY(cuMemsetD8Async, t->memory, PATTERN, total, t->device->stream);
-    char *at = (char *)(uintptr_t)t->memory;
+    char *at;
+    memcpy(&at, &t->memory, sizeof at);
     t->operands = (cuda_gemm_operands){.a = at,
                                        .b = at + a,
                                        .out = at + a + b,

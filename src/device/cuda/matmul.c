@@ -37,8 +37,8 @@ static tu_type type_of(const tu__selection *s, tu__edge value) {
 
 /* ---- Running ---- */
 
-static char *shifted(const void *address, int64_t elements, tu_dtype dtype) {
-    return (char *)(uintptr_t)address + elements * (int64_t)tu_dtype_size(dtype);
+static char *shifted(void *address, int64_t elements, tu_dtype dtype) {
+    return (char *)address + elements * (int64_t)tu_dtype_size(dtype);
 }
 
 static tu_status run_library(const tu__kernel *k) {

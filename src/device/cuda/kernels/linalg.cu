@@ -135,7 +135,8 @@ template <typename T> __global__ void solve(solve_args s) {
 
 /* ---- Cholesky ---- */
 
-/* l l^T = a in place, column by column; reads the lower triangle. False, to every thread, at a pivot that is not positive. */
+/* l l^T = a in place, column by column; reads the lower triangle. False, to every thread, at a pivot that is not
+ * positive. */
 template <typename C> __device__ inline bool factor(C *rows, int n, int width) {
     for (int p = 0; p < n; p++) {
         C pivot = rows[p * width + p];
@@ -182,7 +183,8 @@ __device__ inline int turned(const substitute_args &s, int i) { return s.downwar
 template <typename T>
 __device__ inline void load_triangle(const substitute_args &s, const T *a, wide_of<T> (*triangle)[BLOCK_ROWS]) {
     for (int at = threadIdx.x; at < s.rows * s.rows; at += blockDim.x) {
-        int i = at / s.rows, j = at % s.rows, row = turned(s, s.transpose ? j : i), column = turned(s, s.transpose ? i : j);
+        int i = at / s.rows, j = at % s.rows;
+        int row = turned(s, s.transpose ? j : i), column = turned(s, s.transpose ? i : j);
         triangle[row][column] = widen(a[i * s.n + j]);
     }
 }
