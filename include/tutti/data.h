@@ -111,17 +111,18 @@ typedef struct tu_loader_options {
     int64_t batch; /* 0: 128. The last batch of an epoch is short when the split does not divide */
     uint64_t seed;
     bool shuffle;
-    int64_t start; /* the ordinal of the first sample: where a resumed run goes on */
-    int threads;   /* that read ahead; 0: 1. Negative: none, tu_loader_next reads itself */
-    int depth;     /* batches read ahead; 0: 4, or one more than there are threads */
+    int64_t start;     /* the ordinal of the first sample: where a resumed run goes on */
+    int threads;       /* that read ahead; 0: 1. Negative: none, tu_loader_next reads itself */
+    int depth;         /* batches read ahead; 0: 4, or one more than there are threads */
+    bool indices_only; /* nothing is read: batches have neither images nor labels, and threads none to do */
 } tu_loader_options;
 
 typedef struct tu_batch {
-    int64_t count;           /* samples */
-    int64_t epoch;           /* all of one epoch */
-    int64_t first;           /* ordinal of the first; the others follow */
-    const void *images;      /* [count, height, width, channels] of the set's type, 64-byte aligned */
-    const int32_t *labels;   /* [count] */
+    int64_t count;      /* samples */
+    int64_t epoch;      /* all of one epoch */
+    int64_t first;      /* ordinal of the first; the others follow */
+    const void *images; /* [count, height, width, channels] of the set's type, 64-byte aligned; or NULL … */
+    const int32_t *labels;   /* [count]; … with indices_only */
     const int64_t *ordinals; /* [count]: first, first + 1, … */
     const int64_t *indices;  /* [count] in the split */
 } tu_batch;

@@ -177,7 +177,12 @@ static tu_status open_mapped(const char *path, mapping *map, tu__arena *arena, t
     TU_TRY(name_origin(arena, path, &info));
     TU_TRY(tu__dataset_check(&info, &map->image_bytes));
     TU_TRY(place_parts(path, map, &info, (size_t)(text - (const char *)map->bytes)));
-    return tu__dataset_new(&info, read_mapped, unmap, map, set);
+    TU_TRY(tu__dataset_new(&info, read_mapped, unmap, map, set));
+    for (int split = TU_TRAIN; split <= TU_TEST; split++) {
+        (*set)->images[split] = map->images[split];
+        (*set)->labels[split] = map->labels[split];
+    }
+    return TU_OK;
 }
 
 tu_status tu__data_file_open(const char *path, tu_dataset **set) {

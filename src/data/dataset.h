@@ -18,7 +18,10 @@ struct tu_dataset {
     void *context;
     tu__read_image read;
     void (*close)(void *context); /* NULL: nothing to close */
-    bool sampled;                 /* the digest is not over all images: see source.c */
+    /* Of sets that lie in memory, one image behind the other, as long as they are open: where each split is; else NULL. */
+    const void *images[2];
+    const int32_t *labels[2];
+    bool sampled; /* the digest is not over all images: see source.c */
     tu__arena arena;
 };
 

@@ -70,6 +70,7 @@ static tu_status fill_samples(const tu_loader *loader, slot *s) {
     for (int64_t i = 0; i < batch->count; i++) {
         s->ordinals[i] = batch->first + i;
         s->indices[i] = o->shuffle ? tu__permute(&order, position + i) : position + i;
+        if (o->indices_only) continue;
         TU_TRY(tu_dataset_read(loader->set, o->split, s->indices[i],
                                s->images + (size_t)i * loader->set->image_bytes, &s->labels[i]));
     }
@@ -143,7 +144,7 @@ static tu_status check_options(const tu_dataset *set, tu_loader_options *o) {
         return refuse("start at sample", o->start, "an ordinal from 0 on");
     if (o->threads > MOST_THREADS) return refuse("threads", o->threads, "at most 1024");
     if (o->threads == 0) o->threads = 1;
-    if (o->threads < 0) o->threads = 0;
+    if (o->threads < 0 || o->indices_only) o->threads = 0;
     if (o->depth < 0 || o->depth > MOST_DEPTH) return refuse("depth", o->depth, "0 to 65536");
     if (o->depth == 0) o->depth = o->threads > 3 ? o->threads + 1 : 4;
     return TU_OK;
@@ -152,10 +153,11 @@ static tu_status check_options(const tu_dataset *set, tu_loader_options *o) {
 static tu_status make_slot(const tu_loader *loader, slot *s) {
     size_t batch = (size_t)loader->options.batch;
     s->filled = -1;
-    s->images = tu__alloc_aligned(batch * loader->set->image_bytes, "a batch of images");
-    s->labels = tu__alloc_aligned(batch * sizeof *s->labels, "a batch of labels");
     s->ordinals = tu__alloc_aligned(batch * sizeof *s->ordinals, "a batch of ordinals");
     s->indices = tu__alloc_aligned(batch * sizeof *s->indices, "a batch of indices");
+    if (loader->options.indices_only) return s->ordinals && s->indices ? TU_OK : TU_NO_MEMORY;
+    s->images = tu__alloc_aligned(batch * loader->set->image_bytes, "a batch of images");
+    s->labels = tu__alloc_aligned(batch * sizeof *s->labels, "a batch of labels");
     return s->images && s->labels && s->ordinals && s->indices ? TU_OK : TU_NO_MEMORY;
 }
 

@@ -13,6 +13,9 @@ typedef struct tu__optimizer {
     const tu__update_rule *rule;
 } tu__optimizer;
 
+/* The variable that remembers a bad step, where one stops all later ones. */
+#define TU__SOUND "optimizer/sound"
+
 /* Reads and checks a user's settings for updates in `graph`. */
 tu_status tu__optimizer_settle(tu_graph *graph, const tu_optimizer_options *given, tu__optimizer *settled);
 

@@ -24,6 +24,11 @@ tu_status tu__run_config_count(tu__run_config *config) {
     tu__settings *s = &config->settings;
     int64_t images = config->set.count[TU_TRAIN];
     if (s->batch > images) s->batch = images;
+    if (s->accumulate > 1 && strcmp(s->precision, "f16") == 0)
+        return tu_fail(TU_UNSUPPORTED,
+                       "--precision f16 with --accumulate %" PRId64
+                       ": expected bf16, or batches in one piece",
+                       s->accumulate);
     if (s->batch % s->accumulate != 0)
         return tu_fail(TU_INVALID,
                        "--accumulate %" PRId64 ": expected a number that divides the batch of %" PRId64

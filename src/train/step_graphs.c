@@ -8,7 +8,7 @@
 #include <tutti/model.h>
 #include <tutti/ops.h>
 
-enum { MOST_GROUPS = 64, LONGEST_DECAY = 4096 };
+enum { MOST_GROUPS = 64, LONGEST_DECAY = 4096, FIRST_LOSS_SCALE = 65536 };
 
 /* ---- The network and what stands before it ---- */
 
@@ -125,7 +125,9 @@ static tu_status add_update(const tu__run_config *config, tu_graph *graph, const
                               .groups = groups,
                               .clip_norm = s->clip,
                               .average = s->average,
-                              .freeze = *s->freeze ? s->freeze : NULL};
+                              .freeze = *s->freeze ? s->freeze : NULL,
+                              .stop_at_bad = loss != NULL,
+                              .loss_scale = loss && strcmp(s->precision, "f16") == 0 ? FIRST_LOSS_SCALE : 0};
     TU_TRY(tu_graph_status(graph));
     TU_TRY(parse_groups(decay, &o.group_count, groups));
     return loss ? tu_add_optimizer_with(*loss, values, &o) : tu_add_apply_with(graph, step, values, &o);

@@ -7,12 +7,15 @@
  * it is. The one exception is a checkpoint made because an evaluation failed: the resumed run begins with that one. */
 #include "train/trainer.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/disk.h"
+#include "graph/graph.h"
 #include "train/diagnose.h"
+#include "train/optimizer.h"
 #include "train/snapshot.h"
 
 enum { MEASUREMENTS = 100 }; /* of a run, about */
@@ -29,17 +32,39 @@ static bool is_last(const tu__trainer *t) {
     return t->progress.step >= t->config.steps || t->progress.stopped_early;
 }
 
-static bool is_due(const tu__trainer *t, int64_t every) {
-    return t->progress.step % (every ? every : t->config.steps_per_epoch) == 0 || is_last(t);
+/* Steps from one to the next: as the setting says, or else an epoch. */
+static int64_t period(const tu__trainer *t, int64_t every) {
+    return every ? every : t->config.steps_per_epoch;
+}
+
+static int64_t measurement_period(const tu__trainer *t) {
+    int64_t every = t->config.steps / MEASUREMENTS;
+    return every ? every : 1;
+}
+
+static bool is_due(const tu__trainer *t, int64_t length) {
+    return t->progress.step % length == 0 || is_last(t);
 }
 
 static bool measurement_due(const tu__trainer *t) {
-    int64_t every = t->config.steps / MEASUREMENTS;
-    return t->progress.step % (every ? every : 1) == 0 || is_last(t);
+    return is_due(t, measurement_period(t));
 }
 
 static bool evaluation_due(const tu__trainer *t) {
-    return t->evaluator.program && is_due(t, t->config.settings.evaluate_every);
+    return t->evaluator.program && is_due(t, period(t, t->config.settings.evaluate_every));
+}
+
+/* Steps until something else is due, which the last of them may be followed by. */
+static int64_t steps_until_due(const tu__trainer *t) {
+    const tu__settings *s = &t->config.settings;
+    const int64_t periods[] = {measurement_period(t), period(t, s->checkpoint_every),
+                               period(t, s->evaluate_every)};
+    int64_t step = t->progress.step, left = t->config.steps - step;
+    for (size_t i = 0; i < sizeof periods / sizeof *periods; i++) {
+        int64_t until = periods[i] - step % periods[i];
+        if (until < left) left = until;
+    }
+    return left;
 }
 
 /* Looked at once a step: the flag may change at any time, and a step that was the last must also be saved. */
@@ -171,8 +196,16 @@ static tu_status evaluate(tu__trainer *t) {
 
 /* ---- A step ---- */
 
+/* A bad step stopped all later ones: not for good, since what is saved now may be gone on with. */
+static tu_status make_sound(tu__trainer *t) {
+    const bool sound = true;
+    if (!tu__find_node(t->stepper.full.graph, TU__SOUND)) return TU_OK;
+    return tu_state_set(t->state, TU__SOUND, &sound, sizeof sound);
+}
+
 /* Names the culprit. The step changed nothing, so it can be computed again from the same state. */
 static tu_status fail_step(tu__trainer *t, const tu_batch *batch, const tu__step_values *values) {
+    TU_TRY(make_sound(t));
     tu__finding finding;
     tu_feed feeds[TU__MOST_FEEDS];
     float share;
@@ -192,24 +225,62 @@ static tu_status fail_step(tu__trainer *t, const tu_batch *batch, const tu__step
                                 : "; try a lower --rate, --clip 1 or --warmup");
 }
 
+/* A step that was made. One that was left out because its loss scale was too large may have no loss to speak of. */
+static void count_step(tu__trainer *t, const tu_batch *batch, const tu__step_values *values) {
+    tu__progress *p = &t->progress;
+    p->step++;
+    p->sample = batch->first + batch->count;
+    if (isfinite(values->loss)) {
+        p->samples += batch->count;
+        p->correct += values->correct;
+        p->losses += values->loss * (double)batch->count;
+    }
+    t->images += batch->count;
+    t->report.rate = values->rate;
+    t->report.gradient_norm = values->gradient_norm;
+    update_report(t);
+    tu__trainer_tell(t, TU_TRAIN_STEPPED, NULL);
+}
+
 static tu_status make_step(tu__trainer *t, tu_loader *loader) {
     tu_batch batch;
     tu__step_values values;
-    tu__progress *p = &t->progress;
     tu_status status = tu_loader_next(loader, &batch);
     if (status != TU_OK) return save_and_fail(t, status, "");
     TU_TRY(tu__stepper_run(&t->stepper, t->state, &batch, &values));
     if (!values.finite) return fail_step(t, &batch, &values);
-    p->step++;
-    p->sample = batch.first + batch.count;
-    p->samples += batch.count;
-    p->correct += values.correct;
-    p->losses += values.loss * (double)batch.count;
-    t->images += batch.count;
-    t->report.rate = values.rate;
-    t->report.gradient_norm = values.gradient_norm;
-    update_report(t);
-    tu__trainer_tell(t, TU_TRAIN_STEPPED, NULL);
+    count_step(t, &batch, &values);
+    return TU_OK;
+}
+
+/* The program of the next step, and in `*steps` for how many it can go on: the last batch of an epoch may be a short one,
+ * which has its own. */
+static const tu__piece *next_burst(const tu__trainer *t, int64_t *steps) {
+    int64_t images = t->config.set.count[TU_TRAIN], full = t->stepper.full.samples;
+    int64_t whole = (images - t->progress.sample % images) / full, due = steps_until_due(t);
+    *steps = due < t->burst.length ? due : t->burst.length;
+    if (whole == 0) *steps = 1;
+    if (whole > 0 && whole < *steps) *steps = whole;
+    return whole ? &t->stepper.full : &t->stepper.rest;
+}
+
+static tu_status fail_in_burst(tu__trainer *t, int64_t index, const tu__step_values *values) {
+    tu_batch batch;
+    tu_status status = tu__burst_batch(&t->burst, index, &batch);
+    return status == TU_OK ? fail_step(t, &batch, values) : save_and_fail(t, status, "");
+}
+
+static tu_status make_burst(tu__trainer *t, tu_loader *loader) {
+    int64_t steps, made;
+    const tu__piece *piece = next_burst(t, &steps);
+    tu_status status = tu__burst_run(&t->burst, piece, t->state, loader, steps, &made);
+    if (status != TU_OK && made == 0) return save_and_fail(t, status, "");
+    TU_TRY(status);
+    for (int64_t i = 0; i < made; i++) {
+        tu__step_values values = tu__burst_values(&t->burst, piece, i);
+        if (!values.finite) return fail_in_burst(t, i, &values);
+        count_step(t, &t->burst.batches[i], &values);
+    }
     return TU_OK;
 }
 
@@ -224,7 +295,7 @@ static tu_status follow_up(tu__trainer *t) {
         measure(t);
     }
     bool end = is_last(t) || t->stopping;
-    if (end || is_due(t, t->config.settings.checkpoint_every)) TU_TRY(save(t, end));
+    if (end || is_due(t, period(t, t->config.settings.checkpoint_every))) TU_TRY(save(t, end));
     save_best_again(t);
     t->idle += seconds_now() - start;
     return TU_OK;
@@ -239,13 +310,13 @@ static tu_status loop(tu__trainer *t) {
     tu_loader *loader;
     TU_TRY(tu_loader_new(t->set, &loader, .split = TU_TRAIN, .batch = t->config.settings.batch,
                          .seed = (uint64_t)t->config.settings.seed, .shuffle = true,
-                         .start = t->progress.sample));
+                         .start = t->progress.sample, .indices_only = t->burst.images != NULL));
     t->began = seconds_now();
     tu_status status = TU_OK;
     if (evaluation_missing(t)) status = follow_up(t);
     t->stopping = stop_wanted(t);
     while (status == TU_OK && !is_last(t) && !t->stopping) {
-        status = make_step(t, loader);
+        status = t->burst.stepper ? make_burst(t, loader) : make_step(t, loader);
         t->stopping = stop_wanted(t);
         if (status == TU_OK) status = follow_up(t);
     }

@@ -166,6 +166,31 @@ static void epochs_and_seeds_differ_in_order(void **state) {
     tu_dataset_free(set);
 }
 
+static void indices_alone_come_in_the_same_order_and_nothing_is_read(void **state) {
+    (void)state;
+    atomic_bool faulty = false;
+    tu_dataset *set = numbers(&faulty);
+    tu_loader *whole, *bare;
+    assert_int_equal(tu_loader_new(set, &whole, .batch = 10, .shuffle = true, .seed = 4), TU_OK);
+    assert_int_equal(tu_loader_new(set, &bare, .batch = 10, .shuffle = true, .seed = 4, .indices_only = true),
+                     TU_OK);
+    for (int i = 0; i < 25; i++) {
+        tu_batch a, b;
+        assert_int_equal(tu_loader_next(whole, &a), TU_OK);
+        atomic_store(&faulty, true);
+        assert_int_equal(tu_loader_next(bare, &b), TU_OK);
+        atomic_store(&faulty, false);
+        assert_true(a.count == b.count && a.epoch == b.epoch && a.first == b.first);
+        assert_memory_equal(a.indices, b.indices, (size_t)a.count * sizeof *a.indices);
+        assert_memory_equal(a.ordinals, b.ordinals, (size_t)a.count * sizeof *a.ordinals);
+        assert_null(b.images);
+        assert_null(b.labels);
+    }
+    tu_loader_free(whole);
+    tu_loader_free(bare);
+    tu_dataset_free(set);
+}
+
 static void the_message_of_a_failed_read_reaches_the_caller(void **state) {
     (void)state;
     for (int threads = -1; threads <= 3; threads += 2) {
@@ -242,6 +267,7 @@ int main(void) {
         cmocka_unit_test(a_resumed_loader_goes_on_where_it_stopped),
         cmocka_unit_test(the_last_batch_of_an_epoch_is_short),
         cmocka_unit_test(epochs_and_seeds_differ_in_order),
+        cmocka_unit_test(indices_alone_come_in_the_same_order_and_nothing_is_read),
         cmocka_unit_test(the_message_of_a_failed_read_reaches_the_caller),
         cmocka_unit_test(loaders_may_be_freed_at_any_moment),
         cmocka_unit_test(what_cannot_be_is_refused),

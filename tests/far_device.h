@@ -1,0 +1,85 @@
+/* A device that takes many steps at once, for tests: the processor, as if its memory were far away.
+ *
+ * plug_in_far() adds the kind "far" and clears what was counted and asked for before. */
+#ifndef TUTTI_FAR_DEVICE_H
+#define TUTTI_FAR_DEVICE_H
+
+#include <string.h>
+
+#include "test.h"
+
+#include "device/device.h"
+
+static struct {
+    uint64_t memory;     /* what it says it has; 0: it does not say */
+    int launches, calls; /* of launch; of repeat */
+    size_t longest_call; /* in steps */
+    int fails_in_call;   /* counted from 1; 0: none */
+    int fails_in_launch;
+    bool has_no_room; /* allocations fail */
+    uint64_t held;    /* addresses handed out and not given back */
+    size_t rows_read;
+} far;
+
+static tu_device_api far_api;
+
+static tu_status describe_far(int index, tu_device_info *info) {
+    if (index > 0) return tu_fail(TU_NOT_FOUND, "there is one far device");
+    *info = (tu_device_info){.name = "far:0", .kind = "far", .memory_bytes = far.memory};
+    return TU_OK;
+}
+
+static tu_status allocate_far(tu_device_instance *device, size_t bytes, void **address) {
+    if (far.has_no_room) return tu_fail(TU_NO_MEMORY, "the far device is full");
+    far.held++;
+    return tu__cpu_api.allocate(device, bytes, address);
+}
+
+static void release_far(tu_device_instance *device, void *address) {
+    far.held--;
+    tu__cpu_api.release(device, address);
+}
+
+static tu_status launch_far(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
+    if (++far.launches == far.fails_in_launch) return tu_fail(TU_INTERNAL, "the far device has gone away");
+    return tu__cpu_api.launch(device, plan, first, count);
+}
+
+static void fill_input(const tu_repeat_feed *f, uint32_t step) {
+    char *to = f->to;
+    size_t batch = f->host ? 0 : f->bytes / f->row_bytes;
+    if (f->host) memcpy(to, (const char *)f->host + (f->same ? 0 : step * f->bytes), f->bytes);
+    for (size_t i = 0; i < batch; i++, far.rows_read++)
+        memcpy(to + i * f->row_bytes,
+               (const char *)f->table + (size_t)f->rows[step * batch + i] * f->row_bytes, f->row_bytes);
+}
+
+static tu_status repeat_far(tu_device_instance *device, tu_plan *plan, uint32_t steps,
+                            const tu_repetition *what) {
+    if (++far.calls == far.fails_in_call) return tu_fail(TU_INTERNAL, "the far device has gone away");
+    if (steps > far.longest_call) far.longest_call = steps;
+    for (uint32_t s = 0; s < steps; s++) {
+        for (uint32_t i = 0; i < what->feed_count; i++) fill_input(&what->feeds[i], s);
+        TU_TRY(tu__cpu_api.launch(device, plan, 0, plan->kernel_count));
+        for (uint32_t i = 0; i < what->fetch_count; i++)
+            memcpy((char *)what->fetches[i].host + s * what->fetches[i].bytes, what->fetches[i].from,
+                   what->fetches[i].bytes);
+    }
+    return TU_OK;
+}
+
+static inline void plug_in_far(void) {
+    memset(&far, 0, sizeof far);
+    if (!far_api.kind) far_api = tu__cpu_api;
+    far_api.kind = "far";
+    far_api.host_memory = false;
+    far_api.copy = NULL;
+    far_api.describe = describe_far;
+    far_api.allocate = allocate_far;
+    far_api.release = release_far;
+    far_api.launch = launch_far;
+    far_api.repeat = repeat_far;
+    assert_int_equal(tu__device_kind_add(&far_api), TU_OK);
+}
+
+#endif

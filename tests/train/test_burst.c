@@ -1,0 +1,184 @@
+/* Statements about training on a device that takes many steps at once: the run is the one that the processor makes step by
+ * step, whether its set lies in memory or is read batch by batch; a bad step in the middle of a burst, an image that
+ * cannot be read and a stop leave what they leave there. */
+#include "far_device.h"
+
+#include "train/checkpoint_digest.h"
+
+#include "data/dataset.h"
+#include "train/burst.h"
+
+static tu_dataset *set;
+
+/* Many steps between measurements, so that bursts have room: 1000 steps, a measurement every ten. */
+#define LONG_RUN                                                                                             \
+    .threads = 1, .batch = SMALL_BATCH, .base = 8, .epochs = 250, .evaluate_every = 500,                     \
+    .checkpoint_every = 250
+
+#define train_long(result, devices_, out_, ...)                                                              \
+    tu_train("mlp", NULL, result, .set = set, .devices = devices_, .out = in_scratch(out_).text, LONG_RUN,   \
+             ##__VA_ARGS__)
+
+static void expect_same(const tu_train_result *a, const tu_train_result *b) {
+    assert_string_equal(a->digest, b->digest);
+    assert_int_equal(a->step, b->step);
+    assert_true(a->loss == b->loss && a->accuracy == b->accuracy);
+    assert_int_equal(a->test_step, b->test_step);
+    assert_true(a->test_loss == b->test_loss && a->test_accuracy == b->test_accuracy);
+    assert_int_equal(a->best_step, b->best_step);
+}
+
+/* ---- The set in memory ---- */
+
+static float pixels[SMALL_TRAIN][SMALL_SIDE * SMALL_SIDE];
+static int32_t classes[SMALL_TRAIN];
+
+static void put_in_memory(void) {
+    for (int i = 0; i < SMALL_TRAIN; i++)
+        assert_int_equal(small_set_read(NULL, TU_TRAIN, i, pixels[i], &classes[i]), TU_OK);
+    set->images[TU_TRAIN] = pixels;
+    set->labels[TU_TRAIN] = classes;
+}
+
+static void take_from_memory(void) {
+    set->images[TU_TRAIN] = NULL;
+    set->labels[TU_TRAIN] = NULL;
+}
+
+/* ---- Statements ---- */
+
+static void a_run_in_bursts_is_the_run_step_by_step(void **state) {
+    (void)state;
+    tu_train_result one, copied, from_table;
+    assert_int_equal(train_long(&one, "cpu:0", "one"), TU_OK);
+    plug_in_far();
+    if (train_long(&copied, "far:0", "copied") != TU_OK) fail_msg("%s", tu_message());
+    expect_same(&one, &copied);
+    assert_int_equal(far.rows_read, 0);
+    assert_int_equal(far.longest_call, 3); /* all full batches of an epoch */
+    assert_in_range(far.calls, 500, 999);
+    plug_in_far();
+    put_in_memory();
+    if (train_long(&from_table, "far:0", "table") != TU_OK) fail_msg("%s", tu_message());
+    take_from_memory();
+    expect_same(&one, &from_table);
+    assert_int_equal(far.rows_read, 2 * 250 * SMALL_TRAIN); /* images and labels */
+    assert_int_equal(far.longest_call, 3);
+    assert_int_equal(far.held, 0);
+}
+
+/* An image of the batch of step `step`, in the order of these runs. */
+static int64_t image_of_step(int64_t step) {
+    tu_loader *loader;
+    tu_batch batch;
+    assert_int_equal(
+        tu_loader_new(set, &loader, .split = TU_TRAIN, .batch = SMALL_BATCH, .seed = 1, .shuffle = true),
+        TU_OK);
+    for (int64_t i = 0; i < step; i++) assert_int_equal(tu_loader_next(loader, &batch), TU_OK);
+    int64_t index = batch.indices[4];
+    tu_loader_free(loader);
+    return index;
+}
+
+/* A run that meets a bad image: its message, and the digest of the checkpoint that it leaves. */
+struct failure {
+    char message[1024], digest[TU_DIGEST_TEXT];
+};
+
+static struct failure fail_long(const char *devices, const char *name, int64_t step) {
+    struct failure f;
+    char out[64], checkpoint[64];
+    snprintf(out, sizeof out, "%s-%d", name, (int)step);
+    snprintf(checkpoint, sizeof checkpoint, "step-%d", (int)step - 1);
+    assert_int_equal(train_long(NULL, devices, out), TU_NUMERIC);
+    snprintf(f.message, sizeof f.message, "%s", tu_message());
+    checkpoint_digest(in_scratch(out).text, checkpoint, f.digest);
+    return f;
+}
+
+/* Steps 2 and 3 are one burst: in it a bad step stands before a good one, and behind one. */
+static void a_bad_step_in_a_burst_leaves_the_state_before_it(void **state) {
+    (void)state;
+    for (int64_t step = 2; step <= 3; step++) {
+        small_set_poison = image_of_step(step);
+        struct failure expected = fail_long("cpu:0", "bad-one", step);
+        assert_non_null(strstr(expected.message, "of the set; the state before it is checkpoint"));
+        plug_in_far();
+        struct failure copied = fail_long("far:0", "bad-copied", step);
+        assert_int_equal(far.longest_call, 2);
+        put_in_memory();
+        struct failure from_table = fail_long("far:0", "bad-table", step);
+        take_from_memory();
+        small_set_poison = -1;
+        assert_string_equal(expected.message, copied.message);
+        assert_string_equal(expected.message, from_table.message);
+        assert_string_equal(expected.digest, copied.digest);
+        assert_string_equal(expected.digest, from_table.digest);
+    }
+    /* With the image mended the run goes on as if nothing had been. */
+    tu_train_result whole, resumed;
+    assert_int_equal(train_long(&whole, "cpu:0", "whole"), TU_OK);
+    if (train_long(&resumed, "far:0", "bad-copied-3", .resume = true) != TU_OK) fail_msg("%s", tu_message());
+    assert_string_equal(whole.digest, resumed.digest);
+}
+
+static void a_stopped_run_goes_on_with_the_same_bits(void **state) {
+    (void)state;
+    tu_train_result whole, part, rest;
+    plug_in_far();
+    put_in_memory();
+    assert_int_equal(train_long(&whole, "far:0", "unstopped"), TU_OK);
+    stop_flag = 0;
+    stop_at = 301; /* the second step of an epoch */
+    assert_int_equal(train_long(&part, "far:0", "stopped", .stop = &stop_flag, .watch = stop_there), TU_OK);
+    assert_true(part.stopped);
+    assert_in_range(part.step, 301, 303); /* the burst it was in is finished */
+    assert_int_equal(train_long(&rest, "far:0", "stopped", .resume = true), TU_OK);
+    take_from_memory();
+    expect_same(&whole, &rest);
+}
+
+static void an_image_that_cannot_be_read_loses_no_step_before_it(void **state) {
+    (void)state;
+    char expected[1024];
+    small_set_unreadable[TU_TRAIN] = image_of_step(3);
+    assert_int_equal(train_long(NULL, "cpu:0", "unread-one"), TU_IO);
+    snprintf(expected, sizeof expected, "%s", tu_message());
+    plug_in_far();
+    assert_int_equal(train_long(NULL, "far:0", "unread-many"), TU_IO);
+    assert_string_equal(tu_message(), expected);
+    small_set_unreadable[TU_TRAIN] = -1;
+}
+
+/* Batches in pieces are several programs: these steps are made one by one. */
+static void batches_in_pieces_are_not_taken_in_bursts(void **state) {
+    (void)state;
+    tu_train_result one, far_away;
+    assert_int_equal(train_long(&one, "cpu:0", "pieces-one", .accumulate = 2, .steps = 20), TU_OK);
+    plug_in_far();
+    assert_int_equal(train_long(&far_away, "far:0", "pieces-far", .accumulate = 2, .steps = 20), TU_OK);
+    assert_int_equal(far.calls, 0);
+    assert_string_equal(one.digest, far_away.digest);
+}
+
+static int begin(void **state) {
+    set = small_set();
+    tu__burst_seconds = 1e9;
+    return scratch_begin(state);
+}
+
+static int end(void **state) {
+    tu_dataset_free(set);
+    return scratch_end(state);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_run_in_bursts_is_the_run_step_by_step, begin, end),
+        cmocka_unit_test_setup_teardown(a_bad_step_in_a_burst_leaves_the_state_before_it, begin, end),
+        cmocka_unit_test_setup_teardown(a_stopped_run_goes_on_with_the_same_bits, begin, end),
+        cmocka_unit_test_setup_teardown(an_image_that_cannot_be_read_loses_no_step_before_it, begin, end),
+        cmocka_unit_test_setup_teardown(batches_in_pieces_are_not_taken_in_bursts, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
