@@ -171,7 +171,8 @@ static void indices_alone_come_in_the_same_order_and_nothing_is_read(void **stat
     atomic_bool faulty = false;
     tu_dataset *set = numbers(&faulty);
     tu_loader *whole, *bare;
-    assert_int_equal(tu_loader_new(set, &whole, .batch = 10, .shuffle = true, .seed = 4), TU_OK);
+    assert_int_equal(tu_loader_new(set, &whole, .batch = 10, .shuffle = true, .seed = 4, .threads = -1),
+                     TU_OK);
     assert_int_equal(tu_loader_new(set, &bare, .batch = 10, .shuffle = true, .seed = 4, .indices_only = true),
                      TU_OK);
     for (int i = 0; i < 25; i++) {
