@@ -138,7 +138,8 @@ static bool is_named(const char *wanted, const char *function) {
     }
     const char *colon = strchr(wanted, ':');
     size_t length = colon ? (size_t)(colon - wanted) : 0;
-    if (colon && strncmp(function, wanted, length) != 0) return false;
+    if (colon && (strncmp(function, wanted, length) != 0 || (function[length] && function[length] != '_')))
+        return false; /* "cuMemAlloc" is also what the driver calls cuMemAlloc_v2 */
     return ++seen == strtoull(colon ? colon + 1 : wanted, NULL, 10);
 }
 
