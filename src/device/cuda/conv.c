@@ -1,4 +1,5 @@
-/* Makers of convolutions: cuDNN's engines (conv_dnn.c) where it has one, kernels of ours (conv_direct.c) elsewhere.
+/* Makers of convolutions: cuDNN's engines (conv_dnn.c) where it has one, a kernel of ours for first layers (conv_few.c),
+ * and plain ones (conv_direct.c) for what nobody else does.
  *
  * A bias and a rectifier that follow are part of cuDNN's graph. Two things speak against taking such an engine:
  * it is not bound to keep NaN, which a rectifier of many libraries turns into 0, so that a step that is not finite
@@ -13,8 +14,9 @@
 #include "device/ending.h"
 
 typedef struct conv_data {
-    cuda_dnn_plan dnn;        /* one of the two: its plan is NULL, */
-    cuda_conv_direct *direct; /* or this */
+    cuda_dnn_plan dnn; /* one of three: its plan is NULL, */
+    cuda_conv_few *few;
+    cuda_conv_direct *direct; /* or these are */
     const cuda_function *end; /* follows cuDNN's convolution where its graph ends before; or NULL */
     conv_end_args end_args;
     bool bias, relu;
@@ -29,6 +31,7 @@ static tu_status run_end(const tu__kernel *k, const conv_data *d) {
 
 static tu_status run_conv(const tu__kernel *k) {
     conv_data *d = k->data;
+    if (d->few) return cuda_conv_few_run(k, d->few);
     if (d->direct) return cuda_conv_direct_run(k, d->direct);
     void *addresses[CUDA_DNN_OPERANDS];
     int count = 0;
@@ -108,6 +111,8 @@ static tu_status choose_fused(tu__selection *s, const cuda_convolution *c, conv_
 }
 
 static tu_status choose(tu__selection *s, const cuda_convolution *c, conv_data *d) {
+    TU_TRY(cuda_conv_few_new(s, c, &d->few));
+    if (d->few) return TU_OK;
     if (c->bias || c->relu) TU_TRY(choose_fused(s, c, d));
     if (!d->dnn.plan) TU_TRY(choose_apart(s, c, d));
     if (d->dnn.plan) return TU_OK;
@@ -120,8 +125,8 @@ static tu_status choose(tu__selection *s, const cuda_convolution *c, conv_data *
 /* "conv2d+bias+relu (cudnn 41)": who does it is told where kernels are listed. */
 static const char *name_of(tu__selection *s, const conv_data *d, const char *name) {
     char text[80];
-    if (d->direct)
-        snprintf(text, sizeof text, "%s (direct)", name);
+    if (d->few || d->direct)
+        snprintf(text, sizeof text, "%s (%s)", name, d->few ? "few channels" : "direct");
     else
         snprintf(text, sizeof text, "%s (cudnn %d%s)", name, (int)d->dnn.engine, d->end ? ", end" : "");
     return tu__arena_string(&s->arena, text);

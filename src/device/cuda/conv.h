@@ -1,5 +1,5 @@
-/* A convolution as the CUDA device's files speak of it: conv.c decides, conv_dnn.c has cuDNN do it, conv_direct.c
- * kernels of ours. src/graph/ops/conv.c has the definition: one trilinear form of x, filter and y, of which each side
+/* A convolution as the CUDA device's files speak of it: conv.c decides, conv_dnn.c has cuDNN do it, conv_few.c
+ * and conv_direct.c kernels of ours. src/graph/ops/conv.c has the definition: one trilinear form of x, filter and y, of which each side
  * can be asked for. */
 #ifndef TU__DEVICE_CUDA_CONV_H
 #define TU__DEVICE_CUDA_CONV_H
@@ -27,6 +27,14 @@ tu_status cuda_conv_dnn(cuda_device *device, const cuda_convolution *c, cuda_dnn
 
 /* Whether engines with tensor cores are the fast ones; with groups of few channels others are. */
 bool cuda_conv_has_tensor_cores(const cuda_convolution *c);
+
+/* ---- conv_few.c ---- */
+
+typedef struct cuda_conv_few cuda_conv_few;
+
+/* y of images with few channels; *few is NULL for other convolutions. Lives in the selection's arena. */
+tu_status cuda_conv_few_new(tu__selection *s, const cuda_convolution *c, cuda_conv_few **few);
+tu_status cuda_conv_few_run(const tu__kernel *k, const cuda_conv_few *few);
 
 /* ---- conv_direct.c ---- */
 

@@ -239,8 +239,21 @@ static tu_status make_pack(cuda_dnn_plan *p, void *const *addresses, void *works
     return *pack ? TU_OK : tu_fail(TU_DEVICE, "cuDNN declined the addresses of a plan it made");
 }
 
+/* Addresses change seldom: when a program is bound to another state. */
+static tu_status pack_anew(cuda_dnn_plan *p, void *const *addresses, void *workspace) {
+    if (p->pack) { /* the last that was made: nothing is described after a plan is chosen */
+        drop_to(p, p->owned_count - 1);
+        p->pack = NULL;
+    }
+    memcpy(p->packed, addresses, (size_t)p->operand_count * sizeof *addresses);
+    p->packed[CUDA_DNN_OPERANDS] = workspace;
+    return make_pack(p, addresses, workspace, &p->pack);
+}
+
 tu_status cuda_dnn_execute(cuda_dnn_plan *p, void *const *addresses, void *workspace) {
-    if (!p->pack) TU_TRY(make_pack(p, addresses, workspace, &p->pack));
+    bool same = p->pack && p->packed[CUDA_DNN_OPERANDS] == workspace &&
+                memcmp(p->packed, addresses, (size_t)p->operand_count * sizeof *addresses) == 0;
+    if (!same) TU_TRY(pack_anew(p, addresses, workspace));
     DNN_TRY(cudnnBackendExecute, p->handle, p->plan, p->pack);
     return TU_OK;
 }
@@ -312,8 +325,8 @@ static tu_status result_of_nan(trial *t, size_t bytes, uint64_t *result) {
     TU_TRY(make_pack(p, t->blocks, t->blocks[CUDA_DNN_OPERANDS], &t->pack));
     CUDA_TRY(cuMemsetD8Async, last, 0, p->operand_bytes[p->operand_count - 1], p->device->stream);
     TU_TRY(enqueue_trial(t));
+    CUDA_TRY(cuMemcpyDtoHAsync, result, last, bytes, p->device->stream);
     CUDA_TRY(cuStreamSynchronize, p->device->stream);
-    CUDA_TRY(cuMemcpyDtoH, result, last, bytes);
     return TU_OK;
 }
 

@@ -31,7 +31,8 @@ typedef struct cuda_dnn_plan {
     size_t operand_bytes[CUDA_DNN_OPERANDS];
     /* what was chosen */
     cudnnBackendDescriptor_t plan; /* NULL: there is no engine */
-    cudnnBackendDescriptor_t pack; /* addresses; made at the first execution */
+    cudnnBackendDescriptor_t pack; /* addresses, made when they are first seen: */
+    void *packed[CUDA_DNN_OPERANDS + 1];
     int64_t engine, workspace_bytes;
     bool tensor_cores;
 } cuda_dnn_plan;
@@ -60,7 +61,7 @@ tu_status cuda_dnn_describe(cuda_dnn_plan *p, cudnnBackendDescriptorType_t type,
                             const cuda_dnn_attribute *attributes, cudnnBackendDescriptor_t *made);
 /* Finds the first engine that will do in the order of cuDNN's advice; with device->tune the fastest of the first few. */
 tu_status cuda_dnn_choose(cuda_dnn_plan *p, const cuda_dnn_wish *wish);
-/* Enqueues it. Addresses, one an operand, are those of the first call ever after. */
+/* Enqueues it. `addresses`: one an operand. */
 tu_status cuda_dnn_execute(cuda_dnn_plan *p, void *const *addresses, void *workspace);
 /* Whether NaN comes out where nothing but NaN goes in: tried out, since no note of an engine tells. */
 tu_status cuda_dnn_keeps_nan(cuda_dnn_plan *p, tu_dtype dtype, bool *keeps);

@@ -1,0 +1,65 @@
+/* Tensor cores: a warp multiplies a 16 by K matrix with a K by 8 one, in f32.
+ *
+ * What the instruction mma.sync computes for one register of each lane (PTX manual, "Warp-level matrix instructions"). With
+ * g = lane / 4 and t = lane % 4, K places are numbered so that a word holds one of them (tf32, K = 8) or two that are
+ * neighbours (bf16, f16: K = 16):
+ *
+ *     a[0], a[1]   rows g and g + 8, word t          a[2], a[3]   the same rows, word t + 4
+ *     b[0], b[1]   column g, words t and t + 4
+ *     sum          [0], [1]: row g, columns 2t and 2t + 1;   [2], [3]: row g + 8
+ *
+ * Cards from compute capability 8.0 on. Without one the same sums are made with shuffles. */
+#ifndef TU_MMA
+#define TU_MMA
+
+#include "prelude.cuh"
+
+/* Places of K in a word, the words of a row of 16 x K, and how a word is made of elements. */
+template <typename T> struct mma_word { enum { ELEMENTS = 2, K = 16 }; };
+template <> struct mma_word<f32> { enum { ELEMENTS = 1, K = 8 }; };
+
+/* f32 -> tf32: 10 bits of fraction, to nearest. Infinities and NaN stay what they are. */
+__device__ inline u32 tf32_bits(float x) {
+    u32 bits = __float_as_uint(x);
+    return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & 0xffffe000u;
+}
+
+#ifndef TU_EMULATED
+template <typename T> struct mma_instruction;
+#define MMA(type, shape, kinds)                                                                              \
+    template <> struct mma_instruction<type> {                                                               \
+        static __device__ inline void run(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {           \
+            asm("mma.sync.aligned." shape ".row.col.f32." kinds ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "  \
+                "{%8, %9}, {%0, %1, %2, %3};"                                                                \
+                : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])                                     \
+                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                         \
+        }                                                                                                    \
+    };
+MMA(bf16, "m16n8k16", "bf16.bf16")
+MMA(f16, "m16n8k16", "f16.f16")
+MMA(f32, "m16n8k8", "tf32.tf32")
+#undef MMA
+template <typename T> __device__ inline void mma(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    mma_instruction<T>::run(sum, a, b);
+}
+#else
+template <typename T> __device__ inline float mma_element(u32 word, int i);
+template <> __device__ inline float mma_element<f32>(u32 word, int) { return __uint_as_float(word); }
+template <> __device__ inline float mma_element<bf16>(u32 word, int i) { return widen(bf16{(u16)(word >> 16 * i)}); }
+template <> __device__ inline float mma_element<f16>(u32 word, int i) { return widen(f16{(u16)(word >> 16 * i)}); }
+
+template <typename T> __device__ inline void mma(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    int lane = threadIdx.x & 31, group = lane / 4, own = lane % 4;
+    for (int word = 0; word < 8; word++) { /* of K, in the order of a row */
+        int high = word / 4, from = word % 4;
+        u32 rows[2], columns[2];
+        for (int i = 0; i < 2; i++) rows[i] = __shfl_sync(0xffffffffu, a[2 * high + i], 4 * group + from);
+        for (int i = 0; i < 2; i++) columns[i] = __shfl_sync(0xffffffffu, b[high], 4 * (2 * own + i) + from);
+        for (int i = 0; i < 4; i++)
+            for (int e = 0; e < mma_word<T>::ELEMENTS; e++)
+                sum[i] += mma_element<T>(rows[i / 2], e) * mma_element<T>(columns[i % 2], e);
+    }
+}
+#endif
+
+#endif

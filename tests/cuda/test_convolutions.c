@@ -1,0 +1,223 @@
+/* Statements about convolutions on the CUDA device, where the case list's small shapes do not reach: several tiles,
+ * sums in splits, first layers of networks, what follows a convolution, NaN and infinity. On the stand-in for
+ * cuDNN and without an engine of it; on a card (no TUTTI_CUDA_LIBRARIES) on its own engines.
+ *
+ * Operands are small multiples of 1/8, so that sums of products are exact in f32, in whatever order and also by way of
+ * tf32: what differs from the reference is a mistake. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+#include "base/number.h"
+#include "test.h"
+
+typedef struct geometry {
+    int64_t images, height, width, in, out, filter[2];
+    tu_convolve_options options;
+} geometry;
+
+typedef enum asked { Y, Y_BIAS, Y_BIAS_RELU, Y_RELU, DX, DW } asked;
+
+typedef struct problem {
+    geometry g;
+    asked asked;
+    tu_dtype dtype;
+    const char *precision;
+    int64_t spoiled; /* an element of x that is `spoil` instead; -1: none */
+    double spoil;
+} problem;
+
+typedef struct result {
+    int64_t count;
+    double *numbers;
+    char kernel[128]; /* of the convolution */
+} result;
+
+enum { MOST_INPUTS = 4 };
+
+typedef struct sketch {
+    tu_graph *graph;
+    tu_value inputs[MOST_INPUTS], wanted;
+    int input_count;
+} sketch;
+
+static tu_value add_input(sketch *s, tu_dtype dtype, tu_shape shape) {
+    static const char *const names[MOST_INPUTS] = {"x", "filter", "bias", "dy"};
+    tu_value v = tu_input(s->graph, names[s->input_count], dtype, shape);
+    return s->inputs[s->input_count++] = v;
+}
+
+static void draw_graph(sketch *s, const problem *p) {
+    const geometry *g = &p->g;
+    int64_t groups = g->options.groups ? g->options.groups : 1;
+    assert_int_equal(tu_graph_new(&s->graph), TU_OK);
+    tu_value x = add_input(s, p->dtype, TU_SHAPE(g->images, g->height, g->width, g->in));
+    tu_value w = add_input(s, p->dtype, TU_SHAPE(g->out, g->filter[0], g->filter[1], g->in / groups));
+    tu_value b = add_input(s, p->dtype, TU_SHAPE(g->out));
+    tu_convolve_options options = g->options;
+    options.struct_size = sizeof options;
+    tu_value y = tu_convolve_with(x, w, &options);
+    if (p->asked == Y_BIAS || p->asked == Y_BIAS_RELU) y = tu_add(y, b);
+    if (p->asked == Y_RELU || p->asked == Y_BIAS_RELU) y = tu_relu(y);
+    s->wanted = y;
+    if (p->asked == DX || p->asked == DW) {
+        tu_value dy = add_input(s, p->dtype, tu_value_shape(y));
+        tu_gradients(tu_sum(tu_mul(y, dy)), 1, p->asked == DX ? &x : &w, &s->wanted);
+    }
+}
+
+static void *new_numbers(tu_type type, int64_t spoiled, double spoil) {
+    static uint32_t random_state;
+    void *data = malloc(tu_type_bytes(type));
+    assert_non_null(data);
+    random_state = 7; /* the same for every device */
+    for (int64_t i = 0; i < tu_shape_elements(type.shape); i++) {
+        random_state = random_state * 1664525 + 1013904223;
+        tu__store(type.dtype, data, i, i == spoiled ? spoil : ((int)(random_state >> 16) % 17 - 8) / 8.0);
+    }
+    return data;
+}
+
+static void find_kernel(const tu_program *program, char *name, size_t capacity) {
+    tu_kernel_report k;
+    *name = '\0';
+    for (size_t i = 0; tu_program_kernel(program, i, &k) == TU_OK; i++)
+        if (strncmp(k.kernel, "conv2d", 6) == 0) snprintf(name, capacity, "%s", k.kernel);
+}
+
+static result compute(const problem *p, const char *device) {
+    sketch s = {0};
+    tu_program *program;
+    tu_state *state;
+    tu_feed feeds[MOST_INPUTS];
+    void *data[MOST_INPUTS];
+    draw_graph(&s, p);
+    tu_status status = tu_compile(s.graph, &program, .devices = device, .fetch = &s.wanted, .fetch_count = 1,
+                                  .precision = p->precision);
+    if (status != TU_OK) fail_msg("%s: %s", device, tu_message());
+    assert_int_equal(tu_state_new(s.graph, &state), TU_OK);
+    for (int i = 0; i < s.input_count; i++) {
+        data[i] = new_numbers(tu_value_type(s.inputs[i]), i == 0 ? p->spoiled : -1, p->spoil);
+        feeds[i] = (tu_feed){s.inputs[i], data[i]};
+    }
+    tu_type type = tu_value_type(s.wanted);
+    void *out = malloc(tu_type_bytes(type));
+    result r = {.count = tu_shape_elements(type.shape)};
+    r.numbers = malloc((size_t)r.count * sizeof *r.numbers);
+    if (tu_run(program, state, (size_t)s.input_count, feeds, &out) != TU_OK)
+        fail_msg("%s: %s", device, tu_message());
+    tu__load_array(type.dtype, out, r.count, r.numbers);
+    find_kernel(program, r.kernel, sizeof r.kernel);
+    for (int i = 0; i < s.input_count; i++) free(data[i]);
+    free(out);
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(s.graph);
+    return r;
+}
+
+/* Two units in the last place: a sum that is rounded before a bias is added to it may be one off. */
+static bool agree(double a, double b, tu_dtype dtype) {
+    static const double units[] = {
+        [TU_F32] = 0x1p-22, [TU_F64] = 0x1p-51, [TU_BF16] = 0x1p-6, [TU_F16] = 0x1p-9};
+    if (isnan(a) || isnan(b)) return isnan(a) && isnan(b);
+    if (isinf(a) || isinf(b)) return a == b;
+    double size = fabs(a) > fabs(b) ? fabs(a) : fabs(b);
+    return fabs(a - b) <= units[dtype] * (size > 1 ? size : 1);
+}
+
+static void check(const problem *p, const char *kernel) {
+    result wanted = compute(p, "ref"), found = compute(p, "gpu:0");
+    for (int64_t i = 0; i < wanted.count; i++)
+        if (!agree(wanted.numbers[i], found.numbers[i], p->dtype))
+            fail_msg("element %lld of %s in %s is %.9g, expected %.9g", (long long)i, found.kernel,
+                     tu_dtype_name(p->dtype), found.numbers[i], wanted.numbers[i]);
+    if (kernel && !strstr(found.kernel, kernel)) fail_msg("'%s' computed it, not '%s'", found.kernel, kernel);
+    free(wanted.numbers);
+    free(found.numbers);
+}
+
+static bool on_stand_ins(void) {
+    return getenv("TUTTI_CUDA_LIBRARIES") != NULL;
+}
+
+static const tu_dtype dtypes[] = {TU_F32, TU_F64, TU_BF16, TU_F16};
+enum { DTYPES = 4 };
+
+/* More than a tile along everything that is tiled, and no multiple of one. */
+static const geometry wide[] = {
+    {2, 9, 10, 20, 70, {3, 3}, {0}},
+    {3, 8, 9, 12, 18, {3, 2}, {.stride = {2, 1}, .groups = 2}},
+    {2, 11, 9, 6, 6, {3, 3}, {.dilation = {2, 2}, .groups = 6}},
+    {2, 7, 8, 5, 66, {2, 3}, {.padding = TU_EXPLICIT, .pad = {0, 2, 3, 1}, .stride = {2, 3}}},
+};
+enum { WIDE = 4 };
+
+static void check_wide(const char *kernel) {
+    for (int g = 0; g < WIDE; g++)
+        for (int t = 0; t < DTYPES; t++)
+            for (asked a = Y; a <= DW; a++)
+                check(&(problem){.g = wide[g], .asked = a, .dtype = dtypes[t], .spoiled = -1}, kernel);
+}
+
+static void every_side_agrees_with_the_reference(void **state) {
+    (void)state;
+    check_wide(NULL);
+}
+
+static void every_side_agrees_where_cudnn_has_no_engine(void **state) {
+    (void)state;
+    if (!on_stand_ins()) skip();
+    setenv("FAKE_CUDA_DNN_DECLINES", "1", 1);
+    check_wide("direct");
+    unsetenv("FAKE_CUDA_DNN_DECLINES");
+}
+
+/* Windows whose rows take one product and two, strides, bands that do not divide the image, 128 filters. */
+static const geometry first_layers[] = {
+    {2, 9, 24, 3, 64, {5, 5}, {0}},
+    {1, 21, 19, 3, 64, {7, 7}, {.stride = {2, 2}}},
+    {1, 5, 7, 4, 128, {3, 3}, {0}},
+    {2, 6, 5, 1, 64, {3, 3}, {.padding = TU_VALID}},
+    {1, 6, 9, 2, 64, {2, 3}, {.padding = TU_EXPLICIT, .pad = {1, 0, 2, 3}, .stride = {1, 3}}},
+};
+enum { FIRST_LAYERS = 5 };
+
+static void first_layers_agree_with_the_reference(void **state) {
+    (void)state;
+    for (int g = 0; g < FIRST_LAYERS; g++)
+        for (asked a = Y; a <= Y_RELU; a++) {
+            problem p = {.g = first_layers[g], .asked = a, .spoiled = -1};
+            p.dtype = TU_BF16, check(&p, "few channels");
+            p.dtype = TU_F16, check(&p, "few channels");
+            p.dtype = TU_F32, p.precision = "tf32", check(&p, "few channels");
+            p.precision = NULL, check(&p, "cudnn"); /* tensor cores would round */
+        }
+}
+
+/* Also to those beside it: a window filled up with zeros must not bring in what lies under them. */
+static void what_is_not_finite_reaches_the_windows_over_it(void **state) {
+    (void)state;
+    static const tu_dtype short_types[] = {TU_BF16, TU_F16, TU_F32};
+    const double spoils[] = {NAN, INFINITY};
+    for (int t = 0; t < 3; t++)
+        for (int i = 0; i < 2; i++)
+            for (int g = 0; g < 2; g++) {
+                problem p = {
+                    .g = g ? wide[0] : first_layers[0], .asked = Y_BIAS_RELU, .dtype = short_types[t]};
+                p.spoiled = (4 * p.g.width + 4) * p.g.in, p.spoil = spoils[i], p.precision = "tf32";
+                check(&p, g ? "cudnn" : "few channels");
+            }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_side_agrees_with_the_reference),
+        cmocka_unit_test(every_side_agrees_where_cudnn_has_no_engine),
+        cmocka_unit_test(first_layers_agree_with_the_reference),
+        cmocka_unit_test(what_is_not_finite_reaches_the_windows_over_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
