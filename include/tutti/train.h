@@ -239,6 +239,8 @@ TU_API tu_status tu_evaluate_with(const char *folder, tu_evaluation *evaluation,
 #define tu_evaluate(folder, evaluation, ...)                                                                 \
     tu_evaluate_with(folder, evaluation, TU_OPTIONS(tu_trained_options, __VA_ARGS__))
 TU_API void tu_evaluation_free(tu_evaluation *evaluation);
+/* Draws the confusion matrix into an SVG file. */
+TU_API tu_status tu_evaluation_draw(const tu_evaluation *evaluation, const char *path);
 
 typedef struct tu_predictor tu_predictor;
 

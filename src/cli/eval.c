@@ -10,7 +10,7 @@
 enum { MOST_COLUMNS = 20, LONGEST_NAME = 16 }; /* a confusion matrix of more classes is for --json */
 
 struct eval_values {
-    const char *data, *checkpoint, *devices;
+    const char *data, *checkpoint, *devices, *out;
     int64_t threads;
     bool offline, json;
 };
@@ -24,6 +24,8 @@ static const struct cli_option options[] = {
     CLI_STRING(struct eval_values, devices, "devices", 0, "LIST",
                "the device to run on (unless given: as the run was trained)"),
     CLI_INT(struct eval_values, threads, "threads", 't', "N", 1, 1024, "threads of a CPU device"),
+    CLI_STRING(struct eval_values, out, "out", 'o', "FILE",
+               "where to draw the confusion matrix (unless given: RUN/confusion.svg)"),
     CLI_FLAG(struct eval_values, offline, "offline", 0, "fetch nothing: refuse a set that is not there"),
     CLI_FLAG(struct eval_values, json, "json", 0, "print one JSON object"),
     {0},
@@ -80,7 +82,7 @@ static void print_confusion(const tu_evaluation *e, int width) {
     }
 }
 
-static void print_text(const tu_evaluation *e) {
+static void print_text(const tu_evaluation *e, const char *picture) {
     printf("%-10s  %s, %" PRId64 " test images\n", "set", e->set, e->images);
     printf("%-10s  after step %" PRId64 "\n", "checkpoint", e->step);
     printf("%-10s  %.2f%%\n", "accuracy", 100 * e->accuracy);
@@ -89,6 +91,7 @@ static void print_text(const tu_evaluation *e) {
     int width = name_width(e);
     print_classes(e, width);
     if (e->classes <= MOST_COLUMNS) print_confusion(e, width);
+    if (picture) printf("\n%-10s  %s\n", "look", picture);
 }
 
 /* ---- JSON ---- */
@@ -133,20 +136,43 @@ static void print_json(const char *run, const tu_evaluation *e) {
 
 /* ---- The command ---- */
 
+/* Where the matrix is drawn, if it could be. A folder that may only be read is no reason to fail, unless the place was
+ * asked for. */
+struct picture {
+    char path[4096];
+    bool drawn;
+};
+
+static tu_status draw(const tu_evaluation *e, const char *run, const char *out, struct picture *picture) {
+    size_t length = strlen(run);
+    while (length > 1 && run[length - 1] == '/') length--;
+    if (out)
+        snprintf(picture->path, sizeof picture->path, "%s", out);
+    else
+        snprintf(picture->path, sizeof picture->path, "%.*s/confusion.svg", (int)length, run);
+    tu_status status = tu_evaluation_draw(e, picture->path);
+    picture->drawn = status == TU_OK;
+    if (status == TU_OK || out) return status;
+    fprintf(stderr, "tutti: notice: %s; --out names another place\n", tu_message());
+    return TU_OK;
+}
+
 static int run(const void *given, int operand_count, char **operands) {
     (void)operand_count;
     const struct eval_values *v = given;
     tu_evaluation evaluation;
+    struct picture picture;
     tu_status status =
         tu_evaluate(operands[0], &evaluation, .checkpoint = v->checkpoint, .devices = v->devices,
                     .threads = (int)v->threads, .data = v->data, .offline = v->offline);
     if (status != TU_OK) return cli_report(status);
-    if (v->json)
+    status = draw(&evaluation, operands[0], v->out, &picture);
+    if (status == TU_OK && v->json)
         print_json(operands[0], &evaluation);
-    else
-        print_text(&evaluation);
+    else if (status == TU_OK)
+        print_text(&evaluation, picture.drawn ? picture.path : NULL);
     tu_evaluation_free(&evaluation);
-    return CLI_DONE;
+    return cli_report(status);
 }
 
 const struct cli_command cli_command_eval = {
@@ -156,7 +182,7 @@ const struct cli_command cli_command_eval = {
     .description = "Runs the network of the run folder RUN over the test images of its set. Prints\n"
                    "accuracy, top-5 accuracy and loss; for each class its images, recall (the share\n"
                    "of them that was recognised) and precision (the share that is right of what was\n"
-                   "taken for it); and the confusion matrix.",
+                   "taken for it); and the confusion matrix, which it also draws.",
     .options = options,
     .values_size = sizeof(struct eval_values),
     .defaults = &defaults,

@@ -1,16 +1,10 @@
-/* Line charts as SVG. See chart.h.
- *
- * The picture is plain shapes and one style sheet; colours are in the sheet alone, twice, so that the page's light or
- * dark decides. The palette is Okabe and Ito's, which people with any colour vision can tell apart. Coordinates are
- * written in tenths of a pixel without printf's %f: a locale's decimal comma would break the file. Any bytes can be a
- * label: what XML cannot hold becomes U+FFFD. */
+/* Line charts as SVG. See chart.h. Coordinates are written in tenths of a pixel. */
 #include "io/chart.h"
 
 #include <math.h>
-#include <string.h>
 
-#include "base/utf8.h"
 #include "io/chart_axis.h"
+#include "io/svg.h"
 
 /* Pixels. A panel is titled, has its legend below the title, and the plot below that. */
 enum {
@@ -25,65 +19,8 @@ enum {
     EDGE = 16, /* around everything */
     TITLE = 34,
     PANELS_A_ROW = 3,
-    COLOURS = 6,
-    LETTER = 7 /* about the width of one */
+    COLOURS = 6
 };
-
-static const char style[] =
-    "<style>"
-    "svg{font:12px system-ui,-apple-system,\"Segoe UI\",Roboto,\"DejaVu Sans\",sans-serif}"
-    ".paper{fill:#fff}.ink{fill:#1f2328}.soft{fill:#656d76}"
-    ".grid{stroke:#d8dee4;stroke-width:1;fill:none}.axis{stroke:#8c959f;stroke-width:1;fill:none}"
-    ".title{font-size:16px;font-weight:600}.name{font-size:13px;font-weight:600}.last{font-weight:600}"
-    ".line{fill:none;stroke-width:1.6;stroke-linejoin:round;stroke-linecap:round}"
-    ".fine{stroke-width:1}"
-    ".c0{color:#0072b2}.c1{color:#d55e00}.c2{color:#009e73}.c3{color:#cc79a7}.c4{color:#b58900}.c5{color:#56b4e9}"
-    ".line,.swatch{stroke:currentColor}.dot{fill:currentColor}"
-    "@media(prefers-color-scheme:dark){"
-    ".paper{fill:#0d1117}.ink{fill:#e6edf3}.soft{fill:#9198a1}.grid{stroke:#262c36}.axis{stroke:#656c76}"
-    ".c0{color:#58a6ff}.c1{color:#f0883e}.c2{color:#3fb98f}.c3{color:#e29bc4}.c4{color:#e3b341}.c5{color:#9bd5f7}}"
-    "</style>\n";
-
-/* ---- Text ---- */
-
-/* Whether XML 1.0 may hold the well-formed sequence at `s`. */
-static bool is_xml(const char *s, size_t length) {
-    unsigned char c = (unsigned char)*s;
-    if (length == 1) return c >= 0x20 || c == '\t' || c == '\n' || c == '\r';
-    return memcmp(s, "\xEF\xBF\xBE", 3) != 0 && memcmp(s, "\xEF\xBF\xBF", 3) != 0;
-}
-
-static void put_escaped(tu__text *svg, const char *text) {
-    static const char *const entities[128] = {
-        ['&'] = "&amp;", ['<'] = "&lt;", ['>'] = "&gt;", ['"'] = "&quot;", ['\''] = "&#39;"};
-    for (size_t left = strlen(text); left > 0;) {
-        bool valid;
-        size_t length = tu__utf8_length(text, left, &valid);
-        unsigned char c = (unsigned char)*text;
-        if (!valid || !is_xml(text, length))
-            tu__text_append(svg, "\xEF\xBF\xBD", 3);
-        else if (c < 128 && entities[c])
-            tu__text_append(svg, entities[c], strlen(entities[c]));
-        else
-            tu__text_append(svg, text, length);
-        text += length;
-        left -= length;
-    }
-}
-
-/* Characters, not bytes: what the width of a label depends on. */
-static size_t letters(const char *text) {
-    size_t count = 0;
-    for (; *text; text++) count += ((unsigned char)*text & 0xC0) != 0x80;
-    return count;
-}
-
-static void put_text(tu__text *svg, int x, int y, const char *class, const char *anchor, const char *text) {
-    if (!text || !*text) return;
-    tu__text_printf(svg, "<text x=\"%d\" y=\"%d\" class=\"%s\" text-anchor=\"%s\">", x, y, class, anchor);
-    put_escaped(svg, text);
-    tu__text_printf(svg, "</text>\n");
-}
 
 /* ---- Where things are ---- */
 
@@ -144,11 +81,11 @@ static void put_axes(tu__text *svg, const tu__panel *panel, const frame *f) {
         put_tick_label(svg, &f->y, f->y.ticks[i], f->left - 8, y_of(f, f->y.ticks[i]) + 4, "end");
     for (int i = 0; i < f->x.tick_count; i++)
         put_tick_label(svg, &f->x, f->x.ticks[i], x_of(f, f->x.ticks[i]), bottom + 18, "middle");
-    put_text(svg, f->left + PLOT_WIDTH / 2, bottom + 36, "soft", "middle", panel->x_label);
+    tu__svg_text(svg, f->left + PLOT_WIDTH / 2, bottom + 36, "soft", "middle", panel->x_label);
     if (!panel->y_label || !*panel->y_label) return;
     tu__text_printf(svg, "<g transform=\"translate(%d %d)rotate(-90)\">", f->left - LEFT + 14,
                     f->top + PLOT_HEIGHT / 2);
-    put_text(svg, 0, 0, "soft", "middle", panel->y_label);
+    tu__svg_text(svg, 0, 0, "soft", "middle", panel->y_label);
     tu__text_printf(svg, "</g>\n");
 }
 
@@ -253,8 +190,9 @@ static void put_curve(tu__text *svg, const tu__panel *panel, const frame *f, siz
 /* ---- The legend ---- */
 
 static int entry_width(const tu__curve *curve) {
-    size_t count = letters(curve->label ? curve->label : "");
-    return 24 + LETTER * (int)(count < 40 ? count : 40) + 8 * LETTER + 12; /* line, label, value, space */
+    size_t count = tu__svg_letters(curve->label ? curve->label : "");
+    return 24 + TU__SVG_LETTER * (int)(count < 40 ? count : 40) + 8 * TU__SVG_LETTER +
+           12; /* line, label, value, space */
 }
 
 /* Draws the entries, or with `svg` NULL only counts the rows they take. */
@@ -274,7 +212,7 @@ static int put_legend(tu__text *svg, const tu__panel *panel, int left, int top) 
                             "<g class=\"c%d\"><path class=\"swatch\" stroke-width=\"3\" d=\"M%d %dh16\"/></g>"
                             "<text x=\"%d\" y=\"%d\" class=\"ink\">",
                             (int)(c % COLOURS), left + x, y - 4, left + x + 22, y);
-            put_escaped(svg, curve->label ? curve->label : "");
+            tu__svg_escaped(svg, curve->label ? curve->label : "");
             tu__text_printf(svg, " <tspan class=\"last\">");
             tu__chart_number(svg, last < curve->count ? curve->y[last] : NAN);
             tu__text_printf(svg, "</tspan></text>\n");
@@ -288,7 +226,7 @@ static int put_legend(tu__text *svg, const tu__panel *panel, int left, int top) 
 
 static void put_panel(tu__text *svg, const tu__panel *panel, int left, int top, int legend_rows) {
     frame f = frame_of(panel, left + LEFT, top + PANEL_TITLE + LEGEND_ROW * legend_rows);
-    put_text(svg, f.left, top + 18, "ink name", "start", panel->title);
+    tu__svg_text(svg, f.left, top + 18, "ink name", "start", panel->title);
     put_legend(svg, panel, f.left, top + PANEL_TITLE + 8);
     put_axes(svg, panel, &f);
     bool any = false;
@@ -297,8 +235,8 @@ static void put_panel(tu__text *svg, const tu__panel *panel, int left, int top, 
         any = any || last_visible(panel, &panel->curves[c]) < panel->curves[c].count;
     }
     if (!any)
-        put_text(svg, f.left + PLOT_WIDTH / 2, f.top + PLOT_HEIGHT / 2, "soft", "middle",
-                 "nothing to show yet");
+        tu__svg_text(svg, f.left + PLOT_WIDTH / 2, f.top + PLOT_HEIGHT / 2, "soft", "middle",
+                     "nothing to show yet");
 }
 
 tu_status tu__chart_svg(tu__text *svg, const char *title, size_t panel_count, const tu__panel *panels) {
@@ -311,18 +249,10 @@ tu_status tu__chart_svg(tu__text *svg, const char *title, size_t panel_count, co
     int panel_height = PANEL_TITLE + LEGEND_ROW * legend_rows + PLOT_HEIGHT + BELOW;
     int width = 2 * EDGE + PANEL_WIDTH * (columns ? columns : 1),
         height = 2 * EDGE + above + panel_height * rows;
-    tu__text_printf(
-        svg,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" "
-        "role=\"img\">\n<title>",
-        width, height, width, height);
-    put_escaped(svg, title ? title : "");
-    tu__text_printf(svg, "</title>\n%s<rect class=\"paper\" width=\"%d\" height=\"%d\" rx=\"8\"/>\n", style,
-                    width, height);
-    put_text(svg, EDGE + LEFT, EDGE + 16, "ink title", "start", title);
+    tu__svg_begin(svg, width, height, title);
+    tu__svg_text(svg, EDGE + LEFT, EDGE + 16, "ink title", "start", title);
     for (size_t i = 0; i < panel_count; i++)
         put_panel(svg, &panels[i], EDGE + PANEL_WIDTH * (int)(i % PANELS_A_ROW),
                   EDGE + above + panel_height * (int)(i / PANELS_A_ROW), legend_rows);
-    tu__text_printf(svg, "</svg>\n");
-    return svg->failed ? TU_NO_MEMORY : TU_OK;
+    return tu__svg_end(svg);
 }

@@ -4,7 +4,7 @@
  *     graphs/NAME.graph              step, step-short, apply, evaluate, predict: the network needs no source again
  *     checkpoints/step-N.safetensors the state after step N; best.safetensors likewise
  *     metrics.jsonl, events.out.…    what was measured
- *     curves.svg, kernels.txt        to look at
+ *     curves.svg, kernels.txt        to look at; so is confusion.svg, which `tutti eval` draws
  *     lock                           held while a process trains here
  *
  * Every file but the two logs is saved as a whole (base/save.h). */

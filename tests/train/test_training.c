@@ -394,6 +394,9 @@ static void evaluation_agrees_with_training(void **state) {
     assert_true((double)right / SMALL_TEST == e.accuracy);
     assert_true(e.top5 == 1); /* there are three classes */
     assert_string_equal(e.class_names[2], "left");
+    assert_int_equal(tu_evaluation_draw(&e, in_scratch("matrix.svg").text), TU_OK);
+    assert_int_equal(count_lines(scratch, "matrix.svg", "<title>small: "), 1);
+    expect_refusal(tu_evaluation_draw(&e, in_scratch("none/matrix.svg").text), TU_IO, "none/matrix.svg");
     tu_evaluation_free(&e);
     assert_int_equal(tu_evaluate(run.text, &e, .set = set, .checkpoint = "best"), TU_OK);
     assert_true(e.accuracy == result.best_accuracy);

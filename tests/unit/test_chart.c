@@ -1,4 +1,5 @@
-/* Charts: well-formed for any label and any numbers, round ticks, curves thinned to what can be seen. */
+/* Charts: well-formed for any label and any numbers, round ticks, curves thinned to what can be seen; matrices of any
+ * size. */
 #include "test.h"
 
 #include <float.h>
@@ -12,6 +13,7 @@
 #include "base/alloc.h"
 #include "io/chart.h"
 #include "io/chart_axis.h"
+#include "io/chart_matrix.h"
 
 /* ---- XML ---- */
 
@@ -289,6 +291,62 @@ static void a_long_curve_is_thinned_and_keeps_its_extremes(void **state) {
     free(y);
 }
 
+/* ---- Matrices ---- */
+
+static void a_matrix_shows_what_is_not_zero(void **state) {
+    (void)state;
+    static const char *const names[] = {"cat", "dog",
+                                        "a class with a name too long to be written beside its row"};
+    static const int64_t counts[] = {90, 10, 0, 0, 0, 0, 1, 0, 99};
+    const tu__matrix matrix = {"pets", "200 pictures", "is", "taken for", 3, names, counts};
+    tu__text svg = {0};
+    assert_int_equal(tu__matrix_svg(&svg, &matrix), TU_OK);
+    assert_well_formed(&svg);
+    assert_int_equal(occurrences(svg.data, "<rect class=\"dot\""), 4);
+    assert_int_equal(occurrences(svg.data, "<g class=\"c0\">"),
+                     2); /* right ones: a class without images has none */
+    static const char *const shown[] = {
+        ">pets<", ">200 pictures<", ">is<", ">taken for<",        ">cat<",
+        ">90<",   ">10<",           ">99<", ">a class with a n<", "cat \xE2\x86\x92 dog: 10 of 100<"};
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
+        if (!strstr(svg.data, shown[i])) fail_msg("the matrix does not show '%s'", shown[i]);
+    tu__text_free(&svg);
+}
+
+static void labels_of_a_matrix_may_be_any_bytes(void **state) {
+    (void)state;
+    static const char *const nasty[] = {"<script>", "a & b \"c\"", "\x01\xFF\xC0\x80", ""};
+    static const int64_t counts[16] = {1, 2, 3, 4, INT64_MAX / 8, 1, 1, 1, 0, 0, 0, 0, 5, 6, 7, 8};
+    const tu__matrix matrix = {nasty[0], nasty[1], nasty[2], nasty[3], 4, nasty, counts};
+    tu__text svg = {0};
+    assert_int_equal(tu__matrix_svg(&svg, &matrix), TU_OK);
+    assert_well_formed(&svg);
+    assert_null(strstr(svg.data, "<script"));
+    tu__text_free(&svg);
+}
+
+/* Neither labels nor numbers fit any more, and the picture stays one. */
+static void a_matrix_of_many_classes_is_a_picture_too(void **state) {
+    (void)state;
+    enum { MANY = 300 };
+    const char **names = calloc(MANY, sizeof *names);
+    int64_t *counts = calloc(MANY * MANY, sizeof *counts);
+    assert_true(names && counts);
+    for (int i = 0; i < MANY; i++) names[i] = "one of many", counts[i * MANY + i] = 1 + i;
+    tu__text svg = {0};
+    for (int64_t size = 0; size <= MANY; size += MANY) {
+        const tu__matrix matrix = {"many", NULL, NULL, NULL, size, names, counts};
+        assert_int_equal(tu__matrix_svg(&svg, &matrix), TU_OK);
+        assert_well_formed(&svg);
+        assert_int_equal(occurrences(svg.data, "<rect class=\"dot\""), (size_t)size);
+        assert_int_equal(occurrences(svg.data, ">one of many<"), 0);
+        assert_int_equal(occurrences(svg.data, "<text"), 1);
+        tu__text_free(&svg);
+    }
+    free(names);
+    free(counts);
+}
+
 static void a_decimal_comma_in_the_locale_changes_nothing(void **state) {
     (void)state;
     static const double x[] = {0, 0.3}, y[] = {0.25, 1.75};
@@ -339,6 +397,9 @@ int main(void) {
         cmocka_unit_test(charts_of_nothing_say_so),
         cmocka_unit_test(a_gap_lifts_the_pen),
         cmocka_unit_test(a_long_curve_is_thinned_and_keeps_its_extremes),
+        cmocka_unit_test(a_matrix_shows_what_is_not_zero),
+        cmocka_unit_test(labels_of_a_matrix_may_be_any_bytes),
+        cmocka_unit_test(a_matrix_of_many_classes_is_a_picture_too),
         cmocka_unit_test(a_decimal_comma_in_the_locale_changes_nothing),
         cmocka_unit_test(running_out_of_memory_is_reported),
     };
