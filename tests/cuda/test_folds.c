@@ -225,6 +225,28 @@ static void softmax_and_losses_of_long_rows_agree(void **unused) {
     }
 }
 
+/* Class numbers outside mask their rows: no loss, no gradient. */
+static void a_loss_comes_with_its_gradient(void **unused) {
+    (void)unused;
+    static const int64_t classes[] = {10, 1, 5000};
+    for (int c = 0; c < 3; c++)
+        for (int t = 0; t < 4; t++) {
+            subject s = begin();
+            tu_value x = add_input(&s, float_types[t], TU_SHAPE(37, classes[c]), -8, 8), dx = {0};
+            tu_value labels =
+                add_input(&s, t % 2 ? TU_I64 : TU_I32, TU_SHAPE(37), -2, (double)classes[c] + 1);
+            tu_value loss = tu_cross_entropy(x, labels);
+            tu_gradients(tu_sum(tu_square(loss)), 1, &x, &dx);
+            add_output(&s, loss);
+            add_output(&s, dx);
+            tu_program *program = compile(&s, "gpu");
+            assert_int_equal(kernels_named(program, "cross_entropy+gradient"), 1);
+            assert_int_equal(kernels_named(program, "softmax"), 0);
+            tu_program_free(program);
+            check_and_free(&s, 64 * unit_of(float_types[t]));
+        }
+}
+
 /* ---- Order ---- */
 
 static void running_sums_of_long_lanes_agree(void **unused) {
@@ -343,6 +365,7 @@ int main(void) {
         cmocka_unit_test(places_of_extremes_are_the_first),
         cmocka_unit_test(infinities_and_nan_reach_logsumexp_and_softmax),
         cmocka_unit_test(softmax_and_losses_of_long_rows_agree),
+        cmocka_unit_test(a_loss_comes_with_its_gradient),
         cmocka_unit_test(running_sums_of_long_lanes_agree),
         cmocka_unit_test(the_largest_of_long_lanes_agree),
         cmocka_unit_test(normalisation_of_many_rows_agrees),

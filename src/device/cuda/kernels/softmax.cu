@@ -5,7 +5,9 @@
  * what all blocks work on together is some tens of megabytes even with rows of 100 KB.
  *
  * With m the maximum and s the sum, softmax is exp(x - m) / s and its logarithm (x - m) - log s. Where m is infinite
- * there is no s, as in graph/ops/softmax.c. */
+ * there is no s, as in graph/ops/softmax.c.
+ *
+ * Cross-entropy leaves its gradient too where it is asked for, softmax less the target: it has all that this takes. */
 #include "folds.cuh"
 #include "softmax_args.h"
 
@@ -105,10 +107,10 @@ template <typename T> struct labelling<T, i64> {
     }
 };
 
-/* The loss of a row: minus the sum of target * log-softmax. Classes without weight count for nothing, also where their
- * logit is infinite. A class number alone leaves one term: no second pass. */
+/* This lane's part of a row's loss: minus the sum of target * log-softmax. Classes without weight count for nothing, also
+ * where their logit is infinite. */
 template <typename T, typename TARGET, typename C>
-__device__ inline C loss_terms(const T *x, i64 n, int lane, int lanes, normalizer<C> z, TARGET target) {
+__device__ inline C sum_terms(const T *x, i64 n, int lane, int lanes, normalizer<C> z, TARGET target) {
     C loss = 0;
     each_of_row(x, n, lane, lanes, [&](T e, i64 i) {
         C weight = target(i);
@@ -117,16 +119,28 @@ __device__ inline C loss_terms(const T *x, i64 n, int lane, int lanes, normalize
     return loss;
 }
 template <typename T, typename L, typename C>
-__device__ inline C loss_terms(const T *x, i64 n, int lane, int lanes, normalizer<C> z, class_of<T, L> target) {
-    C loss = 0;
-    if (target.masked(n)) return 0;
-    if (target.spread == 0) return lane == 0 ? -log_share(z, (C)widen(x[target.label])) : (C)0;
-    each_of_row(x, n, lane, lanes, [&](T e, i64 i) {
-        C weight = target(i);
-        if (weight != 0) loss -= weight * log_share(z, (C)widen(e));
-    });
-    return loss;
+__device__ inline C loss_terms(const T *x, i64 n, int lane, int lanes, normalizer<C> z, target_of<T, L> target) {
+    return sum_terms(x, n, lane, lanes, z, target);
 }
+/* A class number alone leaves one term. */
+template <typename T, typename L, typename C>
+__device__ inline C loss_terms(const T *x, i64 n, int lane, int lanes, normalizer<C> z, class_of<T, L> target) {
+    if (target.masked(n)) return 0;
+    if (target.spread != 0) return sum_terms(x, n, lane, lanes, z, target);
+    return lane == 0 ? -log_share(z, (C)widen(x[target.label])) : (C)0;
+}
+
+/* softmax * mass - target; the mass of a masked row is 0. */
+template <typename T, typename L, typename C>
+__device__ inline void store_gradient(const T *x, T *dx, i64 n, int lane, int lanes, normalizer<C> z,
+                                      class_of<T, L> target) {
+    C mass = target.masked(n) ? (C)0 : (C)1;
+    map_row(x, dx, n, lane, lanes, [&](T e, i64 i) {
+        return narrow<T>(share(z, (C)widen(e)) * mass - (i == target.label ? (C)1 : (C)0));
+    });
+}
+template <typename T, typename L, typename C>
+__device__ inline void store_gradient(const T *, T *, i64, int, int, normalizer<C>, target_of<T, L>) {}
 
 template <typename T, typename L> __global__ void cross_entropy(cross_entropy_args a) {
     typedef wide_of<T> C;
@@ -137,9 +151,11 @@ template <typename T, typename L> __global__ void cross_entropy(cross_entropy_ar
     const T *x = (const T *)a.x + (n ? row * a.n : 0);
     normalizer<C> z = measure_row(x, n, lane, a.lanes, room);
     C loss = 0;
-    if (n)
-        loss = loss_terms(x, n, lane, a.lanes, z,
-                          labelling<T, L>::at(a.labels, row, n, (C)(1 - a.smoothing), (C)(a.smoothing / (double)n)));
+    if (n) {
+        auto target = labelling<T, L>::at(a.labels, row, n, (C)(1 - a.smoothing), (C)(a.smoothing / (double)n));
+        loss = loss_terms(x, n, lane, a.lanes, z, target);
+        if (a.gradient) store_gradient(x, (T *)a.gradient + row * n, n, lane, a.lanes, z, target);
+    }
     join_row<summing<C>>(loss, a.lanes, sums);
     if (n && lane == 0) ((T *)a.losses)[row] = narrow<T>(loss);
 }

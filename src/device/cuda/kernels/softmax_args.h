@@ -16,10 +16,11 @@ typedef struct softmax_columns_args {
     int logarithm;
 } softmax_columns_args;
 
-/* x [rows, n], labels [rows] or [rows, n], losses [rows]. */
+/* x [rows, n], labels [rows] or [rows, n], losses [rows]; gradient [rows, n] of each row's own loss, of class numbers
+ * without smoothing, or NULL. */
 typedef struct cross_entropy_args {
     const void *x, *labels;
-    void *losses;
+    void *losses, *gradient;
     long long rows, n;
     int lanes;
     double smoothing;
