@@ -39,6 +39,12 @@ static bool compiles_only() {
 
 /* ---- Libraries of kernels ---- */
 
+/* Kernels leave their mathematical functions open (nvrtc.cpp). */
+static void load_mathematics() {
+    static void *library = dlopen("libm.so.6", RTLD_NOW | RTLD_GLOBAL);
+    if (!library) fake_fail("libm.so.6 cannot be loaded: %s", dlerror());
+}
+
 static void *open_bytes(const char *bytes, size_t size) {
     char path[] = "/tmp/emulated-kernel-XXXXXX";
     int file = mkstemp(path);
@@ -56,6 +62,7 @@ static void *open_library(const char *bytes, size_t size) {
     std::string content(bytes, size);
     auto found = opened->find(content);
     if (found != opened->end()) return found->second;
+    load_mathematics();
     void *library = open_bytes(bytes, size);
     if (library) (*opened)[content] = library;
     return library;

@@ -6,7 +6,8 @@
  * code is the list of these libraries, which the fake driver opens (module.cpp).
  *
  * Index checks and alignment checks are compiled in: a wrong access is an illegal instruction, which grid.cpp explains.
- * FAKE_CUDA_FLAGS adds flags, for example "-g -O0". */
+ * FAKE_CUDA_FLAGS adds flags, for example "-g -O0". libm is not linked, which would take as long as compiling: the
+ * fake driver has loaded it for all. */
 #include <nvrtc.h>
 
 #include <fcntl.h>
@@ -99,6 +100,7 @@ static std::vector<std::string> compiler_flags() {
                                       "-shared",
                                       "-fPIC",
                                       "-nostartfiles",
+                                      "-nodefaultlibs",
                                       "-w",
                                       "-fvisibility=hidden",
                                       "-fno-gnu-unique",
@@ -117,6 +119,8 @@ static std::vector<std::string> compiler_flags() {
     for (std::string flag; more >> flag;) flags.push_back(flag);
     return flags;
 }
+
+static const char libraries[] = "-lgcc"; /* what stands for instructions that not every processor has */
 
 static bool run(const std::vector<std::string> &words, const std::string &log) {
     std::vector<char *> arguments;
@@ -145,7 +149,7 @@ static std::string compile(const std::string &text, const std::vector<std::strin
     std::vector<std::string> words = compiler_flags();
     words.insert(words.begin(), FAKE_CXX);
     words.insert(words.end(), options.begin(), options.end());
-    std::string all = text;
+    std::string all = text + libraries;
     for (const std::string &word : words) all += "\n" + word;
     std::string path = cache_folder() + "/" + digest(all) + ".so", code = read_file(path);
     if (!code.empty()) return code;
@@ -153,7 +157,7 @@ static std::string compile(const std::string &text, const std::vector<std::strin
     static std::atomic<unsigned> serial;
     std::string own = path + "." + std::to_string(getpid()) + "." + std::to_string(serial++);
     std::ofstream(own + ".cpp", std::ios::binary) << text;
-    words.insert(words.end(), {"-o", own, own + ".cpp", "-lm"});
+    words.insert(words.end(), {"-o", own, own + ".cpp", libraries});
     bool good = run(words, own + ".log");
     log = read_file(own + ".log");
     unlink((own + ".cpp").c_str());
@@ -240,16 +244,16 @@ nvrtcResult nvrtcAddNameExpression(nvrtcProgram p, const char *expression) {
 nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int count, const char *const *options) {
     std::string text = rewrite_shared(expand(p->source, p->name, p->headers));
     std::vector<std::string> kernels = p->expressions.empty() ? kernels_by_name(text) : p->expressions;
-    std::string libraries;
+    std::string code;
     for (const std::string &kernel : kernels) {
         std::string whole =
             emulation() + text + "\n#line 1 \"" + kernel + "\"\nEMULATED_KERNEL(" + kernel + ")\n";
         std::string library = compile(whole, translate(count, options), p->log);
         if (library.empty()) return NVRTC_ERROR_COMPILATION;
         p->lowered[kernel] = lower(kernel);
-        libraries += lower(kernel) + " " + std::to_string(library.size()) + "\n" + library;
+        code += lower(kernel) + " " + std::to_string(library.size()) + "\n" + library;
     }
-    p->code = "EMULATED " + std::to_string(kernels.size()) + "\n" + libraries;
+    p->code = "EMULATED " + std::to_string(kernels.size()) + "\n" + code;
     return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcGetLoweredName(nvrtcProgram p, const char *expression, const char **lowered) {
