@@ -21,16 +21,18 @@ enum {
     DIGEST_STEPS = 3,
     MOST_BLOCKS = 1000,
     MOST_STEPS = 1000000,
+    TRIED_AT_ONCE =
+        20, /* steps whose time tells how many fill a block, where a call of one would tell of the call */
     BLOCK_MILLISECONDS = 500, /* what a block should last when the number of steps is ours to choose */
 };
 
-static const char *const precisions[] = {"f32", "bf16", NULL};
+static const char *const precisions[] = {"f32", "tf32", "bf16", "f16", NULL};
 
 struct bench_values {
     const char *devices, *memory_limit;
     int64_t threads, batch, steps, warmup, repeat; /* threads, steps 0: ours to choose */
     int precision;
-    bool json, kernels;
+    bool json, kernels, tune_kernels;
 };
 
 static const struct bench_values defaults = {.devices = "cpu:0", .batch = 128, .warmup = 5, .repeat = 5};
@@ -50,6 +52,8 @@ static const struct cli_option options[] = {
     CLI_INT(struct bench_values, warmup, "warmup", 'w', "N", 0, MOST_STEPS,
             "steps before the first block; at least 3 are made"),
     CLI_INT(struct bench_values, repeat, "repeat", 'r', "N", 1, MOST_BLOCKS, "blocks, whose median counts"),
+    CLI_FLAG(struct bench_values, tune_kernels, "tune-kernels", 0,
+             "time the kernels that a library has to choose from, and keep the fastest"),
     CLI_FLAG(struct bench_values, kernels, "kernels", 'k',
              "also print every kernel's time, GFLOP/s and GB/s"),
     CLI_FLAG(struct bench_values, json, "json", 0, "print one JSON object"),
@@ -86,24 +90,20 @@ static double process_age(double otherwise) {
     return age;
 }
 
-static tu_status make_steps(struct workload *work, int64_t count) {
-    for (int64_t i = 0; i < count; i++) TU_TRY(workload_step(work));
-    return TU_OK;
-}
-
 /* The first steps: their end state is digested, and the last one tells how long a step takes. */
 static tu_status warm_up(struct workload *work, const struct bench_values *values, double began,
                          struct measurement *m) {
-    TU_TRY(workload_step(work));
+    TU_TRY(workload_steps(work, 1));
     m->first_step_seconds = process_age(seconds_now() - began);
-    TU_TRY(make_steps(work, DIGEST_STEPS - 1));
+    TU_TRY(workload_steps(work, DIGEST_STEPS - 1));
     TU_TRY(workload_digest(work, m->digest));
-    TU_TRY(make_steps(work, values->warmup - DIGEST_STEPS));
+    TU_TRY(workload_steps(work, values->warmup - DIGEST_STEPS));
     m->steps = values->steps;
     if (m->steps) return TU_OK;
+    int64_t tried = work->at_once ? TRIED_AT_ONCE : 1;
     double start = seconds_now();
-    TU_TRY(workload_step(work));
-    double chosen = ceil(1e-3 * BLOCK_MILLISECONDS / (seconds_now() - start));
+    TU_TRY(workload_steps(work, tried));
+    double chosen = ceil(1e-3 * BLOCK_MILLISECONDS * (double)tried / (seconds_now() - start));
     m->steps = (int64_t)fmin(fmax(chosen, 1), MOST_STEPS);
     return TU_OK;
 }
@@ -117,7 +117,7 @@ static tu_status time_blocks(struct workload *work, int64_t count, struct measur
     double ms[MOST_BLOCKS];
     for (int64_t i = 0; i < count; i++) {
         double start = seconds_now();
-        TU_TRY(make_steps(work, m->steps));
+        TU_TRY(workload_steps(work, m->steps));
         ms[i] = 1e3 * (seconds_now() - start) / (double)m->steps;
     }
     qsort(ms, (size_t)count, sizeof *ms, compare_times);
@@ -226,8 +226,9 @@ static void print_text(const struct bench_values *values, const char *model, con
     printf("%-12s  %s, batch %" PRId64 ", %s\n", "workload", model, values->batch,
            precisions[values->precision]);
     print_devices(work);
-    printf("%-12s  %.4g ms (least %.4g, most %.4g; %" PRId64 " times %" PRId64 " steps)\n", "step",
-           m->median_ms, m->least_ms, m->most_ms, values->repeat, m->steps);
+    printf("%-12s  %.4g ms (least %.4g, most %.4g; %" PRId64 " times %" PRId64 " steps%s)\n", "step",
+           m->median_ms, m->least_ms, m->most_ms, values->repeat, m->steps,
+           work->at_once ? ", each time in one call" : "");
     printf("%-12s  %.1f samples/s\n", "throughput", 1e3 * (double)values->batch / m->median_ms);
     printf("%-12s  %.1f MiB\n", "planned peak", (double)workload_peak(work) / 1048576);
     printf("%-12s  %.3f s\n", "compiling", work->compile_seconds);
@@ -281,6 +282,7 @@ static void print_json(const struct bench_values *values, const char *model, con
     tu__json_f64(&json, "most_ms", rounded(m->most_ms));
     tu__json_i64(&json, "steps", m->steps);
     tu__json_i64(&json, "repeat", values->repeat);
+    tu__json_bool(&json, "at_once", work->at_once);
     if (values->kernels) put_kernels(&json, work, m);
     tu__json_end_object(&json);
     putchar('\n');
@@ -333,6 +335,7 @@ static int run(const void *given, int operand_count, char **operands) {
     struct workload_settings settings = {.model = operands[0],
                                          .devices = values->devices,
                                          .precision = precisions[values->precision],
+                                         .tune_kernels = values->tune_kernels,
                                          .threads = (int)values->threads,
                                          .batch = values->batch};
     if (values->memory_limit && !cli_parse_size(values->memory_limit, &settings.memory_limit))

@@ -60,7 +60,8 @@ static tu_status open_list(struct workload *w, const struct workload_settings *s
     TU_TRY(tu_graph_new(&w->list_graph));
     tu_value nothing = tu_fill(w->list_graph, TU_F32, TU_SCALAR, 0);
     return say_bench(tu_compile(w->list_graph, &w->list, .devices = s->devices, .threads = s->threads,
-                                .fetch = &nothing, .fetch_count = 1, .plan_only = true));
+                                .tune_kernels = s->tune_kernels, .fetch = &nothing, .fetch_count = 1,
+                                .plan_only = true));
 }
 
 size_t workload_device_count(const struct workload *w) {
@@ -115,11 +116,13 @@ static tu_status build(struct workload *w, const struct workload_settings *s) {
 
 static tu_status compile(struct workload *w, const struct workload_settings *s, bool plan_only) {
     double start = seconds_now();
-    tu_status status =
-        tu_compile(w->graph, &w->step, .devices = s->devices, .threads = s->threads,
-                   .precision = s->precision, .memory_limit = s->memory_limit, .fetch = &w->net.loss,
-                   .fetch_count = 1, .updates = true, .plan_only = plan_only);
+    tu_status status = tu_compile(w->graph, &w->step, .devices = s->devices, .threads = s->threads,
+                                  .precision = s->precision, .memory_limit = s->memory_limit,
+                                  .tune_kernels = s->tune_kernels, .fetch = &w->net.loss, .fetch_count = 1,
+                                  .updates = true, .plan_only = plan_only);
     w->compile_seconds = seconds_now() - start;
+    tu_many_report many;
+    w->at_once = status == TU_OK && tu_program_many(w->step, &many) == TU_OK && many.at_once;
     return say_bench(status);
 }
 
@@ -150,6 +153,25 @@ void workload_end(struct workload *w) {
 tu_status workload_step(struct workload *w) {
     const tu_feed feeds[] = {{w->net.images, w->images}, {w->net.labels, w->labels}};
     return tu_run(w->step, w->state, 2, feeds, (void *[]){&w->loss});
+}
+
+/* All steps in one call, the batch lying on the device, which then also keeps the losses. */
+static tu_status steps_at_once(struct workload *w, size_t count) {
+    const tu_feed_many feeds[] = {{.input = w->net.images, .data = w->images, .same = true},
+                                  {.input = w->net.labels, .data = w->labels, .same = true}};
+    float *losses = calloc(count, sizeof *losses);
+    if (!losses) return tu_fail(TU_NO_MEMORY, "bench: out of memory for the losses of %zu steps", count);
+    tu_status status = tu_run_many(w->step, w->state, count, 2, feeds, (void *[]){losses});
+    if (status == TU_OK) w->loss = losses[count - 1];
+    free(losses);
+    return status;
+}
+
+tu_status workload_steps(struct workload *w, int64_t count) {
+    if (count <= 0) return TU_OK;
+    if (w->at_once) return steps_at_once(w, (size_t)count);
+    for (int64_t i = 0; i < count; i++) TU_TRY(workload_step(w));
+    return TU_OK;
 }
 
 tu_status workload_check_loss(const struct workload *w) {

@@ -12,6 +12,7 @@ struct workload_settings {
     int threads; /* 0: all cores */
     int64_t batch;
     uint64_t memory_limit; /* bytes on each device; 0: what it has */
+    bool tune_kernels;
 };
 
 struct workload {
@@ -24,6 +25,7 @@ struct workload {
     int32_t *labels;
     float loss; /* of the latest step */
     double compile_seconds;
+    bool at_once; /* the device takes many steps in one call */
 };
 
 /* Builds, compiles and initialises; needs workload_end in any case. The same settings give the same bits. */
@@ -33,6 +35,8 @@ tu_status workload_plan(struct workload *workload, const struct workload_setting
 void workload_end(struct workload *workload);
 
 tu_status workload_step(struct workload *workload);
+/* So many, in one call where the device takes them so. */
+tu_status workload_steps(struct workload *workload, int64_t count);
 /* Fails when the network computes nonsense, whose speed means nothing. */
 tu_status workload_check_loss(const struct workload *workload);
 /* SHA-256 of all variables: names, types, values. */

@@ -18,8 +18,8 @@ static tu_status compile(tu__evaluator *e, const tu__run_config *config) {
     tu_value fetch[RESULTS];
     for (int i = 0; i < RESULTS; i++) fetch[i] = tu_find_output(e->graph, result_names[i]);
     return tu_compile(e->graph, &e->program, .devices = s->devices, .threads = (int)s->threads,
-                      .memory_limit = (uint64_t)s->memory_limit, .precision = s->precision, .fetch = fetch,
-                      .fetch_count = RESULTS);
+                      .memory_limit = (uint64_t)s->memory_limit, .precision = s->precision,
+                      .tune_kernels = s->tune_kernels, .fetch = fetch, .fetch_count = RESULTS);
 }
 
 tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, tu__evaluator *e) {

@@ -117,7 +117,7 @@ static tu_status check(const setting *s, const void *field) {
 
 /* What training can compute in. The engine compiles for more: a type enters this table when training is sound in it. */
 static tu_status check_precision(const tu__settings *settings) {
-    static const char *const precisions[] = {"f32", "bf16"};
+    static const char *const precisions[] = {"f32", "tf32", "bf16", "f16"};
     enum { PRECISIONS = sizeof precisions / sizeof *precisions };
     char known[128] = "";
     for (size_t i = 0, used = 0; i < PRECISIONS; i++) {
@@ -178,8 +178,8 @@ tu_status tu__settings_decide(const char *model, const tu_train_options *given, 
 /* ---- Going on ---- */
 
 static bool may_change(const setting *s) {
-    static const char *const free_to_change[] = {"devices", "threads", "memory_limit", "keep",
-                                                 "checkpoint_every"};
+    static const char *const free_to_change[] = {"devices",      "threads", "memory_limit",
+                                                 "tune_kernels", "keep",    "checkpoint_every"};
     for (size_t i = 0; i < sizeof free_to_change / sizeof *free_to_change; i++)
         if (strcmp(s->name, free_to_change[i]) == 0) return true;
     return false;

@@ -14,8 +14,9 @@ static tu_status compile(tu_graph *graph, const tu__run_config *config, const tu
                          bool plan_only, tu_program **program) {
     const tu__settings *s = &config->settings;
     return tu_compile(graph, program, .devices = s->devices, .threads = (int)s->threads,
-                      .memory_limit = (uint64_t)s->memory_limit, .precision = s->precision, .fetch = fetch,
-                      .fetch_count = count, .updates = true, .plan_only = plan_only);
+                      .memory_limit = (uint64_t)s->memory_limit, .precision = s->precision,
+                      .tune_kernels = s->tune_kernels, .fetch = fetch, .fetch_count = count, .updates = true,
+                      .plan_only = plan_only);
 }
 
 /* What a piece tells, in this order; rate and norm come last, since a piece that only sums has none. */

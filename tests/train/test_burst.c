@@ -161,6 +161,55 @@ static void batches_in_pieces_are_not_taken_in_bursts(void **state) {
     assert_string_equal(one.digest, far_away.digest);
 }
 
+/* The loss scale of the newest checkpoint. */
+static float scale_after(const char *out, int64_t step) {
+    char path[1024];
+    tu__safetensors file;
+    snprintf(path, sizeof path, "%s/checkpoints/step-%d.safetensors", in_scratch(out).text, (int)step);
+    assert_int_equal(tu__safetensors_open(path, &file), TU_OK);
+    const tu__named_tensor *scale = tu__safetensors_find(&file, "optimizer/loss_scale");
+    assert_non_null(scale);
+    float value;
+    memcpy(&value, scale->data, sizeof value);
+    tu__safetensors_close(&file);
+    return value;
+}
+
+/* Sums over a batch at the first scale, 65536, are beyond 65504, the largest number of f16. */
+static void f16_finds_a_loss_scale_that_the_gradients_bear(void **state) {
+    (void)state;
+    tu_train_result one, many;
+    assert_int_equal(train_long(&one, "cpu:0", "f16-one", .precision = "f16", .steps = 200), TU_OK);
+    plug_in_far();
+    if (train_long(&many, "far:0", "f16-many", .precision = "f16", .steps = 200) != TU_OK)
+        fail_msg("%s", tu_message());
+    expect_same(&one, &many);
+    assert_true(far.longest_call > 1);
+    assert_true(isfinite(many.loss));
+    float scale = scale_after("f16-one", 200);
+    assert_true(scale >= 1 && scale < 65536 && scale == scale_after("f16-many", 200));
+}
+
+static void f16_learns(void **state) {
+    (void)state;
+    tu_train_result result;
+    assert_int_equal(train_long(&result, "cpu:0", "f16", .precision = "f16", .rate = 0.05), TU_OK);
+    assert_true(result.test_accuracy > 0.9);
+    assert_int_equal(train_long(NULL, "cpu:0", "f16-pieces", .precision = "f16", .accumulate = 2),
+                     TU_UNSUPPORTED);
+    assert_non_null(strstr(tu_message(), "--precision f16 with --accumulate 2"));
+}
+
+/* The processor has no tf32: it computes in f32. */
+static void tf32_is_f32_on_the_processor(void **state) {
+    (void)state;
+    tu_train_result plain, tf32;
+    assert_int_equal(train_long(&plain, "cpu:0", "f32", .steps = 50), TU_OK);
+    assert_int_equal(train_long(&tf32, "cpu:0", "tf32", .steps = 50, .precision = "tf32", .tune_kernels = 1),
+                     TU_OK);
+    assert_string_equal(plain.digest, tf32.digest);
+}
+
 static int begin(void **state) {
     set = small_set();
     tu__burst_seconds = 1e9;
@@ -178,6 +227,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_bad_step_in_a_burst_leaves_the_state_before_it, begin, end),
         cmocka_unit_test_setup_teardown(a_stopped_run_goes_on_with_the_same_bits, begin, end),
         cmocka_unit_test_setup_teardown(an_image_that_cannot_be_read_loses_no_step_before_it, begin, end),
+        cmocka_unit_test_setup_teardown(f16_finds_a_loss_scale_that_the_gradients_bear, begin, end),
+        cmocka_unit_test_setup_teardown(f16_learns, begin, end),
+        cmocka_unit_test_setup_teardown(tf32_is_f32_on_the_processor, begin, end),
         cmocka_unit_test_setup_teardown(batches_in_pieces_are_not_taken_in_bursts, begin, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
