@@ -1,10 +1,10 @@
 /* Pooling. What it computes is in src/graph/ops/pool.c.
  *
- * Maximum. Bytes: max_pool reads x once from memory, since overlapping windows find it in the caches, and writes y. Where
- * a gradient will follow it also writes the winner's place in its window, a byte. The gradient then reads dy and places,
- * a quarter of y's bytes at stride 2 more than dy alone, and writes dx: x, four times as large as y, is never read
- * again. The byte's highest bit says that the winner is above zero. It is worth its bit where x is what a rectifier
- * gave: dx then only counts where x > 0, and that is known without x.
+ * Maximum. Bytes: max_pool reads x once from memory, since overlapping windows find it in the caches, and writes y.
+ * Where a gradient will follow it also writes the winner's place in its window, a byte. The gradient then reads dy and
+ * places and writes dx: x, four times as large as y at stride 2, is never read again. The byte's highest bit says that
+ * the winner is above zero. It is worth its bit where x is what a rectifier gave: dx then only counts where x > 0, and
+ * that is known without x.
  *
  * A window's winner is its first largest element in row-major order, NaN being larger than all. Windows of 2 x 2 and
  * 3 x 3 are unrolled: all their elements are loaded before the first is looked at. A place outside the image is replaced
