@@ -1,12 +1,6 @@
 /* A step whose numbers are not finite: the state stays as it was, and the message names the step and the culprit. */
 #include "train/checkpoint_digest.h"
-
-static tu_dataset *set;
-
-static void expect_message(const char *part) {
-    if (!strstr(tu_message(), part)) print_message("said: %s\n", tu_message());
-    assert_non_null(strstr(tu_message(), part));
-}
+#include "train/fresh_run.h"
 
 static void a_bad_pixel_is_named_as_the_input(void **state) {
     (void)state;
@@ -29,19 +23,6 @@ static void a_bad_pixel_in_a_later_piece_is_found_too(void **state) {
     expect_message("input 'images', training image 7 of the set");
 }
 
-/* The training image that comes last in batch `number`, from 0. */
-static int64_t last_of_batch(int64_t number, uint64_t seed) {
-    tu_loader *loader;
-    tu_batch batch;
-    assert_int_equal(
-        tu_loader_new(set, &loader, .split = TU_TRAIN, .batch = SMALL_BATCH, .seed = seed, .shuffle = true),
-        TU_OK);
-    for (int64_t i = 0; i <= number; i++) assert_int_equal(tu_loader_next(loader, &batch), TU_OK);
-    int64_t index = batch.indices[batch.count - 1];
-    tu_loader_free(loader);
-    return index;
-}
-
 /* Batch normalisation's running statistics move with every piece, also with those before the bad one. */
 #define IN_PIECES                                                                                            \
     .recipe = "plain", .devices = "cpu:0", .threads = 1, .base = 4, .batch = SMALL_BATCH, .accumulate = 4,   \
@@ -52,7 +33,7 @@ static void a_bad_last_piece_leaves_nothing_of_the_pieces_before_it(void **state
     struct scratch_path run = in_scratch("run");
     char digest[TU_DIGEST_TEXT];
     tu_train_result shorter;
-    small_set_poison = last_of_batch(2, 5);
+    small_set_poison = image_of_step(3, 5, -1);
     tu_status status = tu_train("resnet20", NULL, NULL, .set = set, .out = run.text, IN_PIECES, .epochs = 2);
     small_set_poison = -1;
     assert_int_equal(status, TU_NUMERIC);
@@ -89,18 +70,6 @@ static void a_rate_that_is_too_high_names_the_operation_and_keeps_the_state(void
     checkpoint_digest(run.text, name, digest);
     assert_string_equal(digest, shorter.digest);
 }
-
-static int begin(void **state) {
-    set = small_set();
-    return scratch_begin(state);
-}
-
-static int end(void **state) {
-    tu_dataset_free(set);
-    return scratch_end(state);
-}
-
-#define fresh(test) cmocka_unit_test_setup_teardown(test, begin, end)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

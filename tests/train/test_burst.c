@@ -4,11 +4,10 @@
 #include "far_device.h"
 
 #include "train/checkpoint_digest.h"
+#include "train/fresh_run.h"
 
 #include "data/dataset.h"
 #include "train/burst.h"
-
-static tu_dataset *set;
 
 /* Many steps between measurements, so that bursts have room: 1000 steps, a measurement every ten. */
 #define LONG_RUN                                                                                             \
@@ -67,19 +66,6 @@ static void a_run_in_bursts_is_the_run_step_by_step(void **state) {
     assert_int_equal(far.held, 0);
 }
 
-/* An image of the batch of step `step`, in the order of these runs. */
-static int64_t image_of_step(int64_t step) {
-    tu_loader *loader;
-    tu_batch batch;
-    assert_int_equal(
-        tu_loader_new(set, &loader, .split = TU_TRAIN, .batch = SMALL_BATCH, .seed = 1, .shuffle = true),
-        TU_OK);
-    for (int64_t i = 0; i < step; i++) assert_int_equal(tu_loader_next(loader, &batch), TU_OK);
-    int64_t index = batch.indices[4];
-    tu_loader_free(loader);
-    return index;
-}
-
 /* A run that meets a bad image: its message, and the digest of the checkpoint that it leaves. */
 struct failure {
     char message[1024], digest[TU_DIGEST_TEXT];
@@ -100,7 +86,7 @@ static struct failure fail_long(const char *devices, const char *name, int64_t s
 static void a_bad_step_in_a_burst_leaves_the_state_before_it(void **state) {
     (void)state;
     for (int64_t step = 2; step <= 3; step++) {
-        small_set_poison = image_of_step(step);
+        small_set_poison = image_of_step(step, 1, 4);
         struct failure expected = fail_long("cpu:0", "bad-one", step);
         assert_non_null(strstr(expected.message, "of the set; the state before it is checkpoint"));
         plug_in_far();
@@ -141,7 +127,7 @@ static void a_stopped_run_goes_on_with_the_same_bits(void **state) {
 static void an_image_that_cannot_be_read_loses_no_step_before_it(void **state) {
     (void)state;
     char expected[1024];
-    small_set_unreadable[TU_TRAIN] = image_of_step(3);
+    small_set_unreadable[TU_TRAIN] = image_of_step(3, 1, 4);
     assert_int_equal(train_long(NULL, "cpu:0", "unread-one"), TU_IO);
     snprintf(expected, sizeof expected, "%s", tu_message());
     plug_in_far();
@@ -211,26 +197,22 @@ static void tf32_is_f32_on_the_processor(void **state) {
 }
 
 static int begin(void **state) {
-    set = small_set();
     tu__burst_seconds = 1e9;
-    return scratch_begin(state);
+    return begin_fresh(state);
 }
 
-static int end(void **state) {
-    tu_dataset_free(set);
-    return scratch_end(state);
-}
+#define in_long_bursts(test) cmocka_unit_test_setup_teardown(test, begin, end_fresh)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_run_in_bursts_is_the_run_step_by_step, begin, end),
-        cmocka_unit_test_setup_teardown(a_bad_step_in_a_burst_leaves_the_state_before_it, begin, end),
-        cmocka_unit_test_setup_teardown(a_stopped_run_goes_on_with_the_same_bits, begin, end),
-        cmocka_unit_test_setup_teardown(an_image_that_cannot_be_read_loses_no_step_before_it, begin, end),
-        cmocka_unit_test_setup_teardown(f16_finds_a_loss_scale_that_the_gradients_bear, begin, end),
-        cmocka_unit_test_setup_teardown(f16_learns, begin, end),
-        cmocka_unit_test_setup_teardown(tf32_is_f32_on_the_processor, begin, end),
-        cmocka_unit_test_setup_teardown(batches_in_pieces_are_not_taken_in_bursts, begin, end),
+        in_long_bursts(a_run_in_bursts_is_the_run_step_by_step),
+        in_long_bursts(a_bad_step_in_a_burst_leaves_the_state_before_it),
+        in_long_bursts(a_stopped_run_goes_on_with_the_same_bits),
+        in_long_bursts(an_image_that_cannot_be_read_loses_no_step_before_it),
+        in_long_bursts(f16_finds_a_loss_scale_that_the_gradients_bear),
+        in_long_bursts(f16_learns),
+        in_long_bursts(tf32_is_f32_on_the_processor),
+        in_long_bursts(batches_in_pieces_are_not_taken_in_bursts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

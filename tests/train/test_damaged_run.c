@@ -1,26 +1,8 @@
 /* A run folder whose files do not belong together, because somebody edited or mixed them, is refused in one line by
  * whatever reads it: training, evaluation and prediction never write past what the other file made them expect. */
-#include "train/small_set.h"
+#include "train/fresh_run.h"
 
 #include <tutti/ops.h>
-
-static tu_dataset *set;
-
-static void expect_refusal(tu_status status, tu_status expected, const char *part) {
-    if (status != expected || !strstr(tu_message(), part)) print_message("said: %s\n", tu_message());
-    assert_int_equal(status, expected);
-    assert_non_null(strstr(tu_message(), part));
-}
-
-static void command(const char *format, const char *a, const char *b, const char *c) {
-    char line[4096];
-    snprintf(line, sizeof line, format, a, b, c);
-    assert_int_equal(system(line), 0); // NOLINT(cert-env33-c): the paths are ours
-}
-
-static void replace_in_config(const char *run, const char *from, const char *to) {
-    command("sed -i 's/%s/%s/' '%s/config.json'", from, to, run);
-}
 
 static tu_status resume(const char *run) {
     return tu_train(run, NULL, NULL, .set = set, .resume = true);
@@ -100,7 +82,7 @@ static void a_step_that_is_not_the_runs_own_is_refused(void **state) {
     begin_run("own", .seed = 1);
     struct scratch_path other = in_scratch("other");
     train_small(set, NULL, .out = other.text, .epochs = 1, .label_smoothing = 0.5);
-    command("cp '%s/graphs/step.graph' '%s/graphs/%s'", other.text, run.text, "step.graph");
+    command("cp '%s/graphs/step.graph' '%s/graphs/step.graph'", other.text, run.text);
     expect_refusal(resume(run.text), TU_CORRUPT, "graph 'step' is not the one the run was begun with");
 }
 
@@ -111,9 +93,9 @@ static void graphs_of_a_run_in_pieces_do_not_serve_one_without(void **state) {
                               .threads = 1, .batch = SMALL_BATCH / 2, .base = 8, .epochs = 1),
                      TU_OK);
     train_small(set, NULL, .out = pieces.text, .epochs = 1, .accumulate = 2);
-    command("cp '%s/graphs/step-short.graph' '%s/graphs/%s'", pieces.text, run.text, "step-short.graph");
+    command("cp '%s/graphs/step-short.graph' '%s/graphs/step-short.graph'", pieces.text, run.text);
     expect_refusal(resume(run.text), TU_CORRUPT, "graph 'step-short' has an input 'share': expected none");
-    command("rm '%s/graphs/step-short.%s'%s", run.text, "graph", "");
+    command("rm '%s/graphs/step-short.graph'", run.text);
     assert_int_not_equal(resume(run.text), TU_OK);
 }
 
@@ -156,18 +138,6 @@ static void an_evaluation_with_other_results_is_refused(void **state) {
     save_evaluation(run.text, 0, TU_F32, true);
     expect_refusal(evaluate(run.text), TU_CORRUPT, "'top5'");
 }
-
-static int begin(void **state) {
-    set = small_set();
-    return scratch_begin(state);
-}
-
-static int end(void **state) {
-    tu_dataset_free(set);
-    return scratch_end(state);
-}
-
-#define fresh(test) cmocka_unit_test_setup_teardown(test, begin, end)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

@@ -1,12 +1,10 @@
 /* Disks that fail: every system call of a checkpoint, of a new run and of a resumed one fails in turn. What was saved
  * before is never lost, metrics alone never stop a run, and a run that could not save its end says so. Where one call is
  * much like the next some are left out, unless TUTTI_EVERY_CALL is set. */
-#include "train/small_set.h"
+#include "train/fresh_run.h"
 
 #include "train/run_folder.h"
 #include "unit/fake_disk.h"
-
-static tu_dataset *set;
 
 static int notices;
 static char last_notice[1024];
@@ -25,16 +23,7 @@ static unsigned stride(unsigned otherwise) {
 }
 
 static void remove_folder(const char *folder) {
-    char command[1024];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): the path is ours
-}
-
-static void copy_folder(const char *from, const char *to) {
-    char command[2048];
-    remove_folder(to);
-    snprintf(command, sizeof command, "cp -r '%s' '%s'", from, to);
-    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): the paths are ours
+    command("rm -rf '%s'", folder);
 }
 
 static void expected_digest(char digest[TU_DIGEST_TEXT]) {
@@ -49,7 +38,7 @@ static void any_call_may_fail(int error, bool forever) {
     expected_digest(digest);
     struct scratch_path folder = in_scratch("run");
     unsigned calls = UINT32_MAX;
-    int failed = 0, told = 0;
+    int failed = 0, noticed = 0;
     for (unsigned nth = 1; nth <= calls; nth += forever ? stride(7) : 1) {
         tu_train_result result = {0};
         remove_folder(folder.text);
@@ -69,14 +58,14 @@ static void any_call_may_fail(int error, bool forever) {
         if (status != TU_OK && !tu__run_folder_holds_run(folder.text))
             assert_int_equal(access(folder.text, F_OK), -1); /* what could not begin leaves nothing */
         failed += status != TU_OK;
-        told += notices > 0;
+        noticed += notices > 0;
         status = tu_train("mlp", NULL, &result, .set = set, .out = folder.text, .resume = true, RUN);
         if (status != TU_OK) print_message("call %u: %s\n", nth, tu_message());
         assert_int_equal(status, TU_OK);
         assert_string_equal(result.digest, digest);
     }
-    assert_true(failed > 0); /* preparing the folder, saving the end */
-    assert_true(told > 0);   /* all else */
+    assert_true(failed > 0);  /* preparing the folder, saving the end */
+    assert_true(noticed > 0); /* all else */
 }
 
 static void a_full_disk_for_a_moment_loses_nothing(void **state) {
@@ -95,17 +84,6 @@ static void a_disk_that_stays_broken_loses_nothing(void **state) {
 }
 
 /* ---- A power cut ---- */
-
-static int lines_of_metrics(const char *run) {
-    char path[1024];
-    snprintf(path, sizeof path, "%s/metrics.jsonl", run);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    int lines = 0;
-    for (int c; (c = fgetc(file)) != EOF;) lines += c == '\n';
-    fclose(file);
-    return lines;
-}
 
 /* Records the second half of a run, then cuts the power after every call of it, in every way the disk may choose: the run
  * goes on from what is left and ends with the same bits, and its log has every line: what a checkpoint stands for was
@@ -128,33 +106,22 @@ static void a_power_cut_leaves_a_checkpoint_whole(void **state) {
     unsigned calls = fake_disk_calls;
     fake_disk_remove();
     assert_string_equal(result.digest, digest);
-    int lines = lines_of_metrics(folder.text);
+    int lines = count_lines(folder.text, "metrics.jsonl", "");
     for (unsigned nth = 0; nth <= calls; nth += stride(5))
         for (int choice = 0; choice < FAKE_DISK_CHOICES; choice++) {
             remove_folder(after.text);
             assert_int_equal(mkdir(after.text, 0777), 0);
             fake_disk_crash(nth, choice, after.text);
-            copy_folder(after.text, kept.text);
+            remove_folder(kept.text);
+            command("cp -r '%s' '%s'", after.text, kept.text);
             tu_status status = tu_train(kept.text, NULL, &result, .set = set, .resume = true);
             if (status != TU_OK) print_message("call %u, choice %d: %s\n", nth, choice, tu_message());
             assert_int_equal(status, TU_OK);
             assert_string_equal(result.digest, digest);
-            assert_int_equal(lines_of_metrics(kept.text), lines);
+            assert_int_equal(count_lines(kept.text, "metrics.jsonl", ""), lines);
         }
     fake_disk_forget();
 }
-
-static int begin(void **state) {
-    set = small_set();
-    return scratch_begin(state);
-}
-
-static int end(void **state) {
-    tu_dataset_free(set);
-    return scratch_end(state);
-}
-
-#define fresh(test) cmocka_unit_test_setup_teardown(test, begin, end)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

@@ -1,14 +1,6 @@
 /* A run that began with the weights of another (--init) owns them from then on: it goes on with the same bits whatever
  * becomes of where they came from. */
-#include "train/small_set.h"
-
-static tu_dataset *set;
-
-static void expect_refusal(tu_status status, tu_status expected, const char *part) {
-    if (status != expected || !strstr(tu_message(), part)) print_message("said: %s\n", tu_message());
-    assert_int_equal(status, expected);
-    assert_non_null(strstr(tu_message(), part));
-}
+#include "train/fresh_run.h"
 
 static void flip_last_byte(const char *path) {
     FILE *file = fopen(path, "r+b");
@@ -66,17 +58,13 @@ static void weights_that_a_killed_beginning_left_are_not_those_of_the_next(void 
     (void)state;
     struct scratch_path first = in_scratch("first"), run = in_scratch("run");
     tu_train_result drawn, result;
-    char command[2048];
     stop_at = -1;
     assert_int_equal(train_from(NULL, first.text, false, &drawn), TU_OK);
     stop_at = 1;
     assert_int_equal(train_from(first.text, run.text, false, &result), TU_OK);
-    snprintf(command, sizeof command, "cd '%s' && find . -type f ! -name step-0.safetensors -delete",
-             run.text);
-    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): the path is ours
+    command("cd '%s' && find . -type f ! -name step-0.safetensors -delete", run.text);
     assert_int_equal(train_from(NULL, run.text, false, &result), TU_OK);
-    snprintf(command, sizeof command, "%s/checkpoints/step-1.safetensors", run.text);
-    assert_int_equal(unlink(command), 0);
+    command("rm '%s/checkpoints/step-1.safetensors'", run.text);
     stop_at = -1;
     assert_int_equal(train_from(NULL, run.text, true, &result), TU_OK);
     assert_string_equal(result.digest, drawn.digest);
@@ -93,18 +81,6 @@ static void weights_of_a_damaged_checkpoint_or_of_no_run_are_refused(void **stat
     expect_refusal(train_from(scratch, run.text, false, NULL), TU_NOT_FOUND, "is no run folder");
     assert_int_not_equal(access(run.text, F_OK), 0);
 }
-
-static int begin(void **state) {
-    set = small_set();
-    return scratch_begin(state);
-}
-
-static int end(void **state) {
-    tu_dataset_free(set);
-    return scratch_end(state);
-}
-
-#define fresh(test) cmocka_unit_test_setup_teardown(test, begin, end)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

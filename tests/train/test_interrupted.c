@@ -1,17 +1,10 @@
 /* What goes wrong around a run that goes well: an image that cannot be read, an evaluation that fails, a best checkpoint
  * for which there is no room, a Ctrl-C at an awkward moment. Nothing that was trained is lost. */
-#include "train/small_set.h"
+#include "train/fresh_run.h"
 
 #include "unit/fake_disk.h"
 
-static tu_dataset *set;
-
 #define RUN .epochs = 3, .optimizer = "adam", .rate = 0.01, .checkpoint_every = 100
-
-static void expect_message(const char *part) {
-    if (!strstr(tu_message(), part)) print_message("said: %s\n", tu_message());
-    assert_non_null(strstr(tu_message(), part));
-}
 
 /* ---- Reading ---- */
 
@@ -33,15 +26,7 @@ static void expect_the_same_in_the_end(tu_split split, int64_t index, const char
 
 static void an_image_that_cannot_be_read_loses_no_step(void **state) {
     (void)state;
-    tu_loader *loader;
-    tu_batch batch;
-    assert_int_equal(
-        tu_loader_new(set, &loader, .split = TU_TRAIN, .batch = SMALL_BATCH, .seed = 1, .shuffle = true),
-        TU_OK);
-    for (int i = 0; i < 3; i++) assert_int_equal(tu_loader_next(loader, &batch), TU_OK);
-    int64_t index = batch.indices[4];
-    tu_loader_free(loader);
-    expect_the_same_in_the_end(TU_TRAIN, index, "checkpoints/step-2.safetensors");
+    expect_the_same_in_the_end(TU_TRAIN, image_of_step(3, 1, 4), "checkpoints/step-2.safetensors");
 }
 
 static void an_evaluation_that_fails_loses_no_step_and_is_made_up_for(void **state) {
@@ -128,26 +113,20 @@ static void a_stop_at_any_moment_is_saved(void **state) {
     assert_true(exists(run.text, name));
 }
 
-static int begin(void **state) {
-    set = small_set();
-    return scratch_begin(state);
-}
-
-static int end(void **state) {
+static int end_on_a_good_disk(void **state) {
     fake_disk_remove();
-    tu_dataset_free(set);
-    return scratch_end(state);
+    return end_fresh(state);
 }
 
-#define fresh(test) cmocka_unit_test_setup_teardown(test, begin, end)
+#define fresh_disk(test) cmocka_unit_test_setup_teardown(test, begin_fresh, end_on_a_good_disk)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        fresh(an_image_that_cannot_be_read_loses_no_step),
-        fresh(an_evaluation_that_fails_loses_no_step_and_is_made_up_for),
-        fresh(the_best_checkpoint_is_tried_again),
-        fresh(a_best_checkpoint_that_is_not_the_best_any_more_is_removed),
-        fresh(a_stop_at_any_moment_is_saved),
+        fresh_disk(an_image_that_cannot_be_read_loses_no_step),
+        fresh_disk(an_evaluation_that_fails_loses_no_step_and_is_made_up_for),
+        fresh_disk(the_best_checkpoint_is_tried_again),
+        fresh_disk(a_best_checkpoint_that_is_not_the_best_any_more_is_removed),
+        fresh_disk(a_stop_at_any_moment_is_saved),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,9 +6,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#include "train/small_set.h"
-
-static tu_dataset *set;
+#include "train/fresh_run.h"
 
 enum { EPOCHS = 3, STEPS = EPOCHS * SMALL_STEPS };
 
@@ -149,12 +147,6 @@ static void a_run_saved_in_a_locale_with_a_decimal_comma_goes_on_in_another(void
 
 /* ---- Damage ---- */
 
-static char told[1024];
-static void keep_notice(void *context, const tu_train_report *report) {
-    (void)context;
-    if (report->event == TU_TRAIN_NOTICE) snprintf(told, sizeof told, "%s", report->message);
-}
-
 static void damage(const char *path, off_t place) {
     int fd = open(path, O_RDWR);
     assert_true(fd >= 0);
@@ -184,7 +176,7 @@ static void a_damaged_checkpoint_is_told_and_the_one_before_it_used(void **state
         damage(path, places[i]);
         *told = '\0';
         assert_int_equal(
-            tu_train(folder.text, NULL, &result, .set = set, .resume = true, .watch = keep_notice), TU_OK);
+            tu_train(folder.text, NULL, &result, .set = set, .resume = true, .watch = keep_notices), TU_OK);
         assert_non_null(strstr(told, "step-7.safetensors"));
         assert_non_null(strstr(told, "going on from the one before it"));
         assert_string_equal(result.digest, digest);
@@ -215,11 +207,8 @@ static void a_damaged_checkpoint_never_displaces_the_good_ones(void **state) {
 
 /* Changes a part of the header in place. */
 static void change_metadata(const char *path, const char *from, const char *to) {
-    char command[4096];
-    snprintf(command, sizeof command, "grep -q '%s' '%s' && sed -i 's/%s/%s/' '%s'", from, path, from, to,
-             path);
     assert_int_equal(strlen(from), strlen(to));
-    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): the path is ours
+    command("grep -q '%s' '%s' && sed -i 's/%s/%s/' '%s'", from, path, from, to, path);
 }
 
 static void progress_that_was_damaged_is_noticed_too(void **state) {
@@ -239,7 +228,7 @@ static void progress_that_was_damaged_is_noticed_too(void **state) {
         change_metadata(path, changes[i][0], changes[i][1]);
         *told = '\0';
         assert_int_equal(
-            tu_train(folder.text, NULL, &result, .set = set, .resume = true, .watch = keep_notice), TU_OK);
+            tu_train(folder.text, NULL, &result, .set = set, .resume = true, .watch = keep_notices), TU_OK);
         assert_non_null(strstr(told, "its metadata is not what it was written with"));
         assert_string_equal(result.digest, digest);
     }
@@ -259,12 +248,6 @@ static void a_run_whose_checkpoints_are_all_damaged_is_refused(void **state) {
 }
 
 /* ---- What is not the same run ---- */
-
-static void expect_refusal(tu_status status, tu_status expected, const char *part) {
-    if (status != expected || !strstr(tu_message(), part)) print_message("said: %s\n", tu_message());
-    assert_int_equal(status, expected);
-    assert_non_null(strstr(tu_message(), part));
-}
 
 static void what_is_not_the_same_run_is_refused(void **state) {
     (void)state;
@@ -303,14 +286,7 @@ static void what_may_change_may(void **state) {
 }
 
 static bool config_says(const char *run, const char *part) {
-    char path[1024], text[16384];
-    snprintf(path, sizeof path, "%s/config.json", run);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    size_t length = fread(text, 1, sizeof text - 1, file);
-    fclose(file);
-    text[length] = '\0';
-    return strstr(text, part) != NULL;
+    return count_lines(run, "config.json", part) > 0;
 }
 
 static void what_a_resume_changed_is_what_the_next_one_begins_with(void **state) {
@@ -387,12 +363,6 @@ static void two_folders_to_resume_are_refused(void **state) {
     assert_int_equal(tu_train(one.text, NULL, NULL, .set = set, .out = one.text, .resume = true), TU_OK);
 }
 
-static void replace_in_config(const char *run, const char *from, const char *to) {
-    char command[1024];
-    snprintf(command, sizeof command, "sed -i 's/%s/%s/' '%s/config.json'", from, to, run);
-    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): the path is ours
-}
-
 static void a_folder_of_another_version_is_refused_by_both_numbers(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("version");
@@ -426,18 +396,6 @@ static void a_folder_in_use_is_refused(void **state) {
     close(fd);
     assert_int_equal(tu_train(folder.text, NULL, &result, .set = set, .resume = true), TU_OK);
 }
-
-static int begin(void **state) {
-    set = small_set();
-    return scratch_begin(state);
-}
-
-static int end(void **state) {
-    tu_dataset_free(set);
-    return scratch_end(state);
-}
-
-#define fresh(test) cmocka_unit_test_setup_teardown(test, begin, end)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

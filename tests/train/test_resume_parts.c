@@ -1,8 +1,7 @@
 /* Runs that carry more than weights from step to step, resumed: batches in pieces, batch normalisation, early stopping,
  * the best checkpoint. All of it goes on as if nothing had happened. */
 #include "train/checkpoint_digest.h"
-
-static tu_dataset *set;
+#include "train/fresh_run.h"
 
 #define PARTS                                                                                                \
     .devices = "cpu:0", .threads = 1, .batch = SMALL_BATCH, .base = 4, .epochs = 2, .accumulate = 4,         \
@@ -87,18 +86,6 @@ static void the_best_so_far_is_remembered(void **state) {
     assert_int_equal(tu_train(folder.text, NULL, &result, .set = set, .resume = true), TU_OK);
     expect_same_results(&whole, &result);
 }
-
-static int begin(void **state) {
-    set = small_set();
-    return scratch_begin(state);
-}
-
-static int end(void **state) {
-    tu_dataset_free(set);
-    return scratch_end(state);
-}
-
-#define fresh(test) cmocka_unit_test_setup_teardown(test, begin, end)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

@@ -1,9 +1,7 @@
 /* What a training run does and leaves: it learns, its folder is complete, its settings do what they say. */
-#include "train/small_set.h"
+#include "train/fresh_run.h"
 
 #include "io/safetensors.h"
-
-static tu_dataset *set;
 
 /* ---- Learning ---- */
 
@@ -122,17 +120,6 @@ static void a_run_that_does_not_improve_stops_early(void **state) {
 
 /* ---- The folder ---- */
 
-static int count_lines(const char *run, const char *name, const char *with) {
-    char path[1024], line[4096];
-    int count = 0;
-    snprintf(path, sizeof path, "%s/%s", run, name);
-    FILE *file = fopen(path, "r");
-    assert_non_null(file);
-    while (fgets(line, sizeof line, file)) count += strstr(line, with) != NULL;
-    fclose(file);
-    return count;
-}
-
 static void the_run_folder_is_complete(void **state) {
     (void)state;
     struct scratch_path run = in_scratch("a/new/folder");
@@ -186,12 +173,6 @@ static void runs_without_a_name_are_numbered(void **state) {
 }
 
 /* ---- Settings ---- */
-
-static void expect_refusal(tu_status status, tu_status expected, const char *part) {
-    if (status != expected || !strstr(tu_message(), part)) print_message("said: %s\n", tu_message());
-    assert_int_equal(status, expected);
-    assert_non_null(strstr(tu_message(), part));
-}
 
 static void a_refused_run_leaves_no_folder(void **state) {
     (void)state;
@@ -290,13 +271,6 @@ static void a_plan_of_pieces_counts_their_update(void **state) {
 }
 
 /* ---- Weights from elsewhere ---- */
-
-static char told[2048];
-static void keep_notices(void *context, const tu_train_report *report) {
-    (void)context;
-    if (report->event == TU_TRAIN_NOTICE)
-        snprintf(told + strlen(told), sizeof told - strlen(told), "%s\n", report->message);
-}
 
 /* One tensor of a run's checkpoint, as numbers. */
 static void read_weights(const char *run, const char *checkpoint, const char *name, float *numbers,
@@ -406,18 +380,6 @@ static void evaluation_agrees_with_training(void **state) {
     expect_refusal(tu_evaluate(run.text, &e), TU_INVALID, "--data");
     expect_refusal(tu_evaluate(scratch, &e), TU_NOT_FOUND, "is no run folder");
 }
-
-static int begin(void **state) {
-    set = small_set();
-    return scratch_begin(state);
-}
-
-static int end(void **state) {
-    tu_dataset_free(set);
-    return scratch_end(state);
-}
-
-#define fresh(test) cmocka_unit_test_setup_teardown(test, begin, end)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
