@@ -197,6 +197,16 @@ static void first_layers_agree_with_the_reference(void **state) {
         }
 }
 
+static void filters_of_first_layers_agree_with_the_reference(void **state) {
+    (void)state;
+    for (int g = 0; g < FIRST_LAYERS; g++) {
+        problem p = {.g = first_layers[g], .asked = DW, .spoiled = -1};
+        p.dtype = TU_BF16, check(&p, "few channels");
+        p.dtype = TU_F16, check(&p, "few channels");
+        p.dtype = TU_F32, p.precision = "tf32", check(&p, "few channels");
+    }
+}
+
 /* Also to those beside it: a window filled up with zeros must not bring in what lies under them. */
 static void what_is_not_finite_reaches_the_windows_over_it(void **state) {
     (void)state;
@@ -204,11 +214,14 @@ static void what_is_not_finite_reaches_the_windows_over_it(void **state) {
     const double spoils[] = {NAN, INFINITY};
     for (int t = 0; t < 3; t++)
         for (int i = 0; i < 2; i++)
-            for (int g = 0; g < 2; g++) {
-                problem p = {
-                    .g = g ? wide[0] : first_layers[0], .asked = Y_BIAS_RELU, .dtype = short_types[t]};
-                p.spoiled = (4 * p.g.width + 4) * p.g.in, p.spoil = spoils[i], p.precision = "tf32";
-                check(&p, g ? "cudnn" : "few channels");
+            for (int g = 0; g < 3; g++) {
+                problem p = {.g = g == 2 ? wide[0] : first_layers[0],
+                             .asked = g == 1 ? DW : Y_BIAS_RELU,
+                             .dtype = short_types[t],
+                             .precision = "tf32",
+                             .spoil = spoils[i]};
+                p.spoiled = (4 * p.g.width + 4) * p.g.in;
+                check(&p, g == 2 ? "cudnn" : "few channels");
             }
 }
 
@@ -217,6 +230,7 @@ int main(void) {
         cmocka_unit_test(every_side_agrees_with_the_reference),
         cmocka_unit_test(every_side_agrees_where_cudnn_has_no_engine),
         cmocka_unit_test(first_layers_agree_with_the_reference),
+        cmocka_unit_test(filters_of_first_layers_agree_with_the_reference),
         cmocka_unit_test(what_is_not_finite_reaches_the_windows_over_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -104,7 +104,7 @@ static tu_status choose_apart(tu__selection *s, const cuda_convolution *c, conv_
 
 static tu_status choose_fused(tu__selection *s, const cuda_convolution *c, conv_data *d) {
     TU_TRY(cuda_conv_dnn(cuda_of(s), c, &d->dnn));
-    bool good = d->dnn.plan && (d->dnn.tensor_cores || !cuda_conv_has_tensor_cores(c));
+    bool good = d->dnn.plan && (d->dnn.tensor_cores || !cuda_conv_has_tensor_cores(c) || cuda_of(s)->tune);
     if (good && c->relu) TU_TRY(cuda_dnn_keeps_nan(&d->dnn, c->dtype, &good));
     if (!good) cuda_dnn_free(&d->dnn);
     return TU_OK;
@@ -132,6 +132,11 @@ static const char *name_of(tu__selection *s, const conv_data *d, const char *nam
     return tu__arena_string(&s->arena, text);
 }
 
+static size_t workspace_of(const conv_data *d) {
+    if (d->few) return cuda_conv_few_workspace(d->few);
+    return d->direct ? cuda_conv_direct_workspace(d->direct) : (size_t)d->dnn.workspace_bytes;
+}
+
 static tu_status make(tu__selection *s, const tu__node *node, cuda_convolution *c,
                       const char *const names[4]) {
     tu__ending ending = {.result = {node->id, 0}};
@@ -148,7 +153,7 @@ static tu_status make(tu__selection *s, const tu__node *node, cuda_convolution *
     }
     *d = found;
     k->release = release_conv;
-    k->workspace_bytes = d->direct ? cuda_conv_direct_workspace(d->direct) : (size_t)d->dnn.workspace_bytes;
+    k->workspace_bytes = workspace_of(d);
     const tu_type in[2] = {*tu__type_of(s, node->inputs[0]), *tu__type_of(s, node->inputs[1])};
     k->flops = node->op->flops(node, in);
     k->bytes_moved = (int64_t)(tu_type_bytes(in[0]) + tu_type_bytes(in[1]) + tu_type_bytes(node->outputs[0]));

@@ -32,8 +32,10 @@ bool cuda_conv_has_tensor_cores(const cuda_convolution *c);
 
 typedef struct cuda_conv_few cuda_conv_few;
 
-/* y of images with few channels; *few is NULL for other convolutions. Lives in the selection's arena. */
+/* y of images with few channels, and the filter's gradient; *few is NULL for other convolutions. Lives in the
+ * selection's arena. */
 tu_status cuda_conv_few_new(tu__selection *s, const cuda_convolution *c, cuda_conv_few **few);
+size_t cuda_conv_few_workspace(const cuda_conv_few *few);
 tu_status cuda_conv_few_run(const tu__kernel *k, const cuda_conv_few *few);
 
 /* ---- conv_direct.c ---- */

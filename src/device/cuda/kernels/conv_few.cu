@@ -1,4 +1,5 @@
-/* y of a convolution whose input has few channels: the first layer of a network, with its bias and rectifier.
+/* Convolutions whose input has few channels, first layers of networks: y with its bias and rectifier, and the gradient of
+ * the filter.
  *
  * Libraries lay such images out anew, with 4 or 8 channels, and compute with the added zeros. Here nothing is laid
  * out: in [h, w, c] the elements under one row of a window, its columns times channels, lie side by side (15 of them
@@ -13,7 +14,16 @@
  * kept twice, the second time shifted by one element.
  *
  * Elements beyond the window's row belong to a pixel next to it. The filter is zero there, but zero times infinity is
- * not: they are masked. */
+ * not: they are masked.
+ *
+ * The gradient of the filter is the same product turned around,
+ *
+ *     filter [16, 64] of each row of the window = x [pixels, 16] transposed  times  y's gradient [pixels, 64]
+ *
+ * Here a warp keeps all sums of five rows of the window in registers and the warps share out the pixels, so that x and y are
+ * fetched from shared memory once: two neighbouring pixels make a word, of y put together on the way in. Blocks
+ * take bands as above, then add up their warps' sums, warp by warp, and leave them for a second kernel to add
+ * in the order of blocks. y is read once, and that is the time it takes. */
 #include "mma.cuh"
 #include "conv_few_args.h"
 
@@ -158,4 +168,152 @@ template <typename T> __global__ void __launch_bounds__(THREADS, 3) conv_few(con
                 }
         }
     }
+}
+
+/* ---- The gradient of the filter ---- */
+
+enum {
+    TILES = 5,     /* of 16 elements of the window that a block sums */
+    Y_PITCH = 72,  /* words from one pixel, or pair of pixels, of y to the next: no two lanes' words share a bank */
+    SUM_PITCH = 65 /* of sums [16 * TILES, 64] */
+};
+
+/* y under a band as words [pixels / elements of a word, 64]: a word holds a channel of one pixel, or of two neighbours.
+ * Zeros fill the last word row, and those up to a multiple of K. */
+template <typename T> struct few_y {
+    static __device__ inline void load(const T *y, int out, int pixels, int end, u32 *words) {
+        for (int i = threadIdx.x; i < end / 2 * (CHANNELS / 8); i += THREADS) {
+            int pair = i / (CHANNELS / 8), channel = i % (CHANNELS / 8) * 8;
+            pack<T, 8> both[2] = {};
+            for (int p = 0; p < 2; p++)
+                if (2 * pair + p < pixels) both[p] = *(const pack<T, 8> *)(y + (i64)(2 * pair + p) * out + channel);
+            for (int half = 0; half < 2; half++) {
+                pack<u32, 4> four;
+                for (int e = 0; e < 4; e++)
+                    four.element[e] = bits_of(both[0].element[4 * half + e]) | bits_of(both[1].element[4 * half + e]) << 16;
+                *(pack<u32, 4> *)(words + pair * Y_PITCH + channel + 4 * half) = four;
+            }
+        }
+    }
+};
+template <> struct few_y<f32> {
+    static __device__ inline void load(const f32 *y, int out, int pixels, int end, u32 *words) {
+        for (int i = threadIdx.x; i < end * (CHANNELS / 4); i += THREADS) {
+            int pixel = i / (CHANNELS / 4), channel = i % (CHANNELS / 4) * 4;
+            pack<f32, 4> four = {};
+            pack<u32, 4> rounded_four;
+            if (pixel < pixels) four = *(const pack<f32, 4> *)(y + (i64)pixel * out + channel);
+            for (int e = 0; e < 4; e++) rounded_four.element[e] = tf32_bits(four.element[e]);
+            *(pack<u32, 4> *)(words + pixel * Y_PITCH + channel) = rounded_four;
+        }
+    }
+};
+
+/* The sums of one warp after the other, into [16 * TILES, SUM_PITCH]. */
+__device__ inline void add_warps(const float (&sums)[TILES][COLUMN_TILES][4], float *all) {
+    int warp = threadIdx.x / 32, group = threadIdx.x % 32 / 4, own = threadIdx.x % 4;
+    for (int turn = 0; turn < WARPS; turn++) {
+        __syncthreads();
+        if (warp != turn) continue;
+#pragma unroll
+        for (int tile = 0; tile < TILES; tile++)
+#pragma unroll
+            for (int column = 0; column < COLUMN_TILES; column++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    float *at = all + (16 * tile + group + i / 2 * 8) * SUM_PITCH + 8 * column + 2 * own + i % 2;
+                    *at = turn ? *at + sums[tile][column][i] : sums[tile][column][i];
+                }
+    }
+    __syncthreads();
+}
+
+/* Blocks: x takes bands, y five tiles of the window's elements each, z 64 channels. */
+template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few_filter(conv_few_args a) {
+    enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K };
+    typedef typename few_stored<T>::type S;
+    extern __shared__ u32 room[];
+    S *patch = (S *)(room + (a.band_rows * a.y_width + K) / E * Y_PITCH);
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, own = lane % 4;
+    int first_channel = blockIdx.z * CHANNELS, first_tile = blockIdx.y * TILES;
+    int tiles = a.window_rows * a.row_steps - first_tile;
+    float sums[TILES][COLUMN_TILES][4] = {};
+    for (i64 number = blockIdx.x; number < a.band_count; number += gridDim.x) {
+        i64 image = number / a.bands;
+        int first_row = (int)(number - image * a.bands) * a.band_rows;
+        int rows = a.y_height - first_row < a.band_rows ? a.y_height - first_row : a.band_rows;
+        int pixels = rows * a.y_width, end = (pixels + K - 1) / K * K;
+        const T *x = (const T *)a.x + image * a.x_height * a.row_elements;
+        const T *y = (const T *)a.y + ((image * a.y_height + first_row) * a.y_width) * a.out + first_channel;
+        __syncthreads(); /* nobody reads the band before */
+        load_patch<T, S>(a, x, first_row, patch, (S *)0);
+        few_y<T>::load(y, a.out, pixels, end, room);
+        __syncthreads();
+        for (int first = warp * K; first < end; first += WARPS * K) {
+            const S *at[2][E]; /* elements under the window's first row, of each pixel in each of the lane's words */
+            bool inside[2][E];
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+#pragma unroll
+                for (int e = 0; e < E; e++) {
+                    u32 pixel = (u32)(first + (own + 4 * half) * E + e);
+                    inside[half][e] = pixel < (u32)pixels;
+                    if (!inside[half][e]) pixel = 0;
+                    int column = (int)divide_off(pixel, a.width);
+                    at[half][e] = patch + (int)pixel * a.row_stride * a.pitch + column * a.pixel_stride + group;
+                }
+            u32 y_words[COLUMN_TILES][2];
+#pragma unroll
+            for (int column = 0; column < COLUMN_TILES; column++)
+#pragma unroll
+                for (int half = 0; half < 2; half++)
+                    y_words[column][half] = room[(first / E + own + 4 * half) * Y_PITCH + 8 * column + group];
+            int row = first_tile / a.row_steps, part = first_tile % a.row_steps;
+#pragma unroll
+            for (int tile = 0; tile < TILES; tile++) {
+                if (tile >= tiles) break;
+                u32 words[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    int offset = row * a.pitch + part * 16 + i % 2 * 8;
+                    words[i] = 0;
+#pragma unroll
+                    for (int e = 0; e < E; e++)
+                        if (inside[i / 2][e]) words[i] |= (u32)at[i / 2][e][offset] << 16 * e;
+                }
+#pragma unroll
+                for (int column = 0; column < COLUMN_TILES; column++)
+                    mma<T>(sums[tile][column], words, y_words[column]);
+                if (++part == a.row_steps) part = 0, row++;
+            }
+        }
+    }
+    float *all = (float *)room;
+    add_warps(sums, all);
+    float *partial = a.partial + (i64)blockIdx.x * a.out * a.window_rows * a.window_elements;
+    for (int i = threadIdx.x; i < CHANNELS * TILES * 16; i += THREADS) {
+        int element = i % 16, tile = i / 16 % TILES, channel = i / (16 * TILES);
+        int row = (first_tile + tile) / a.row_steps, at = (first_tile + tile) % a.row_steps * 16 + element;
+        if (tile < tiles && at < a.window_elements)
+            partial[((i64)(first_channel + channel) * a.window_rows + row) * a.window_elements + at] =
+                all[(16 * tile + element) * SUM_PITCH + channel];
+    }
+}
+
+/* A block adds 32 results: its warps every eighth part each, then together. */
+template <typename T> __global__ void conv_few_sum(conv_few_sum_args a) {
+    enum { PHASES = 8 };
+    __shared__ float sums[PHASES][32];
+    int phase = threadIdx.x / 32, lane = threadIdx.x % 32;
+    i64 i = (i64)blockIdx.x * 32 + lane;
+    float sum = 0;
+    if (i < a.count) {
+#pragma unroll 8
+        for (int part = phase; part < a.parts; part += PHASES) sum += a.partial[part * a.count + i];
+    }
+    sums[phase][lane] = sum;
+    __syncthreads();
+    if (phase || i >= a.count) return;
+    for (int p = 1; p < PHASES; p++) sum += sums[p][lane];
+    ((T *)a.out)[i] = narrow<T>(sum);
 }
