@@ -1,0 +1,27 @@
+/* What tests on the emulated card share: its settings, and what it says is still alive. */
+#ifndef TESTS_CUDA_EMULATED_H
+#define TESTS_CUDA_EMULATED_H
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* To be called before anything asks for devices. FAKE_CUDA is the folder of the stand-ins, given by the build. */
+static inline void use_emulated_card(void) {
+    setenv("TUTTI_CUDA_LIBRARIES", FAKE_CUDA, 1);
+    setenv("TUTTI_KERNELS", "", 1); /* the stand-in of NVRTC keeps its own */
+    unsetenv("TUTTI_CUDA");
+    unsetenv("TUTTI_DEVICES");
+    unsetenv("TUTTI_CUDA_FAIL");
+}
+
+/* How many objects of the driver and the libraries are alive, and which; 0 before the driver is loaded. */
+static inline size_t emulated_live(char *text, size_t capacity) {
+    void *driver = dlopen(FAKE_CUDA "/libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    size_t (*live)(char *, size_t) = NULL;
+    *text = '\0';
+    if (driver) *(void **)&live = dlsym(driver, "fake_cuda_live");
+    return live ? live(text, capacity) : 0;
+}
+
+#endif

@@ -1,0 +1,169 @@
+/* What stands in the way of using a card is told in words that say what to do: driver missing or too old, card too old,
+ * library missing, memory full. Each in a process of its own, since libraries are looked for once. */
+#include "test.h"
+
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <tutti/tutti.h>
+
+#include "cuda/emulated.h"
+
+static char folder[] = "/tmp/tutti-cuda-libraries-XXXXXX";
+static const char *const libraries[] = {"libcuda.so.1", "libnvrtc.so.13", "libcublasLt.so.13",
+                                        "libcudnn.so.9", "libcusolver.so.12"};
+enum { LIBRARIES = sizeof libraries / sizeof *libraries };
+
+/* Makes `folder` hold the stand-ins but for one. */
+static void offer_all_but(const char *missing) {
+    char to[256], from[1024];
+    for (size_t i = 0; i < LIBRARIES; i++) {
+        snprintf(to, sizeof to, "%s/%s", folder, libraries[i]);
+        snprintf(from, sizeof from, FAKE_CUDA "/%s", libraries[i]);
+        unlink(to);
+        if (strcmp(libraries[i], missing) != 0) assert_int_equal(symlink(from, to), 0);
+    }
+    setenv("TUTTI_CUDA_LIBRARIES", folder, 1);
+}
+
+static tu_status convolve(int64_t side) {
+    tu_graph *graph = NULL;
+    tu_program *program = NULL;
+    tu_state *state = NULL;
+    TU_TRY(tu_graph_new(&graph));
+    tu_value x = tu_input(graph, "x", TU_F32, TU_SHAPE(1, side, side, 4));
+    tu_value y = tu_sum(tu_conv2d(x, .filters = 4, .size = 3));
+    void *data = calloc((size_t)(side * side * 4), sizeof(float));
+    float sum;
+    tu_status status = tu_compile(graph, &program, .devices = "gpu", .fetch = &y, .fetch_count = 1);
+    if (status == TU_OK) status = tu_state_new(graph, &state);
+    if (status == TU_OK) status = tu_run(program, state, 1, &(tu_feed){x, data}, (void *[]){&sum});
+    free(data);
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(graph);
+    return status;
+}
+
+static tu_status convolve_little(void) {
+    return convolve(8);
+}
+static tu_status convolve_much(void) {
+    return convolve(512);
+}
+static tu_status list_devices(void) {
+    tu_device_info info;
+    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++)
+        if (strcmp(info.kind, "gpu") == 0 && info.unusable)
+            return tu_fail(TU_UNSUPPORTED, "%s", info.unusable);
+    return TU_OK;
+}
+
+/* Runs `what` in a child and returns its message. */
+static void message_of(tu_status (*what)(void), char *message, size_t capacity) {
+    int pipes[2];
+    assert_int_equal(pipe(pipes), 0);
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        const char *text = what() == TU_OK ? "no failure" : tu_message();
+        _exit(write(pipes[1], text, strlen(text)) < 0);
+    }
+    close(pipes[1]);
+    size_t length = 0;
+    for (ssize_t got; (got = read(pipes[0], message + length, capacity - 1 - length)) > 0;)
+        length += (size_t)got;
+    message[length] = '\0';
+    close(pipes[0]);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+typedef struct refusal {
+    const char *missing;         /* a library; "": none */
+    const char *variable, *text; /* a setting of the stand-ins */
+    tu_status (*what)(void);
+    const char *said[3]; /* what the message must contain */
+} refusal;
+
+static void expect(const refusal *r) {
+    char message[2048];
+    offer_all_but(r->missing);
+    if (r->variable) setenv(r->variable, r->text, 1);
+    message_of(r->what, message, sizeof message);
+    if (r->variable) unsetenv(r->variable);
+    for (int i = 0; i < 3 && r->said[i]; i++)
+        if (!strstr(message, r->said[i])) fail_msg("expected '%s' in '%s'", r->said[i], message);
+}
+
+static void a_missing_driver_is_named(void **unused) {
+    (void)unused;
+    expect(&(refusal){
+        .missing = "libcuda.so.1", .what = list_devices, .said = {"libcuda.so.1", "install", "580"}});
+    expect(&(refusal){.missing = "libcuda.so.1", .what = convolve_little, .said = {"'gpu'", "libcuda.so.1"}});
+}
+static void an_old_driver_is_refused_by_version(void **unused) {
+    (void)unused;
+    expect(&(refusal){
+        "", "FAKE_CUDA_DRIVER_VERSION", "12080", list_devices, {"12.8", "13.0", "install driver"}});
+}
+static void an_old_card_is_refused_by_capability(void **unused) {
+    (void)unused;
+    expect(&(refusal){"", "FAKE_CUDA_CAPABILITY", "70", list_devices, {"7.0", "7.5"}});
+    expect(&(refusal){"", "FAKE_CUDA_CAPABILITY", "70", convolve_little, {"'gpu'", "7.0"}});
+}
+static void a_driver_without_cards_is_told(void **unused) {
+    (void)unused;
+    expect(&(refusal){"", "FAKE_CUDA_COUNT", "0", list_devices, {"cuInit", "CUDA_ERROR_NO_DEVICE"}});
+}
+static void missing_compilers_are_named(void **unused) {
+    (void)unused;
+    expect(
+        &(refusal){.missing = "libnvrtc.so.13", .what = list_devices, .said = {"libnvrtc.so.13", "install"}});
+    expect(&(refusal){
+        .missing = "libcublasLt.so.13", .what = list_devices, .said = {"libcublasLt.so.13", "install"}});
+}
+static void cudnn_is_missed_only_by_who_needs_it(void **unused) {
+    (void)unused;
+    expect(&(refusal){.missing = "libcudnn.so.9", .what = list_devices, .said = {"no failure"}});
+    expect(&(refusal){
+        .missing = "libcudnn.so.9", .what = convolve_little, .said = {"libcudnn.so.9", "install cuDNN 9"}});
+    expect(&(refusal){.missing = "libcusolver.so.12", .what = convolve_little, .said = {"no failure"}});
+}
+static void what_does_not_fit_is_refused_before_it_runs(void **unused) {
+    (void)unused;
+    expect(&(refusal){"", "FAKE_CUDA_MEMORY", "3000000", convolve_much, {"gpu:0", "MiB"}});
+    expect(&(refusal){"", "FAKE_CUDA_MEMORY", "3000000", convolve_little, {"no failure"}});
+}
+
+static int begin(void **unused) {
+    (void)unused;
+    return mkdtemp(folder) ? 0 : -1;
+}
+static int end(void **unused) {
+    (void)unused;
+    offer_all_but("");
+    for (size_t i = 0; i < LIBRARIES; i++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s/%s", folder, libraries[i]);
+        unlink(path);
+    }
+    return rmdir(folder);
+}
+
+int main(void) {
+    use_emulated_card();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_missing_driver_is_named),
+        cmocka_unit_test(an_old_driver_is_refused_by_version),
+        cmocka_unit_test(an_old_card_is_refused_by_capability),
+        cmocka_unit_test(a_driver_without_cards_is_told),
+        cmocka_unit_test(missing_compilers_are_named),
+        cmocka_unit_test(cudnn_is_missed_only_by_who_needs_it),
+        cmocka_unit_test(what_does_not_fit_is_refused_before_it_runs),
+    };
+    return cmocka_run_group_tests(tests, begin, end);
+}
