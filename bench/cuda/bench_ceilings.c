@@ -1,0 +1,183 @@
+/* What a card reaches through Tutti on large matrices, beside the same work on the CPU.
+ *
+ *     bench_ceilings [--gpu NAME] [--cpu NAME] [--tune]            gpu:0, cpu:0
+ *
+ * A product of 8192 x 8192 in bf16 is the rate that networks are measured against; products and the inverse of
+ * 4096 x 4096 are what the card gains over the processor. A case is a graph whose matrices are drawn on the device itself,
+ * and what is timed is the kernel with most arithmetic, by the device's own clock: nothing crosses the bus. Each case also
+ * multiplies its result by a vector, and multiplies that vector by the operands one after another: the two must agree, so
+ * that nothing is timed that was not computed. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+#include "timing.h"
+
+enum { MOST_RUNS = 21, LEAST_RUNS = 3 };
+static const double MOST_SECONDS = 3;  /* after so long, LEAST_RUNS are enough */
+static const double MOST_ERROR = 0.05; /* of bf16; f32 stays far below */
+
+typedef struct settings {
+    const char *gpu, *cpu;
+    bool tune;
+} settings;
+
+typedef enum work { PRODUCT, INVERSE } work;
+
+typedef struct trial {
+    const char *name;
+    work work;
+    int64_t size;
+    tu_dtype dtype;
+    const char *precision; /* of compiling */
+    bool on_cpu;
+    int against; /* the trial whose time is divided by this one's; -1: none */
+} trial;
+
+/* Those on the CPU come before those they are compared with. */
+static const trial trials[] = {
+    {"product 8192 bf16", PRODUCT, 8192, TU_BF16, "f32", false, -1},
+    {"product 4096 f32", PRODUCT, 4096, TU_F32, "f32", true, -1},
+    {"product 4096 f32", PRODUCT, 4096, TU_F32, "f32", false, 1},
+    {"product 4096 tf32", PRODUCT, 4096, TU_F32, "tf32", false, 1},
+    {"inverse 4096 f32", INVERSE, 4096, TU_F32, "f32", true, -1},
+    {"inverse 4096 f32", INVERSE, 4096, TU_F32, "f32", false, 4},
+};
+enum { TRIALS = sizeof trials / sizeof *trials };
+
+/* ---- The graph ---- */
+
+/* The mean of the square of what two ways differ by, and of what one of them gives. */
+typedef struct check {
+    tu_value difference, size;
+} check;
+
+static check compare_ways(tu_value one, tu_value other) {
+    one = tu_cast(one, TU_F32);
+    other = tu_cast(other, TU_F32);
+    tu_value d = tu_sub(one, other);
+    return (check){tu_mean(tu_mul(d, d)), tu_mean(tu_mul(one, one))};
+}
+
+/* (a b) v beside a (b v); a (a^-1 v) beside v. */
+static check build(tu_graph *graph, const trial *t) {
+    tu_shape square = TU_SHAPE(t->size, t->size);
+    tu_value a = tu_random_uniform(graph, t->dtype, square, -1, 1);
+    tu_value v = tu_random_uniform(graph, t->dtype, TU_SHAPE(t->size, 1), -1, 1);
+    if (t->work == INVERSE) return compare_ways(tu_matmul(a, tu_matmul(tu_inverse(a), v)), v);
+    tu_value b = tu_random_uniform(graph, t->dtype, square, -1, 1);
+    return compare_ways(tu_matmul(tu_matmul(a, b), v), tu_matmul(a, tu_matmul(b, v)));
+}
+
+/* ---- Running ---- */
+
+typedef struct measurement {
+    double seconds, error;
+    int64_t flops;
+    char kernel[96];
+} measurement;
+
+static tu_status find_heaviest(const tu_program *program, tu_kernel_report *heaviest) {
+    tu_kernel_report k;
+    *heaviest = (tu_kernel_report){.flops = -1};
+    for (size_t i = 0; tu_program_kernel(program, i, &k) == TU_OK; i++)
+        if (k.flops > heaviest->flops) *heaviest = k;
+    if (heaviest->flops > 0) return TU_OK;
+    return tu_fail(TU_INTERNAL, "no kernel says how much arithmetic it does");
+}
+
+/* The first two runs warm up: the device is asked for times after the first. */
+static tu_status time_program(tu_program *program, tu_state *state, measurement *m) {
+    double times[MOST_RUNS], begin = seconds_now();
+    tu_kernel_report k;
+    float squares[2];
+    size_t count = 0;
+    for (int run = -2; run < MOST_RUNS; run++) {
+        TU_TRY(tu_run(program, state, 0, NULL, (void *[]){&squares[0], &squares[1]}));
+        TU_TRY(find_heaviest(program, &k));
+        if (run >= 0) times[count++] = k.seconds;
+        if (run + 1 >= LEAST_RUNS && seconds_now() - begin > MOST_SECONDS) break;
+    }
+    *m = (measurement){median(times, count), sqrt((double)squares[0] / (double)squares[1]), k.flops, ""};
+    snprintf(m->kernel, sizeof m->kernel, "%s", k.kernel);
+    if (!(m->error < MOST_ERROR))
+        return tu_fail(TU_NUMERIC, "two ways to the same vector differ by %g of its size: expected below %g",
+                       m->error, MOST_ERROR);
+    return m->seconds > 0 ? TU_OK : tu_fail(TU_INTERNAL, "the device does not say how long kernels take");
+}
+
+static tu_status run_graph(tu_graph *graph, const trial *t, const settings *o, measurement *m) {
+    tu_program *program = NULL;
+    tu_state *state = NULL;
+    check c = build(graph, t);
+    tu_value results[] = {c.difference, c.size};
+    tu_status status =
+        tu_compile(graph, &program, .devices = t->on_cpu ? o->cpu : o->gpu, .precision = t->precision,
+                   .tune_kernels = o->tune, .fetch = results, .fetch_count = 2);
+    if (status == TU_OK) status = tu_state_new(graph, &state, .seed = 1);
+    if (status == TU_OK) status = time_program(program, state, m);
+    tu_program_free(program);
+    tu_state_free(state);
+    return status;
+}
+
+static tu_status run_trial(const trial *t, const settings *o, measurement *m) {
+    tu_graph *graph;
+    TU_TRY(tu_graph_new(&graph));
+    tu_status status = run_graph(graph, t, o, m);
+    tu_graph_free(graph);
+    return status;
+}
+
+/* ---- Printing ---- */
+
+static void print_row(const trial *t, const settings *o, const measurement *m, const measurement *other) {
+    printf("%-18s %-10s %10.3f %9.2f %9.1e", t->name, t->on_cpu ? o->cpu : o->gpu, 1e3 * m->seconds,
+           1e-12 * (double)m->flops / m->seconds, m->error);
+    if (other && other->seconds > 0)
+        printf(" %9.1fx", other->seconds / m->seconds);
+    else
+        printf(" %10s", "");
+    printf("  %s\n", m->kernel);
+    fflush(stdout);
+}
+
+/* ---- The command ---- */
+
+static bool read_settings(int argc, char **argv, settings *o) {
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (strcmp(argv[i], "--tune") == 0)
+            o->tune = true;
+        else if (strcmp(argv[i], "--gpu") == 0 && *value)
+            o->gpu = argv[++i];
+        else if (strcmp(argv[i], "--cpu") == 0 && *value)
+            o->cpu = argv[++i];
+        else
+            return false;
+    }
+    return true;
+}
+
+int main(int argc, char **argv) {
+    settings o = {.gpu = "gpu:0", .cpu = "cpu:0"};
+    measurement found[TRIALS] = {0};
+    int failed = 0;
+    if (!read_settings(argc, argv, &o))
+        return fprintf(stderr, "usage: bench_ceilings [--gpu NAME] [--cpu NAME] [--tune]\n"), 2;
+    printf("%-18s %-10s %10s %9s %9s %10s  %s\n", "case", "device", "ms", "TFLOP/s", "error", "to the CPU",
+           "kernel");
+    for (int i = 0; i < TRIALS; i++) {
+        const trial *t = &trials[i];
+        if (run_trial(t, &o, &found[i]) == TU_OK) {
+            print_row(t, &o, &found[i], t->against < 0 ? NULL : &found[t->against]);
+            continue;
+        }
+        found[i].seconds = 0;
+        printf("%-18s %-10s failed: %s\n", t->name, t->on_cpu ? o.cpu : o.gpu, tu_message());
+        failed = 1;
+    }
+    return failed;
+}

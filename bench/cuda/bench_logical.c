@@ -1,0 +1,224 @@
+/* What logical devices gain on one card: independent small trainings side by side against one after another.
+ *
+ *     bench_logical [--device gpu:0] [--parts 4] [--steps 500] [--rounds 5] [--precision tf32] [--batch 128]
+ *
+ * A step of mlp fills a fraction of a large card. So there are as many trainings as parts, each with a graph, a program, a
+ * state and a batch of its own. On one side each has a part of the card ("gpu:0.1/4") and a host thread; on the other they
+ * take their turns on the whole card. Both make the same steps in every round, in alternating order; the ratio is that of
+ * the medians. The sides start from the same seeds, so their losses should be the same in the end. */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+#include "timing.h"
+
+enum { MOST_PARTS = 16, MOST_ROUNDS = 101 };
+
+typedef struct settings {
+    const char *device, *precision;
+    int64_t parts, steps, rounds, batch;
+} settings;
+
+/* ---- A training ---- */
+
+typedef struct training {
+    char device[48];
+    tu_graph *graph;
+    tu_model_graph net;
+    tu_program *program;
+    tu_state *state;
+    float *images, *losses;
+    int32_t *labels;
+    size_t steps; /* of a call */
+    tu_status status;
+    char message[512]; /* of the thread that made the steps */
+} training;
+
+/* Numbers between -2 and 2, and classes, differently for each training: a linear congruential generator is enough. */
+static tu_status draw_batch(training *t, uint64_t seed) {
+    size_t pixels = (size_t)tu_shape_elements(tu_value_shape(t->net.images));
+    tu_shape logits = tu_value_shape(t->net.logits);
+    size_t samples = (size_t)logits.dim[0];
+    t->images = calloc(pixels, sizeof *t->images);
+    t->labels = calloc(samples, sizeof *t->labels);
+    t->losses = calloc(t->steps, sizeof *t->losses);
+    if (!t->images || !t->labels || !t->losses) return tu_fail(TU_NO_MEMORY, "out of memory for a batch");
+    uint64_t state = seed;
+    for (size_t i = 0; i < pixels + samples; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        if (i < pixels)
+            t->images[i] = (float)(state >> 40) * 0x1p-22f - 2;
+        else
+            t->labels[i - pixels] = (int32_t)((state >> 33) % (uint64_t)logits.dim[1]);
+    }
+    return TU_OK;
+}
+
+static tu_status begin_training(training *t, const settings *o, int64_t index) {
+    t->steps = (size_t)o->steps;
+    TU_TRY(tu_graph_new(&t->graph));
+    TU_TRY(tu_model_build(t->graph, "mlp", &t->net, .batch = o->batch));
+    TU_TRY(tu_add_sgd(t->net.loss, 0.01, 0.9));
+    TU_TRY(tu_compile(t->graph, &t->program, .devices = t->device, .precision = o->precision,
+                      .fetch = &t->net.loss, .fetch_count = 1, .updates = true));
+    TU_TRY(draw_batch(t, (uint64_t)index + 1));
+    return tu_state_new(t->graph, &t->state, .seed = (uint64_t)index + 1);
+}
+
+static void end_training(training *t) {
+    tu_program_free(t->program);
+    tu_state_free(t->state);
+    tu_graph_free(t->graph);
+    free(t->images);
+    free(t->labels);
+    free(t->losses);
+}
+
+static tu_status make_steps(training *t) {
+    const tu_feed_many feeds[] = {{.input = t->net.images, .data = t->images, .same = true},
+                                  {.input = t->net.labels, .data = t->labels, .same = true}};
+    return tu_run_many(t->program, t->state, t->steps, 2, feeds, (void *[]){t->losses});
+}
+
+/* ---- The two sides ---- */
+
+typedef struct bench {
+    settings settings;
+    training apart[MOST_PARTS], in_turn[MOST_PARTS];
+    double apart_seconds[MOST_ROUNDS], in_turn_seconds[MOST_ROUNDS];
+} bench;
+
+static void *make_steps_on_thread(void *argument) {
+    training *t = argument;
+    t->status = make_steps(t);
+    if (t->status != TU_OK) snprintf(t->message, sizeof t->message, "%s", tu_message());
+    return NULL;
+}
+
+static tu_status run_apart(bench *b, double *seconds) {
+    pthread_t threads[MOST_PARTS];
+    int64_t started = 0;
+    double begin = seconds_now();
+    while (started < b->settings.parts &&
+           pthread_create(&threads[started], NULL, make_steps_on_thread, &b->apart[started]) == 0)
+        started++;
+    for (int64_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
+    *seconds = seconds_now() - begin;
+    if (started < b->settings.parts) return tu_fail(TU_INTERNAL, "a thread could not be started");
+    for (int64_t i = 0; i < started; i++)
+        if (b->apart[i].status != TU_OK) return tu_fail(b->apart[i].status, "%s", b->apart[i].message);
+    return TU_OK;
+}
+
+static tu_status run_in_turn(bench *b, double *seconds) {
+    double begin = seconds_now();
+    for (int64_t i = 0; i < b->settings.parts; i++) TU_TRY(make_steps(&b->in_turn[i]));
+    *seconds = seconds_now() - begin;
+    return TU_OK;
+}
+
+static tu_status run_round(bench *b, int64_t round, double *apart, double *in_turn) {
+    if (round % 2) {
+        TU_TRY(run_in_turn(b, in_turn));
+        return run_apart(b, apart);
+    }
+    TU_TRY(run_apart(b, apart));
+    return run_in_turn(b, in_turn);
+}
+
+static tu_status begin(bench *b) {
+    const settings *o = &b->settings;
+    for (int64_t i = 0; i < o->parts; i++) {
+        training *apart = &b->apart[i], *in_turn = &b->in_turn[i];
+        snprintf(apart->device, sizeof apart->device, "%s.%d/%d", o->device, (int)i, (int)o->parts);
+        snprintf(in_turn->device, sizeof in_turn->device, "%s", o->device);
+        TU_TRY(begin_training(apart, o, i));
+        TU_TRY(begin_training(in_turn, o, i));
+    }
+    return TU_OK;
+}
+
+static tu_status measure(bench *b) {
+    double ignored;
+    TU_TRY(begin(b));
+    for (int64_t i = 0; i < 2; i++) TU_TRY(run_round(b, i, &ignored, &ignored)); /* warms up */
+    for (int64_t i = 0; i < b->settings.rounds; i++) {
+        TU_TRY(run_round(b, i, &b->apart_seconds[i], &b->in_turn_seconds[i]));
+        printf("round %2d: %9.4f s in turn, %9.4f s side by side\n", (int)i + 1, b->in_turn_seconds[i],
+               b->apart_seconds[i]);
+        fflush(stdout);
+    }
+    return TU_OK;
+}
+
+/* ---- Printing ---- */
+
+static void print_side(const char *name, const settings *o, double seconds) {
+    double steps = (double)(o->parts * o->steps);
+    printf("%-14s %9.4f s for %d x %d steps, %.0f samples/s\n", name, seconds, (int)o->parts, (int)o->steps,
+           steps * (double)o->batch / seconds);
+}
+
+static tu_status print_results(bench *b) {
+    const settings *o = &b->settings;
+    int64_t equal = 0;
+    for (int64_t i = 0; i < o->parts; i++) {
+        float apart = b->apart[i].losses[o->steps - 1], in_turn = b->in_turn[i].losses[o->steps - 1];
+        if (!isfinite(apart) || !isfinite(in_turn))
+            return tu_fail(TU_NUMERIC, "a loss is not finite any more: the time of such steps means nothing");
+        equal += apart == in_turn;
+    }
+    double in_turn = median(b->in_turn_seconds, (size_t)o->rounds);
+    double apart = median(b->apart_seconds, (size_t)o->rounds);
+    print_side("in turn", o, in_turn);
+    print_side("side by side", o, apart);
+    printf("%s/%d is %.2f times as fast by the medians of %d rounds; the last losses of %d of %d trainings "
+           "are the same on both sides\n",
+           o->device, (int)o->parts, in_turn / apart, (int)o->rounds, (int)equal, (int)o->parts);
+    return TU_OK;
+}
+
+/* ---- The command ---- */
+
+static bool read_settings(int argc, char **argv, settings *o) {
+    struct {
+        const char *name;
+        const char **word;
+        int64_t *number, most;
+    } const options[] = {{"--device", &o->device, NULL, 0},           {"--precision", &o->precision, NULL, 0},
+                         {"--parts", NULL, &o->parts, MOST_PARTS},    {"--steps", NULL, &o->steps, 1 << 20},
+                         {"--rounds", NULL, &o->rounds, MOST_ROUNDS}, {"--batch", NULL, &o->batch, 1 << 20}};
+    for (int i = 1; i < argc; i += 2) {
+        size_t k = 0, count = sizeof options / sizeof *options;
+        while (k < count && strcmp(argv[i], options[k].name) != 0) k++;
+        if (k == count || i + 1 == argc) return false;
+        if (options[k].word) {
+            *options[k].word = argv[i + 1];
+            continue;
+        }
+        *options[k].number = atoll(argv[i + 1]);
+        if (*options[k].number < 1 || *options[k].number > options[k].most) return false;
+    }
+    return true;
+}
+
+int main(int argc, char **argv) {
+    static bench b = {
+        .settings = {
+            .device = "gpu:0", .precision = "tf32", .parts = 4, .steps = 500, .rounds = 5, .batch = 128}};
+    if (!read_settings(argc, argv, &b.settings))
+        return fprintf(stderr, "usage: bench_logical [--device NAME] [--parts N] [--steps N] [--rounds N] "
+                               "[--precision NAME] [--batch N]\n"),
+               2;
+    tu_status status = measure(&b);
+    if (status == TU_OK) status = print_results(&b);
+    if (status != TU_OK) fprintf(stderr, "bench_logical: %s\n", tu_message());
+    for (int64_t i = 0; i < MOST_PARTS; i++) {
+        end_training(&b.apart[i]);
+        end_training(&b.in_turn[i]);
+    }
+    return status == TU_OK ? 0 : 1;
+}
