@@ -99,7 +99,7 @@ static struct times mean(struct times sum, int64_t steps) {
 /* ---- Measuring ---- */
 
 struct bench {
-    const struct loop_values *values;
+    struct loop_values values;
     struct workload work;
     tu__trainer trainer;
     struct progress progress;
@@ -115,12 +115,12 @@ struct bench {
 static tu_status fixed_block(struct bench *b, struct times *block) {
     struct times sum = {0};
     TU_TRY(workload_step(&b->work));
-    for (int64_t i = 0; i < b->values->steps; i++) {
+    for (int64_t i = 0; i < b->values.steps; i++) {
         double start = seconds_now();
         TU_TRY(workload_step(&b->work));
         add_step(&sum, b->work.step, seconds_now() - start, 0);
     }
-    *block = mean(sum, b->values->steps);
+    *block = mean(sum, b->values.steps);
     return workload_check_loss(&b->work);
 }
 
@@ -130,9 +130,9 @@ static void restart_block(struct bench *b) {
 }
 
 static void end_block(struct bench *b) {
-    b->training[b->pairs] = mean(b->block, b->values->steps);
+    b->training[b->pairs] = mean(b->block, b->values.steps);
     b->status = fixed_block(b, &b->fixed[b->pairs]);
-    b->stop = b->status != TU_OK || ++b->pairs == b->values->pairs;
+    b->stop = b->status != TU_OK || ++b->pairs == b->values.pairs;
     restart_block(b);
 }
 
@@ -143,7 +143,7 @@ static void take_step(struct bench *b, const tu_train_report *report, double sec
         return;
     }
     if (b->made >= 0) add_step(&b->block, b->trainer.stepper.full.program, seconds, shown);
-    if (++b->made == b->values->steps) end_block(b);
+    if (++b->made == b->values.steps) end_block(b);
 }
 
 static void watch(void *context, const tu_train_report *report) {
@@ -172,7 +172,7 @@ static tu_status make_folder(char *folder, size_t size) {
 }
 
 static tu_status begin_run(struct bench *b, const char *model, const char *folder) {
-    const struct loop_values *v = b->values;
+    const struct loop_values *v = &b->values;
     tu_train_options o = {.struct_size = sizeof o,
                           .recipe = v->recipe,
                           .out = folder,
@@ -192,13 +192,13 @@ static tu_status begin_run(struct bench *b, const char *model, const char *folde
 /* Steps that a run needs: one that is not timed for each block, and one block made again in each epoch. */
 static tu_status check_length(const struct bench *b) {
     const tu__run_config *c = &b->trainer.config;
-    int64_t block = b->values->steps + 1, needed = b->values->pairs * block;
+    int64_t block = b->values.steps + 1, needed = b->values.pairs * block;
     int64_t timed = c->steps - (c->steps / c->steps_per_epoch + 1) * block;
     if (needed <= timed && c->settings.accumulate == 1) return TU_OK;
     return tu_fail(TU_INVALID,
                    "%" PRId64 " pairs of %" PRId64 " steps: expected no more than fit into the %" PRId64
                    " steps of the run, each over a whole batch; use fewer, or a larger set",
-                   b->values->pairs, b->values->steps, c->steps);
+                   b->values.pairs, b->values.steps, c->steps);
 }
 
 /* ---- Printing ---- */
@@ -235,8 +235,8 @@ static void print_results(const struct bench *b, const char *model) {
     double ratios[MOST_PAIRS];
     for (int64_t i = 0; i < b->pairs; i++) ratios[i] = b->training[i].step / b->fixed[i].step;
     printf("%s on %s, batch %" PRId64 ", %s, %" PRId64 " threads; %" PRId64 " pairs of %" PRId64 " steps\n\n",
-           model, b->values->data, b->trainer.config.settings.batch, b->values->precision,
-           b->trainer.config.settings.threads, b->pairs, b->values->steps);
+           model, b->values.data, b->trainer.config.settings.batch, b->values.precision,
+           b->trainer.config.settings.threads, b->pairs, b->values.steps);
     printf("%-28s %9s %9s %9s %9s\n", "median, ms", "training", "bench", "more", "share");
     print_row("a step", b, offsetof(struct times, step));
     for (size_t p = 0; p < PARTS; p++)
@@ -250,7 +250,7 @@ static void print_results(const struct bench *b, const char *model) {
 /* ---- All of it ---- */
 
 static tu_status measure_in(struct bench *b, const char *model, const char *folder) {
-    const struct loop_values *v = b->values;
+    const struct loop_values *v = &b->values;
     const struct workload_settings settings = {.model = model,
                                                .devices = "cpu:0",
                                                .precision = v->precision,
@@ -291,12 +291,11 @@ static int help(void) {
 
 int main(int argc, char **argv) {
     static struct bench bench; /* too large for a stack */
-    struct loop_values values = defaults;
-    int operands = cli_parse("bench_loop", options, argc - 1, argv + 1, &values);
+    bench.values = defaults;
+    int operands = cli_parse("bench_loop", options, argc - 1, argv + 1, &bench.values);
     if (operands == CLI_PARSE_HELP) return help();
     if (operands == CLI_PARSE_REFUSED) return CLI_BAD_INPUT;
     if (operands > 1) return cli_refuse("bench_loop: %s: expected one model", cli_quote(argv[2]).text);
     const char *model = operands ? argv[1] : "tutorial-cnn";
-    bench.values = &values;
     return cli_report(measure(&bench, model));
 }

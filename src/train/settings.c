@@ -115,7 +115,7 @@ static tu_status check(const setting *s, const void *field) {
                    s->kind == NUMBER ? "a number" : "a whole number", s->least, s->most);
 }
 
-/* What training can compute in. The engine compiles for more: a type enters this table when training is sound in it. */
+/* What training can compute in: a type enters this table when training is sound in it. */
 static tu_status check_precision(const tu__settings *settings) {
     static const char *const precisions[] = {"f32", "tf32", "bf16", "f16"};
     enum { PRECISIONS = sizeof precisions / sizeof *precisions };

@@ -48,8 +48,8 @@ static tu_status open_apply(tu_graph *graph, const tu__run_config *config, bool 
     return compile(graph, config, fetch, RESULTS - FINITE, plan_only, &stepper->apply);
 }
 
-static tu_status open(const tu__run_graphs *graphs, const tu__run_config *config, bool plan_only,
-                      tu__stepper *stepper) {
+static tu_status open_programs(const tu__run_graphs *graphs, const tu__run_config *config, bool plan_only,
+                               tu__stepper *stepper) {
     const tu_dataset_info *set = &config->set;
     *stepper = (tu__stepper){.image_bytes = (size_t)(set->height * set->width * set->channels) *
                                             tu_dtype_size(set->dtype)};
@@ -59,11 +59,11 @@ static tu_status open(const tu__run_graphs *graphs, const tu__run_config *config
 }
 
 tu_status tu__stepper_open(const tu__run_graphs *graphs, const tu__run_config *config, tu__stepper *stepper) {
-    return open(graphs, config, false, stepper);
+    return open_programs(graphs, config, false, stepper);
 }
 
 tu_status tu__stepper_plan(const tu__run_graphs *graphs, const tu__run_config *config, tu__stepper *stepper) {
-    return open(graphs, config, true, stepper);
+    return open_programs(graphs, config, true, stepper);
 }
 
 void tu__stepper_close(tu__stepper *stepper) {
