@@ -58,8 +58,15 @@ typedef struct cuda_device {
     pthread_mutex_t lock;         /* of the two above and `modules` */
 } cuda_device;
 
-/* The device of a kernel or a selection. */
-#define cuda_of(holder) ((cuda_device *)(uintptr_t)(holder)->device)
+/* The device of a kernel or a selection, which hold it as the constant that it is to everybody else. */
+static inline cuda_device *cuda_mutable(const void *device) {
+    union {
+        const void *constant;
+        cuda_device *own;
+    } it = {device};
+    return it.own;
+}
+#define cuda_of(holder) cuda_mutable((holder)->device)
 
 /* Makes the device's context the calling thread's. Every entry of the table begins with it. */
 tu_status cuda_enter(const cuda_device *device);

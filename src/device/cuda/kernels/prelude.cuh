@@ -77,6 +77,11 @@ template <> struct storing<f64> {
 };
 template <> struct storing<bf16> {
     static __device__ inline bf16 of(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800 && !defined(TU_EMULATED)
+        u16 short_bits;
+        asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(short_bits) : "f"(x));
+        return bf16{short_bits};
+#endif
         u32 bits = __float_as_uint(x);
         if (x != x) return bf16{(u16)((bits >> 16) | 0x40u)};
         return bf16{(u16)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
