@@ -7,11 +7,11 @@
 #include "device/cuda/reduce.h"
 #include "device/norm_fusion.h"
 
-enum {
-    JOINED_COLUMNS = 8, /* of a block that joins partial sums: kernels/norm.cu */
-    ROWS_APPLIED = 32,  /* by a thread, at most: it loads its factors once */
-    ROWS_AT_LEAST = 4,
-};
+/* Blocks that a multiprocessor holds at once: what kernels/norm.cu promises of those that sum. */
+enum { RESIDENT = 4, RESIDENT_RECTIFIED = 3 };
+
+/* Rows that a thread applies its factors to, having loaded them once. */
+enum { LEAST_ROWS = 4, MOST_ROWS = 32 };
 
 typedef struct norm_data {
     int64_t rows, width; /* x [rows, width] */
@@ -28,8 +28,9 @@ typedef struct norm_data {
 
 /* ---- How rows and columns are dealt out ---- */
 
-static norm_tiling tiling_for_sums(const tu__selection *s, int64_t rows, int64_t width, int64_t word) {
-    cuda_tiling t = cuda_tile_columns(width / word, rows, cuda_of(s)->multiprocessors);
+static norm_tiling tiling_for_sums(const tu__selection *s, int64_t rows, int64_t width, int64_t word,
+                                   int resident) {
+    cuda_tiling t = cuda_tile_columns(width / word, rows, cuda_of(s)->multiprocessors, resident);
     return (norm_tiling){.rows = rows,
                          .width = width,
                          .groups = width / word,
@@ -39,10 +40,20 @@ static norm_tiling tiling_for_sums(const tu__selection *s, int64_t rows, int64_t
                          .splits = t.splits};
 }
 
+/* Where there are many partial sums, a block joins few columns with many threads each. */
+static norm_joining joining_of(const norm_tiling *t, const void *partial) {
+    int columns = t->splits > 256 ? 2 : t->splits > 64 ? 4 : 8;
+    return (norm_joining){.partial = partial, .width = t->width, .splits = t->splits, .columns = columns};
+}
+
+static cuda_grid grid_to_join(const norm_joining *j) {
+    return (cuda_grid){.blocks = {(unsigned)((j->width + j->columns - 1) / j->columns)}, .threads = 256};
+}
+
 /* Many small blocks: the last ones then end at about the same time. */
 static norm_tiling tiling_to_apply(const tu__selection *s, norm_tiling t) {
     int64_t threads = (int64_t)cuda_of(s)->multiprocessors * 2048, each = t.rows * t.groups / threads;
-    each = each < ROWS_AT_LEAST ? ROWS_AT_LEAST : each > ROWS_APPLIED ? ROWS_APPLIED : each;
+    each = each < LEAST_ROWS ? LEAST_ROWS : each > MOST_ROWS ? MOST_ROWS : each;
     t.segment = each * t.slices;
     int64_t splits = (t.rows + t.segment - 1) / t.segment, most = 32768; /* blocks along y */
     if (splits > most) t.segment = (t.rows + most - 1) / most;
@@ -53,11 +64,6 @@ static norm_tiling tiling_to_apply(const tu__selection *s, norm_tiling t) {
 static cuda_grid grid_of(const norm_tiling *t) {
     unsigned blocks = (unsigned)((t->groups + t->columns - 1) / t->columns);
     return (cuda_grid){.blocks = {blocks, (unsigned)t->splits}, .threads = 256};
-}
-
-static cuda_grid grid_of_factors(const norm_data *d) {
-    return (cuda_grid){.blocks = {(unsigned)((d->width + JOINED_COLUMNS - 1) / JOINED_COLUMNS)},
-                       .threads = 256};
 }
 
 static size_t computed_bytes(const norm_data *d) {
@@ -76,11 +82,9 @@ static tu_status run_batch(const tu__kernel *k) {
     norm_data *d = k->data;
     void *factors = d->leaves && !d->joins ? k->out[3] : factors_in_workspace(k);
     norm_sums_args sums = {.tiling = d->summing, .x = k->in[0], .partial = k->workspace};
-    norm_factors_args join = {.rows = d->rows,
-                              .width = d->width,
-                              .splits = d->summing.splits,
+    norm_factors_args join = {.joining = joining_of(&d->summing, k->workspace),
+                              .rows = d->rows,
                               .epsilon = d->epsilon,
-                              .partial = k->workspace,
                               .x = k->in[0],
                               .gamma = k->in[1],
                               .beta = k->in[2],
@@ -95,7 +99,7 @@ static tu_status run_batch(const tu__kernel *k) {
                              .mask = d->leaves && d->joins ? k->out[3] : NULL,
                              .relu = d->relu};
     TU_TRY(cuda_launch(k, d->sums, grid_of(&d->summing), &sums));
-    TU_TRY(cuda_launch(k, d->factors, grid_of_factors(d), &join));
+    TU_TRY(cuda_launch(k, d->factors, grid_to_join(&join.joining), &join));
     return cuda_launch(k, d->apply, grid_of(&d->applying), &apply);
 }
 
@@ -114,11 +118,9 @@ static tu_status run_batch_gradient(const tu__kernel *k) {
                            .other = d->adds ? k->in[6] : NULL,
                            .rectified = d->masks ? k->out[3] : NULL,
                            .partial = k->workspace};
-    norm_gradient_factors_args join = {.rows = d->rows,
-                                       .width = d->width,
-                                       .splits = d->summing.splits,
+    norm_gradient_factors_args join = {.joining = joining_of(&d->summing, k->workspace),
+                                       .rows = d->rows,
                                        .epsilon = d->epsilon,
-                                       .partial = k->workspace,
                                        .gamma = k->in[1],
                                        .mean = k->in[2],
                                        .variance = k->in[3],
@@ -132,7 +134,7 @@ static tu_status run_batch_gradient(const tu__kernel *k) {
                                 .factors = factors_in_workspace(k),
                                 .dx = k->out[0]};
     TU_TRY(cuda_launch(k, d->sums, grid_of(&d->summing), &sums));
-    TU_TRY(cuda_launch(k, d->factors, grid_of_factors(d), &join));
+    TU_TRY(cuda_launch(k, d->factors, grid_to_join(&join.joining), &join));
     return cuda_launch(k, d->apply, grid_of(&d->applying), &apply);
 }
 
@@ -146,7 +148,7 @@ static int word_for(tu_dtype dtype, int64_t width) {
 
 /* A kernel that has its numbers and workspace, but no functions, and reads and writes nothing yet. `factors`: arrays
  * beside the partial sums. */
-static tu_status begin(tu__selection *s, const tu__node *node, double epsilon, int factors,
+static tu_status begin(tu__selection *s, const tu__node *node, double epsilon, int factors, int resident,
                        tu_status (*run)(const tu__kernel *k), tu__kernel **kernel) {
     tu_type x = node->outputs[0];
     tu__kernel *k = *kernel = tu__kernel_new(s, node, node->op->name, run);
@@ -156,7 +158,7 @@ static tu_status begin(tu__selection *s, const tu__node *node, double epsilon, i
     d->rows = tu_shape_elements(x.shape) / d->width;
     d->dtype = x.dtype;
     d->epsilon = epsilon;
-    d->summing = tiling_for_sums(s, d->rows, d->width, word_for(x.dtype, d->width));
+    d->summing = tiling_for_sums(s, d->rows, d->width, word_for(x.dtype, d->width), resident);
     d->applying = tiling_to_apply(s, d->summing);
     size_t array = (size_t)d->width * computed_bytes(d);
     d->partial_bytes = (2 * (size_t)d->summing.splits * array + 63) & ~(size_t)63;
@@ -190,7 +192,7 @@ static size_t left_bytes(const norm_data *d) {
 
 tu_status cuda_make_batch_norm(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
-    TU_TRY(begin(s, node, tu__attrs(node, batch_norm)->epsilon, 3, run_batch, &k));
+    TU_TRY(begin(s, node, tu__attrs(node, batch_norm)->epsilon, 3, RESIDENT, run_batch, &k));
     norm_data *d = k->data;
     tu__norm_ending ending = tu__norm_ending_of(s, node);
     k->name = tu__norm_ending_name(&ending);
@@ -232,7 +234,8 @@ tu_status cuda_make_batch_norm_grad(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
     tu__rectified found;
     bool rectified = tu__find_rectified(s, node, &found);
-    TU_TRY(begin(s, node, tu__attrs(node, batch_norm_grad)->epsilon, 4, run_batch_gradient, &k));
+    TU_TRY(begin(s, node, tu__attrs(node, batch_norm_grad)->epsilon, 4,
+                 rectified ? RESIDENT_RECTIFIED : RESIDENT, run_batch_gradient, &k));
     norm_data *d = k->data;
     d->masks = rectified && found.joined;
     d->recomputes = rectified && !found.joined;
@@ -291,13 +294,13 @@ static tu_status run_layer_gradient(const tu__kernel *k) {
     layer_data *d = k->data;
     d->columns.x = k->in[0], d->columns.mean = k->in[2], d->columns.r = k->in[3], d->columns.dy = k->in[4];
     d->columns.partial = k->workspace;
-    d->join.partial = k->workspace, d->join.dgamma = k->out[1], d->join.dbeta = k->out[2];
+    d->join.joining = joining_of(&d->columns.tiling, k->workspace);
+    d->join.dgamma = k->out[1], d->join.dbeta = k->out[2];
     layer_norm_gradient_args *a = &d->gradient;
     a->x = k->in[0], a->gamma = k->in[1], a->mean = k->in[2], a->r = k->in[3], a->dy = k->in[4];
     a->dx = k->out[0];
-    unsigned joins = (unsigned)((a->n + JOINED_COLUMNS - 1) / JOINED_COLUMNS);
     TU_TRY(cuda_launch(k, d->sums, grid_of(&d->columns.tiling), &d->columns));
-    TU_TRY(cuda_launch(k, d->finish, (cuda_grid){.blocks = {joins}, .threads = 256}, &d->join));
+    TU_TRY(cuda_launch(k, d->finish, grid_to_join(&d->join.joining), &d->join));
     return cuda_launch(k, d->rows, d->grid, a);
 }
 
@@ -321,9 +324,8 @@ tu_status cuda_make_layer_norm_grad(tu__selection *s, const tu__node *node) {
     size_t number = cuda_is_wide(x.dtype) ? sizeof(double) : sizeof(float);
     d->grid = cuda_row_grid(rows, lanes);
     d->gradient = (layer_norm_gradient_args){.rows = rows, .n = n, .lanes = lanes};
-    d->columns.tiling = tiling_for_sums(s, rows, n, word_for(x.dtype, n));
-    d->join = (layer_norm_finish_args){.width = n, .splits = d->columns.tiling.splits};
-    k->workspace_bytes = 2 * (size_t)d->join.splits * (size_t)n * number;
+    d->columns.tiling = tiling_for_sums(s, rows, n, word_for(x.dtype, n), RESIDENT);
+    k->workspace_bytes = 2 * (size_t)d->columns.tiling.splits * (size_t)n * number;
     TU_TRY(request_layer_gradient(s, node, d, x.dtype));
     cuda_kernel_count(k, node);
     return cuda_kernel_bind(k, node, 4);

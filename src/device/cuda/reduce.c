@@ -105,28 +105,26 @@ cuda_grid cuda_row_grid(int64_t rows, int lanes) {
 
 /* Groups that a block takes side by side: all that fit, fewer where that leaves too few blocks with too many rows, but a
  * whole line of 128 bytes; half of one where all lies in the cache anyway. */
-static int64_t columns_for(int64_t groups, int64_t reduced, int multiprocessors) {
+static int64_t columns_for(int64_t groups, int64_t reduced, int64_t blocks_wanted) {
     int64_t columns = quotient_up(groups, quotient_up(groups, BLOCK));
     int64_t least = groups * reduced <= SMALL ? 4 : 8;
-    while (columns >= 2 * least && quotient_up(groups, columns) < (int64_t)BLOCKS_EACH * multiprocessors &&
+    while (columns >= 2 * least && quotient_up(groups, columns) < blocks_wanted &&
            reduced > ROWS_EACH * (BLOCK / columns))
         columns = quotient_up(columns, 2);
     return columns;
 }
 
-cuda_tiling cuda_tile_columns(int64_t groups, int64_t reduced, int multiprocessors) {
-    int64_t columns = columns_for(groups, reduced, multiprocessors), blocks = quotient_up(groups, columns);
-    int64_t slices = least_of(BLOCK / columns, reduced);
-    int64_t wanted = (int64_t)BLOCKS_EACH * multiprocessors / blocks,
-            worth = reduced / (slices * ROWS_EACH * 4);
-    int64_t splits = least_of(least_of(wanted, worth), MOST_SPLITS);
+cuda_tiling cuda_tile_columns(int64_t groups, int64_t reduced, int multiprocessors, int resident) {
+    int64_t wanted = (int64_t)resident * multiprocessors, columns = columns_for(groups, reduced, wanted);
+    int64_t slices = least_of(BLOCK / columns, reduced), worth = reduced / (slices * ROWS_EACH * 4);
+    int64_t splits = least_of(least_of(wanted / quotient_up(groups, columns), worth), MOST_SPLITS);
     int64_t segment = quotient_up(reduced, splits > 1 ? splits : 1);
     return (cuda_tiling){(int)columns, (int)slices, (int)quotient_up(reduced, segment), segment};
 }
 
 static void plan_columns(stage *st, int64_t width, int multiprocessors, bool may_cut) {
     int64_t row_groups = st->inner / width, groups = st->outer * row_groups;
-    cuda_tiling t = cuda_tile_columns(groups, st->reduced, multiprocessors);
+    cuda_tiling t = cuda_tile_columns(groups, st->reduced, multiprocessors, BLOCKS_EACH);
     st->splits = may_cut ? t.splits : 1;
     st->columns = (fold_columns_args){.groups = groups,
                                       .row_groups = row_groups,

@@ -19,12 +19,13 @@ int cuda_row_lanes(int64_t n, size_t element);
 cuda_grid cuda_row_grid(int64_t rows, int lanes);
 
 /* How columns of `reduced` rows are dealt out to blocks of 256 threads, [slices, columns]; a column here is a word of
- * neighbouring elements. Where that leaves too little to do at a time, rows are cut into `splits` segments. */
+ * neighbouring elements. Where that leaves too little to do at a time, rows are cut into `splits` segments: as many
+ * blocks as the card holds at once, `resident` to each multiprocessor, so that all end together. */
 typedef struct cuda_tiling {
     int columns, slices, splits;
     int64_t segment; /* rows of a split */
 } cuda_tiling;
-cuda_tiling cuda_tile_columns(int64_t groups, int64_t reduced, int multiprocessors);
+cuda_tiling cuda_tile_columns(int64_t groups, int64_t reduced, int multiprocessors, int resident);
 
 /* Reads all inputs of the node, and writes all its outputs, the first of them over input `in_place` (-1: over none). */
 tu_status cuda_kernel_bind(tu__kernel *k, const tu__node *node, int in_place);

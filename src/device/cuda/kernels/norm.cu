@@ -8,8 +8,8 @@
  *     y  = (x - mean) scale + shift                      scale = gamma r
  *     dx = scale dy - (by_dy + (x - mean) by_x)          by_dy = scale sum(dy) / n,  by_x = scale r^2 sum(dy (x - mean)) / n
  *
- * The passes that apply go through the rows from the last to the first: the end of x is what the pass before left in the
- * second-level cache.
+ * The sums go through the rows from the first to the last, all blocks side by side, and the passes that apply back from
+ * the last: the end of x is what the sums left in the second-level cache.
  *
  * A rectifier behind y costs its gradient no pass. Where nothing was added to y, the gradient computes y again from x,
  * which it reads anyway, with the same bits. Where something was, the forward kernel leaves a byte for each word of 16
@@ -41,36 +41,50 @@ template <typename C> __device__ inline sums<C> across(sums<C> x, int distance) 
 /* ---- A thread's place in x [rows, width] ---- */
 
 struct place_in_rows {
-    i64 column, first, last; /* of its word; of its rows */
+    i64 column, first, last, step; /* of its word; of its rows */
     int slice, group;
     bool inside;
 };
-__device__ inline place_in_rows place_of(const norm_tiling &t, int width, bool backwards) {
+__device__ inline place_in_rows place_of(const norm_tiling &t, int width) {
     place_in_rows p;
     p.slice = (int)threadIdx.x / t.columns;
     p.group = (int)threadIdx.x - p.slice * t.columns;
     i64 group = (i64)blockIdx.x * t.columns + p.group;
-    i64 start = (i64)(backwards ? gridDim.y - 1 - blockIdx.y : blockIdx.y) * t.segment;
     p.column = group * width;
-    p.first = start + p.slice;
-    p.last = start + t.segment < t.rows ? start + t.segment : t.rows;
     p.inside = p.slice < t.slices && group < t.groups;
+    return p;
+}
+/* To sum: all blocks go down x together, from the first row to the last. */
+__device__ inline place_in_rows place_to_sum(const norm_tiling &t, int width) {
+    place_in_rows p = place_of(t, width);
+    p.first = (i64)blockIdx.y * t.slices + p.slice;
+    p.step = (i64)gridDim.y * t.slices;
+    p.last = t.rows;
+    return p;
+}
+/* To apply: a segment of rows each, the last ones first. */
+__device__ inline place_in_rows place_to_apply(const norm_tiling &t, int width) {
+    place_in_rows p = place_of(t, width);
+    i64 start = (i64)(gridDim.y - 1 - blockIdx.y) * t.segment;
+    p.first = start + p.slice;
+    p.step = t.slices;
+    p.last = start + t.segment < t.rows ? start + t.segment : t.rows;
     return p;
 }
 
 /* Goes down the rows of a place, with the loads of U of them under way at once. */
 template <int U, typename LOADED, typename LOAD, typename USE>
-__device__ inline void each_row(const norm_tiling &t, const place_in_rows &p, LOAD load, USE use) {
+__device__ inline void each_row(const place_in_rows &p, LOAD load, USE use) {
     if (!p.inside) return;
     i64 row = p.first;
-    for (; row + (U - 1) * t.slices < p.last; row += U * t.slices) {
+    for (; row + (U - 1) * p.step < p.last; row += U * p.step) {
         LOADED loaded[U];
 #pragma unroll
-        for (int u = 0; u < U; u++) loaded[u] = load(row + u * t.slices);
+        for (int u = 0; u < U; u++) loaded[u] = load(row + u * p.step);
 #pragma unroll
-        for (int u = 0; u < U; u++) use(loaded[u], row + u * t.slices);
+        for (int u = 0; u < U; u++) use(loaded[u], row + u * p.step);
     }
-    for (; row < p.last; row += t.slices) {
+    for (; row < p.last; row += p.step) {
         LOADED loaded = load(row);
         use(loaded, row);
     }
@@ -104,9 +118,9 @@ __device__ inline void store_sums(const norm_sums_args &a, const place_in_rows &
 }
 
 /* The sums of x - pivot and of its square. */
-template <typename T, int W> __global__ void norm_moments(norm_sums_args a) {
+template <typename T, int W> __global__ void __launch_bounds__(256, 4) norm_moments(norm_sums_args a) {
     typedef wide_of<T> C;
-    place_in_rows p = place_of(a.tiling, W, false);
+    place_in_rows p = place_to_sum(a.tiling, W);
     sums<C> s[W];
     C pivot[W];
 #pragma unroll
@@ -115,7 +129,7 @@ template <typename T, int W> __global__ void norm_moments(norm_sums_args a) {
         pivot[i] = p.inside ? pivot_of<T>(a.x, p.column + i) : (C)0;
     }
     each_row<4, pack<T, W>>(
-        a.tiling, p, [&](i64 row) { return load_word<T, W>(a.x, row * a.tiling.width + p.column); },
+        p, [&](i64 row) { return load_word<T, W>(a.x, row * a.tiling.width + p.column); },
         [&](const pack<T, W> &x, i64) {
 #pragma unroll
             for (int i = 0; i < W; i++) {
@@ -141,21 +155,20 @@ template <> struct vanishing<f16> {
 /* What a gradient passed on its way to the normalisation. */
 enum { PLAIN, RECOMPUTED };
 
-/* A rectifier whose y is made again: its factors for W columns. */
+/* A rectifier whose y is made again from x - mean: its factors for W columns. */
 template <typename T, int W, int PASSED> struct rectifier {
     typedef wide_of<T> C;
-    C mean[W], scale[W], shift[W];
+    C scale[W], shift[W];
     __device__ inline rectifier(const void *factors, i64 width, const place_in_rows &p) {
         const C *from = (const C *)factors + p.column;
 #pragma unroll
         for (int i = 0; i < W; i++) {
-            mean[i] = p.inside ? from[i] : (C)0;
             scale[i] = p.inside ? from[width + i] : (C)0;
             shift[i] = p.inside ? from[2 * width + i] : (C)0;
         }
     }
-    __device__ inline C operator()(C dy, C x, int i) const {
-        return multiply_add(x - mean[i], scale[i], shift[i]) > vanishing<T>::number() ? dy : (C)0;
+    __device__ inline C operator()(C dy, C centred, int i) const {
+        return multiply_add(centred, scale[i], shift[i]) > vanishing<T>::number() ? dy : (C)0;
     }
 };
 template <typename T, int W> struct rectifier<T, W, PLAIN> {
@@ -169,9 +182,10 @@ template <typename T, int W> struct loaded_pair {
 };
 
 /* The sums of dy and of dy (x - mean). */
-template <typename T, typename P, int W, int PASSED> __global__ void norm_gradient_sums(norm_sums_args a) {
+template <typename T, typename P, int W, int PASSED>
+__global__ void __launch_bounds__(256, PASSED == PLAIN ? 4 : 3) norm_gradient_sums(norm_sums_args a) {
     typedef wide_of<T> C;
-    place_in_rows p = place_of(a.tiling, W, false);
+    place_in_rows p = place_to_sum(a.tiling, W);
     rectifier<T, W, PASSED> passed(a.rectifier, a.tiling.width, p);
     sums<C> s[W];
     C mean[W];
@@ -180,8 +194,8 @@ template <typename T, typename P, int W, int PASSED> __global__ void norm_gradie
         s[i] = sums<C>{0, 0};
         mean[i] = p.inside ? (C)widen(((const P *)a.mean)[p.column + i]) : (C)0;
     }
-    each_row<PASSED == PLAIN ? 4 : 2, loaded_pair<T, W>>(
-        a.tiling, p,
+    each_row<2, loaded_pair<T, W>>(
+        p,
         [&](i64 row) {
             i64 at = row * a.tiling.width + p.column;
             return loaded_pair<T, W>{load_word<T, W>(a.x, at), load_word<T, W>(a.dy, at)};
@@ -189,9 +203,9 @@ template <typename T, typename P, int W, int PASSED> __global__ void norm_gradie
         [&](const loaded_pair<T, W> &l, i64) {
 #pragma unroll
             for (int i = 0; i < W; i++) {
-                C x = widen(l.x.element[i]), dy = passed(widen(l.dy.element[i]), x, i);
+                C x = widen(l.x.element[i]) - mean[i], dy = passed(widen(l.dy.element[i]), x, i);
                 s[i].first += dy;
-                s[i].second = multiply_add(dy, x - mean[i], s[i].second);
+                s[i].second = multiply_add(dy, x, s[i].second);
             }
         });
     store_sums(a, p, s);
@@ -203,9 +217,10 @@ template <typename T, int W> struct loaded_masked {
 };
 
 /* The same of a dy that is masked first, and kept: it may be the sum of two values. */
-template <typename T, typename P, int W> __global__ void norm_masked_sums(norm_sums_args a) {
+template <typename T, typename P, int W>
+__global__ void __launch_bounds__(256, 3) norm_masked_sums(norm_sums_args a) {
     typedef wide_of<T> C;
-    place_in_rows p = place_of(a.tiling, W, false);
+    place_in_rows p = place_to_sum(a.tiling, W);
     sums<C> s[W];
     C mean[W];
 #pragma unroll
@@ -214,7 +229,7 @@ template <typename T, typename P, int W> __global__ void norm_masked_sums(norm_s
         mean[i] = p.inside ? (C)widen(((const P *)a.mean)[p.column + i]) : (C)0;
     }
     each_row<2, loaded_masked<T, W>>(
-        a.tiling, p,
+        p,
         [&](i64 row) {
             i64 at = row * a.tiling.width + p.column;
             loaded_masked<T, W> l;
@@ -239,39 +254,52 @@ template <typename T, typename P, int W> __global__ void norm_masked_sums(norm_s
     store_sums(a, p, s);
 }
 
-/* ---- From sums to factors: blocks of 8 columns by 32 slices of the splits; true for the threads that hold a result ---- */
+/* ---- From sums to factors ---- */
 
+/* Blocks of [slices of the splits, columns]; true for the threads that hold a result. Four loads of each sum at a time:
+ * there is little to do and all of it is waiting. */
 template <typename C>
-__device__ inline bool join_partial(const void *partial, int splits, i64 width, i64 &column, sums<double> &s) {
-    int slice = (int)threadIdx.x >> 3, group = (int)threadIdx.x & 7;
-    column = (i64)blockIdx.x * 8 + group;
+__device__ inline bool join_partial(const norm_joining &j, i64 &column, sums<double> &s) {
+    int slice = (int)threadIdx.x / j.columns, group = (int)threadIdx.x - slice * j.columns, slices = 256 / j.columns;
+    column = (i64)blockIdx.x * j.columns + group;
     sums<double> joined[1] = {{0, 0}};
-    if (column < width)
-        for (i64 split = slice; split < splits; split += 32) {
-            const C *from = (const C *)partial + split * 2 * width + column;
-            joined[0].first += (double)from[0];
-            joined[0].second += (double)from[width];
+    if (column < j.width)
+        for (i64 split = slice; split < j.splits; split += 4 * slices) {
+            C first[4], second[4];
+#pragma unroll
+            for (int u = 0; u < 4; u++) {
+                bool there = split + u * slices < j.splits;
+                const C *from = (const C *)j.partial + (split + u * slices) * 2 * j.width + column;
+                first[u] = there ? from[0] : (C)0;
+                second[u] = there ? from[j.width] : (C)0;
+            }
+#pragma unroll
+            for (int u = 0; u < 4; u++) {
+                joined[0].first += (double)first[u];
+                joined[0].second += (double)second[u];
+            }
         }
-    join_slices<summing_twice<double>, 1>(joined, group, slice, 8, 32);
+    join_slices<summing_twice<double>, 1>(joined, group, slice, j.columns, slices);
     s = joined[0];
-    return column < width && slice == 0;
+    return column < j.width && slice == 0;
 }
 
 template <typename T, typename P> __global__ void norm_factors(norm_factors_args a) {
     typedef wide_of<T> C;
     i64 column;
     sums<double> s;
-    if (!join_partial<C>(a.partial, a.splits, a.width, column, s)) return;
+    if (!join_partial<C>(a.joining, column, s)) return;
     double n = (double)a.rows, distance = s.first / n, mean = (double)pivot_of<T>(a.x, column) + distance;
     double variance = s.second / n - distance * distance;
     if (variance < 0) variance = 0;
-    C wide_mean = (C)mean, scale = (C)((double)widen(((const P *)a.gamma)[column]) / sqrt(variance + a.epsilon));
+    P stored = narrow<P>(mean);
+    C near = (C)widen(stored), scale = (C)((double)widen(((const P *)a.gamma)[column]) / sqrt(variance + a.epsilon));
     C *to = (C *)a.factors + column;
-    to[0] = wide_mean;
-    to[a.width] = scale;
-    to[2 * a.width] = /* and what rounding the mean took */
-        (C)((double)widen(((const P *)a.beta)[column]) + ((double)wide_mean - mean) * (double)scale);
-    ((P *)a.mean)[column] = narrow<P>(mean);
+    to[0] = near;
+    to[a.joining.width] = scale;
+    to[2 * a.joining.width] = /* and what rounding the mean took */
+        (C)((double)widen(((const P *)a.beta)[column]) + ((double)near - mean) * (double)scale);
+    ((P *)a.mean)[column] = stored;
     ((P *)a.variance)[column] = narrow<P>(variance);
 }
 
@@ -279,14 +307,14 @@ template <typename T, typename P> __global__ void norm_gradient_factors(norm_gra
     typedef wide_of<T> C;
     i64 column;
     sums<double> s;
-    if (!join_partial<C>(a.partial, a.splits, a.width, column, s)) return;
+    if (!join_partial<C>(a.joining, column, s)) return;
     double n = (double)a.rows, r = 1 / sqrt((double)widen(((const P *)a.variance)[column]) + a.epsilon);
     double scale = (double)widen(((const P *)a.gamma)[column]) * r;
     C *to = (C *)a.factors + column;
     to[0] = (C)widen(((const P *)a.mean)[column]);
-    to[a.width] = (C)scale;
-    to[2 * a.width] = (C)(scale * s.first / n);
-    to[3 * a.width] = (C)(scale * r * r * s.second / n);
+    to[a.joining.width] = (C)scale;
+    to[2 * a.joining.width] = (C)(scale * s.first / n);
+    to[3 * a.joining.width] = (C)(scale * r * r * s.second / n);
     ((P *)a.dgamma)[column] = narrow<P>(s.second * r);
     ((P *)a.dbeta)[column] = narrow<P>(s.first);
 }
@@ -294,7 +322,7 @@ template <typename T, typename P> __global__ void norm_gradient_factors(norm_gra
 template <typename T, typename P> __global__ void layer_norm_finish(layer_norm_finish_args a) {
     i64 column;
     sums<double> s;
-    if (!join_partial<wide_of<T>>(a.partial, a.splits, a.width, column, s)) return;
+    if (!join_partial<wide_of<T>>(a.joining, column, s)) return;
     ((P *)a.dgamma)[column] = narrow<P>(s.second);
     ((P *)a.dbeta)[column] = narrow<P>(s.first);
 }
@@ -302,9 +330,10 @@ template <typename T, typename P> __global__ void layer_norm_finish(layer_norm_f
 /* ---- Applying factors ---- */
 
 /* x, and what is added to y. */
-template <typename T, int W, bool JOINS> __global__ void norm_apply(norm_apply_args a) {
+template <typename T, int W, bool JOINS>
+__global__ void __launch_bounds__(256, JOINS ? 3 : 4) norm_apply(norm_apply_args a) {
     typedef wide_of<T> C;
-    place_in_rows p = place_of(a.tiling, W, true);
+    place_in_rows p = place_to_apply(a.tiling, W);
     C mean[W], scale[W], shift[W];
     const C *factors = (const C *)a.factors + (p.inside ? p.column : 0);
 #pragma unroll
@@ -314,7 +343,7 @@ template <typename T, int W, bool JOINS> __global__ void norm_apply(norm_apply_a
         shift[i] = p.inside ? factors[2 * a.tiling.width + i] : (C)0;
     }
     each_row<JOINS ? 2 : 4, loaded_pair<T, W>>(
-        a.tiling, p,
+        p,
         [&](i64 row) {
             i64 at = row * a.tiling.width + p.column;
             loaded_pair<T, W> l;
@@ -337,9 +366,10 @@ template <typename T, int W, bool JOINS> __global__ void norm_apply(norm_apply_a
         });
 }
 
-template <typename T, int W, int PASSED> __global__ void norm_gradient(norm_gradient_args a) {
+template <typename T, int W, int PASSED>
+__global__ void __launch_bounds__(256, PASSED == PLAIN ? 4 : 3) norm_gradient(norm_gradient_args a) {
     typedef wide_of<T> C;
-    place_in_rows p = place_of(a.tiling, W, true);
+    place_in_rows p = place_to_apply(a.tiling, W);
     rectifier<T, W, PASSED> passed(a.rectifier, a.tiling.width, p);
     C mean[W], scale[W], by_dy[W], by_x[W];
     const C *factors = (const C *)a.factors + (p.inside ? p.column : 0);
@@ -351,7 +381,7 @@ template <typename T, int W, int PASSED> __global__ void norm_gradient(norm_grad
         by_x[i] = p.inside ? factors[3 * a.tiling.width + i] : (C)0;
     }
     each_row<2, loaded_pair<T, W>>(
-        a.tiling, p,
+        p,
         [&](i64 row) {
             i64 at = row * a.tiling.width + p.column;
             return loaded_pair<T, W>{load_word<T, W>(a.x, at), load_word<T, W>(a.dy, at)};
@@ -359,8 +389,8 @@ template <typename T, int W, int PASSED> __global__ void norm_gradient(norm_grad
         [&](loaded_pair<T, W> &l, i64 row) {
 #pragma unroll
             for (int i = 0; i < W; i++) {
-                C x = widen(l.x.element[i]), dy = passed(widen(l.dy.element[i]), x, i);
-                C off = multiply_add(x - mean[i], by_x[i], by_dy[i]);
+                C x = widen(l.x.element[i]) - mean[i], dy = passed(widen(l.dy.element[i]), x, i);
+                C off = multiply_add(x, by_x[i], by_dy[i]);
                 l.x.element[i] = narrow<T>(multiply_add(scale[i], dy, -off));
             }
             store_word<T, W>(a.dx, row * a.tiling.width + p.column, l.x);
@@ -425,14 +455,15 @@ template <typename T, typename P> __global__ void layer_norm_gradient(layer_norm
 }
 
 /* The sums of dy and of dy x^, column by column. */
-template <typename T, typename P, int W> __global__ void layer_norm_sums(norm_sums_args a) {
+template <typename T, typename P, int W>
+__global__ void __launch_bounds__(256, 4) layer_norm_sums(norm_sums_args a) {
     typedef wide_of<T> C;
-    place_in_rows p = place_of(a.tiling, W, false);
+    place_in_rows p = place_to_sum(a.tiling, W);
     sums<C> s[W];
 #pragma unroll
     for (int i = 0; i < W; i++) s[i] = sums<C>{0, 0};
     each_row<4, loaded_pair<T, W>>(
-        a.tiling, p,
+        p,
         [&](i64 row) {
             i64 at = row * a.tiling.width + p.column;
             return loaded_pair<T, W>{load_word<T, W>(a.x, at), load_word<T, W>(a.dy, at)};

@@ -1,8 +1,8 @@
 /* Arguments of the kernels in norm.cu, shared with norm.c. Arrays whose type is not said hold elements of the computing
  * type: f64 for a normalisation of f64, f32 for all others. */
 
-/* How x [rows, width] is dealt out: a block is [slices, columns] threads, a thread takes a word of neighbouring columns
- * and every slices-th row of its block's segment. */
+/* How x [rows, width] is dealt out: a block is [slices, columns] threads, a thread takes a word of neighbouring columns.
+ * To sum, a block takes every splits-th group of `slices` rows; to apply, a segment of rows. */
 typedef struct norm_tiling {
     long long rows, width, groups, segment; /* groups: words of a row */
     int columns, slices, splits;
@@ -20,12 +20,19 @@ typedef struct norm_sums_args {
     void *partial;
 } norm_sums_args;
 
+/* How partial sums are joined: a block is [256 / columns, columns] threads. */
+typedef struct norm_joining {
+    const void *partial;
+    long long width;
+    int splits, columns;
+} norm_joining;
+
 /* Statistics and factors of a batch normalisation from its partial sums. gamma, beta, mean, variance: parameters' type. */
 typedef struct norm_factors_args {
-    long long rows, width;
-    int splits;
+    norm_joining joining;
+    long long rows;
     double epsilon;
-    const void *partial, *x, *gamma, *beta;
+    const void *x, *gamma, *beta;
     void *mean, *variance;
     void *factors; /* [3, width]: mean, scale, shift */
 } norm_factors_args;
@@ -39,10 +46,10 @@ typedef struct norm_apply_args {
 
 /* dgamma and dbeta, and the factors of dx, from the partial sums of a gradient. */
 typedef struct norm_gradient_factors_args {
-    long long rows, width;
-    int splits;
+    norm_joining joining;
+    long long rows;
     double epsilon;
-    const void *partial, *gamma, *mean, *variance;
+    const void *gamma, *mean, *variance;
     void *dgamma, *dbeta;
     void *factors; /* [4, width]: mean, scale, what the sum of dy takes off, what that of dy x^ does */
 } norm_gradient_factors_args;
@@ -70,8 +77,6 @@ typedef struct layer_norm_gradient_args {
 } layer_norm_gradient_args;
 
 typedef struct layer_norm_finish_args {
-    long long width;
-    int splits;
-    const void *partial;
+    norm_joining joining;
     void *dgamma, *dbeta;
 } layer_norm_finish_args;
