@@ -24,6 +24,7 @@ enum {
     CASE_NO_SECOND = 2,   /* the gradient's own gradient is not offered or not smooth */
     CASE_LOOSE = 4,       /* ill-conditioned: fast devices get a wider tolerance */
     CASE_NO_HALF = 8,     /* the operation takes f32 and f64 alone */
+    CASE_ON_HOST = 16,    /* a function of the user's own, which runs in the host's memory */
 };
 
 /* The graph being built and the float type of the run (f64 for gradients; each type in turn on devices). */

@@ -1,6 +1,6 @@
 /* Every case on a device against the reference: the whole list, every float type, at least 50 random shapes each.
  *
- * test_devices DEVICES THREADS [CASE]      test_devices cpu 2 */
+ * test_devices DEVICES THREADS [CASE|all [DRAWS]]      test_devices cpu 2 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,15 +10,20 @@
 
 enum { DRAWS = 50 };
 
+typedef struct where {
+    const char *devices;
+    int threads, draws;
+} where;
+
 /* Roundings a result may be away: sums in another order, and functions good to a few units themselves. Half types
  * round once at the end as the reference does, but from f32. */
 static double units_for(const op_case *entry) {
     return entry->flags & CASE_LOOSE ? 2000 : 64;
 }
 
-static bool check_draw(case_run *c, const char *devices, int threads) {
+static bool check_draw(case_run *c, const where *w) {
     double *expected[CASE_MAX_OUTPUTS] = {0}, *got[CASE_MAX_OUTPUTS] = {0};
-    bool good = case_evaluate(c, "ref", 1, expected) && case_evaluate(c, devices, threads, got);
+    bool good = case_evaluate(c, "ref", 1, expected) && case_evaluate(c, w->devices, w->threads, got);
     for (int i = 0; i < c->output_count; i++) {
         good = good && results_agree(c, i, expected[i], got[i], units_for(c->entry));
         free(expected[i]);
@@ -42,10 +47,10 @@ static void add_gradients(case_run *c) {
     for (size_t i = 0; i < count && c->output_count < CASE_MAX_OUTPUTS; i++) case_output(c, gradients[i]);
 }
 
-static bool check_type(const op_case *entry, tu_dtype dtype, const char *devices, int threads) {
+static bool check_type(const op_case *entry, tu_dtype dtype, const where *w) {
     case_run *c = case_begin(entry, dtype, 21);
     bool good = true, narrow = dtype == TU_BF16 || dtype == TU_F16;
-    for (int draw = 0; draw < DRAWS && good; draw++) {
+    for (int draw = 0; draw < w->draws && good; draw++) {
         if (c->draws >= CASE_DRAWS) c->draws = 1; /* beyond what covers the options: more shapes */
         case_draw(c);
         for (int i = 0; i < c->input_count; i++) {
@@ -53,21 +58,28 @@ static bool check_type(const op_case *entry, tu_dtype dtype, const char *devices
             tu__round_array(type.dtype, c->inputs[i].data, tu_shape_elements(type.shape));
         }
         if (!narrow && !(entry->flags & CASE_NO_GRADIENT)) add_gradients(c);
-        good = tu_graph_status(c->graph) == TU_OK && check_draw(c, devices, threads);
+        good = tu_graph_status(c->graph) == TU_OK && check_draw(c, w);
     }
     case_end(c);
     return good;
 }
 
+/* Functions of the user's own run in the host's memory: a GPU refuses them, and programs place them elsewhere. */
+static bool is_offered(const op_case *entry, const where *w) {
+    return !(entry->flags & CASE_ON_HOST) || strncmp(w->devices, "gpu", 3) != 0;
+}
+
 int main(int argc, char **argv) {
     static const tu_dtype types[] = {TU_F32, TU_F64, TU_BF16, TU_F16};
     if (argc < 3) return 2;
+    const where w = {argv[1], atoi(argv[2]), argc > 4 ? atoi(argv[4]) : DRAWS};
+    const char *only = argc > 3 && strcmp(argv[3], "all") != 0 ? argv[3] : NULL;
     int passed = 0, failed = 0;
     for (const op_case *e = case_first(); e; e = e->next) {
-        if (argc > 3 && strcmp(argv[3], e->name) != 0) continue;
+        if ((only && strcmp(only, e->name) != 0) || !is_offered(e, &w)) continue;
         for (int i = 0; i < 4; i++) {
             if (types[i] != TU_F32 && types[i] != TU_F64 && e->flags & CASE_NO_HALF) continue;
-            if (check_type(e, types[i], argv[1], atoi(argv[2])))
+            if (check_type(e, types[i], &w))
                 passed++;
             else
                 failed++;
