@@ -247,6 +247,7 @@ tu_status cuda_make_batch_norm_grad(tu__selection *s, const tu__node *node) {
         k->name = d->adds    ? "add+relu_grad+batch_norm_grad"
                   : d->masks ? "relu_grad+batch_norm_grad (mask)"
                              : "relu_grad+batch_norm_grad";
+        if (d->masks) k->bytes_moved += (d->adds ? 2 : 1) * (int64_t)tu_type_bytes(node->outputs[0]);
         TU_TRY(tu__kernel_take_rectified(k, &found));
     }
     return write_gradients(k, node, &found);
