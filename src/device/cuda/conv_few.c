@@ -96,7 +96,7 @@ static conv_few_args args_of(const cuda_convolution *c) {
                            .bands = (int)bands,
                            .band_count = c->images * bands,
                            .patch_rows = (int)((band_rows - 1) * w->stride[0] + w->size[0]),
-                           .patch_elements = (int)patch_elements,
+                           .patch_elements = cuda_divider((uint32_t)patch_elements),
                            .pitch = (int)(up(patch_elements, 2) * 2)};
 }
 

@@ -43,37 +43,54 @@ __device__ inline int channel_of(int tile, int column) {
     return tile / 4 * 32 + column / 2 * 8 + tile % 4 * 2 + column % 2;
 }
 
+/* put(i, load(i)) for all i, dealt out to the threads: BATCH loads of each are under way at a time, since what is loaded
+ * to shared memory must have come before anything else begins. */
+template <int BATCH, typename V, typename L, typename P> __device__ inline void for_all(int count, L load, P put) {
+    for (int first = threadIdx.x; first < count; first += THREADS * BATCH) {
+        V values[BATCH];
+#pragma unroll
+        for (int b = 0; b < BATCH; b++)
+            if (first + b * THREADS < count) values[b] = load(first + b * THREADS);
+#pragma unroll
+        for (int b = 0; b < BATCH; b++)
+            if (first + b * THREADS < count) put(first + b * THREADS, values[b]);
+    }
+}
+
 /* Words [rows of the window, steps, column tiles, lanes, 2] of the filter. */
 template <typename T> __device__ inline void load_filter(const conv_few_args &a, int first_channel, u32 *words) {
-    enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K };
-    int count = a.window_rows * a.row_steps * COLUMN_TILES * 64, row_words = a.row_steps * COLUMN_TILES * 64;
-    for (int i = threadIdx.x; i < count; i += THREADS) {
-        int half = i % 2, lane = i / 2 % 32, tile = i / 64 % COLUMN_TILES, step = i % row_words / (COLUMN_TILES * 64);
-        int row = i / row_words, at = step * K + (lane % 4 + 4 * half) * E;
-        int channel = first_channel + channel_of(tile, lane / 4);
+    enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K, STEP_WORDS = COLUMN_TILES * 64 };
+    auto load = [&](int i) {
+        int half = i % 2, lane = i / 2 % 32, tile = i / 64 % COLUMN_TILES;
+        int row = i / STEP_WORDS / a.row_steps, step = i / STEP_WORDS % a.row_steps;
+        int at = step * K + (lane % 4 + 4 * half) * E, channel = first_channel + channel_of(tile, lane / 4);
         const T *from = (const T *)a.filter + ((i64)channel * a.window_rows + row) * a.window_elements;
         u32 word = 0;
         for (int e = 0; e < E; e++)
             if (at + e < a.window_elements) word |= bits_of(from[at + e]) << 16 * e;
-        words[i] = word;
-    }
+        return word;
+    };
+    for_all<10, u32>(a.window_rows * a.row_steps * STEP_WORDS, load, [&](int i, u32 word) { words[i] = word; });
 }
 
 /* What lies under a band, from its first row in the image on, with zeros for the padding. `shifted`: NULL, or a second
  * copy whose element i is element i + 1 of the first. */
 template <typename T, typename S>
 __device__ inline void load_patch(const conv_few_args &a, const T *image, int first_row, S *patch, S *shifted) {
-    for (int row = 0; row < a.patch_rows; row++) {
-        int x_row = first_row * a.row_stride + row - a.pad_rows;
-        const T *from = image + (i64)x_row * a.row_elements;
-        for (int i = threadIdx.x; i < a.patch_elements; i += THREADS) {
-            int at = i - a.pad_elements;
-            bool inside = x_row >= 0 && x_row < a.x_height && at >= 0 && at < a.row_elements;
-            S value = inside ? (S)bits_of(from[at]) : S(0);
-            patch[row * a.pitch + i] = value;
-            if (shifted && i > 0) shifted[row * a.pitch + i - 1] = value;
-        }
-    }
+    auto load = [&](int i) {
+        u32 row = (u32)i;
+        int at = (int)divide_off(row, a.patch_elements) - a.pad_elements;
+        int x_row = first_row * a.row_stride + (int)row - a.pad_rows;
+        bool inside = x_row >= 0 && x_row < a.x_height && at >= 0 && at < a.row_elements;
+        return inside ? (S)bits_of(image[(i64)x_row * a.row_elements + at]) : S(0);
+    };
+    auto put = [&](int i, S value) {
+        u32 row = (u32)i;
+        int column = (int)divide_off(row, a.patch_elements), at = (int)row * a.pitch + column;
+        patch[at] = value;
+        if (shifted && column) shifted[at - 1] = value;
+    };
+    for_all<8, S>(a.patch_rows * (int)a.patch_elements.divisor, load, put);
 }
 
 /* Eight results of a pixel and lane, with what follows them. */
@@ -95,7 +112,7 @@ __device__ inline void store_eight(const conv_few_args &a, T *to, int channel, c
     }
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS, 3) conv_few(conv_few_args a) {
+template <typename T> __global__ void __launch_bounds__(THREADS, 4) conv_few(conv_few_args a) {
     enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K };
     typedef typename few_stored<T>::type S;
     extern __shared__ u32 room[];
@@ -181,31 +198,42 @@ enum {
 /* y under a band as words [pixels / elements of a word, 64]: a word holds a channel of one pixel, or of two neighbours.
  * Zeros fill the last word row, and those up to a multiple of K. */
 template <typename T> struct few_y {
+    struct both { pack<T, 8> pixel[2]; };
     static __device__ inline void load(const T *y, int out, int pixels, int end, u32 *words) {
-        for (int i = threadIdx.x; i < end / 2 * (CHANNELS / 8); i += THREADS) {
+        auto load = [&](int i) {
             int pair = i / (CHANNELS / 8), channel = i % (CHANNELS / 8) * 8;
-            pack<T, 8> both[2] = {};
+            both b = {};
             for (int p = 0; p < 2; p++)
-                if (2 * pair + p < pixels) both[p] = *(const pack<T, 8> *)(y + (i64)(2 * pair + p) * out + channel);
+                if (2 * pair + p < pixels) b.pixel[p] = *(const pack<T, 8> *)(y + (2 * pair + p) * out + channel);
+            return b;
+        };
+        auto put = [&](int i, const both &b) {
+            u32 *to = words + i / (CHANNELS / 8) * Y_PITCH + i % (CHANNELS / 8) * 8;
             for (int half = 0; half < 2; half++) {
                 pack<u32, 4> four;
                 for (int e = 0; e < 4; e++)
-                    four.element[e] = bits_of(both[0].element[4 * half + e]) | bits_of(both[1].element[4 * half + e]) << 16;
-                *(pack<u32, 4> *)(words + pair * Y_PITCH + channel + 4 * half) = four;
+                    four.element[e] = bits_of(b.pixel[0].element[4 * half + e]) |
+                                      bits_of(b.pixel[1].element[4 * half + e]) << 16;
+                *(pack<u32, 4> *)(to + 4 * half) = four;
             }
-        }
+        };
+        for_all<4, both>(end / 2 * (CHANNELS / 8), load, put);
     }
 };
 template <> struct few_y<f32> {
     static __device__ inline void load(const f32 *y, int out, int pixels, int end, u32 *words) {
-        for (int i = threadIdx.x; i < end * (CHANNELS / 4); i += THREADS) {
+        auto load = [&](int i) {
             int pixel = i / (CHANNELS / 4), channel = i % (CHANNELS / 4) * 4;
             pack<f32, 4> four = {};
-            pack<u32, 4> rounded_four;
-            if (pixel < pixels) four = *(const pack<f32, 4> *)(y + (i64)pixel * out + channel);
-            for (int e = 0; e < 4; e++) rounded_four.element[e] = tf32_bits(four.element[e]);
-            *(pack<u32, 4> *)(words + pixel * Y_PITCH + channel) = rounded_four;
-        }
+            if (pixel < pixels) four = *(const pack<f32, 4> *)(y + pixel * out + channel);
+            return four;
+        };
+        auto put = [&](int i, const pack<f32, 4> &four) {
+            pack<u32, 4> bits;
+            for (int e = 0; e < 4; e++) bits.element[e] = tf32_bits(four.element[e]);
+            *(pack<u32, 4> *)(words + i / (CHANNELS / 4) * Y_PITCH + i % (CHANNELS / 4) * 4) = bits;
+        };
+        for_all<8, pack<f32, 4>>(end * (CHANNELS / 4), load, put);
     }
 };
 
@@ -250,7 +278,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few_fil
         few_y<T>::load(y, a.out, pixels, end, room);
         __syncthreads();
         for (int first = warp * K; first < end; first += WARPS * K) {
-            const S *at[2][E]; /* elements under the window's first row, of each pixel in each of the lane's words */
+            int at[2][E]; /* elements under the window's first row, of each pixel in each of the lane's words */
             bool inside[2][E];
 #pragma unroll
             for (int half = 0; half < 2; half++)
@@ -260,7 +288,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few_fil
                     inside[half][e] = pixel < (u32)pixels;
                     if (!inside[half][e]) pixel = 0;
                     int column = (int)divide_off(pixel, a.width);
-                    at[half][e] = patch + (int)pixel * a.row_stride * a.pitch + column * a.pixel_stride + group;
+                    at[half][e] = (int)pixel * a.row_stride * a.pitch + column * a.pixel_stride + group;
                 }
             u32 y_words[COLUMN_TILES][2];
 #pragma unroll
@@ -279,7 +307,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few_fil
                     words[i] = 0;
 #pragma unroll
                     for (int e = 0; e < E; e++)
-                        if (inside[i / 2][e]) words[i] |= (u32)at[i / 2][e][offset] << 16 * e;
+                        if (inside[i / 2][e]) words[i] |= (u32)patch[at[i / 2][e] + offset] << 16 * e;
                 }
 #pragma unroll
                 for (int column = 0; column < COLUMN_TILES; column++)

@@ -14,7 +14,8 @@ typedef struct conv_few_args {
     int pad_rows, pad_elements;       /* before the first */
     int band_rows, bands;             /* rows of y that a block makes at a time; such bands of an image */
     long long band_count;             /* of all images */
-    int patch_rows, patch_elements;   /* of x under a band */
+    int patch_rows;                   /* of x under a band */
+    divider patch_elements;           /* of one of these */
     int pitch;                        /* elements from one row of a patch to the next; even */
 } conv_few_args;
 
