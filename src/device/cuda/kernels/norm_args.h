@@ -12,11 +12,11 @@ typedef struct norm_tiling {
 typedef struct norm_sums_args {
     norm_tiling tiling;
     const void *x, *dy;
-    const void *mean, *r;   /* batch: mean [width]; layer: both [rows], in the parameters' type */
-    const void *rectifier;  /* [3, width]: mean, scale, shift of the y that was rectified */
-    const void *mask;       /* a byte a word: which elements the rectifier let pass */
-    const void *other;      /* added to dy first; may be NULL */
-    void *rectified;        /* where dy is kept once masked */
+    const void *mean, *r;  /* batch: mean [width]; layer: both [rows], in the parameters' type */
+    const void *rectifier; /* [3, width]: mean, scale, shift of the y that was rectified */
+    const void *mask;      /* a byte a word: which elements the rectifier let pass */
+    const void *other;     /* added to dy first; may be NULL */
+    void *rectified;       /* where dy is kept once masked */
     void *partial;
 } norm_sums_args;
 
