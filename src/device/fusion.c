@@ -287,7 +287,7 @@ static tu__kernel *kernel_for(tu__selection *s, const tu__cluster *c) {
     return k && cover_members(k, c, 1) == TU_OK ? k : NULL;
 }
 
-tu_status tu__fuse(tu__selection *s, const tu__node *node) {
+static tu_status fuse_one(tu__selection *s, const tu__node *node) {
     tu__cluster c;
     const tu__node *asking = s->plan->asking;
     s->plan->asking = NULL; /* for what is computed on the way */
@@ -395,6 +395,55 @@ static tu_status join(joint *j, const tu__node *node, tu__cluster *previous) {
     *previous = c;
     return TU_OK;
 }
+
+/* ---- Joining casts of leaves ---- */
+
+/* Whether a cast will be wanted as it is: an operation that is not pointwise reads it, or it is as small as a bias,
+ * which products take in though an addition reads it. */
+static bool is_wanted_alone(const tu__selection *s, const tu__node *node) {
+    enum { SMALL = 4096 };
+    if (tu_shape_elements(node->outputs[0].shape) <= SMALL) return true;
+    const tu__plan_value *v = tu__plan_value_of((tu__selection *)s, (tu__edge){node->id, 0});
+    for (uint32_t i = 0; i < v->reader_count; i++) {
+        const tu__node *reader = s->graph->nodes[s->plan->readers[v->first_reader + i]];
+        if (!(reader->op->traits & (TU__POINTWISE | TU__VIEW)) && reader->op->code != TU__OP_BROADCAST)
+            return true;
+    }
+    return v->exported;
+}
+
+/* A cast that waits for nothing. */
+static bool is_leaf_cast(const tu__selection *s, const tu__node *node) {
+    const tu__kernel_plan *p = s->plan;
+    return node->op->code == TU__OP_CAST &&
+           (p->state[node->id] == TU__WAITING || p->state[node->id] == TU__PENDING) &&
+           p->state[node->inputs[0].node] == TU__OUTSIDE && is_wanted_alone(s, node);
+}
+
+/* Many small tensors, parameters mostly, in one launch instead of one each. */
+static tu_status fuse_leaf_casts(tu__selection *s, uint32_t level) {
+    tu__kernel_plan *p = s->plan;
+    joint j = {.s = s};
+    tu__cluster previous = {0};
+    tu_status status = TU_OK;
+    for (uint32_t i = 0; i < p->part->node_count && status == TU_OK; i++) {
+        const tu__node *node = s->graph->nodes[p->part->nodes[i]];
+        if (!is_leaf_cast(s, node) || p->level[node->id] != level) continue;
+        p->state[node->id] = TU__PENDING;
+        status = join(&j, node, &previous);
+    }
+    if (status == TU_OK) status = finish_joint(&j, &previous);
+    tu__free(j.pieces);
+    return status;
+}
+
+tu_status tu__fuse(tu__selection *s, const tu__node *node) {
+    if (s->selector->joins_casts && is_leaf_cast(s, node))
+        return fuse_leaf_casts(s, s->plan->level[node->id]);
+    return fuse_one(s, node);
+}
+
+/* ---- What the outside waits for ---- */
 
 typedef struct wanted {
     uint32_t level, node;

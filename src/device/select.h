@@ -107,6 +107,7 @@ typedef struct tu__selector {
     tu_status (*run_pointwise)(const tu__kernel *k);
     tu_status (*make_piece)(tu__kernel *k, struct tu__cluster *c, void *piece);
     tu_status (*finish_pieces)(tu__kernel *k, uint32_t count, void *pieces);
+    bool joins_casts; /* casts of leaves, such as parameters made half, are one kernel at the beginning */
     /* optional: how a cluster can take in a sum of one of its members, of type `dtype`, at its end; `cut` is told to
      * make_piece */
     tu__sum_kind (*sum_kind_of)(const struct tu__cluster *c, tu_dtype dtype, tu__sum_form form, bool *cut);

@@ -171,16 +171,18 @@ static bool reads_f32(class reader) {
     return reader == EXACT || reader == AS_BUILT;
 }
 
-/* BETWEEN nodes whose readers all want f32; a fetch does. A mark: all that was seen to read the node does. */
+/* BETWEEN nodes whose readers all want f32; a fetch does. A mark: all that was seen to read the node does. A view stays
+ * what its input is, so that the cast comes behind it, where it can be fused with what reads it. */
 static void widen_between_exact(precision *p) {
     const tu_graph *graph = p->r.from;
     for (uint32_t i = 0; i < graph->node_count; i++) p->mark[i] = true;
     for (uint32_t id = graph->node_count; id-- > 0;) {
         const tu__node *node = graph->nodes[id];
-        bool free_to_choose = p->of[id] == BETWEEN && (is_pointwise(node) || (node->op->traits & TU__VIEW));
-        if (free_to_choose && p->mark[id] && node->outputs[0].dtype == TU_F32) p->of[id] = EXACT;
+        bool widens = p->of[id] == BETWEEN && p->mark[id] && node->outputs[0].dtype == TU_F32;
+        bool view = node->op->traits & TU__VIEW;
+        if (widens && is_pointwise(node)) p->of[id] = EXACT;
         for (uint32_t i = 0; i < node->input_count; i++)
-            if (!reads_f32(p->of[id])) p->mark[node->inputs[i].node] = false;
+            if (!reads_f32(p->of[id]) && !(widens && view)) p->mark[node->inputs[i].node] = false;
     }
 }
 

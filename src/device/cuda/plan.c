@@ -46,6 +46,7 @@ tu_status cuda_select(cuda_device *device, const tu_part *part, tu_plan **plan) 
         .make_copy = cuda_make_copy,
         .read_by_maker = tu__norm_reads,
         .piece_bytes = sizeof(cuda_piece),
+        .joins_casts = true,
         .run_pointwise = cuda_run_pointwise,
         .make_piece = cuda_make_piece,
         .finish_pieces = cuda_finish_pieces,
