@@ -116,7 +116,7 @@ static bool trusts_dnn(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
     bool dilated = w->dilation[0] > 1 || w->dilation[1] > 1;
     bool uneven = w->pad[0] != w->pad[1] || w->pad[2] != w->pad[3];
-    return !(c->side == CUDA_CONV_W && c->groups > 1 && (dilated || uneven));
+    return !(c->side == CUDA_CONV_FILTER && c->groups > 1 && (dilated || uneven));
 }
 
 static tu_status choose(tu__selection *s, const cuda_convolution *c, conv_data *d) {
