@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tutti, PyTorch and JAX side by side: the same training steps, alternating, in one go on one machine.
+"""Tutti, PyTorch and JAX side by side: the same training steps, alternating, in one go on one machine. gpu.py does the
+same on a GPU with the sides made here.
 
     bench/compare/compare.py --threads 2,16
     bench/compare/compare.py --workloads tutorial-cnn --precision bf16 --json result.json
@@ -27,6 +28,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PAUSE_SECONDS = 0.1  # until the threads of the side before have stopped waiting for more work
 LEAST_STEPS, LEAST_WARM_STEPS = 2, 3
+DIGEST_STEPS = 3  # that `tutti bench` makes first, in calls of their own
 WARM_MILLISECONDS = 300  # of each of Tutti's processes; a peer stays warm
 
 
@@ -42,17 +44,18 @@ class Failure(Exception):
 
 
 class Tutti:
-    name = "tutti"
-
-    def __init__(self, program, devices, threads):
-        self.program, self.devices, self.threads = program, devices, threads
+    def __init__(self, program, devices, threads, tuned=False):
+        self.program, self.devices, self.threads, self.tuned = program, devices, threads, tuned
+        self.on_gpu = devices.startswith("gpu")
         version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
-        self.label = f"Tutti {version.stdout.split()[-1]}"
+        self.name = "tutti-tuned" if tuned else "tutti"
+        self.label = f"Tutti {version.stdout.split()[-1]}" + (", tuned" if tuned else "")
 
     def bench(self, steps, warmup):
-        command = [self.program, "bench", self.workload, "--devices", self.devices, "--threads", str(self.threads),
-                   "--batch", str(self.batch), "--precision", self.precision, "--steps", str(steps),
-                   "--warmup", str(warmup), "--repeat", "1", "--json"]
+        command = [self.program, "bench", self.workload, "--devices", self.devices, "--batch", str(self.batch),
+                   "--precision", self.precision, "--steps", str(steps), "--warmup", str(warmup), "--repeat", "1",
+                   "--json", *(["--threads", str(self.threads)] if self.threads else []),
+                   *(["--tune-kernels"] if self.tuned else [])]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise Failure(done.stderr.strip() or f"exit status {done.returncode}")
@@ -62,12 +65,14 @@ class Tutti:
     def prepare(self, workload, batch, precision):
         self.workload, self.batch, self.precision = workload, batch, precision
         self.results = []
-        ms = self.bench(LEAST_STEPS, LEAST_WARM_STEPS)
+        # Two steps of a GPU are mostly the call that makes them.
+        ms = self.bench(20 if self.on_gpu else LEAST_STEPS, LEAST_WARM_STEPS)
         self.warmup = max(LEAST_WARM_STEPS, math.ceil(WARM_MILLISECONDS / ms))
         return ms
 
     def block(self, steps):
-        return self.bench(steps, self.warmup)
+        # A GPU prepares its rings for the most steps that a call has made: the block must not be the first of its size.
+        return self.bench(steps, max(self.warmup, steps + DIGEST_STEPS) if self.on_gpu else self.warmup)
 
     def extras(self):
         medians = {key: statistics.median(result[key] for result in self.results)
@@ -80,11 +85,11 @@ class Tutti:
 
 
 class Peer:
-    def __init__(self, name, threads):
+    def __init__(self, name, threads, device="cpu"):
         self.name = name
-        self.process = subprocess.Popen([sys.executable, str(HERE / "peers.py"), name, "--threads", str(threads)],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                                        text=True, bufsize=1)
+        command = [sys.executable, str(HERE / "peers.py"), name, "--threads", str(threads), "--device", device]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, text=True, bufsize=1)
 
     def start(self):
         """Waits for the imports that began when the process was made."""
@@ -102,13 +107,16 @@ class Peer:
             self.process.stdin.write(json.dumps(request) + "\n")
         except BrokenPipeError as error:
             raise Failure("its process ended") from error
-        return self.listen()["ms"]
+        return self.listen()
 
     def prepare(self, workload, batch, precision):
-        return self.ask(do="prepare", workload=workload, batch=batch, precision=precision)
+        return self.ask(do="prepare", workload=workload, batch=batch, precision=precision)["ms"]
 
     def block(self, steps):
-        return self.ask(do="block", steps=steps)
+        return self.ask(do="block", steps=steps)["ms"]
+
+    def ceilings(self):
+        return self.ask(do="ceilings")
 
     def extras(self):
         return {}
@@ -118,8 +126,8 @@ class Peer:
         self.process.wait()
 
 
-def start_peers(names, threads):
-    made, started = [Peer(name, threads) for name in names], []
+def start_peers(names, threads, device="cpu"):
+    made, started = [Peer(name, threads, device) for name in names], []
     for peer in made:
         try:
             peer.start()
