@@ -9,9 +9,11 @@
 #   PEERS      "torch,torch-graph,jax"          torch-compile (minutes of compiling) and jax-loop are known too
 #   ROUNDS     5                                SECONDS_A_BLOCK  0.3
 #   TUNED      1                                0: Tutti without --tune-kernels alone
+#   CEILINGS_OPTIONS  ""                        of bench_ceilings: --no-cpu where there is no LAPACK
 #   BUILD      build/bench                      RESULTS  $BUILD/results: JSON, and each kernel's times
 #   PYTHON     python3                          CMAKE_OPTIONS    more for cmake, such as -DCUDNN_ROOT=...
 #   TUTTI_KERNELS  $BUILD/kernels               where compiled kernels and what tuning chose are kept
+# shellcheck disable=SC2317 # functions are called by the names in PARTS
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -33,8 +35,11 @@ echo "built after $SECONDS s"
 "$tutti" devices | grep -v '^null'
 echo
 
-# shellcheck disable=SC2317 # these are called by the names in PARTS
-ceilings() { "$build/bench_ceilings"; }
+ceilings() {
+    local options
+    read -ra options <<<"${CEILINGS_OPTIONS:-}"
+    "$build/bench_ceilings" "${options[@]}"
+}
 logical() { "$build/bench_logical"; }
 start() { bench/compare/start.sh "$tutti"; }
 digests() { bench/compare/digests.sh "$tutti"; }
