@@ -123,10 +123,12 @@ static tu_status room_for_tables(const tu_program *p, uint64_t *room) {
 /* Puts the feed's table into the device's memory, if it is for a device that picks rows itself and has room. */
 static tu_status place_table(tu_program *p, const tu__feed_place *place, tu__many_source *s) {
     const tu_table *t = s->feed->table;
-    uint64_t room;
     if (!takes_many_at_once(p) || s->feed->same) return TU_OK;
-    TU_TRY(room_for_tables(p, &room));
-    TU_TRY(tu__table_on(s->feed->table, p->devices[0], room, &s->table));
+    if (!tu__table_find(s->feed->table, p->devices[0], &s->table)) {
+        uint64_t room;
+        TU_TRY(room_for_tables(p, &room));
+        TU_TRY(tu__table_put(s->feed->table, p->devices[0], room, &s->table));
+    }
     if (s->table)
         p->many.table_bytes += (uint64_t)t->rows * t->row_bytes;
     else

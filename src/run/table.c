@@ -94,20 +94,24 @@ static tu_status add_place(tu_table *table, tu__device *device, uint64_t room, t
     return TU_OK;
 }
 
-static tu_status find_or_add(tu_table *table, tu__device *device, uint64_t room, const void **address) {
-    tu__table_place *place = table->places;
+bool tu__table_find(tu_table *table, const tu__device *device, const void **address) {
+    *address = table->data;
+    if (device->api->host_memory) return true;
+    pthread_mutex_lock(&table->lock);
+    const tu__table_place *place = table->places;
     while (place && place->device != device) place = place->next;
-    if (!place) TU_TRY(add_place(table, device, room, &place));
-    *address = place->address;
-    return TU_OK;
+    pthread_mutex_unlock(&table->lock);
+    *address = place ? place->address : NULL;
+    return place;
 }
 
-tu_status tu__table_on(tu_table *table, tu__device *device, uint64_t room, const void **address) {
-    *address = table->data;
-    if (device->api->host_memory) return TU_OK;
+tu_status tu__table_put(tu_table *table, tu__device *device, uint64_t room, const void **address) {
+    tu__table_place *place = NULL;
+    *address = NULL;
     pthread_mutex_lock(&table->lock);
-    tu_status status = find_or_add(table, device, room, address);
+    tu_status status = add_place(table, device, room, &place);
     pthread_mutex_unlock(&table->lock);
+    if (status == TU_OK) *address = place->address;
     return status;
 }
 

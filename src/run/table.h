@@ -22,9 +22,11 @@ struct tu_table {
     tu__table_place *places;
 };
 
-/* Where the table lies in the device's memory. Asked for the first time it is put there, if it takes no more than `room`
- * bytes and the device has them; `*address` is NULL where it does not fit. Call with the device's turn held. */
-tu_status tu__table_on(tu_table *table, tu__device *device, uint64_t room, const void **address);
+/* Whether it is known where the table lies in the device's memory; `*address` is NULL where it does not fit. */
+bool tu__table_find(tu_table *table, const tu__device *device, const void **address);
+/* Puts it there, if it takes no more than `room` bytes and the device has them; from then on it is found. Call with the
+ * device's turn held. */
+tu_status tu__table_put(tu_table *table, tu__device *device, uint64_t room, const void **address);
 
 /* Copies rows, by their numbers, one after another. */
 void tu__table_gather(const tu_table *table, const int64_t *rows, size_t count, void *to);

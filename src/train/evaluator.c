@@ -1,6 +1,7 @@
 /* Evaluating. See evaluator.h.
  *
- * The graph takes a fixed number of images. The last batch is filled up with copies of its first image whose label is
+ * A device that takes many batches in one call gets all full ones so, from tables, where the set lies in memory. The graph
+ * takes a fixed number of images. The last batch is filled up with copies of its first image whose label is
  * -1: no class, so they enter neither the loss nor a count. */
 #include "train/evaluator.h"
 
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "data/dataset.h"
 #include "train/stepper.h"
 
 enum { LOSS, CORRECT, TOP5, CLASS, RESULTS };
@@ -36,11 +38,23 @@ tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, tu__
     return compile(e, config);
 }
 
+static void forget_tables(tu__evaluator *e) {
+    tu_table_free(e->image_table);
+    tu_table_free(e->label_table);
+    void *const blocks[] = {e->rows, e->classes_of, e->corrects, e->top5s, e->losses};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) tu__free(blocks[i]);
+    e->tabled = NULL;
+    e->image_table = e->label_table = NULL;
+    e->rows = e->classes_of = e->corrects = e->top5s = NULL;
+    e->losses = NULL;
+}
+
 void tu__evaluator_close(tu__evaluator *e) {
     tu_program_free(e->program);
     tu__free_aligned(e->padded);
     tu__free(e->labels_padded);
     tu__free(e->class_of);
+    forget_tables(e);
     *e = (tu__evaluator){0};
 }
 
@@ -55,15 +69,16 @@ static void fill_up(const tu__evaluator *e, const tu_batch *batch) {
 }
 
 /* The graph may be a file's: that its classes are numbers says nothing of which. */
-static tu_status count_confusions(const tu__evaluator *e, const tu_batch *batch, int64_t *confusion) {
-    for (int64_t i = 0; i < batch->count; i++) {
-        int64_t class = e->class_of[i];
+static tu_status count_confusions(const tu__evaluator *e, int64_t count, const int32_t *labels,
+                                  const int64_t *class_of, int64_t *confusion) {
+    for (int64_t i = 0; i < count; i++) {
+        int64_t class = class_of[i];
         if (class < 0 || class >= e->classes)
             return tu_fail(TU_CORRUPT,
                            "the evaluation graph of the run gave class %" PRId64
                            ": expected one of its %" PRId64,
                            class, e->classes);
-        confusion[batch->labels[i] * e->classes + class]++;
+        confusion[labels[i] * e->classes + class]++;
     }
     return TU_OK;
 }
@@ -81,17 +96,65 @@ static tu_status run_batch(const tu__evaluator *e, tu_state *state, const tu_bat
     score->correct += correct;
     score->top5 += top5;
     score->images += batch->count;
-    return score->confusion ? count_confusions(e, batch, score->confusion) : TU_OK;
+    if (!score->confusion) return TU_OK;
+    return count_confusions(e, batch->count, batch->labels, e->class_of, score->confusion);
 }
 
-tu_status tu__evaluator_run(const tu__evaluator *e, tu_state *state, const tu_dataset *set,
-                            tu__score *score) {
+/* ---- Many batches in one call ---- */
+
+/* Room for all full batches, and the tables they are rows of. */
+static tu_status make_tables(tu__evaluator *e, const tu_dataset *set) {
+    int64_t count = set->info.count[TU_TEST];
+    forget_tables(e);
+    e->full = count / e->batch;
+    size_t batches = (size_t)e->full, samples = batches * (size_t)e->batch;
+    e->rows = tu__alloc_array(samples, sizeof *e->rows, "the numbers of test images");
+    e->classes_of = tu__alloc_array(samples, sizeof *e->classes_of, "the classes of test images");
+    e->corrects = tu__alloc_array(batches, sizeof *e->corrects, "an evaluation");
+    e->top5s = tu__alloc_array(batches, sizeof *e->top5s, "an evaluation");
+    e->losses = tu__alloc_array(batches, sizeof *e->losses, "an evaluation");
+    if (!e->rows || !e->classes_of || !e->corrects || !e->top5s || !e->losses) return TU_NO_MEMORY;
+    for (size_t i = 0; i < samples; i++) e->rows[i] = (int64_t)i;
+    TU_TRY(tu_table_new(set->images[TU_TEST], set->image_bytes, count, &e->image_table));
+    TU_TRY(tu_table_new(set->labels[TU_TEST], sizeof *set->labels[TU_TEST], count, &e->label_table));
+    e->tabled = set;
+    return TU_OK;
+}
+
+static bool takes_tables(const tu__evaluator *e, const tu_dataset *set) {
+    tu_many_report report;
+    return set->images[TU_TEST] && set->info.count[TU_TEST] >= e->batch &&
+           tu_program_many(e->program, &report) == TU_OK && report.at_once;
+}
+
+static tu_status run_full_batches(tu__evaluator *e, tu_state *state, const tu_dataset *set, double *losses,
+                                  tu__score *score) {
+    if (e->tabled != set) TU_TRY(make_tables(e, set));
+    const tu_feed_many feeds[] = {{.input = e->images, .table = e->image_table, .rows = e->rows},
+                                  {.input = e->labels, .table = e->label_table, .rows = e->rows}};
+    void *fetches[RESULTS] = {e->losses, e->corrects, e->top5s, e->classes_of};
+    TU_TRY(tu_run_many(e->program, state, (size_t)e->full, 2, feeds, fetches));
+    for (int64_t i = 0; i < e->full; i++) {
+        *losses += e->losses[i];
+        score->correct += e->corrects[i];
+        score->top5 += e->top5s[i];
+    }
+    score->images = e->full * e->batch;
+    if (!score->confusion) return TU_OK;
+    return count_confusions(e, score->images, set->labels[TU_TEST], e->classes_of, score->confusion);
+}
+
+/* ---- All of it ---- */
+
+tu_status tu__evaluator_run(tu__evaluator *e, tu_state *state, const tu_dataset *set, tu__score *score) {
     *score = (tu__score){.confusion = score->confusion};
     tu_dataset_info info;
     tu_dataset_describe(set, &info);
-    tu_loader *loader;
-    TU_TRY(tu_loader_new(set, &loader, .split = TU_TEST, .batch = e->batch));
     double losses = 0;
+    if (takes_tables(e, set)) TU_TRY(run_full_batches(e, state, set, &losses, score));
+    tu_loader *loader;
+    TU_TRY(tu_loader_new(set, &loader, .split = TU_TEST, .batch = e->batch, .start = score->images,
+                         .threads = score->images ? -1 : 1));
     tu_status status = TU_OK;
     while (status == TU_OK && score->images < info.count[TU_TEST]) {
         tu_batch batch;

@@ -15,6 +15,12 @@ typedef struct tu__evaluator {
     unsigned char *padded; /* a batch of images, for the short last one */
     int32_t *labels_padded;
     int64_t *class_of; /* of each sample of a batch */
+    /* On devices that take many batches in one call, for sets that lie in memory. */
+    const tu_dataset *tabled; /* the set that the tables are of */
+    tu_table *image_table, *label_table;
+    int64_t full; /* batches */
+    int64_t *rows, *classes_of, *corrects, *top5s;
+    float *losses;
 } tu__evaluator;
 
 typedef struct tu__score {
@@ -29,7 +35,7 @@ tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, tu__
 void tu__evaluator_close(tu__evaluator *evaluator);
 
 /* The set must have the size and type of the run's images. */
-tu_status tu__evaluator_run(const tu__evaluator *evaluator, tu_state *state, const tu_dataset *set,
+tu_status tu__evaluator_run(tu__evaluator *evaluator, tu_state *state, const tu_dataset *set,
                             tu__score *score);
 
 #endif

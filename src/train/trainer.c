@@ -42,8 +42,8 @@ static int64_t measurement_period(const tu__trainer *t) {
     return every ? every : 1;
 }
 
-static bool is_due(const tu__trainer *t, int64_t length) {
-    return t->progress.step % length == 0 || is_last(t);
+static bool is_due(const tu__trainer *t, int64_t every) {
+    return t->progress.step % every == 0 || is_last(t);
 }
 
 static bool measurement_due(const tu__trainer *t) {

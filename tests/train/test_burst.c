@@ -29,19 +29,25 @@ static void expect_same(const tu_train_result *a, const tu_train_result *b) {
 
 /* ---- The set in memory ---- */
 
-static float pixels[SMALL_TRAIN][SMALL_SIDE * SMALL_SIDE];
-static int32_t classes[SMALL_TRAIN];
+static float pixels[2][SMALL_TRAIN][SMALL_SIDE * SMALL_SIDE];
+static int32_t classes[2][SMALL_TRAIN];
 
 static void put_in_memory(void) {
-    for (int i = 0; i < SMALL_TRAIN; i++)
-        assert_int_equal(small_set_read(NULL, TU_TRAIN, i, pixels[i], &classes[i]), TU_OK);
-    set->images[TU_TRAIN] = pixels;
-    set->labels[TU_TRAIN] = classes;
+    static const int counts[2] = {SMALL_TRAIN, SMALL_TEST};
+    for (int split = TU_TRAIN; split <= TU_TEST; split++) {
+        for (int i = 0; i < counts[split]; i++)
+            assert_int_equal(small_set_read(NULL, (tu_split)split, i, pixels[split][i], &classes[split][i]),
+                             TU_OK);
+        set->images[split] = pixels[split];
+        set->labels[split] = classes[split];
+    }
 }
 
 static void take_from_memory(void) {
-    set->images[TU_TRAIN] = NULL;
-    set->labels[TU_TRAIN] = NULL;
+    for (int split = TU_TRAIN; split <= TU_TEST; split++) {
+        set->images[split] = NULL;
+        set->labels[split] = NULL;
+    }
 }
 
 /* ---- Statements ---- */
@@ -61,7 +67,8 @@ static void a_run_in_bursts_is_the_run_step_by_step(void **state) {
     if (train_long(&from_table, "far:0", "table") != TU_OK) fail_msg("%s", tu_message());
     take_from_memory();
     expect_same(&one, &from_table);
-    assert_int_equal(far.rows_read, 2 * 250 * SMALL_TRAIN); /* images and labels */
+    /* Images and labels: of all epochs, and of the full batch of each of two evaluations. */
+    assert_int_equal(far.rows_read, 2 * (250 * SMALL_TRAIN + 2 * SMALL_BATCH));
     assert_int_equal(far.longest_call, 3);
     assert_int_equal(far.held, 0);
 }
