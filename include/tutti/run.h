@@ -14,9 +14,9 @@
  * Threads. Calls may come from any thread; tu_message() speaks of the calling thread's own latest failure, wherever
  * in a run it arose.
  * - Several threads may compile at once, also from one graph, as long as nobody adds to that graph.
- * - tu_run may be called from several threads at once, with one program or many. A device serves one program at a time:
- *   runs that have a device in common (same name, threads, tuning and order) wait for each other, others run beside each
- *   other.
+ * - tu_run and tu_run_many may be called from several threads at once, with one program or many. A device serves one
+ *   call at a time: calls that have a device in common (same name, threads, tuning and order) wait for each other, others
+ *   run beside each other.
  * - A state has no lock of its own. Runs over one state may be made at once only where each waits for every other by the
  *   rule above. All other calls with a state, reading ones too, must not be made while a run over it is under way.
  * - A program may be asked what it needs and does, or freed, while no run of it is under way.
