@@ -113,11 +113,13 @@ static size_t constant_bytes(const tu_program *p, const tu__part *part) {
     return bytes;
 }
 
-/* What the device may take. */
+/* What the device may take: logical devices share a card's memory evenly, and the host's as they come. */
 static uint64_t limit_of(const tu_program *program, const tu__device *device) {
     if (program->memory_limit) return program->memory_limit;
     tu_device_info info;
-    return device->api->describe(device->options.index, &info) == TU_OK ? info.memory_bytes : 0;
+    if (device->api->describe(device->options.index, &info) != TU_OK) return 0;
+    int parts = device->api->host_memory || device->options.parts < 1 ? 1 : device->options.parts;
+    return info.memory_bytes / (uint64_t)parts;
 }
 
 tu_status tu_program_memory(const tu_program *program, size_t index, tu_memory_report *report) {

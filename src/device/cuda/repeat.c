@@ -371,6 +371,10 @@ static tu_status prepare(tu__kernel_plan *p, uint32_t steps, const tu_repetition
     if (!fits(runtime->ring, steps, what)) {
         tu_status status = make_ring(runtime, p->kernel_count, steps, what);
         if (status != TU_OK) {
+            cuda_ring *r = runtime->ring;
+            double bytes = r ? (double)(r->feed_bytes + r->fetch_bytes) : 0;
+            tu_fail(status, "no ring of %.1f MiB for the inputs and results of steps: %s", bytes / 1048576,
+                    tu_message());
             cuda_ring_free(runtime);
             return status;
         }
