@@ -50,7 +50,7 @@ static CUfunction compile(const char *source, const char *expression, CUmodule *
 }
 
 typedef struct vectors {
-    void *x, *y;
+    CUdeviceptr x, y;
     int n;
 } vectors;
 
@@ -67,7 +67,7 @@ static void launch(const char *source, const char *expression, unsigned blocks, 
     GOOD(cuMemAlloc(&from, sizeof x));
     GOOD(cuMemAlloc(&to, sizeof x));
     GOOD(cuMemcpyHtoD(from, x, sizeof x));
-    vectors v = {(void *)from, (void *)to, n};
+    vectors v = {from, to, n};
     void *parameters[] = {&v};
     GOOD(cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, shared, stream, parameters, NULL));
     GOOD(cuStreamSynchronize(stream));
@@ -120,7 +120,7 @@ static void lanes_exchange_values_as_on_a_card(void **state) {
         int lane = i % 32;
         assert_true(y[i] == (float)(lane + 5 < 32 ? i + 5 : i));
         assert_true(y[i + 64] == (float)(i ^ 3));
-        assert_true(y[i + 128] == (float)(i / 16 * 16 + 2));
+        assert_true(y[i + 128] == (float)(i - i % 16 + 2));
         assert_true(y[i + 192] == (i < 32 ? 7 : 6));
         if (lane < 8) assert_true(y[i + 256] == (float)(lane ? i - 1 : i));
     }
