@@ -276,7 +276,9 @@ static tu_status allocate(tu_device_instance *device, size_t bytes, void **addre
 }
 
 static void release(tu_device_instance *device, void *address) {
-    if (address && cuda_enter(inside(device)) == TU_OK) cuda.cuMemFree(address_of(address));
+    if (!address) return;
+    cuda.cuCtxSetCurrent(inside(device)->context);
+    cuda.cuMemFree(address_of(address));
 }
 
 /* A plain cuMemcpyHtoD returns when the host's memory may change, which is before the bytes have arrived; a kernel in a

@@ -158,7 +158,8 @@ static void free_events(cuda_runtime *runtime, uint32_t count) {
 void cuda_plan_free(cuda_device *device, tu_plan *plan) {
     tu__kernel_plan *p = (tu__kernel_plan *)plan;
     cuda_runtime *runtime = p->runtime;
-    if (runtime && cuda_enter(device) == TU_OK) {
+    if (runtime) { /* also for a card that is lost, where these calls only fail */
+        cuda.cuCtxSetCurrent(device->context);
         cuda.cuStreamSynchronize(device->stream);
         drop_segments(runtime);
         cuda_ring_free(runtime);
