@@ -93,7 +93,7 @@ typedef struct description {
 } description;
 
 static tu_status describe_card(int index, description *d, tu_device_info *info) {
-    CUdevice handle;
+    CUdevice handle = 0;
     card c = {0};
     CUDA_TRY(cuDeviceGet, &handle, index);
     TU_TRY(read_card(handle, &c));
@@ -157,7 +157,7 @@ static tu_status open_handles(cuda_device *d) {
 }
 
 static tu_status open_card(const tu_open_options *o, cuda_device *d) {
-    card c;
+    card c = {0};
     CUDA_TRY(cuDeviceGet, &d->handle, o->index);
     TU_TRY(check_usable(d->handle));
     TU_TRY(read_card(d->handle, &c));
@@ -254,10 +254,6 @@ cusolverDnHandle_t cuda_solver(cuda_device *device) {
 
 /* ---- Memory ---- */
 
-static CUdeviceptr address_of(const void *pointer) {
-    return (CUdeviceptr)(uintptr_t)pointer;
-}
-
 static tu_status allocate(tu_device_instance *device, size_t bytes, void **address) {
     cuda_device *d = inside(device);
     TU_TRY(cuda_enter(d));
@@ -271,14 +267,14 @@ static tu_status allocate(tu_device_instance *device, size_t bytes, void **addre
         return tu_fail(status, "%s: no %.1f MiB of memory: %.1f of its %.1f MiB are free (%s)", d->name,
                        (double)bytes / 1048576, (double)unused / 1048576, (double)total / 1048576, reason);
     }
-    *address = (void *)(uintptr_t)block;
+    *address = cuda_pointer(block);
     return TU_OK;
 }
 
 static void release(tu_device_instance *device, void *address) {
     if (!address) return;
     cuda.cuCtxSetCurrent(inside(device)->context);
-    cuda.cuMemFree(address_of(address));
+    cuda.cuMemFree(cuda_address(address));
 }
 
 /* A plain cuMemcpyHtoD returns when the host's memory may change, which is before the bytes have arrived; a kernel in a
@@ -287,7 +283,7 @@ static tu_status upload(tu_device_instance *device, void *to, const void *host, 
     const cuda_device *d = inside(device);
     TU_TRY(cuda_enter(d));
     if (!bytes) return TU_OK;
-    CUDA_TRY(cuMemcpyHtoDAsync, address_of(to), host, bytes, d->moves);
+    CUDA_TRY(cuMemcpyHtoDAsync, cuda_address(to), host, bytes, d->moves);
     CUDA_TRY(cuStreamSynchronize, d->moves);
     return TU_OK;
 }
@@ -296,7 +292,7 @@ static tu_status download(tu_device_instance *device, void *host, const void *fr
     const cuda_device *d = inside(device);
     TU_TRY(cuda_enter(d));
     if (!bytes) return TU_OK;
-    CUDA_TRY(cuMemcpyDtoHAsync, host, address_of(from), bytes, d->moves);
+    CUDA_TRY(cuMemcpyDtoHAsync, host, cuda_address(from), bytes, d->moves);
     CUDA_TRY(cuStreamSynchronize, d->moves);
     return TU_OK;
 }
@@ -310,9 +306,9 @@ static tu_status copy(tu_device_instance *device, void *to, tu_device_instance *
     TU_TRY(cuda_enter(d));
     if (!bytes) return TU_OK;
     if (o->handle == d->handle)
-        CUDA_TRY(cuMemcpyDtoDAsync, address_of(to), address_of(from), bytes, d->moves);
+        CUDA_TRY(cuMemcpyDtoDAsync, cuda_address(to), cuda_address(from), bytes, d->moves);
     else
-        CUDA_TRY(cuMemcpyPeerAsync, address_of(to), d->context, address_of(from), o->context, bytes,
+        CUDA_TRY(cuMemcpyPeerAsync, cuda_address(to), d->context, cuda_address(from), o->context, bytes,
                  d->moves);
     CUDA_TRY(cuStreamSynchronize, d->moves);
     return TU_OK;

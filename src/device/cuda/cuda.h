@@ -44,7 +44,7 @@ typedef struct cuda_device {
     CUcontext context;
     CUstream stream; /* kernels */
     CUstream moves;  /* what comes and goes while they run */
-    int capability; /* 90: compute capability 9.0 */
+    int capability;  /* 90: compute capability 9.0 */
     int multiprocessors;
     int shared_bytes; /* shared memory a block may ask for */
     uint64_t memory_bytes, memory_limit;
@@ -67,6 +67,18 @@ static inline cuda_device *cuda_mutable(const void *device) {
     return it.own;
 }
 #define cuda_of(holder) cuda_mutable((holder)->device)
+
+/* To the driver an address is a number. */
+static inline CUdeviceptr cuda_address(const void *pointer) {
+    return (CUdeviceptr)(uintptr_t)pointer;
+}
+static inline void *cuda_pointer(CUdeviceptr address) {
+    union {
+        CUdeviceptr number;
+        void *pointer;
+    } it = {address};
+    return it.pointer;
+}
 
 /* Makes the device's context the calling thread's. Every entry of the table begins with it. */
 tu_status cuda_enter(const cuda_device *device);
@@ -149,7 +161,6 @@ struct cuda_function {
     const char *source;     /* NULL: of a unit */
     const char *expression; /* "max_pool<bf16, 3>", or the function's own name in a source */
     CUfunction handle;      /* NULL until compiled */
-    int shared_limit;       /* dynamic shared memory it was allowed so far */
     cuda_function *next;
 };
 

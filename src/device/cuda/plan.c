@@ -177,12 +177,11 @@ cuda_grid cuda_spread(const tu__kernel *k, int64_t count) {
     return (cuda_grid){.blocks = {(unsigned)(blocks < most ? blocks : most)}, .threads = THREADS};
 }
 
-/* More than 48 KiB of shared memory must be asked for, once. */
-static tu_status allow_shared(cuda_function *f, unsigned bytes) {
+/* More than 48 KiB of shared memory must be asked for. */
+static tu_status allow_shared(CUfunction function, unsigned bytes) {
     enum { ALWAYS = 48 * 1024 };
-    if (bytes <= ALWAYS || (int)bytes <= f->shared_limit) return TU_OK;
-    CUDA_TRY(cuFuncSetAttribute, f->handle, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)bytes);
-    f->shared_limit = (int)bytes;
+    if (bytes > ALWAYS)
+        CUDA_TRY(cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)bytes);
     return TU_OK;
 }
 
@@ -190,8 +189,12 @@ tu_status cuda_launch(const tu__kernel *k, const cuda_function *function, cuda_g
                       const void *arguments) {
     if (grid.blocks[0] == 0) return TU_OK;
     unsigned y = grid.blocks[1] ? grid.blocks[1] : 1, z = grid.blocks[2] ? grid.blocks[2] : 1;
-    TU_TRY(allow_shared((cuda_function *)(uintptr_t)function, grid.shared));
-    void *parameters[] = {(void *)(uintptr_t)arguments};
+    TU_TRY(allow_shared(function->handle, grid.shared));
+    union { /* the driver copies it, but does not say so */
+        const void *constant;
+        void *parameter;
+    } only = {arguments};
+    void *parameters[] = {only.parameter};
     tu_status status = CUDA_CALL(cuLaunchKernel, function->handle, grid.blocks[0], y, z, grid.threads, 1, 1,
                                  grid.shared, cuda_of(k)->stream, parameters, NULL);
     return status == TU_OK
@@ -200,17 +203,13 @@ tu_status cuda_launch(const tu__kernel *k, const cuda_function *function, cuda_g
                          function->expression, grid.blocks[0], y, z, grid.threads, tu_message());
 }
 
-static CUdeviceptr address_of(const void *pointer) {
-    return (CUdeviceptr)(uintptr_t)pointer;
-}
-
 tu_status cuda_copy(const tu__kernel *k, void *to, const void *from, size_t bytes) {
-    if (bytes) CUDA_TRY(cuMemcpyDtoDAsync, address_of(to), address_of(from), bytes, cuda_of(k)->stream);
+    if (bytes) CUDA_TRY(cuMemcpyDtoDAsync, cuda_address(to), cuda_address(from), bytes, cuda_of(k)->stream);
     return TU_OK;
 }
 
 tu_status cuda_clear(const tu__kernel *k, void *to, size_t bytes) {
-    if (bytes) CUDA_TRY(cuMemsetD8Async, address_of(to), 0, bytes, cuda_of(k)->stream);
+    if (bytes) CUDA_TRY(cuMemsetD8Async, cuda_address(to), 0, bytes, cuda_of(k)->stream);
     return TU_OK;
 }
 

@@ -135,9 +135,9 @@ static int choose_width(const writer *w) {
         size_t size = tu_dtype_size(w->c->members[i]->outputs[0].dtype);
         if (w->c->stored[i] && size < narrowest) narrowest = size;
     }
-    int width = narrowest == 1 ? 8 : (int)(16 / narrowest);
-    while (w->dim[w->rank - 1] % width != 0) width /= 2;
-    return width;
+    for (int width = narrowest == 1 ? 8 : (int)(16 / narrowest); width > 1; width /= 2)
+        if (w->dim[w->rank - 1] % width == 0) return width;
+    return 1;
 }
 
 /* ---- Text ---- */

@@ -160,11 +160,11 @@ static tu_status make_ring(cuda_runtime *runtime, uint32_t kernels, uint32_t ste
 /* ---- A step ---- */
 
 static unsigned char *feed_slots(const cuda_ring *r, uint32_t i) {
-    return (unsigned char *)(uintptr_t)r->block + COUNT_BYTES + r->in[i].offset;
+    return (unsigned char *)cuda_pointer(r->block) + COUNT_BYTES + r->in[i].offset;
 }
 
 static unsigned char *fetch_slots(const cuda_ring *r, uint32_t i) {
-    return (unsigned char *)(uintptr_t)r->block + COUNT_BYTES + r->feed_bytes + r->out[i].offset;
+    return (unsigned char *)cuda_pointer(r->block) + COUNT_BYTES + r->feed_bytes + r->out[i].offset;
 }
 
 static int word_of(size_t bytes) {
@@ -194,7 +194,7 @@ static tu_status enqueue_in(const tu__kernel *k, const cuda_runtime *runtime) {
     const cuda_ring *r = runtime->ring;
     uint32_t done = 0;
     do {
-        ring_in_args a = {.count = (ring_count *)(uintptr_t)r->block};
+        ring_in_args a = {.count = cuda_pointer(r->block)};
         for (; a.feeds < RING_MOST && done < r->feed_count; done++) {
             fill_in(r, done, &a.feed[a.feeds], a.words);
             a.words = a.feed[a.feeds++].end;
@@ -208,7 +208,7 @@ static tu_status enqueue_out(const tu__kernel *k, const cuda_runtime *runtime) {
     const cuda_ring *r = runtime->ring;
     uint32_t done = 0;
     do {
-        ring_out_args a = {.count = (ring_count *)(uintptr_t)r->block};
+        ring_out_args a = {.count = cuda_pointer(r->block)};
         for (; a.fetches < RING_MOST && done < r->fetch_count; done++) {
             ring_fetch *f = &a.fetch[a.fetches++];
             const tu_repeat_fetch *fetch = &r->fetches[done];
@@ -275,7 +275,7 @@ static const unsigned char *host_of(const tu_repeat_feed *f) {
 }
 
 static tu_status upload(const cuda_ring *r, uint32_t i, size_t from, size_t bytes) {
-    CUdeviceptr to = (CUdeviceptr)(uintptr_t)(feed_slots(r, i) + from);
+    CUdeviceptr to = cuda_address(feed_slots(r, i) + from);
     CUDA_TRY(cuMemcpyHtoDAsync, to, r->pinned + r->in[i].offset + from, bytes, r->copies);
     return TU_OK;
 }
@@ -312,8 +312,8 @@ static tu_status fetch_behind(const cuda_device *device, const cuda_ring *r, uin
     for (uint32_t i = 0; i < r->fetch_count; i++) {
         size_t bytes = r->out[i].bytes, slot = (size_t)half * r->half * bytes;
         if (!bytes) continue;
-        CUDA_TRY(cuMemcpyDtoHAsync, pinned_fetches(r, i) + slot,
-                 (CUdeviceptr)(uintptr_t)(fetch_slots(r, i) + slot), count * bytes, device->stream);
+        CUDA_TRY(cuMemcpyDtoHAsync, pinned_fetches(r, i) + slot, cuda_address(fetch_slots(r, i) + slot),
+                 count * bytes, device->stream);
     }
     CUDA_TRY(cuEventRecord, r->done[half], device->stream);
     return TU_OK;
