@@ -2,7 +2,8 @@
  *
  * After the one line of every refusal come two tables: what lies in memory at the planned peak, whose rows add up to
  * what is needed; and what would help. A remedy's saving is measured by planning the step again with it, which takes
- * milliseconds and allocates nothing on the device. What cannot be planned, or saves nothing, is not offered. */
+ * milliseconds and allocates nothing on the device. What cannot be planned, or saves nothing beyond what a part of it
+ * does, is not offered. */
 #include "cli/memory_refusal.h"
 
 #include <inttypes.h>
@@ -98,6 +99,7 @@ static const struct remedy {
                 {.narrow = true},
                 {.halve = true, .narrow = true},
                 {.split = true, .narrow = true}};
+enum { REMEDIES = sizeof remedies / sizeof *remedies };
 
 /* The settings with a remedy; false where a part of it cannot be had. */
 static bool apply(const struct remedy *remedy, const struct memory_settings *now,
@@ -140,18 +142,31 @@ static uint64_t planned_need(const struct memory_planner *planner, const struct 
     return need;
 }
 
+static bool is_part_of(const struct remedy *part, const struct remedy *whole) {
+    return part->halve <= whole->halve && part->split <= whole->split && part->narrow <= whole->narrow;
+}
+
+/* Whether a remedy saves anything, and more than any part of it does alone. */
+static bool pays(size_t remedy, const uint64_t needs[REMEDIES], uint64_t need) {
+    bool less = needs[remedy] < need;
+    for (size_t i = 0; i < remedy; i++)
+        less = less && !(is_part_of(&remedies[i], &remedies[remedy]) && needs[i] <= needs[remedy]);
+    return less;
+}
+
 static void print_remedies(const struct memory_planner *planner, const struct memory_settings *now,
                            size_t index, uint64_t need, uint64_t limit) {
+    uint64_t needs[REMEDIES];
     bool headed = false;
-    for (size_t i = 0; i < sizeof remedies / sizeof *remedies; i++) {
+    for (size_t i = 0; i < REMEDIES; i++) {
         struct memory_settings with;
-        uint64_t less = apply(&remedies[i], now, &with) ? planned_need(planner, &with, index, need) : need;
-        if (less >= need) continue;
+        needs[i] = apply(&remedies[i], now, &with) ? planned_need(planner, &with, index, need) : need;
+        if (!pays(i, needs, need)) continue;
         if (!headed)
             fprintf(stderr, "\n  %-40s  %10s  %10s  %s\n", "what would help", "would need", "saves", "fits");
         headed = true;
-        fprintf(stderr, " %-41s  %10s  %10s  %s\n", option_text(&with, now).text, cli_size(less).text,
-                cli_size(need - less).text, less <= limit ? "yes" : "no");
+        fprintf(stderr, " %-41s  %10s  %10s  %s\n", option_text(&with, now).text, cli_size(needs[i]).text,
+                cli_size(need - needs[i]).text, needs[i] <= limit ? "yes" : "no");
     }
 }
 
