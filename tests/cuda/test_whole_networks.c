@@ -1,0 +1,134 @@
+/* Whole networks on a GPU against the CPU: the loss and the gradient of every parameter, in each precision.
+ *
+ *     test_whole_networks [DEVICE [BATCH]]      gpu:0, 2
+ *
+ * Both devices start from the same state and batch. A gradient's error is ‖gpu - cpu‖ / ‖cpu‖ over all parameters
+ * together: single tensors may be all but zero. Bars follow from the precision: f32 differs by the order of sums; tf32
+ * rounds operands to 11 bits, bf16 to 8, and both do so again layer after layer; the CPU computes in f32 throughout. A
+ * rectifier may tip over between the two: one unit of a layer of 512, at a batch of 2, is 1 / sqrt(2 * 512) of the
+ * gradient, 3%. */
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+enum { MOST = 200 };
+
+typedef struct network {
+    const char *name, *precision;
+    double bar;
+} network;
+
+static const network networks[] = {
+    {"mlp", "f32", 1e-4},          {"mlp", "tf32", 5e-2},          {"mlp", "bf16", 5e-2},
+    {"tutorial-cnn", "f32", 1e-3}, {"tutorial-cnn", "tf32", 2e-2}, {"tutorial-cnn", "bf16", 1e-1},
+    {"resnet20", "f32", 1e-3},     {"resnet20", "bf16", 5e-1},
+};
+
+typedef struct result {
+    size_t count;
+    float *values[MOST + 1]; /* gradients, and the loss last */
+    size_t elements[MOST + 1];
+} result;
+
+static bool fail(const char *what) {
+    printf("FAILED  %s: %s\n", what, tu_message());
+    return false;
+}
+
+static void release(result *r) {
+    for (size_t i = 0; i <= r->count; i++) free(r->values[i]);
+}
+
+/* A batch of pictures of uniform noise, the same for every device. */
+static float *draw_images(size_t count) {
+    float *images = malloc(count * sizeof *images);
+    unsigned state = 1;
+    for (size_t i = 0; images && i < count; i++) {
+        state = state * 1664525u + 1013904223u;
+        images[i] = (float)(state >> 8) / 8388608.0f - 1.0f;
+    }
+    return images;
+}
+
+static bool run(tu_graph *graph, const tu_model_graph *net, const tu_value *fetch, const char *device,
+                const char *precision, result *r) {
+    tu_program *program = NULL;
+    tu_state *state = NULL;
+    size_t pixels = (size_t)tu_shape_elements(tu_value_shape(net->images));
+    int64_t samples = tu_value_shape(net->images).dim[0];
+    float *images = draw_images(pixels);
+    int32_t *labels = calloc((size_t)samples, sizeof *labels);
+    bool good = images && labels &&
+                tu_compile(graph, &program, .devices = device, .precision = precision, .fetch = fetch,
+                           .fetch_count = r->count + 1) == TU_OK &&
+                tu_state_new(graph, &state, .seed = 3) == TU_OK;
+    void *room[MOST + 1];
+    for (int64_t i = 0; labels && i < samples; i++) labels[i] = (int32_t)(i % 10);
+    for (size_t i = 0; i <= r->count; i++) {
+        r->elements[i] = (size_t)tu_shape_elements(tu_value_shape(fetch[i]));
+        room[i] = r->values[i] = calloc(r->elements[i], sizeof(float));
+    }
+    good = good && tu_run(program, state, 2, (tu_feed[]){{net->images, images}, {net->labels, labels}},
+                          room) == TU_OK;
+    if (!good) fail(device);
+    tu_program_free(program);
+    tu_state_free(state);
+    free(images);
+    free(labels);
+    return good;
+}
+
+static double error_of(const result *a, const result *b, size_t from, size_t to) {
+    double difference = 0, norm = 0;
+    for (size_t i = from; i < to; i++)
+        for (size_t k = 0; k < a->elements[i]; k++) {
+            double d = (double)a->values[i][k] - (double)b->values[i][k];
+            difference += d * d;
+            norm += (double)b->values[i][k] * (double)b->values[i][k];
+        }
+    return sqrt(difference / norm);
+}
+
+static bool compare(const network *n, const char *device, int64_t batch) {
+    tu_graph *graph;
+    tu_model_graph net;
+    tu_value wrt[MOST], fetch[MOST + 1];
+    result cpu = {0}, gpu = {0};
+    if (tu_graph_new(&graph) != TU_OK) return fail(n->name);
+    tu_set_training(graph, true);
+    bool good = tu_model_build(graph, n->name, &net, .batch = batch) == TU_OK;
+    cpu.count = gpu.count = tu_trainable(graph, MOST, wrt);
+    good = good && tu_gradients(net.loss, cpu.count, wrt, fetch) == TU_OK;
+    fetch[cpu.count] = net.loss;
+    good = good ? run(graph, &net, fetch, "cpu:0", "f32", &cpu) &&
+                      run(graph, &net, fetch, device, n->precision, &gpu)
+                : fail(n->name);
+    if (good) {
+        double gradient = error_of(&gpu, &cpu, 0, cpu.count),
+               loss = error_of(&gpu, &cpu, cpu.count, cpu.count + 1);
+        good = gradient <= n->bar && loss <= n->bar; /* NaN is neither */
+        printf("%s  %-13s %-5s %3zu gradients differ by %.1e, the loss by %.1e (at most %.0e)\n",
+               good ? "ok    " : "FAILED", n->name, n->precision, cpu.count, gradient, loss, n->bar);
+    }
+    release(&cpu);
+    release(&gpu);
+    tu_graph_free(graph);
+    return good;
+}
+
+int main(int argc, char **argv) {
+    const char *device = argc > 1 ? argv[1] : "gpu:0";
+    int64_t batch = argc > 2 ? atoll(argv[2]) : 2;
+    int passed = 0, failed = 0;
+    for (size_t i = 0; i < sizeof networks / sizeof *networks; i++)
+        if (compare(&networks[i], device, batch))
+            passed++;
+        else
+            failed++;
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed > 0;
+}
