@@ -1,9 +1,10 @@
 /* Host threads that do one job after another. */
 #include "base/worker.h"
 
+#include <errno.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "base/alloc.h"
 
@@ -58,7 +59,11 @@ tu_status tu__worker_start(tu__worker **worker, const char *name, tu_status (*be
     w->begin = begin;
     w->context = context;
     pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->changed, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     if (pthread_create(&w->thread, NULL, work, w) != 0) {
         pthread_mutex_destroy(&w->lock);
         pthread_cond_destroy(&w->changed);
@@ -94,6 +99,26 @@ void tu__worker_join(tu__worker *worker) {
     pthread_mutex_lock(&worker->lock);
     while (worker->busy) pthread_cond_wait(&worker->changed, &worker->lock);
     pthread_mutex_unlock(&worker->lock);
+}
+
+bool tu__worker_join_until(tu__worker *worker, double deadline) {
+    struct timespec until = {.tv_sec = (time_t)deadline};
+    until.tv_nsec = (long)((deadline - (double)until.tv_sec) * 1e9);
+    bool in_time = true;
+    pthread_mutex_lock(&worker->lock);
+    while (worker->busy && in_time)
+        in_time = pthread_cond_timedwait(&worker->changed, &worker->lock, &until) != ETIMEDOUT;
+    bool done = !worker->busy;
+    pthread_mutex_unlock(&worker->lock);
+    return done;
+}
+
+bool tu__worker_busy(tu__worker *worker) {
+    if (!worker) return false;
+    pthread_mutex_lock(&worker->lock);
+    bool busy = worker->busy;
+    pthread_mutex_unlock(&worker->lock);
+    return busy;
 }
 
 void tu__worker_stop(tu__worker *worker) {

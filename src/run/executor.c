@@ -39,7 +39,7 @@ void tu__exchange_end(tu__exchange *x) {
     pthread_cond_destroy(&x->changed);
 }
 
-/* ---- Failing and waiting ---- */
+/* ---- Failing and signalling ---- */
 
 /* Keeps this thread's message as the run's, if it is the first, and lets everybody go. */
 static void abort_run(tu__exchange *x, tu_status status) {
@@ -79,12 +79,84 @@ static const tu__arrival *arrival_of(const tu__part *part, uint32_t event) {
     return NULL;
 }
 
-static tu_status late(const tu_program *program, const tu__part *part, uint32_t event) {
-    const tu__arrival *a = arrival_of(part, event);
-    return tu_fail(TU_INTERNAL, "device '%s' waited %g s for '%s' from device '%s': it is late",
-                   part->device->name, program->exchange.allowed,
-                   program->unit.graph->nodes[a->source.node]->name, program->devices[a->source_part]->name);
+static const char *name_of(const tu_program *program, tu__edge value) {
+    return program->unit.graph->nodes[value.node]->name;
 }
+
+/* ---- What is said of a failure ---- */
+
+typedef struct phrase {
+    char text[320];
+} phrase;
+
+/* "matmul 'fc1/matmul'": the first operation of a kernel. */
+static int write_operation(const tu_program *program, const tu__part *part, uint32_t place, char *text,
+                           size_t capacity) {
+    const tu_kernel *kernel = &part->plan->kernels[part->order[place]];
+    if (!kernel->node_count) return snprintf(text, capacity, "%s", kernel->name);
+    const tu__node *node = program->unit.graph->nodes[kernel->nodes[0]];
+    return snprintf(text, capacity, "%s '%.100s'", node->op->name, node->name);
+}
+
+/* "matmul 'fc1/matmul'", or for a launch of several kernels "its 12 kernels from matmul 'fc1/matmul' to …" */
+static phrase operations_of(const tu_program *program, const tu__part *part, const tu__step *step) {
+    phrase p;
+    size_t room = sizeof p.text, used = 0;
+    if (step->count > 1) used = (size_t)snprintf(p.text, room, "its %u kernels from ", step->count);
+    used += (size_t)write_operation(program, part, step->first, p.text + used, room - used);
+    if (step->count > 1 && used < room) used += (size_t)snprintf(p.text + used, room - used, " to ");
+    if (step->count > 1 && used < room)
+        write_operation(program, part, step->first + step->count - 1, p.text + used, room - used);
+    return p;
+}
+
+/* What a part is about right now, as its thread noted. */
+static phrase doing(const tu_program *program, tu__part *part) {
+    phrase p = {"all its steps are done"};
+    uint32_t at = atomic_load(&part->at);
+    if (at >= part->step_count) return p;
+    const tu__step *step = &part->steps[at];
+    switch (step->kind) {
+    case TU__STEP_WAIT:
+        snprintf(p.text, sizeof p.text, "it waits for '%.200s'",
+                 name_of(program, arrival_of(part, step->event)->source));
+        break;
+    case TU__STEP_LAUNCH: {
+        phrase operations = operations_of(program, part, step);
+        int used = snprintf(p.text, sizeof p.text, "it is at ");
+        snprintf(p.text + used, sizeof p.text - (size_t)used, "%.300s", operations.text);
+        break;
+    }
+    case TU__STEP_SIGNAL: snprintf(p.text, sizeof p.text, "its kernels are still under way"); break;
+    case TU__STEP_BARRIER: snprintf(p.text, sizeof p.text, "it waits for the others"); break;
+    }
+    return p;
+}
+
+static tu_status late(tu_program *program, const tu__part *part, uint32_t event) {
+    const tu__arrival *a = arrival_of(part, event);
+    tu__part *from = &program->parts[a->source_part];
+    return tu_fail(TU_INTERNAL, "device '%s' waited %g s for '%s' from device '%s', which is late: %s",
+                   part->device->name, program->exchange.allowed, name_of(program, a->source),
+                   from->device->name, doing(program, from).text);
+}
+
+/* Names the device and what it was at, whatever the device itself said. */
+static tu_status failed_launch(const tu_program *program, const tu__part *part, const tu__step *step,
+                               tu_status status) {
+    char message[768];
+    snprintf(message, sizeof message, "%s", tu_message());
+    return tu_fail(status, "device '%s' failed at %s: %s", part->device->name,
+                   operations_of(program, part, step).text, message);
+}
+
+static tu_status failed_device(const tu__part *part, tu_status status) {
+    char message[768];
+    snprintf(message, sizeof message, "%s", tu_message());
+    return tu_fail(status, "device '%s' failed: %s", part->device->name, message);
+}
+
+/* ---- Waiting ---- */
 
 static tu_status wait_for(tu_program *program, const tu__part *part, uint32_t event) {
     tu__exchange *x = &program->exchange;
@@ -98,6 +170,25 @@ static tu_status wait_for(tu_program *program, const tu__part *part, uint32_t ev
     return TU_OK;
 }
 
+/* The first part that has not come to the barrier. */
+static tu__part *missing_part(tu_program *program) {
+    for (size_t i = 0; i < program->device_count; i++) {
+        tu__part *part = &program->parts[i];
+        uint32_t at = atomic_load(&part->at);
+        bool there = at >= part->step_count || part->steps[at].kind == TU__STEP_BARRIER;
+        if (!part->idle && !there) return part;
+    }
+    return NULL;
+}
+
+static tu_status not_all_there(tu_program *program) {
+    tu__part *part = missing_part(program);
+    if (!part)
+        return tu_fail(TU_INTERNAL, "a run was to take %g s at most: it is late", program->exchange.allowed);
+    return tu_fail(TU_INTERNAL, "device '%s' has not computed its part after %g s: %s", part->device->name,
+                   program->exchange.allowed, doing(program, part).text);
+}
+
 /* Waits until every part has computed. */
 static tu_status wait_at_barrier(tu_program *program) {
     tu__exchange *x = &program->exchange;
@@ -105,53 +196,56 @@ static tu_status wait_at_barrier(tu_program *program) {
     pthread_mutex_lock(&x->lock);
     x->at_barrier++;
     pthread_cond_broadcast(&x->changed);
-    while (x->at_barrier < program->device_count && !atomic_load(&x->aborted) && in_time)
+    while (x->at_barrier < program->working && !atomic_load(&x->aborted) && in_time)
         in_time = sleep_until_change(x);
-    bool all = x->at_barrier >= program->device_count;
+    bool all = x->at_barrier >= program->working;
     pthread_mutex_unlock(&x->lock);
-    return all || atomic_load(&x->aborted)
-               ? TU_OK
-               : tu_fail(TU_INTERNAL, "not every device had computed after %g s", x->allowed);
+    return all || atomic_load(&x->aborted) ? TU_OK : not_all_there(program);
 }
 
 /* ---- A part's two threads ---- */
 
-typedef struct job {
-    tu_program *program;
-    tu__part *part;
-    uint32_t steps; /* with `what`: many, by the device alone */
-    const tu_repetition *what;
-} job;
+static tu_status synchronize(const tu__part *part) {
+    const tu_device_api *api = part->device->api;
+    tu_status status = api->synchronize ? api->synchronize(part->device->instance) : TU_OK;
+    return status == TU_OK ? TU_OK : failed_device(part, status);
+}
+
+static tu_status launch(const tu_program *program, const tu__part *part, const tu__step *step) {
+    tu_status status =
+        part->device->api->launch(part->device->instance, part->plan, step->first, step->count);
+    return status == TU_OK ? TU_OK : failed_launch(program, part, step, status);
+}
 
 static tu_status take_step(tu_program *program, tu__part *part, const tu__step *step) {
-    const tu_device_api *api = part->device->api;
     switch (step->kind) {
     case TU__STEP_WAIT: return wait_for(program, part, step->event);
-    case TU__STEP_LAUNCH: return api->launch(part->device->instance, part->plan, step->first, step->count);
+    case TU__STEP_LAUNCH: return launch(program, part, step);
     case TU__STEP_SIGNAL:
-        if (api->synchronize) TU_TRY(api->synchronize(part->device->instance));
+        TU_TRY(synchronize(part));
         signal_event(&program->exchange, step->event);
         return TU_OK;
-    case TU__STEP_BARRIER:
-        if (api->synchronize) TU_TRY(api->synchronize(part->device->instance));
-        return wait_at_barrier(program);
+    case TU__STEP_BARRIER: TU_TRY(synchronize(part)); return wait_at_barrier(program);
     }
     return TU_OK;
 }
 
 static void compute_part(void *argument) {
-    const job *j = argument;
+    const tu__job *j = argument;
     tu__exchange *x = &j->program->exchange;
     tu_status status = TU_OK;
-    for (uint32_t i = 0; i < j->part->step_count && status == TU_OK && !atomic_load(&x->aborted); i++)
+    for (uint32_t i = 0; i < j->part->step_count && status == TU_OK && !atomic_load(&x->aborted); i++) {
+        atomic_store_explicit(&j->part->at, i, memory_order_relaxed);
         status = take_step(j->program, j->part, &j->part->steps[i]);
-    const tu_device_api *api = j->part->device->api;
-    if (status == TU_OK && api->synchronize) status = api->synchronize(j->part->device->instance);
+    }
+    tu_status ended = synchronize(j->part); /* also after a failure: nothing may be under way afterwards */
+    if (status == TU_OK) status = ended;
+    if (status == TU_OK) atomic_store(&j->part->at, j->part->step_count);
     if (status != TU_OK) abort_run(x, status);
 }
 
 static void repeat_part(void *argument) {
-    const job *j = argument;
+    const tu__job *j = argument;
     const tu__device *d = j->part->device;
     tu_status status = d->api->repeat(d->instance, j->part->plan, j->steps, j->what);
     if (status != TU_OK) abort_run(&j->program->exchange, status);
@@ -159,8 +253,14 @@ static void repeat_part(void *argument) {
 
 static tu_status fetch_arrival(tu_program *program, tu__part *part, const tu__arrival *a) {
     tu__part *from = &program->parts[a->source_part];
-    return tu__device_copy(part->device, part->addresses[a->buffer], from->device,
-                           from->addresses[a->source_buffer], part->plan->buffers[a->buffer].bytes);
+    tu_status status =
+        tu__device_copy(part->device, part->addresses[a->buffer], from->device,
+                        from->addresses[a->source_buffer], part->plan->buffers[a->buffer].bytes);
+    if (status == TU_OK) return TU_OK;
+    char message[768];
+    snprintf(message, sizeof message, "%s", tu_message());
+    return tu_fail(status, "copying '%s' from device '%s' to '%s' failed: %s", name_of(program, a->source),
+                   from->device->name, part->device->name, message);
 }
 
 /* Any arrival that is made and not fetched yet; TU_NO_NODE when there is none. */
@@ -171,7 +271,7 @@ static uint32_t next_arrival(const tu__exchange *x, const tu__part *part) {
 }
 
 static void copy_arrivals(void *argument) {
-    const job *j = argument;
+    const tu__job *j = argument;
     tu__exchange *x = &j->program->exchange;
     tu_status status = TU_OK;
     for (uint32_t left = j->part->arrival_count; left && status == TU_OK; left--) {
@@ -202,10 +302,10 @@ static tu_status start_workers(tu__part *part) {
     return TU_OK;
 }
 
-/* A program on one whole device has nobody to run beside: it runs on the caller's thread, and no hand-over is paid
- * for. A logical device keeps to its own thread, which is pinned to its cores. */
+/* Where only one part has anything to do it has nobody to run beside: on a whole device it runs on the caller's thread,
+ * and no hand-over is paid for. A logical device keeps to its own thread, which is pinned to its cores. */
 static bool runs_on_caller(const tu_program *program) {
-    return program->device_count == 1 && program->devices[0]->options.parts == 1;
+    return program->alone->device->options.parts == 1;
 }
 
 static void begin_run(tu__exchange *x) {
@@ -216,49 +316,86 @@ static void begin_run(tu__exchange *x) {
     atomic_store(&x->aborted, false);
 }
 
-static tu_status end_run(const tu__exchange *x) {
-    return x->status == TU_OK ? TU_OK : tu_fail(x->status, "%s", x->message);
+static tu_status end_run(tu__exchange *x) {
+    pthread_mutex_lock(&x->lock); /* a thread of an abandoned run may still fail */
+    tu_status status = x->status == TU_OK ? TU_OK : tu_fail(x->status, "%s", x->message);
+    pthread_mutex_unlock(&x->lock);
+    return status;
 }
 
-/* The work of a program's only part. */
-static tu_status run_alone(tu_program *program, void (*work)(void *job), job *j) {
-    tu__device *device = program->devices[0];
+/* A device whose thread never came back from an earlier run cannot serve another. */
+static tu_status check_free(const tu__part *part) {
+    if (!tu__worker_busy(part->device->compute) && !tu__worker_busy(part->device->copier)) return TU_OK;
+    return tu_fail(TU_INTERNAL,
+                   "device '%s' is still busy with a run that was given up: end the program, or wait for it",
+                   part->device->name);
+}
+
+/* The work of the only part that has any. */
+static tu_status run_alone(tu_program *program, void (*work)(void *job), tu__job job) {
+    tu__device *device = job.part->device;
+    TU_TRY(check_free(job.part));
     begin_run(&program->exchange);
     if (runs_on_caller(program)) {
         TU_TRY(attach(device));
-        work(j);
+        work(&job);
     } else {
-        TU_TRY(start_workers(j->part));
-        tu__worker_post(device->compute, work, j);
+        TU_TRY(start_workers(job.part));
+        tu__worker_post(device->compute, work, &job);
         tu__worker_join(device->compute);
     }
     return end_run(&program->exchange);
 }
 
+static void post_part(tu_program *program, size_t index) {
+    tu__part *part = &program->parts[index];
+    tu__job *job = &program->jobs[index];
+    *job = (tu__job){.program = program, .part = part};
+    atomic_store(&part->at, 0);
+    tu__worker_post(part->device->compute, compute_part, job);
+    if (part->arrival_count) tu__worker_post(part->device->copier, copy_arrivals, job);
+}
+
+/* Parts that wait give up at the deadline and say who is late; a device's own call may still not come back. Such a run is
+ * abandoned a moment later, with its threads. */
+static void join_part(tu_program *program, tu__part *part) {
+    enum { MOMENT = 1 }; /* second: for the parts that wait to be heard first */
+    double until = program->exchange.deadline + MOMENT;
+    bool computed = tu__worker_join_until(part->device->compute, until);
+    bool copied = !part->arrival_count || tu__worker_join_until(part->device->copier, until);
+    if (computed && copied) return;
+    program->abandoned = true;
+    abort_run(&program->exchange,
+              tu_fail(TU_INTERNAL, "device '%s' has not come back after %g s: %s", part->device->name,
+                      program->exchange.allowed, doing(program, part).text));
+}
+
 static tu_status run_together(tu_program *program) {
-    job jobs[TU__MOST_DEVICES];
-    for (size_t i = 0; i < program->device_count; i++) TU_TRY(start_workers(&program->parts[i]));
+    for (size_t i = 0; i < program->device_count; i++) TU_TRY(check_free(&program->parts[i]));
+    for (size_t i = 0; i < program->device_count; i++)
+        if (!program->parts[i].idle) TU_TRY(start_workers(&program->parts[i]));
+    program->abandoned = false;
     begin_run(&program->exchange);
-    for (size_t i = 0; i < program->device_count; i++) {
-        tu__part *part = &program->parts[i];
-        jobs[i] = (job){.program = program, .part = part};
-        tu__worker_post(part->device->compute, compute_part, &jobs[i]);
-        if (part->arrival_count) tu__worker_post(part->device->copier, copy_arrivals, &jobs[i]);
-    }
-    for (size_t i = 0; i < program->device_count; i++) {
-        tu__worker_join(program->devices[i]->compute);
-        if (program->parts[i].arrival_count) tu__worker_join(program->devices[i]->copier);
-    }
+    for (size_t i = 0; i < program->device_count; i++)
+        if (!program->parts[i].idle) post_part(program, i);
+    for (size_t i = 0; i < program->device_count; i++)
+        if (!program->parts[i].idle) join_part(program, &program->parts[i]);
     return end_run(&program->exchange);
 }
 
+bool tu__program_is_stuck(const tu_program *program) {
+    for (size_t i = 0; program->abandoned && i < program->device_count; i++)
+        if (tu__worker_busy(program->devices[i]->compute) || tu__worker_busy(program->devices[i]->copier))
+            return true;
+    return false;
+}
+
 tu_status tu__program_execute(tu_program *program) {
-    if (program->device_count > 1) return run_together(program);
-    job alone = {.program = program, .part = &program->parts[0]};
-    return run_alone(program, compute_part, &alone);
+    if (program->working > 1) return run_together(program);
+    return run_alone(program, compute_part, (tu__job){.program = program, .part = program->alone});
 }
 
 tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repetition *what) {
-    job alone = {.program = program, .part = &program->parts[0], .steps = steps, .what = what};
-    return run_alone(program, repeat_part, &alone);
+    tu__job job = {.program = program, .part = program->alone, .steps = steps, .what = what};
+    return run_alone(program, repeat_part, job);
 }

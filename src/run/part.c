@@ -310,6 +310,7 @@ static tu_status build_parts(const tu__unit *unit, const uint32_t *levels, size_
     for (size_t i = 0; i < count; i++) TU_TRY(find_arrivals(unit, parts, i, event_count));
     find_updates(unit, parts);
     for (size_t i = 0; i < count; i++) TU_TRY(order_part(unit, levels, parts, count, i));
+    tu__find_idle_parts(parts, count);
     for (size_t i = 0; i < count; i++) TU_TRY(tu__write_steps(parts, count, i));
     return TU_OK;
 }

@@ -2,6 +2,8 @@
 #ifndef TU__RUN_PART_H
 #define TU__RUN_PART_H
 
+#include <stdatomic.h>
+
 #include "device/device.h"
 #include "pass/pass.h"
 #include "run/plan_memory.h"
@@ -55,6 +57,8 @@ typedef struct tu__part {
     uint32_t update_count;
     tu__step *steps;
     uint32_t step_count;
+    bool idle;      /* it has no kernels, and nothing comes or goes: nobody runs it or waits for it */
+    atomic_uint at; /* the step being taken, for whoever must say what is late */
     /* bound to addresses: bind.c */
     void **addresses, **workspaces;
     void *constants;
@@ -69,6 +73,8 @@ tu_status tu__parts_build(const tu__unit *unit, size_t count, tu__device **devic
                           uint32_t *event_count);
 void tu__parts_free(size_t count, tu__part *parts);
 
+/* steps.c: notes which parts have nothing to do. */
+void tu__find_idle_parts(tu__part *parts, size_t count);
 /* steps.c: what the part's thread does one after another, once kernels are ordered and arrivals known. */
 tu_status tu__write_steps(tu__part *parts, size_t count, size_t index);
 

@@ -64,6 +64,16 @@ static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
     return tu__run_passes(&p->unit, NULL);
 }
 
+static void find_working(tu_program *p) {
+    for (size_t i = 0; i < p->device_count; i++) {
+        if (p->parts[i].idle) continue;
+        p->working++;
+        p->alone = &p->parts[i];
+    }
+    if (p->working > 1) p->alone = NULL;
+    if (p->working == 0) p->alone = &p->parts[0]; /* a program of assignments and fetches */
+}
+
 static tu_status compile(tu_program *p, const tu_compile_options *o) {
     tu_open_options open = {.threads = o->threads,
                             .memory_limit = o->memory_limit,
@@ -73,8 +83,11 @@ static tu_status compile(tu_program *p, const tu_compile_options *o) {
     TU_TRY(run_passes(p, o));
     p->parts = tu__alloc_array(p->device_count, sizeof *p->parts, "a program");
     if (!p->parts) return TU_NO_MEMORY;
+    p->jobs = tu__alloc_array(p->device_count, sizeof *p->jobs, "a program");
+    if (!p->jobs) return TU_NO_MEMORY;
     uint32_t events;
     TU_TRY(tu__parts_build(&p->unit, p->device_count, p->devices, p->parts, &events));
+    find_working(p);
     TU_TRY(tu__exchange_begin(&p->exchange, events, o->deadline));
     TU_TRY(find_feeds(p));
     TU_TRY(find_fetches(p));
@@ -101,12 +114,13 @@ tu_status tu_compile_with(tu_graph *graph, tu_program **program, const tu_compil
 }
 
 void tu_program_free(tu_program *program) {
-    if (!program) return;
+    if (!program || tu__program_is_stuck(program)) return; /* a device's thread still uses it: it stays */
     if (program->parts) tu__parts_free(program->device_count, program->parts);
     tu__exchange_end(&program->exchange);
     tu__unit_end(&program->unit);
     tu__devices_close(program->device_count, program->devices);
     tu__free(program->parts);
+    tu__free(program->jobs);
     tu__free(program->feeds);
     tu__free(program->fetches);
     tu__free(program->ordinals);

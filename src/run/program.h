@@ -38,6 +38,14 @@ typedef struct tu__exchange {
     char message[1024];
 } tu__exchange;
 
+/* What a part's threads are given. */
+typedef struct tu__job {
+    tu_program *program;
+    tu__part *part;
+    uint32_t steps; /* with `what`: many, by the device alone */
+    const tu_repetition *what;
+} tu__job;
+
 struct tu_program {
     tu_graph *source; /* the user's */
     tu__unit unit;
@@ -45,6 +53,10 @@ struct tu_program {
     tu__device *devices[TU__MOST_DEVICES];
     const char *device_names[TU__MOST_DEVICES];
     tu__part *parts;
+    size_t working;  /* parts that have something to do */
+    tu__part *alone; /* the only one that has; NULL: there are several */
+    tu__job *jobs;   /* a part each; they outlive a run that was abandoned */
+    bool abandoned;  /* the latest run was: a device had not come back at the deadline */
     tu__feed_place *feeds;
     size_t feed_count;
     tu__fetch_place *fetches;
@@ -79,6 +91,8 @@ tu_status tu__program_bind(tu_program *program, tu_state *state);
 tu_status tu__exchange_begin(tu__exchange *exchange, uint32_t event_count, double allowed);
 void tu__exchange_end(tu__exchange *exchange);
 tu_status tu__program_execute(tu_program *program);
+/* Whether a thread of an abandoned run may still use the program. */
+bool tu__program_is_stuck(const tu_program *program);
 /* Many steps by the program's one device, where it can be told to: repeat.h. */
 tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repetition *what);
 

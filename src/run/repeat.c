@@ -3,7 +3,7 @@
  * Between two runs the host has little to do: fill the inputs, read the results. For a device that is fast and far away
  * that little is most of the time. A device whose table has `repeat` therefore takes many steps at once: it is told
  * where the data of every step lie, and the host is back when all are done. That needs a program whose steps are the
- * device's affair alone: one device, and every update written into its variable's own memory. Any other program gets the
+ * device's affair alone: one device that has anything to do, and every update written into its variable's own memory. Any other program gets the
  * same work done by a run for each step, with the same results.
  *
  * What the engine itself makes for the steps, sample ordinals and the rows of tables that a device has no room for, lies
@@ -24,19 +24,30 @@ enum { MOST_BLOCK_BYTES = 64 << 20 };
 
 /* A variable whose next value must be moved to it by the engine after every step; NULL: there is none. */
 static const char *updated_elsewhere(const tu_program *p) {
-    const tu__part *part = &p->parts[0];
-    for (uint32_t k = 0; k < part->update_count; k++)
-        if (!part->updates[k].in_place) return p->unit.graph->nodes[part->updates[k].variable]->name;
+    for (size_t i = 0; i < p->device_count; i++) {
+        const tu__part *part = &p->parts[i];
+        for (uint32_t k = 0; k < part->update_count; k++)
+            if (!part->updates[k].in_place) return p->unit.graph->nodes[part->updates[k].variable]->name;
+    }
     return NULL;
+}
+
+/* Whether all that is fed and fetched is the affair of the part that computes. */
+static bool is_all_there(const tu_program *p) {
+    for (size_t i = 0; i < p->feed_count; i++)
+        if (&p->parts[p->feeds[i].part] != p->alone) return false;
+    for (size_t i = 0; i < p->unit.fetch_count; i++)
+        if (&p->parts[p->fetches[i].part] != p->alone) return false;
+    return true;
 }
 
 void tu__many_begin(tu_program *p) {
     char *notice = p->many.notice;
     size_t size = sizeof p->many.notice;
-    if (p->device_count != 1)
+    if (!p->alone || !is_all_there(p))
         snprintf(notice, size, "the program has %zu devices, which meet in every step", p->device_count);
-    else if (!p->devices[0]->api->repeat)
-        snprintf(notice, size, "device '%s' takes one step at a time", p->devices[0]->name);
+    else if (!p->alone->device->api->repeat)
+        snprintf(notice, size, "device '%s' takes one step at a time", p->alone->device->name);
     else if (updated_elsewhere(p))
         snprintf(notice, size, "variable '%s' is not updated in its own memory", updated_elsewhere(p));
 }
@@ -111,7 +122,7 @@ static tu_status reserve(tu_program *p) {
  * what the device has beside the program, since other programs want memory too. */
 static tu_status room_for_tables(const tu_program *p, uint64_t *room) {
     tu_memory_report report;
-    TU_TRY(tu_program_memory(p, 0, &report));
+    TU_TRY(tu_program_memory(p, (size_t)(p->alone - p->parts), &report));
     *room = UINT64_MAX;
     if (!report.limit_bytes) return TU_OK;
     uint64_t left = report.limit_bytes > report.need_bytes ? report.limit_bytes - report.need_bytes : 0;
@@ -124,10 +135,10 @@ static tu_status room_for_tables(const tu_program *p, uint64_t *room) {
 static tu_status place_table(tu_program *p, const tu__feed_place *place, tu__many_source *s) {
     const tu_table *t = s->feed->table;
     if (!takes_many_at_once(p) || s->feed->same) return TU_OK;
-    if (!tu__table_find(s->feed->table, p->devices[0], &s->table)) {
+    if (!tu__table_find(s->feed->table, p->alone->device, &s->table)) {
         uint64_t room;
         TU_TRY(room_for_tables(p, &room));
-        TU_TRY(tu__table_put(s->feed->table, p->devices[0], room, &s->table));
+        TU_TRY(tu__table_put(s->feed->table, p->alone->device, room, &s->table));
     }
     if (s->table)
         p->many.table_bytes += (uint64_t)t->rows * t->row_bytes;
@@ -137,7 +148,7 @@ static tu_status place_table(tu_program *p, const tu__feed_place *place, tu__man
             "the table for input '%s' (%.4g MiB) does not fit into device '%s' beside the program: its rows "
             "are gathered on the host",
             p->unit.graph->nodes[place->node]->name, (double)t->rows * (double)t->row_bytes / 1048576,
-            p->devices[0]->name);
+            p->alone->device->name);
     return TU_OK;
 }
 
@@ -303,7 +314,7 @@ static tu_status explain(const tu_program *p, tu_status status, size_t done, siz
         status,
         "steps %zu to %zu of %zu, which device '%s' took at once, failed; the %zu before them took "
         "effect, of these some may have: %s",
-        done + 1, done + piece, steps, p->devices[0]->name, done, tu_message());
+        done + 1, done + piece, steps, p->alone->device->name, done, tu_message());
 }
 
 /* ---- A call ---- */

@@ -17,7 +17,7 @@ typedef struct departure { /* a value that another part waits for */
 
 typedef struct writer {
     tu__part *part;
-    bool alone;                  /* the only part of its program */
+    bool alone;                  /* the only part of its program that has anything to do */
     uint32_t *arrival_in;        /* per buffer: the arrival that fills it, or TU_NO_NODE */
     bool *awaited;               /* per arrival */
     uint32_t *written_by;        /* per buffer: the kernel, or kernel_count: none */
@@ -105,14 +105,29 @@ static void write_all(writer *w) {
     if (!part->update_kernels) meet_the_others(w);
 }
 
+/* A value that no kernel writes leaves too: a variable that another device reads. */
+static bool sends(const tu__part *parts, size_t count, size_t index) {
+    for (size_t p = 0; p < count; p++)
+        for (uint32_t i = 0; i < parts[p].arrival_count; i++)
+            if (parts[p].arrivals[i].source_part == index) return true;
+    return false;
+}
+
+void tu__find_idle_parts(tu__part *parts, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        parts[i].idle = !parts[i].plan->kernel_count && !parts[i].arrival_count && !sends(parts, count, i);
+}
+
 tu_status tu__write_steps(tu__part *parts, size_t count, size_t index) {
     tu__part *part = &parts[index];
-    size_t buffers = part->plan->buffer_count, kernels = part->plan->kernel_count, arrivals = 0;
+    size_t buffers = part->plan->buffer_count, kernels = part->plan->kernel_count, arrivals = 0, working = 0;
+    for (size_t p = 0; p < count; p++) working += !parts[p].idle;
+    if (part->idle) return TU_OK;
     for (size_t p = 0; p < count; p++) arrivals += parts[p].arrival_count;
     part->steps = tu__alloc_array(kernels + 2 * arrivals + 2, sizeof *part->steps, "a part");
     tu__arena arena = {.purpose = "a part"};
     writer w = {.part = part,
-                .alone = count == 1,
+                .alone = working < 2,
                 .arrival_in = tu__arena_alloc(&arena, buffers * sizeof *w.arrival_in),
                 .awaited = tu__arena_alloc(&arena, part->arrival_count),
                 .written_by = tu__arena_alloc(&arena, buffers * sizeof *w.written_by),

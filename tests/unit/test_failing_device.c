@@ -1,0 +1,184 @@
+/* A device that fails or never comes back in the middle of a run: the run ends with one message that names the device and
+ * the operation, no variable has changed, and once the device is itself again so are its programs. */
+#include "test.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include <tutti/tutti.h>
+
+#include "device/device.h"
+
+/* The processor, as a device that misbehaves in its Nth launch. */
+static struct {
+    atomic_int launches;
+    int fails_in, sticks_in; /* counted from 1; 0: never */
+    bool copies_fail;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool freed; /* a launch that is stuck may go on */
+} odd = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static tu_device_api odd_api;
+
+static tu_status describe_odd(int index, tu_device_info *info) {
+    if (index > 0) return tu_fail(TU_NOT_FOUND, "there is one odd device");
+    *info = (tu_device_info){.name = "odd:0", .kind = "odd"};
+    return TU_OK;
+}
+
+static void stay_until_freed(void) {
+    pthread_mutex_lock(&odd.lock);
+    while (!odd.freed) pthread_cond_wait(&odd.changed, &odd.lock);
+    pthread_mutex_unlock(&odd.lock);
+}
+
+static tu_status launch_odd(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
+    int number = ++odd.launches;
+    if (number == odd.fails_in) return tu_fail(TU_INTERNAL, "its fan has stopped");
+    if (number == odd.sticks_in) stay_until_freed();
+    return tu__cpu_api.launch(device, plan, first, count);
+}
+
+static tu_status copy_odd(tu_device_instance *device, void *to, tu_device_instance *other,
+                          const tu_device_api *other_api, const void *from, size_t bytes) {
+    (void)device, (void)other, (void)other_api;
+    if (odd.copies_fail) return tu_fail(TU_IO, "the cable is loose");
+    memcpy(to, from, bytes);
+    return TU_OK;
+}
+
+static void plug_in_odd(void) {
+    odd.launches = 0;
+    odd.fails_in = odd.sticks_in = 0;
+    odd.copies_fail = odd.freed = false;
+    odd_api = tu__cpu_api;
+    odd_api.kind = "odd";
+    odd_api.describe = describe_odd;
+    odd_api.launch = launch_odd;
+    odd_api.copy = copy_odd;
+    assert_int_equal(tu__device_kind_add(&odd_api), TU_OK);
+}
+
+static void free_odd(void) {
+    pthread_mutex_lock(&odd.lock);
+    odd.freed = true;
+    pthread_cond_broadcast(&odd.changed);
+    pthread_mutex_unlock(&odd.lock);
+}
+
+/* w += exp(tanh(x)), tanh on the processor, exp on the odd device, sum of both back on the processor. */
+typedef struct pair {
+    tu_graph *graph;
+    tu_value x, y;
+    tu_program *program;
+    tu_state *state;
+} pair;
+
+static const float input[3] = {0.5f, -1, 2};
+
+static void begin(pair *p, double deadline) {
+    plug_in_odd();
+    assert_int_equal(tu_graph_new(&p->graph), TU_OK);
+    tu_value h, e;
+    p->x = tu_input(p->graph, "x", TU_F32, TU_SHAPE(3));
+    tu_value w = tu_variable(p->graph, "w", TU_F32, TU_SHAPE(3));
+    tu_with_device(p->graph, "cpu:0") {
+        h = tu_tanh(p->x);
+    }
+    tu_with_device(p->graph, "odd:0") e = tu_exp(h);
+    tu_with_device(p->graph, "cpu:0") {
+        p->y = tu_add(e, w);
+        tu_assign(w, p->y);
+    }
+    if (tu_compile(p->graph, &p->program, .devices = "cpu,odd", .fetch = &p->y, .fetch_count = 1,
+                   .updates = true, .deadline = deadline) != TU_OK)
+        fail_msg("%s", tu_message());
+    assert_int_equal(tu_state_new(p->graph, &p->state, .seed = 1), TU_OK);
+}
+
+static void end(pair *p) {
+    tu_program_free(p->program);
+    tu_state_free(p->state);
+    tu_graph_free(p->graph);
+}
+
+static tu_status run(pair *p) {
+    float y[3];
+    return tu_run(p->program, p->state, 1, (tu_feed[]){{p->x, input}}, (void *[]){y});
+}
+
+static void get(const pair *p, float w[3]) {
+    assert_int_equal(tu_state_get(p->state, "w", w, 3 * sizeof *w), TU_OK);
+}
+
+static void expect_message(const char *part) {
+    if (!strstr(tu_message(), part)) fail_msg("'%s' is not in: %s", part, tu_message());
+}
+
+static void a_failure_names_device_and_operation_and_changes_nothing(void **unused) {
+    (void)unused;
+    pair p;
+    float before[3], after[3];
+    begin(&p, 0);
+    if (run(&p) != TU_OK) fail_msg("%s", tu_message());
+    get(&p, before);
+    odd.fails_in = odd.launches + 1;
+    assert_int_equal(run(&p), TU_INTERNAL);
+    assert_string_equal(tu_message(), "device 'odd:0' failed at exp 'exp': its fan has stopped");
+    get(&p, after);
+    assert_memory_equal(before, after, sizeof before);
+    if (run(&p) != TU_OK) fail_msg("%s", tu_message()); /* it has recovered */
+    end(&p);
+}
+
+static void a_failing_copy_names_value_and_devices(void **unused) {
+    (void)unused;
+    pair p;
+    begin(&p, 0);
+    odd.copies_fail = true;
+    assert_int_equal(run(&p), TU_IO);
+    assert_string_equal(tu_message(),
+                        "copying 'tanh' from device 'cpu:0' to 'odd:0' failed: the cable is loose");
+    end(&p);
+}
+
+static bool is_idle_soon(pair *p) {
+    for (int i = 0; i < 10000; i++) {
+        tu_status status = run(p);
+        if (status == TU_OK) return true;
+        expect_message("device 'odd:0' is still busy with a run that was given up");
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return false;
+}
+
+static void a_device_that_never_comes_back_does_not_hold_the_run(void **unused) {
+    (void)unused;
+    pair p;
+    float before[3], after[3];
+    begin(&p, 0.2);
+    if (run(&p) != TU_OK) fail_msg("%s", tu_message());
+    get(&p, before);
+    odd.sticks_in = odd.launches + 1;
+    assert_int_equal(run(&p), TU_INTERNAL);
+    expect_message(
+        "device 'cpu:0' waited 0.2 s for 'exp' from device 'odd:0', which is late: it is at exp 'exp'");
+    get(&p, after);
+    assert_memory_equal(before, after, sizeof before);
+    assert_int_equal(run(&p), TU_INTERNAL);
+    expect_message("device 'odd:0' is still busy with a run that was given up");
+    free_odd();
+    assert_true(is_idle_soon(&p));
+    end(&p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failure_names_device_and_operation_and_changes_nothing),
+        cmocka_unit_test(a_failing_copy_names_value_and_devices),
+        cmocka_unit_test(a_device_that_never_comes_back_does_not_hold_the_run),
+    };
+    return cmocka_run_group_tests_name("failing_device", tests, NULL, NULL);
+}
