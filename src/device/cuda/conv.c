@@ -9,6 +9,8 @@
 #include "device/cuda/conv.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "device/cuda/kernels/conv_args.h"
 #include "device/ending.h"
@@ -82,6 +84,12 @@ static cuda_convolution describe(const tu__selection *s, const tu__node *node, c
 
 /* ---- Choosing ---- */
 
+cuda_conv_choice cuda_conv_wanted(void) {
+    const char *wanted = getenv("TUTTI_CONV");
+    if (wanted && strcmp(wanted, "cudnn") == 0) return CUDA_CONV_BY_DNN;
+    return wanted && strcmp(wanted, "own") == 0 ? CUDA_CONV_BY_US : CUDA_CONV_BY_BEST;
+}
+
 /* One pass over y in place, in words of 16 bytes where rows are made of them. */
 static tu_status request_end(tu__selection *s, const cuda_convolution *c, conv_data *d) {
     int64_t channels = c->groups * c->y_channels;
@@ -123,6 +131,7 @@ static tu_status choose(tu__selection *s, const cuda_convolution *c, conv_data *
     if (!trusts_dnn(c)) return cuda_conv_direct_new(s, c, &d->direct);
     TU_TRY(cuda_conv_few_new(s, c, &d->few));
     if (d->few) return TU_OK;
+    if (cuda_conv_wanted() == CUDA_CONV_BY_US) return cuda_conv_direct_new(s, c, &d->direct);
     if (c->bias || c->relu) TU_TRY(choose_fused(s, c, d));
     if (!d->dnn.plan) TU_TRY(choose_apart(s, c, d));
     if (d->dnn.plan) return TU_OK;

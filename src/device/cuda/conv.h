@@ -19,6 +19,13 @@ typedef struct cuda_convolution {
     int64_t groups, x_channels, y_channels; /* channels of one group */
 } cuda_convolution;
 
+/* ---- conv.c ---- */
+
+typedef enum cuda_conv_choice { CUDA_CONV_BY_BEST, CUDA_CONV_BY_DNN, CUDA_CONV_BY_US } cuda_conv_choice;
+
+/* Whose kernels are wanted: TUTTI_CONV in the environment, "cudnn" or "own", to time one beside the other. */
+cuda_conv_choice cuda_conv_wanted(void);
+
 /* ---- conv_dnn.c ---- */
 
 /* Operands of the plan are the two that are read, the bias if there is one, and the result. p->plan is NULL where cuDNN

@@ -8,34 +8,103 @@
  *     y [pixels, 64] = sum over rows of the window of   x [pixels, 16]  times  filter [16, 64]
  *
  * A block keeps the filter in shared memory, each lane's words side by side, and takes one band of rows of an image
- * after another: the part of x under it, and the products of 32 pixels and 64 channels a warp. x is read about once
- * (3.5 MB for 1024 images of 24 by 24), y is written once, in words of 16 bytes (75 MB in bf16): what it takes is the
- * time to write y. Of bf16 and f16, a word of an operand holds two neighbours and must not straddle: x is
- * kept twice, the second time shifted by one element.
+ * after another. While it computes a band the patch of x under the next one is on its way: x is read about once (3.5 MB
+ * for 1024 images of 24 by 24), y is written once, in words of 16 bytes (75 MB in bf16), and writing y should be the time
+ * it takes.
  *
- * Elements beyond the window's row belong to a pixel next to it. The filter is zero there, but zero times infinity is
- * not: they are masked.
+ * Of bf16 and f16 a register holds two neighbours, which may begin at an odd element. So a patch is spread out before
+ * it is used: word i holds elements i and i + 1, and what a lane needs is one load. Elements beyond the window's row
+ * belong to a pixel next to it. The filter is zero there, but zero times infinity is not: they are masked.
  *
  * The gradient of the filter is the same product turned around,
  *
- *     filter [16, 64] of each row of the window = x [pixels, 16] transposed  times  y's gradient [pixels, 64]
+ *     filter [window, 64] = x [pixels, window] transposed  times  y's gradient [pixels, 64]
  *
- * Here a warp keeps all sums of five rows of the window in registers and the warps share out the pixels, so that x and y are
- * fetched from shared memory once: two neighbouring pixels make a word, of y put together on the way in. Blocks
- * take bands as above, then add up their warps' sums, warp by warp, and leave them for a second kernel to add
- * in the order of blocks. y is read once, and that is the time it takes. */
+ * where two pixels share a register: word i holds elements i and i + what the next pixel's window is away. All the window's elements
+ * are rows here, counted through (75 of a 5 by 5 by 3 one: five tiles of 16), since each may lie where it wants. A block fetches
+ * a band's x and y once, while it computes the band before; its eight warps share out the window (five tiles each), the
+ * channels (32 each) and, where warps are left, the pixels, and keep their sums in registers throughout. At the end
+ * they are added up in shared memory, warp by warp, and left for a second kernel to add in the order of blocks.
+ * A product of 16 pixels costs a warp 20 loads of x, 2 of y and 20 instructions of the tensor cores: reading y, once,
+ * should be the time it takes.
+ *
+ * Pixels that fill up the last word of a row or the last product of a band count as zero, both in x and in y. */
+#include "async.cuh"
 #include "mma.cuh"
 #include "conv_few_args.h"
 
-enum { CHANNELS = 64, COLUMN_TILES = CHANNELS / 8, THREADS = 128, WARPS = THREADS / 32, ROW_TILES = 2 };
+enum { CHANNELS = 64, THREADS = 256, WARPS = THREADS / 32 };
 
 /* How an element lies in shared memory. */
 template <typename T> struct few_stored { typedef u16 type; };
 template <> struct few_stored<f32> { typedef u32 type; };
-template <typename T> __device__ inline u32 bits_of(T x);
-template <> __device__ inline u32 bits_of<bf16>(bf16 x) { return x.bits; }
-template <> __device__ inline u32 bits_of<f16>(f16 x) { return x.bits; }
-template <> __device__ inline u32 bits_of<f32>(f32 x) { return tf32_bits(x); }
+__device__ inline u32 bits_of(bf16 x) { return x.bits; }
+__device__ inline u32 bits_of(f16 x) { return x.bits; }
+__device__ inline u32 bits_of(f32 x) { return __float_as_uint(x); }
+
+/* ---- Bands ---- */
+
+struct band { int image, first_row, rows; };
+__device__ inline band band_of(const conv_few_args &a, u32 number) {
+    band b;
+    b.first_row = (int)divide_off(number, a.bands) * a.band_rows;
+    b.image = (int)number;
+    b.rows = a.y_height - b.first_row < a.band_rows ? a.y_height - b.first_row : a.band_rows;
+    return b;
+}
+
+/* The elements of a word of a row, where rows do not consist of words. */
+template <typename T> __device__ inline u32 gather_word(const T *row, int at, int row_elements, bool inside) {
+    u32 word = 0;
+    for (int e = 0; e < mma_word<T>::ELEMENTS; e++)
+        if (inside && at + e >= 0 && at + e < row_elements) word |= bits_of(row[at + e]) << 16 * e;
+    return word;
+}
+
+/* What lies under a band, with zeros for the padding: on its way when this returns. */
+template <typename T> __device__ inline void fetch_patch(const conv_few_args &a, const band &b, u32 *raw) {
+    enum { E = mma_word<T>::ELEMENTS };
+    const T *image = (const T *)a.x + (i64)b.image * a.x_height * a.row_elements;
+    bool whole = a.row_elements % E == 0;
+#pragma unroll 1 /* copies wait for nothing, and registers hold sums */
+    for (int i = threadIdx.x; i < a.patch_rows * (int)a.patch_words.divisor; i += THREADS) {
+        u32 patch_row = (u32)i;
+        int at = (int)divide_off(patch_row, a.patch_words) * E - a.lead;
+        int x_row = b.first_row * a.row_stride + (int)patch_row - a.pad_rows;
+        bool inside = x_row >= 0 && x_row < a.x_height;
+        const T *row = image + (i64)(inside ? x_row : 0) * a.row_elements;
+        if (whole) {
+            inside = inside && at >= 0 && at < a.row_elements;
+            copy_async<4>(raw + i, inside ? row + at : image, inside);
+        } else {
+            raw[i] = gather_word(row, at, a.row_elements, inside);
+        }
+    }
+}
+
+/* Words as the products take them, of a patch that has come: of f32 each element rounded, in place; of others each with
+ * the one that shares its word. */
+__device__ inline const u32 *spread_patch(const conv_few_args &a, u32 *raw, u32 *, f32) {
+    for (int i = threadIdx.x; i < a.patch_rows * a.pitch; i += THREADS) raw[i] = tf32_bits(__uint_as_float(raw[i]));
+    return raw;
+}
+/* Two at a time: elements 2i and 2i + 1 are one word of the patch, their partners the halves of one more or of two. */
+template <typename T> __device__ inline const u32 *spread_patch(const conv_few_args &a, u32 *raw, u32 *words, T) {
+    int count = a.patch_rows * (int)a.patch_words.divisor, distance = a.pair / 2, odd = a.pair % 2;
+#pragma unroll 2
+    for (int i = threadIdx.x; i < count; i += THREADS) {
+        int next = i + distance < count ? i + distance : count - 1; /* past the end nobody looks */
+        u32 own = raw[i], first = raw[next], second = raw[next + odd < count ? next + odd : next];
+        pack<u32, 2> pairs = {{(own & 0xffffu) | (first >> 16 * odd) << 16,
+                               own >> 16 | ((second << 16 * odd) & 0xffff0000u)}};
+        *(pack<u32, 2> *)(words + 2 * i) = pairs;
+    }
+    return words;
+}
+
+/* ---- y ---- */
+
+enum { COLUMN_TILES = CHANNELS / 8, ROW_TILES = 2, STEP_WORDS = COLUMN_TILES * 64 /* of the filter */ };
 
 /* Which channel column `column` of tile `tile` stands for: the results of a lane, two columns of each tile, come to lie
  * side by side, eight from the first four tiles and eight from the others. */
@@ -43,146 +112,141 @@ __device__ inline int channel_of(int tile, int column) {
     return tile / 4 * 32 + column / 2 * 8 + tile % 4 * 2 + column % 2;
 }
 
-/* put(i, load(i)) for all i, dealt out to the threads: BATCH loads of each are under way at a time, since what is loaded
- * to shared memory must have come before anything else begins. */
-template <int BATCH, typename V, typename L, typename P> __device__ inline void for_all(int count, L load, P put) {
-    for (int first = threadIdx.x; first < count; first += THREADS * BATCH) {
-        V values[BATCH];
-#pragma unroll
-        for (int b = 0; b < BATCH; b++)
-            if (first + b * THREADS < count) values[b] = load(first + b * THREADS);
-#pragma unroll
-        for (int b = 0; b < BATCH; b++)
-            if (first + b * THREADS < count) put(first + b * THREADS, values[b]);
-    }
-}
-
-/* Words [rows of the window, steps, column tiles, lanes, 2] of the filter. */
+/* Words [rows of the window, steps, column tiles, lanes, 2] of the filter. Beyond the window's row something else is
+ * loaded and thrown away: no load waits for a branch. */
 template <typename T> __device__ inline void load_filter(const conv_few_args &a, int first_channel, u32 *words) {
-    enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K, STEP_WORDS = COLUMN_TILES * 64 };
-    auto load = [&](int i) {
+    enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K };
+#pragma unroll 5
+    for (int i = threadIdx.x; i < a.window_rows * a.row_steps * STEP_WORDS; i += THREADS) {
         int half = i % 2, lane = i / 2 % 32, tile = i / 64 % COLUMN_TILES;
         int row = i / STEP_WORDS / a.row_steps, step = i / STEP_WORDS % a.row_steps;
         int at = step * K + (lane % 4 + 4 * half) * E, channel = first_channel + channel_of(tile, lane / 4);
         const T *from = (const T *)a.filter + ((i64)channel * a.window_rows + row) * a.window_elements;
         u32 word = 0;
-        for (int e = 0; e < E; e++)
-            if (at + e < a.window_elements) word |= bits_of(from[at + e]) << 16 * e;
-        return word;
-    };
-    for_all<10, u32>(a.window_rows * a.row_steps * STEP_WORDS, load, [&](int i, u32 word) { words[i] = word; });
+#pragma unroll
+        for (int e = 0; e < E; e++) {
+            bool inside = at + e < a.window_elements;
+            u32 bits = bits_of(from[inside ? at + e : 0]);
+            word |= inside ? bits << 16 * e : 0u;
+        }
+        words[i] = E == 1 ? tf32_bits(__uint_as_float(word)) : word;
+    }
 }
 
-/* What lies under a band, from its first row in the image on, with zeros for the padding. `shifted`: NULL, or a second
- * copy whose element i is element i + 1 of the first. */
-template <typename T, typename S>
-__device__ inline void load_patch(const conv_few_args &a, const T *image, int first_row, S *patch, S *shifted) {
-    auto load = [&](int i) {
-        u32 row = (u32)i;
-        int at = (int)divide_off(row, a.patch_elements) - a.pad_elements;
-        int x_row = first_row * a.row_stride + (int)row - a.pad_rows;
-        bool inside = x_row >= 0 && x_row < a.x_height && at >= 0 && at < a.row_elements;
-        return inside ? (S)bits_of(image[(i64)x_row * a.row_elements + at]) : S(0);
-    };
-    auto put = [&](int i, S value) {
-        u32 row = (u32)i;
-        int column = (int)divide_off(row, a.patch_elements), at = (int)row * a.pitch + column;
-        patch[at] = value;
-        if (shifted && column) shifted[at - 1] = value;
-    };
-    for_all<8, S>(a.patch_rows * (int)a.patch_elements.divisor, load, put);
+template <typename T> __device__ inline void load_bias(const conv_few_args &a, int first_channel, float *bias) {
+    if (threadIdx.x < CHANNELS)
+        bias[threadIdx.x] = a.bias ? widen(((const T *)a.bias)[first_channel + threadIdx.x]) : 0.0f;
 }
 
 /* Eight results of a pixel and lane, with what follows them. */
 template <typename T>
-__device__ inline void store_eight(const conv_few_args &a, T *to, int channel, const float (&sums)[COLUMN_TILES][4],
-                                   int first_tile, int first) {
+__device__ inline void store_eight(const conv_few_args &a, T *to, const float *bias,
+                                   const float (&sums)[COLUMN_TILES][4], int first_tile, int first) {
     enum { N = 16 / sizeof(T) };
-    const T *bias = (const T *)a.bias;
 #pragma unroll
     for (int i = 0; i < 8; i += N) {
         pack<T, N> result;
 #pragma unroll
         for (int e = 0; e < N; e++) {
-            float value = sums[first_tile + (i + e) / 2][first + (i + e) % 2];
-            if (bias) value += widen(bias[channel + i + e]);
+            float value = sums[first_tile + (i + e) / 2][first + (i + e) % 2] + bias[i + e];
             result.element[e] = narrow<T>(a.relu && value < 0.0f ? 0.0f : value);
         }
         *(pack<T, N> *)(to + i) = result;
     }
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS, 4) conv_few(conv_few_args a) {
+/* The sums of 32 pixels of a band and all channels of the block, from pixel `first` on. */
+template <typename T>
+__device__ inline void multiply(const conv_few_args &a, const u32 *words, const u32 *filter, int first, int pixels,
+                                float (&sums)[ROW_TILES][COLUMN_TILES][4]) {
     enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K };
-    typedef typename few_stored<T>::type S;
-    extern __shared__ u32 room[];
-    int steps = a.window_rows * a.row_steps, patch_words = (a.patch_rows * a.pitch + K) / E;
-    u32 *filter = room, *patch = room + steps * COLUMN_TILES * 64, *shifted = patch + patch_words;
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, own = lane % 4;
-    int first_channel = blockIdx.y * CHANNELS;
-    load_filter<T>(a, first_channel, filter);
-
-    /* what a lane keeps of its two words in the last step of a window's row */
-    u32 kept[2];
+    int lane = threadIdx.x % 32, group = lane / 4, own = lane % 4;
+    const u32 *at[ROW_TILES][2]; /* the first word of each of the lane's pixels */
+#pragma unroll
+    for (int tile = 0; tile < ROW_TILES; tile++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            u32 pixel = (u32)(first + 16 * tile + 8 * half + group);
+            if (pixel >= (u32)pixels) pixel = 0; /* computed, not stored */
+            int column = (int)divide_off(pixel, a.places);
+            at[tile][half] =
+                words + (int)pixel * a.row_stride * a.pitch + column * a.pixel_stride + a.shift + own * E;
+        }
+    u32 kept[2]; /* of the lane's two words in the last step of a window's row */
+#pragma unroll
     for (int half = 0; half < 2; half++) {
-        int at = (a.row_steps - 1) * K + (own + 4 * half) * E;
-        kept[half] = at + E <= a.window_elements ? 0xffffffffu : at < a.window_elements ? 0x0000ffffu : 0u;
+        int last = (a.row_steps - 1) * K + (own + 4 * half) * E;
+        kept[half] = last + E <= a.window_elements ? 0xffffffffu : last < a.window_elements ? 0x0000ffffu : 0u;
     }
-    for (i64 number = blockIdx.x; number < a.band_count; number += gridDim.x) {
-        i64 image = number / a.bands;
-        int first_row = (int)(number - image * a.bands) * a.band_rows;
-        int rows = a.y_height - first_row < a.band_rows ? a.y_height - first_row : a.band_rows;
-        int pixels = rows * a.y_width;
-        const T *x = (const T *)a.x + image * a.x_height * a.row_elements;
-        T *y = (T *)a.y + ((image * a.y_height + first_row) * a.y_width) * a.out + first_channel;
-        __syncthreads(); /* nobody reads the patch before */
-        load_patch<T, S>(a, x, first_row, (S *)patch, E == 2 ? (S *)shifted : (S *)0);
+    const u32 *b_words = filter + 2 * lane;
+    for (int row = 0; row < a.window_rows; row++)
+        for (int step = 0; step < a.row_steps; step++, b_words += STEP_WORDS) {
+            int offset = row * a.pitch + step * K;
+            bool last = step == a.row_steps - 1;
+            u32 a_words[ROW_TILES][4];
+#pragma unroll
+            for (int tile = 0; tile < ROW_TILES; tile++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    a_words[tile][i] = at[tile][i % 2][offset + i / 2 * 4 * E] & (last ? kept[i / 2] : 0xffffffffu);
+#pragma unroll
+            for (int column = 0; column < COLUMN_TILES; column++) {
+                pack<u32, 2> b = *(const pack<u32, 2> *)(b_words + column * 64);
+#pragma unroll
+                for (int tile = 0; tile < ROW_TILES; tile++) mma<T>(sums[tile][column], a_words[tile], b.element);
+            }
+        }
+}
+
+template <typename T>
+__device__ inline void store_pixels(const conv_few_args &a, T *y, const float *shared_bias, int first, int pixels,
+                                    const float (&sums)[ROW_TILES][COLUMN_TILES][4]) {
+    int lane = threadIdx.x % 32, group = lane / 4, own = lane % 4;
+#pragma unroll
+    for (int side = 0; side < 2; side++) {
+        int channel = 32 * side + 8 * own;
+        float bias[8];
+#pragma unroll
+        for (int i = 0; i < 8; i += 4) {
+            pack<float, 4> four = *(const pack<float, 4> *)(shared_bias + channel + i);
+#pragma unroll
+            for (int e = 0; e < 4; e++) bias[i + e] = four.element[e];
+        }
+#pragma unroll
+        for (int tile = 0; tile < ROW_TILES; tile++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                int pixel = first + 16 * tile + 8 * half + group;
+                if (pixel < pixels)
+                    store_eight<T>(a, y + (i64)pixel * a.out + channel, bias, sums[tile], 4 * side, 2 * half);
+            }
+    }
+}
+
+/* Blocks: x takes bands, y 64 channels. */
+template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few(conv_few_args a) {
+    extern __shared__ u32 room[];
+    float *bias = (float *)room;
+    u32 *filter = room + CHANNELS, *patches = filter + a.window_rows * a.row_steps * STEP_WORDS;
+    int warp = threadIdx.x / 32, first_channel = blockIdx.y * CHANNELS;
+    fetch_patch<T>(a, band_of(a, blockIdx.x), patches);
+    load_bias<T>(a, first_channel, bias);
+    load_filter<T>(a, first_channel, filter);
+    int turn = 0;
+    for (u32 number = blockIdx.x; number < (u32)a.band_count; number += gridDim.x, turn ^= 1) {
+        band b = band_of(a, number);
+        wait_for_copies();
+        __syncthreads(); /* the patch is here, and nobody uses the one before */
+        if (number + gridDim.x < (u32)a.band_count)
+            fetch_patch<T>(a, band_of(a, number + gridDim.x), patches + (turn ^ 1) * a.raw_words);
+        const u32 *words = spread_patch(a, patches + turn * a.raw_words, patches + 2 * a.raw_words, T());
         __syncthreads();
+        int pixels = b.rows * a.y_width;
+        T *y = (T *)a.y + (((i64)b.image * a.y_height + b.first_row) * a.y_width) * a.out + first_channel;
         for (int first = warp * 16 * ROW_TILES; first < pixels; first += WARPS * 16 * ROW_TILES) {
             float sums[ROW_TILES][COLUMN_TILES][4] = {};
-            const u32 *at[ROW_TILES][2]; /* the first word of each of the lane's pixels */
-#pragma unroll
-            for (int tile = 0; tile < ROW_TILES; tile++)
-#pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    u32 pixel = (u32)(first + 16 * tile + 8 * half + group);
-                    if (pixel >= (u32)pixels) pixel = 0; /* computed, not stored */
-                    int column = (int)divide_off(pixel, a.width), row = (int)pixel;
-                    int element = row * a.row_stride * a.pitch + column * a.pixel_stride;
-                    at[tile][half] = (E == 2 && element % 2 ? shifted : patch) + element / E + own;
-                }
-            const u32 *b_words = filter + 2 * lane;
-            for (int row = 0; row < a.window_rows; row++)
-                for (int step = 0; step < a.row_steps; step++, b_words += COLUMN_TILES * 64) {
-                    int offset = (row * a.pitch + step * K) / E;
-                    bool last = step == a.row_steps - 1;
-                    u32 words[ROW_TILES][4];
-#pragma unroll
-                    for (int tile = 0; tile < ROW_TILES; tile++)
-#pragma unroll
-                        for (int i = 0; i < 4; i++)
-                            words[tile][i] = at[tile][i % 2][offset + i / 2 * 4] & (last ? kept[i / 2] : 0xffffffffu);
-#pragma unroll
-                    for (int column = 0; column < COLUMN_TILES; column++) {
-                        pack<u32, 2> b = *(const pack<u32, 2> *)(b_words + column * 64);
-#pragma unroll
-                        for (int tile = 0; tile < ROW_TILES; tile++)
-                            mma<T>(sums[tile][column], words[tile], b.element);
-                    }
-                }
-#pragma unroll
-            for (int tile = 0; tile < ROW_TILES; tile++)
-#pragma unroll
-                for (int half = 0; half < 2; half++) {
-                    int pixel = first + 16 * tile + 8 * half + group;
-                    if (pixel >= pixels) continue;
-#pragma unroll
-                    for (int side = 0; side < 2; side++) {
-                        int channel = 32 * side + 8 * own;
-                        store_eight<T>(a, y + (i64)pixel * a.out + channel, first_channel + channel, sums[tile],
-                                       4 * side, 2 * half);
-                    }
-                }
+            multiply<T>(a, words, filter, first, pixels, sums);
+            store_pixels<T>(a, y, bias, first, pixels, sums);
         }
     }
 }
@@ -190,142 +254,152 @@ template <typename T> __global__ void __launch_bounds__(THREADS, 4) conv_few(con
 /* ---- The gradient of the filter ---- */
 
 enum {
-    TILES = 5,     /* of 16 elements of the window that a block sums */
-    Y_PITCH = 72,  /* words from one pixel, or pair of pixels, of y to the next: no two lanes' words share a bank */
-    SUM_PITCH = 65 /* of sums [16 * TILES, 64] */
+    TILES = 5,         /* most tiles, of 16 elements of the window, that a warp sums */
+    SIDES = 2,         /* of the channels, 32 for a warp: */
+    SIDE_TILES = COLUMN_TILES / SIDES,
+    Y_PITCH = 72,      /* elements from one pixel of y to the next: no two lanes' words share a bank */
+    SUM_PITCH = 72     /* of sums [16 * tiles, 64] */
 };
 
-/* y under a band as words [pixels / elements of a word, 64]: a word holds a channel of one pixel, or of two neighbours.
- * Zeros fill the last word row, and those up to a multiple of K. */
-template <typename T> struct few_y {
-    struct both { pack<T, 8> pixel[2]; };
-    static __device__ inline void load(const T *y, int out, int pixels, int end, u32 *words) {
-        auto load = [&](int i) {
-            int pair = i / (CHANNELS / 8), channel = i % (CHANNELS / 8) * 8;
-            both b = {};
-            for (int p = 0; p < 2; p++)
-                if (2 * pair + p < pixels) b.pixel[p] = *(const pack<T, 8> *)(y + (2 * pair + p) * out + channel);
-            return b;
-        };
-        auto put = [&](int i, const both &b) {
-            u32 *to = words + i / (CHANNELS / 8) * Y_PITCH + i % (CHANNELS / 8) * 8;
-            for (int half = 0; half < 2; half++) {
-                pack<u32, 4> four;
-                for (int e = 0; e < 4; e++)
-                    four.element[e] = bits_of(b.pixel[0].element[4 * half + e]) |
-                                      bits_of(b.pixel[1].element[4 * half + e]) << 16;
-                *(pack<u32, 4> *)(to + 4 * half) = four;
-            }
-        };
-        for_all<4, both>(end / 2 * (CHANNELS / 8), load, put);
+/* y under a band [places up to a multiple of K, 64 channels]: on its way when this returns. */
+template <typename T> __device__ inline void fetch_y(const conv_few_args &a, const band &b, int first_channel, u32 *to) {
+    enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K, N = 16 / sizeof(T), PIXEL_PACKS = CHANNELS / N };
+    const T *y = (const T *)a.y + (((i64)b.image * a.y_height + b.first_row) * a.y_width) * a.out + first_channel;
+    int steps = (b.rows * (int)a.places.divisor * E + K - 1) / K;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < steps * K * PIXEL_PACKS; i += THREADS) {
+        int pixel = i / PIXEL_PACKS, channel = i % PIXEL_PACKS * N;
+        u32 row = (u32)(pixel / E);
+        int column = (int)divide_off(row, a.places) * E + pixel % E;
+        bool inside = (int)row < b.rows && column < a.y_width;
+        const T *from = y + (i64)(inside ? (int)row * a.y_width + column : 0) * a.out + channel;
+        copy_async<16>(to + (pixel * Y_PITCH + channel) / E, from, inside);
     }
-};
-template <> struct few_y<f32> {
-    static __device__ inline void load(const f32 *y, int out, int pixels, int end, u32 *words) {
-        auto load = [&](int i) {
-            int pixel = i / (CHANNELS / 4), channel = i % (CHANNELS / 4) * 4;
-            pack<f32, 4> four = {};
-            if (pixel < pixels) four = *(const pack<f32, 4> *)(y + pixel * out + channel);
-            return four;
-        };
-        auto put = [&](int i, const pack<f32, 4> &four) {
-            pack<u32, 4> bits;
-            for (int e = 0; e < 4; e++) bits.element[e] = tf32_bits(four.element[e]);
-            *(pack<u32, 4> *)(words + i / (CHANNELS / 4) * Y_PITCH + i % (CHANNELS / 4) * 4) = bits;
-        };
-        for_all<8, pack<f32, 4>>(end * (CHANNELS / 4), load, put);
-    }
-};
+}
 
-/* The sums of one warp after the other, into [16 * TILES, SUM_PITCH]. */
-__device__ inline void add_warps(const float (&sums)[TILES][COLUMN_TILES][4], float *all) {
-    int warp = threadIdx.x / 32, group = threadIdx.x % 32 / 4, own = threadIdx.x % 4;
-    for (int turn = 0; turn < WARPS; turn++) {
+/* Where a warp works: a part of the window, half of the channels, and every `groups`th product of a band. */
+struct few_role {
+    int first_tile, tiles; /* none: it has nothing to do */
+    int side, group, groups;
+};
+__device__ inline few_role role_of(const conv_few_args &a) {
+    int warp = threadIdx.x / 32, split = warp / SIDES % a.splits;
+    int all_tiles = (a.window_rows * a.window_elements + 15) / 16;
+    few_role r;
+    r.groups = WARPS / SIDES / a.splits;
+    r.group = warp / SIDES / a.splits;
+    r.side = warp % SIDES;
+    r.first_tile = ((int)blockIdx.y * a.splits + split) * a.split_tiles;
+    r.tiles = all_tiles - r.first_tile < a.split_tiles ? all_tiles - r.first_tile : a.split_tiles;
+    if (r.group >= r.groups || r.tiles < 0) r.tiles = 0;
+    return r;
+}
+
+typedef float few_sums[TILES][SIDE_TILES][4];
+
+/* Adds the products of a band. `offsets`: in a patch, from a window's first element to those of the lane's rows. */
+template <typename T>
+__device__ inline void add_band(const conv_few_args &a, const few_role &r, int rows, const u32 *words, const u32 *y,
+                                const int (&offsets)[TILES][2], few_sums &sums) {
+    enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K };
+    typedef typename few_stored<T>::type S;
+    int own = threadIdx.x % 4, steps = (rows * (int)a.places.divisor * E + K - 1) / K;
+    for (int step = r.group; step < steps; step += r.groups) {
+        const u32 *at[2]; /* the first word of the window at each of the lane's places, and what is kept there */
+        u32 kept[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            u32 row = (u32)(8 * step + own + 4 * half);
+            int column = (int)divide_off(row, a.places) * E;
+            bool inside = (int)row < rows;
+            kept[half] = !inside ? 0u : column + E <= a.y_width ? 0xffffffffu : 0x0000ffffu;
+            at[half] = words + (inside ? (int)row * a.row_stride * a.pitch + column * a.pixel_stride : 0);
+        }
+        u32 y_words[SIDE_TILES / 2][2][2];
+#pragma unroll
+        for (int i = 0; i < SIDE_TILES / 2; i++)
+            mma_load_columns(y_words[i], (const S *)y + step * K * Y_PITCH + 32 * r.side + 16 * i, Y_PITCH);
+#pragma unroll
+        for (int tile = 0; tile < TILES; tile++) {
+            if (tile >= r.tiles) break;
+            u32 x_words[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) x_words[i] = at[i / 2][offsets[tile][i % 2]] & kept[i / 2];
+#pragma unroll
+            for (int column = 0; column < SIDE_TILES; column++)
+                mma<T>(sums[tile][column], x_words, y_words[column / 2][column % 2]);
+        }
+    }
+}
+
+/* The sums of all warps into [window of the block, SUM_PITCH], those of one group of pixels after the other's. */
+__device__ inline void add_groups(const conv_few_args &a, const few_role &r, const few_sums &sums, float *all) {
+    int group = threadIdx.x % 32 / 4, own = threadIdx.x % 4;
+    int first = 16 * (r.first_tile - (int)blockIdx.y * a.splits * a.split_tiles);
+    for (int turn = 0; turn < r.groups; turn++) {
         __syncthreads();
-        if (warp != turn) continue;
+        if (r.group != turn) continue;
 #pragma unroll
-        for (int tile = 0; tile < TILES; tile++)
+        for (int tile = 0; tile < TILES; tile++) {
+            if (tile >= r.tiles) break;
 #pragma unroll
-            for (int column = 0; column < COLUMN_TILES; column++)
+            for (int column = 0; column < SIDE_TILES; column++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    float *at = all + (16 * tile + group + i / 2 * 8) * SUM_PITCH + 8 * column + 2 * own + i % 2;
-                    *at = turn ? *at + sums[tile][column][i] : sums[tile][column][i];
+                for (int half = 0; half < 2; half++) {
+                    int row = first + 16 * tile + group + 8 * half;
+                    float *at = all + row * SUM_PITCH + 32 * r.side + 8 * column + 2 * own;
+                    pack<float, 2> two = {{sums[tile][column][2 * half], sums[tile][column][2 * half + 1]}};
+                    if (turn) {
+                        pack<float, 2> before = *(const pack<float, 2> *)at;
+                        for (int e = 0; e < 2; e++) two.element[e] += before.element[e];
+                    }
+                    *(pack<float, 2> *)at = two;
                 }
+        }
     }
     __syncthreads();
 }
 
-/* Blocks: x takes bands, y five tiles of the window's elements each, z 64 channels. */
+__device__ inline void store_partial(const conv_few_args &a, int first_channel, const float *all) {
+    int window = a.window_rows * a.window_elements, first = 16 * (int)blockIdx.y * a.splits * a.split_tiles;
+    int rows = 16 * a.splits * a.split_tiles < window - first ? 16 * a.splits * a.split_tiles : window - first;
+    float *partial = a.partial + ((i64)blockIdx.x * window + first) * a.out + first_channel;
+    for (int i = threadIdx.x; i < rows * CHANNELS; i += THREADS)
+        partial[(i64)(i / CHANNELS) * a.out + i % CHANNELS] = all[i / CHANNELS * SUM_PITCH + i % CHANNELS];
+}
+
+/* Blocks: x takes bands, y parts of the window that one block's warps are too few for, z 64 channels. */
 template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few_filter(conv_few_args a) {
-    enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K };
-    typedef typename few_stored<T>::type S;
     extern __shared__ u32 room[];
-    S *patch = (S *)(room + (a.band_rows * a.y_width + K) / E * Y_PITCH);
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, own = lane % 4;
-    int first_channel = blockIdx.z * CHANNELS, first_tile = blockIdx.y * TILES;
-    int tiles = a.window_rows * a.row_steps - first_tile;
-    float sums[TILES][COLUMN_TILES][4] = {};
-    for (i64 number = blockIdx.x; number < a.band_count; number += gridDim.x) {
-        i64 image = number / a.bands;
-        int first_row = (int)(number - image * a.bands) * a.band_rows;
-        int rows = a.y_height - first_row < a.band_rows ? a.y_height - first_row : a.band_rows;
-        int pixels = rows * a.y_width, end = (pixels + K - 1) / K * K;
-        const T *x = (const T *)a.x + image * a.x_height * a.row_elements;
-        const T *y = (const T *)a.y + ((image * a.y_height + first_row) * a.y_width) * a.out + first_channel;
-        __syncthreads(); /* nobody reads the band before */
-        load_patch<T, S>(a, x, first_row, patch, (S *)0);
-        few_y<T>::load(y, a.out, pixels, end, room);
+    int stage = a.y_words + a.raw_words, first_channel = blockIdx.z * CHANNELS;
+    auto fetch = [&](u32 number, u32 *to) {
+        band b = band_of(a, number);
+        fetch_y<T>(a, b, first_channel, to);
+        fetch_patch<T>(a, b, to + a.y_words);
+    };
+    fetch(blockIdx.x, room);
+    few_role r = role_of(a);
+    int offsets[TILES][2];
+#pragma unroll
+    for (int i = 0; i < 2 * TILES; i++) {
+        int element = 16 * (r.first_tile + i / 2) + threadIdx.x % 32 / 4 + 8 * (i % 2);
+        bool inside = element < a.window_rows * a.window_elements; /* others are summed, not stored */
+        int row = inside ? element / a.window_elements : 0;
+        offsets[i / 2][i % 2] = a.shift + row * a.pitch + (inside ? element - row * a.window_elements : 0);
+    }
+    few_sums sums = {};
+    int turn = 0;
+    for (u32 number = blockIdx.x; number < (u32)a.band_count; number += gridDim.x, turn ^= 1) {
+        u32 *here = room + turn * stage;
+        wait_for_copies();
+        __syncthreads(); /* the band is here, and nobody uses the one before */
+        if (number + gridDim.x < (u32)a.band_count) fetch(number + gridDim.x, room + (turn ^ 1) * stage);
+        const u32 *words = spread_patch(a, here + a.y_words, room + 2 * stage, T());
         __syncthreads();
-        for (int first = warp * K; first < end; first += WARPS * K) {
-            int at[2][E]; /* elements under the window's first row, of each pixel in each of the lane's words */
-            bool inside[2][E];
-#pragma unroll
-            for (int half = 0; half < 2; half++)
-#pragma unroll
-                for (int e = 0; e < E; e++) {
-                    u32 pixel = (u32)(first + (own + 4 * half) * E + e);
-                    inside[half][e] = pixel < (u32)pixels;
-                    if (!inside[half][e]) pixel = 0;
-                    int column = (int)divide_off(pixel, a.width);
-                    at[half][e] = (int)pixel * a.row_stride * a.pitch + column * a.pixel_stride + group;
-                }
-            u32 y_words[COLUMN_TILES][2];
-#pragma unroll
-            for (int column = 0; column < COLUMN_TILES; column++)
-#pragma unroll
-                for (int half = 0; half < 2; half++)
-                    y_words[column][half] = room[(first / E + own + 4 * half) * Y_PITCH + 8 * column + group];
-            int row = first_tile / a.row_steps, part = first_tile % a.row_steps;
-#pragma unroll
-            for (int tile = 0; tile < TILES; tile++) {
-                if (tile >= tiles) break;
-                u32 words[4];
-#pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    int offset = row * a.pitch + part * 16 + i % 2 * 8;
-                    words[i] = 0;
-#pragma unroll
-                    for (int e = 0; e < E; e++)
-                        if (inside[i / 2][e]) words[i] |= (u32)patch[at[i / 2][e] + offset] << 16 * e;
-                }
-#pragma unroll
-                for (int column = 0; column < COLUMN_TILES; column++)
-                    mma<T>(sums[tile][column], words, y_words[column]);
-                if (++part == a.row_steps) part = 0, row++;
-            }
-        }
+        add_band<T>(a, r, band_of(a, number).rows, words, here, offsets, sums);
     }
-    float *all = (float *)room;
-    add_warps(sums, all);
-    float *partial = a.partial + (i64)blockIdx.x * a.out * a.window_rows * a.window_elements;
-    for (int i = threadIdx.x; i < CHANNELS * TILES * 16; i += THREADS) {
-        int element = i % 16, tile = i / 16 % TILES, channel = i / (16 * TILES);
-        int row = (first_tile + tile) / a.row_steps, at = (first_tile + tile) % a.row_steps * 16 + element;
-        if (tile < tiles && at < a.window_elements)
-            partial[((i64)(first_channel + channel) * a.window_rows + row) * a.window_elements + at] =
-                all[(16 * tile + element) * SUM_PITCH + channel];
-    }
+    add_groups(a, r, sums, (float *)room);
+    store_partial(a, first_channel, (const float *)room);
 }
 
 /* A block adds 32 results: its warps every eighth part each, then together. */
@@ -333,15 +407,16 @@ template <typename T> __global__ void conv_few_sum(conv_few_sum_args a) {
     enum { PHASES = 8 };
     __shared__ float sums[PHASES][32];
     int phase = threadIdx.x / 32, lane = threadIdx.x % 32;
-    i64 i = (i64)blockIdx.x * 32 + lane;
+    i64 i = (i64)blockIdx.x * 32 + lane, count = (i64)a.window * a.out;
     float sum = 0;
-    if (i < a.count) {
+    if (i < count) {
 #pragma unroll 8
-        for (int part = phase; part < a.parts; part += PHASES) sum += a.partial[part * a.count + i];
+        for (int part = phase; part < a.parts; part += PHASES) sum += a.partial[part * count + i];
     }
     sums[phase][lane] = sum;
     __syncthreads();
-    if (phase || i >= a.count) return;
+    if (phase || i >= count) return;
     for (int p = 1; p < PHASES; p++) sum += sums[p][lane];
-    ((T *)a.out)[i] = narrow<T>(sum);
+    i64 element = i / a.out, channel = i - element * a.out;
+    ((T *)a.filter)[channel * a.window + element] = narrow<T>(sum);
 }

@@ -20,8 +20,41 @@ template <> struct mma_word<f32> { enum { ELEMENTS = 1, K = 8 }; };
 
 /* f32 -> tf32: 10 bits of fraction, to nearest. Infinities and NaN stay what they are. */
 __device__ inline u32 tf32_bits(float x) {
+#ifndef TU_EMULATED
+    u32 rounded_bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded_bits) : "f"(x));
+    return rounded_bits;
+#else
     u32 bits = __float_as_uint(x);
     return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & 0xffffe000u;
+#endif
+}
+
+/* b of two neighbouring tiles of columns, out of a matrix that lies in shared memory row after row, K rows of 16 columns:
+ * of two-byte types it is turned on the way, of f32 it is rounded. Rows begin at multiples of 16 bytes. */
+__device__ inline void mma_load_columns(u32 (&b)[2][2], const u16 *rows, int pitch) {
+    int lane = threadIdx.x & 31;
+#ifndef TU_EMULATED
+    u32 place = (u32)__cvta_generic_to_shared(rows + lane % 16 * pitch + lane / 16 * 8);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(b[0][0]), "=r"(b[0][1]), "=r"(b[1][0]), "=r"(b[1][1])
+                 : "r"(place)
+                 : "memory");
+#else
+    for (int tile = 0; tile < 2; tile++)
+        for (int half = 0; half < 2; half++) {
+            const u16 *first = rows + (2 * (lane % 4) + 8 * half) * pitch + 8 * tile + lane / 4;
+            b[tile][half] = first[0] | (u32)first[pitch] << 16;
+        }
+#endif
+}
+__device__ inline void mma_load_columns(u32 (&b)[2][2], const u32 *rows, int pitch) {
+    int lane = threadIdx.x & 31;
+#pragma unroll
+    for (int tile = 0; tile < 2; tile++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            b[tile][half] = tf32_bits(__uint_as_float(rows[(lane % 4 + 4 * half) * pitch + 8 * tile + lane / 4]));
 }
 
 #ifndef TU_EMULATED

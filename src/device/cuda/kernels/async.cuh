@@ -1,0 +1,37 @@
+/* Copies from the card's memory to shared memory that nobody waits for: what a block needs next comes while it computes.
+ *
+ *     copy_async<16>(to, from, inside);   // each thread some; zeros instead where it is not `inside`
+ *     …                                   // anything that does not touch `to`
+ *     wait_for_copies();                  // the thread's own are there,
+ *     __syncthreads();                    // and everybody's
+ *
+ * Both addresses are multiples of BYTES: 4, 8 or 16. Cards from compute capability 8.0 on; without one they are made at once. */
+#ifndef TU_ASYNC
+#define TU_ASYNC
+
+#include "prelude.cuh"
+
+#ifndef TU_EMULATED
+template <int BYTES> __device__ inline void copy_async(u32 *to, const void *from, bool inside) {
+    u32 place = (u32)__cvta_generic_to_shared(to);
+    if (BYTES == 16) /* past the first cache: nobody reads it twice */
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                     :
+                     : "r"(place), "l"(from), "r"(inside ? 16 : 0)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+                     :
+                     : "r"(place), "l"(from), "n"(BYTES), "r"(inside ? BYTES : 0)
+                     : "memory");
+}
+__device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" : : : "memory"); }
+#else
+template <int BYTES> __device__ inline void copy_async(u32 *to, const void *from, bool inside) {
+    typedef pack<u32, BYTES / 4> words;
+    *(words *)to = inside ? *(const words *)from : words{};
+}
+__device__ inline void wait_for_copies() {}
+#endif
+
+#endif
