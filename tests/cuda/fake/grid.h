@@ -9,7 +9,7 @@ struct point {
     unsigned x, y, z;
 };
 
-/* emulated_device.h has the same structure. */
+/* emulated_device.cuh has the same structure. */
 struct emulated_state {
     point thread, block, block_size, grid_size;
     void *shared;

@@ -1,4 +1,4 @@
-/* f16 by whole numbers: what prelude.cuh leaves to instructions of the card. Part of emulated_device.h's text too. */
+/* f16 by whole numbers: what prelude.cuh leaves to instructions of the card. Part of emulated_device.cuh's text too. */
 #ifndef FAKE_CUDA_HALF_H
 #define FAKE_CUDA_HALF_H
 

@@ -1,6 +1,6 @@
 /* A fake NVRTC: compiles kernels for the host, with the host's C++ compiler.
  *
- * Each expression of a program becomes a shared library of its own: emulated_device.h, the source with what it includes
+ * Each expression of a program becomes a shared library of its own: emulated_device.cuh, the source with what it includes
  * put in place, and a function that calls the kernel. Libraries are kept in a folder (FAKE_CUDA_CACHE, or one in the build
  * folder) under a digest of their text, so that a test run compiles only what changed. What is handed out as machine
  * code is the list of these libraries, which the fake driver opens (module.cpp).
@@ -173,7 +173,7 @@ static std::string compile(const std::string &text, const std::vector<std::strin
 
 static const std::string &emulation() {
     static const std::string text =
-        read_file(FAKE_SOURCES "/half.h") + read_file(FAKE_SOURCES "/emulated_device.h");
+        read_file(FAKE_SOURCES "/half.h") + read_file(FAKE_SOURCES "/emulated_device.cuh");
     return text;
 }
 
@@ -203,7 +203,7 @@ static std::vector<std::string> translate(int count, const char *const *options)
     return result;
 }
 
-/* Its last number changes with emulated_device.h: what a program keeps on disk by this version is never stale. */
+/* Its last number changes with emulated_device.cuh: what a program keeps on disk by this version is never stale. */
 nvrtcResult nvrtcVersion(int *major, int *minor) {
     *major = 13;
     *minor = 1000 + (int)(strtoul(digest(emulation()).substr(0, 6).c_str(), nullptr, 16));

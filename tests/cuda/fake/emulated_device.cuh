@@ -4,8 +4,8 @@
  * The fake NVRTC puts half.h and this text in front of a kernel's source, so it includes nothing: a kernel must not find here what
  * the real compiler would not give it, and hundreds of instances compile in a moment. The threads of a block are fibers
  * of grid.cpp; a barrier or a shuffle goes there through the functions in `emulated`. */
-#ifndef EMULATED_DEVICE_H
-#define EMULATED_DEVICE_H
+#ifndef EMULATED_DEVICE_CUH
+#define EMULATED_DEVICE_CUH
 
 #define __CUDACC_RTC__ 1
 #define __global__
@@ -22,12 +22,8 @@
 
 typedef decltype(sizeof 0) size_t;
 
-struct uint3 {
-    unsigned x, y, z;
-};
-struct dim3 {
-    unsigned x, y, z;
-};
+struct uint3 { unsigned x, y, z; };
+struct dim3 { unsigned x, y, z; };
 
 /* Filled by grid.cpp, which has the same structure (grid.h). */
 struct emulated_state {
@@ -53,9 +49,7 @@ extern "C" __attribute__((visibility("default"), section(".data"))) emulated_sta
 
 #define __syncthreads() emulated.barrier(__LINE__)
 #define __syncwarp(...) emulated_syncwarp(__LINE__, ##__VA_ARGS__)
-inline void emulated_syncwarp(int line, unsigned mask = 0xffffffffu) {
-    emulated.vote(mask, 0, line);
-}
+inline void emulated_syncwarp(int line, unsigned mask = 0xffffffffu) { emulated.vote(mask, 0, line); }
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 inline void __threadfence_system() {}
@@ -105,48 +99,22 @@ template <typename To, typename From> inline To emulated_bits(From x) {
     __builtin_memcpy(&y, &x, sizeof y);
     return y;
 }
-inline float __uint_as_float(unsigned x) {
-    return emulated_bits<float>(x);
-}
-inline float __int_as_float(int x) {
-    return emulated_bits<float>(x);
-}
-inline unsigned __float_as_uint(float x) {
-    return emulated_bits<unsigned>(x);
-}
-inline int __float_as_int(float x) {
-    return emulated_bits<int>(x);
-}
-inline double __longlong_as_double(long long x) {
-    return emulated_bits<double>(x);
-}
-inline long long __double_as_longlong(double x) {
-    return emulated_bits<long long>(x);
-}
-inline unsigned __umulhi(unsigned a, unsigned b) {
-    return (unsigned)((unsigned long long)a * b >> 32);
-}
-inline int __mulhi(int a, int b) {
-    return (int)((long long)a * b >> 32);
-}
+inline float __uint_as_float(unsigned x) { return emulated_bits<float>(x); }
+inline float __int_as_float(int x) { return emulated_bits<float>(x); }
+inline unsigned __float_as_uint(float x) { return emulated_bits<unsigned>(x); }
+inline int __float_as_int(float x) { return emulated_bits<int>(x); }
+inline double __longlong_as_double(long long x) { return emulated_bits<double>(x); }
+inline long long __double_as_longlong(double x) { return emulated_bits<long long>(x); }
+inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((unsigned long long)a * b >> 32); }
+inline int __mulhi(int a, int b) { return (int)((long long)a * b >> 32); }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
     return (unsigned long long)((unsigned __int128)a * b >> 64);
 }
-inline int __clz(int x) {
-    return x ? __builtin_clz((unsigned)x) : 32;
-}
-inline int __clzll(long long x) {
-    return x ? __builtin_clzll((unsigned long long)x) : 64;
-}
-inline int __popc(unsigned x) {
-    return __builtin_popcount(x);
-}
-inline int __popcll(unsigned long long x) {
-    return __builtin_popcountll(x);
-}
-inline int __ffs(int x) {
-    return __builtin_ffs(x);
-}
+inline int __clz(int x) { return x ? __builtin_clz((unsigned)x) : 32; }
+inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)x) : 64; }
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+inline int __ffs(int x) { return __builtin_ffs(x); }
 inline unsigned __brev(unsigned x) {
     unsigned y = 0;
     for (int i = 0; i < 32; i++) y = y << 1 | (x >> i & 1u);
@@ -173,24 +141,12 @@ inline float __double2float_rz(double x) {
     if (!(size > wanted)) return f;
     return __uint_as_float(__float_as_uint(f) - 1u); /* one step towards zero; from infinity to the largest */
 }
-inline int __float2int_rn(float x) {
-    return (int)__builtin_rintf(x);
-}
-inline int __float2int_rz(float x) {
-    return (int)x;
-}
-inline int __float2int_rd(float x) {
-    return (int)__builtin_floorf(x);
-}
-inline int __double2int_rn(double x) {
-    return (int)__builtin_rint(x);
-}
-inline long long __double2ll_rn(double x) {
-    return (long long)__builtin_rint(x);
-}
-inline long long __float2ll_rn(float x) {
-    return (long long)__builtin_rintf(x);
-}
+inline int __float2int_rn(float x) { return (int)__builtin_rintf(x); }
+inline int __float2int_rz(float x) { return (int)x; }
+inline int __float2int_rd(float x) { return (int)__builtin_floorf(x); }
+inline int __double2int_rn(double x) { return (int)__builtin_rint(x); }
+inline long long __double2ll_rn(double x) { return (long long)__builtin_rint(x); }
+inline long long __float2ll_rn(float x) { return (long long)__builtin_rintf(x); }
 
 /* ---- Arithmetic ---- */
 
@@ -200,18 +156,14 @@ inline long long __float2ll_rn(float x) {
     inline float name(float x) {                                                                             \
         return name##f(x);                                                                                   \
     }
-EMULATED_FUNCTION(acos)
-EMULATED_FUNCTION(acosh)
-EMULATED_FUNCTION(asin)
-EMULATED_FUNCTION(asinh) EMULATED_FUNCTION(atan) EMULATED_FUNCTION(atanh) EMULATED_FUNCTION(cbrt)
-    EMULATED_FUNCTION(ceil) EMULATED_FUNCTION(cos) EMULATED_FUNCTION(cosh) EMULATED_FUNCTION(erf)
-        EMULATED_FUNCTION(erfc) EMULATED_FUNCTION(exp) EMULATED_FUNCTION(exp2) EMULATED_FUNCTION(expm1)
-            EMULATED_FUNCTION(fabs) EMULATED_FUNCTION(floor) EMULATED_FUNCTION(lgamma) EMULATED_FUNCTION(log)
-                EMULATED_FUNCTION(log10) EMULATED_FUNCTION(log1p) EMULATED_FUNCTION(log2)
-                    EMULATED_FUNCTION(nearbyint) EMULATED_FUNCTION(rint) EMULATED_FUNCTION(round)
-                        EMULATED_FUNCTION(sin) EMULATED_FUNCTION(sinh) EMULATED_FUNCTION(sqrt)
-                            EMULATED_FUNCTION(tan) EMULATED_FUNCTION(tanh) EMULATED_FUNCTION(tgamma)
-                                EMULATED_FUNCTION(trunc)
+EMULATED_FUNCTION(acos) EMULATED_FUNCTION(acosh) EMULATED_FUNCTION(asin) EMULATED_FUNCTION(asinh)
+EMULATED_FUNCTION(atan) EMULATED_FUNCTION(atanh) EMULATED_FUNCTION(cbrt) EMULATED_FUNCTION(ceil)
+EMULATED_FUNCTION(cos) EMULATED_FUNCTION(cosh) EMULATED_FUNCTION(erf) EMULATED_FUNCTION(erfc)
+EMULATED_FUNCTION(exp) EMULATED_FUNCTION(exp2) EMULATED_FUNCTION(expm1) EMULATED_FUNCTION(fabs)
+EMULATED_FUNCTION(floor) EMULATED_FUNCTION(lgamma) EMULATED_FUNCTION(log) EMULATED_FUNCTION(log10)
+EMULATED_FUNCTION(log1p) EMULATED_FUNCTION(log2) EMULATED_FUNCTION(nearbyint) EMULATED_FUNCTION(rint)
+EMULATED_FUNCTION(round) EMULATED_FUNCTION(sin) EMULATED_FUNCTION(sinh) EMULATED_FUNCTION(sqrt)
+EMULATED_FUNCTION(tan) EMULATED_FUNCTION(tanh) EMULATED_FUNCTION(tgamma) EMULATED_FUNCTION(trunc)
 #undef EMULATED_FUNCTION
 #define EMULATED_FUNCTION(name)                                                                              \
     extern "C" double name(double, double);                                                                  \
@@ -219,53 +171,29 @@ EMULATED_FUNCTION(asinh) EMULATED_FUNCTION(atan) EMULATED_FUNCTION(atanh) EMULAT
     inline float name(float x, float y) {                                                                    \
         return name##f(x, y);                                                                                \
     }
-                                    EMULATED_FUNCTION(atan2) EMULATED_FUNCTION(copysign)
-                                        EMULATED_FUNCTION(fdim) EMULATED_FUNCTION(fmax)
-                                            EMULATED_FUNCTION(fmin) EMULATED_FUNCTION(fmod)
-                                                EMULATED_FUNCTION(hypot) EMULATED_FUNCTION(nextafter)
-                                                    EMULATED_FUNCTION(pow) EMULATED_FUNCTION(remainder)
+EMULATED_FUNCTION(atan2) EMULATED_FUNCTION(copysign) EMULATED_FUNCTION(fdim) EMULATED_FUNCTION(fmax)
+EMULATED_FUNCTION(fmin) EMULATED_FUNCTION(fmod) EMULATED_FUNCTION(hypot) EMULATED_FUNCTION(nextafter)
+EMULATED_FUNCTION(pow) EMULATED_FUNCTION(remainder)
 #undef EMULATED_FUNCTION
-                                                        extern "C" double fma(double, double, double);
+extern "C" double fma(double, double, double);
 extern "C" float fmaf(float, float, float);
-inline float fma(float x, float y, float z) {
-    return fmaf(x, y, z);
-}
+inline float fma(float x, float y, float z) { return fmaf(x, y, z); }
 extern "C" double ldexp(double, int);
 extern "C" float ldexpf(float, int);
 extern "C" double frexp(double, int *);
 extern "C" float frexpf(float, int *);
 extern "C" void sincos(double, double *, double *);
 extern "C" void sincosf(float, float *, float *);
-inline float rsqrtf(float x) {
-    return 1.0f / sqrtf(x);
-}
-inline double rsqrt(double x) {
-    return 1.0 / sqrt(x);
-}
-inline double sinpi(double x) {
-    return sin(x * 3.14159265358979323846);
-}
-inline double cospi(double x) {
-    return cos(x * 3.14159265358979323846);
-}
-inline float sinpif(float x) {
-    return (float)sinpi((double)x);
-}
-inline float cospif(float x) {
-    return (float)cospi((double)x);
-}
-inline void sincospif(float x, float *s, float *c) {
-    *s = sinpif(x), *c = cospif(x);
-}
-inline void sincospi(double x, double *s, double *c) {
-    *s = sinpi(x), *c = cospi(x);
-}
-inline int abs(int x) {
-    return x < 0 ? -x : x;
-}
-inline long long llabs(long long x) {
-    return x < 0 ? -x : x;
-}
+inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+inline double rsqrt(double x) { return 1.0 / sqrt(x); }
+inline double sinpi(double x) { return sin(x * 3.14159265358979323846); }
+inline double cospi(double x) { return cos(x * 3.14159265358979323846); }
+inline float sinpif(float x) { return (float)sinpi((double)x); }
+inline float cospif(float x) { return (float)cospi((double)x); }
+inline void sincospif(float x, float *s, float *c) { *s = sinpif(x), *c = cospif(x); }
+inline void sincospi(double x, double *s, double *c) { *s = sinpi(x), *c = cospi(x); }
+inline int abs(int x) { return x < 0 ? -x : x; }
+inline long long llabs(long long x) { return x < 0 ? -x : x; }
 
 #define EMULATED_FUNCTION(T)                                                                                 \
     inline T min(T a, T b) {                                                                                 \
@@ -274,127 +202,51 @@ inline long long llabs(long long x) {
     inline T max(T a, T b) {                                                                                 \
         return a < b ? b : a;                                                                                \
     }
-EMULATED_FUNCTION(int)
-EMULATED_FUNCTION(unsigned)
-EMULATED_FUNCTION(long)
-EMULATED_FUNCTION(unsigned long) EMULATED_FUNCTION(long long) EMULATED_FUNCTION(unsigned long long)
+EMULATED_FUNCTION(int) EMULATED_FUNCTION(unsigned) EMULATED_FUNCTION(long) EMULATED_FUNCTION(unsigned long)
+EMULATED_FUNCTION(long long) EMULATED_FUNCTION(unsigned long long)
 #undef EMULATED_FUNCTION
-    inline float min(float a, float b) {
-    return fminf(a, b);
-}
-inline float max(float a, float b) {
-    return fmaxf(a, b);
-}
-inline double min(double a, double b) {
-    return fmin(a, b);
-}
-inline double max(double a, double b) {
-    return fmax(a, b);
-}
+inline float min(float a, float b) { return fminf(a, b); }
+inline float max(float a, float b) { return fmaxf(a, b); }
+inline double min(double a, double b) { return fmin(a, b); }
+inline double max(double a, double b) { return fmax(a, b); }
 
-template <typename T> inline bool isnan(T x) {
-    return x != x;
-}
-template <typename T> inline bool isinf(T x) {
-    return __builtin_isinf(x);
-}
-template <typename T> inline bool isfinite(T x) {
-    return __builtin_isfinite(x);
-}
-template <typename T> inline bool signbit(T x) {
-    return __builtin_signbit(x);
-}
+template <typename T> inline bool isnan(T x) { return x != x; }
+template <typename T> inline bool isinf(T x) { return __builtin_isinf(x); }
+template <typename T> inline bool isfinite(T x) { return __builtin_isfinite(x); }
+template <typename T> inline bool signbit(T x) { return __builtin_signbit(x); }
 
-inline float __expf(float x) {
-    return expf(x);
-}
-inline float __exp2f(float x) {
-    return exp2f(x);
-}
-inline float __logf(float x) {
-    return logf(x);
-}
-inline float __log2f(float x) {
-    return log2f(x);
-}
-inline float __powf(float x, float y) {
-    return powf(x, y);
-}
-inline float __sinf(float x) {
-    return sinf(x);
-}
-inline float __cosf(float x) {
-    return cosf(x);
-}
-inline float __tanhf(float x) {
-    return tanhf(x);
-}
-inline float __fdividef(float x, float y) {
-    return x / y;
-}
-inline float __frcp_rn(float x) {
-    return 1.0f / x;
-}
-inline float __frsqrt_rn(float x) {
-    return (float)(1.0 / sqrt((double)x));
-}
-inline float __fsqrt_rn(float x) {
-    return sqrtf(x);
-}
-inline float __fadd_rn(float x, float y) {
-    return x + y;
-}
-inline float __fsub_rn(float x, float y) {
-    return x - y;
-}
-inline float __fmul_rn(float x, float y) {
-    return x * y;
-}
-inline float __fdiv_rn(float x, float y) {
-    return x / y;
-}
-inline float __fmaf_rn(float x, float y, float z) {
-    return fmaf(x, y, z);
-}
-inline double __dadd_rn(double x, double y) {
-    return x + y;
-}
-inline double __dsub_rn(double x, double y) {
-    return x - y;
-}
-inline double __dmul_rn(double x, double y) {
-    return x * y;
-}
-inline double __ddiv_rn(double x, double y) {
-    return x / y;
-}
-inline double __dsqrt_rn(double x) {
-    return sqrt(x);
-}
-inline double __fma_rn(double x, double y, double z) {
-    return fma(x, y, z);
-}
-inline float __saturatef(float x) {
-    return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f;
-}
+inline float __expf(float x) { return expf(x); }
+inline float __exp2f(float x) { return exp2f(x); }
+inline float __logf(float x) { return logf(x); }
+inline float __log2f(float x) { return log2f(x); }
+inline float __powf(float x, float y) { return powf(x, y); }
+inline float __sinf(float x) { return sinf(x); }
+inline float __cosf(float x) { return cosf(x); }
+inline float __tanhf(float x) { return tanhf(x); }
+inline float __fdividef(float x, float y) { return x / y; }
+inline float __frcp_rn(float x) { return 1.0f / x; }
+inline float __frsqrt_rn(float x) { return (float)(1.0 / sqrt((double)x)); }
+inline float __fsqrt_rn(float x) { return sqrtf(x); }
+inline float __fadd_rn(float x, float y) { return x + y; }
+inline float __fsub_rn(float x, float y) { return x - y; }
+inline float __fmul_rn(float x, float y) { return x * y; }
+inline float __fdiv_rn(float x, float y) { return x / y; }
+inline float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
+inline double __dadd_rn(double x, double y) { return x + y; }
+inline double __dsub_rn(double x, double y) { return x - y; }
+inline double __dmul_rn(double x, double y) { return x * y; }
+inline double __ddiv_rn(double x, double y) { return x / y; }
+inline double __dsqrt_rn(double x) { return sqrt(x); }
+inline double __fma_rn(double x, double y, double z) { return fma(x, y, z); }
+inline float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f; }
 
 /* ---- Memory ---- */
 
-template <typename T> inline T __ldg(const T *at) {
-    return *at;
-}
-template <typename T> inline T __ldcs(const T *at) {
-    return *at;
-}
-template <typename T> inline T __ldcg(const T *at) {
-    return *at;
-}
-template <typename T> inline void __stcs(T *at, T x) {
-    *at = x;
-}
-template <typename T> inline void __stcg(T *at, T x) {
-    *at = x;
-}
+template <typename T> inline T __ldg(const T *at) { return *at; }
+template <typename T> inline T __ldcs(const T *at) { return *at; }
+template <typename T> inline T __ldcg(const T *at) { return *at; }
+template <typename T> inline void __stcs(T *at, T x) { *at = x; }
+template <typename T> inline void __stcg(T *at, T x) { *at = x; }
 
 /* Of integers alone: the order of floats' additions would show in the result. */
 #define EMULATED_FUNCTION(T)                                                                                 \
@@ -438,9 +290,7 @@ template <typename T> inline void __stcg(T *at, T x) {
         if (old == expected) *at = x;                                                                        \
         return old;                                                                                          \
     }
-EMULATED_FUNCTION(int)
-EMULATED_FUNCTION(unsigned)
-EMULATED_FUNCTION(unsigned long long)
+EMULATED_FUNCTION(int) EMULATED_FUNCTION(unsigned) EMULATED_FUNCTION(unsigned long long)
 #undef EMULATED_FUNCTION
 inline unsigned atomicInc(unsigned *at, unsigned most) {
     unsigned old = *at;
