@@ -223,3 +223,46 @@ TU_API tu_status tu_graph_after_with(tu_graph *graph, tu_graph **result,
 }
 #endif
 #endif
+typedef struct tu_copy_report {
+    const char *value; /* the name of the node that makes it */
+    const char *from, *to;
+    uint64_t bytes;
+} tu_copy_report;
+/* Copy number `index` of those between devices that every run makes; TU_NOT_FOUND past the last. */
+TU_API tu_status tu_program_copy(const tu_program *program, size_t index, tu_copy_report *report);
+
+/* ---- When everything happens ---------------------------------------------------------------------------------- */
+
+/* From now on notes when each kernel, copy and wait of the program's runs begins and ends, and forgets what was noted
+ * before. Steps of tu_run_many are taken one at a time meanwhile. A program that is not traced pays nothing.
+ *
+ *     tu_program_trace_begin(program);
+ *     for (int i = 0; i < 10; i++) tu_run(program, state, 2, feeds, fetches);
+ *     tu_program_trace_end(program);
+ *     tu_trace_write(1, &program, file);  // for ui.perfetto.dev
+ *     tu_trace_summary(program, stdout);
+ */
+TU_API tu_status tu_program_trace_begin(tu_program *program);
+/* What was noted stays, to be looked at. */
+TU_API void tu_program_trace_end(tu_program *program);
+
+/* Ends the tracing of programs and writes what was noted of them as JSON in the trace event format of Chrome and Perfetto:
+ * a row for the runs, and for every device one for its kernels and one for what is copied to it. */
+TU_API tu_status tu_trace_write(size_t count, tu_program *const *programs, FILE *out);
+
+typedef struct tu_trace_report { /* seconds, of all traced runs together */
+    const char *device;
+    double runs;            /* from the first feed to the last update */
+    double computing;       /* in kernels */
+    double copying;         /* in copies from other devices */
+    double overlapped;      /* of these, while a kernel ran here */
+    double lost_to_copies;  /* waiting for a copy under way */
+    double waiting;         /* waiting for others to compute */
+    uint64_t arrived_bytes; /* copied here from other devices */
+} tu_trace_report;
+/* Device number `index` of a traced program; TU_NOT_FOUND past the last. */
+TU_API tu_status tu_trace_device(tu_program *program, size_t index, tu_trace_report *report);
+/* Ends the tracing and prints for every device how much of the time it computed and what it waited for, the bytes copied
+ * between each two, and the critical path: the kernels and copies that the end of a run hung on, heaviest first. */
+TU_API tu_status tu_trace_summary(tu_program *program, FILE *out);
+

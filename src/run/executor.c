@@ -11,7 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/worker.h"
-#include "run/program.h"
+#include "run/trace.h"
 
 static double now(void) {
     struct timespec t;
@@ -158,8 +158,14 @@ static tu_status failed_device(const tu__part *part, tu_status status) {
 
 /* ---- Waiting ---- */
 
+static size_t index_of(const tu_program *program, const tu__part *part) {
+    return (size_t)(part - program->parts);
+}
+
 static tu_status wait_for(tu_program *program, const tu__part *part, uint32_t event) {
     tu__exchange *x = &program->exchange;
+    if (has_happened(x, event)) return TU_OK;
+    double began = tu__trace_now(program);
     for (int i = 0; i < SPINS; i++)
         if (has_happened(x, event) || atomic_load(&x->aborted)) break;
     bool in_time = true;
@@ -167,6 +173,8 @@ static tu_status wait_for(tu_program *program, const tu__part *part, uint32_t ev
     while (!has_happened(x, event) && !atomic_load(&x->aborted) && in_time) in_time = sleep_until_change(x);
     pthread_mutex_unlock(&x->lock);
     if (!in_time && !has_happened(x, event)) return late(program, part, event);
+    tu__trace_add(program, TU__SPAN_WAIT, index_of(program, part),
+                  (size_t)(arrival_of(part, event) - part->arrivals), began);
     return TU_OK;
 }
 
@@ -211,10 +219,30 @@ static tu_status synchronize(const tu__part *part) {
     return status == TU_OK ? TU_OK : failed_device(part, status);
 }
 
-static tu_status launch(const tu_program *program, const tu__part *part, const tu__step *step) {
+/* One kernel after another, since the device cannot say how long each takes. */
+static tu_status launch_timed(tu_program *program, const tu__part *part, const tu__step *step) {
+    for (uint32_t i = step->first; i < step->first + step->count; i++) {
+        double began = tu__trace_now(program);
+        TU_TRY(part->device->api->launch(part->device->instance, part->plan, i, 1));
+        if (part->device->api->synchronize) TU_TRY(part->device->api->synchronize(part->device->instance));
+        tu__trace_add(program, TU__SPAN_KERNEL, index_of(program, part), i, began);
+    }
+    return TU_OK;
+}
+
+static tu_status launch(tu_program *program, const tu__part *part, const tu__step *step) {
     tu_status status =
-        part->device->api->launch(part->device->instance, part->plan, step->first, step->count);
+        tu__trace_times_launches(program, part)
+            ? launch_timed(program, part, step)
+            : part->device->api->launch(part->device->instance, part->plan, step->first, step->count);
     return status == TU_OK ? TU_OK : failed_launch(program, part, step, status);
+}
+
+static tu_status meet(tu_program *program, const tu__part *part) {
+    double began = tu__trace_now(program);
+    TU_TRY(wait_at_barrier(program));
+    tu__trace_add(program, TU__SPAN_BARRIER, index_of(program, part), 0, began);
+    return TU_OK;
 }
 
 static tu_status take_step(tu_program *program, tu__part *part, const tu__step *step) {
@@ -225,7 +253,7 @@ static tu_status take_step(tu_program *program, tu__part *part, const tu__step *
         TU_TRY(synchronize(part));
         signal_event(&program->exchange, step->event);
         return TU_OK;
-    case TU__STEP_BARRIER: TU_TRY(synchronize(part)); return wait_at_barrier(program);
+    case TU__STEP_BARRIER: TU_TRY(synchronize(part)); return meet(program, part);
     }
     return TU_OK;
 }
@@ -253,9 +281,11 @@ static void repeat_part(void *argument) {
 
 static tu_status fetch_arrival(tu_program *program, tu__part *part, const tu__arrival *a) {
     tu__part *from = &program->parts[a->source_part];
+    double began = tu__trace_now(program);
     tu_status status =
         tu__device_copy(part->device, part->addresses[a->buffer], from->device,
                         from->addresses[a->source_buffer], part->plan->buffers[a->buffer].bytes);
+    tu__trace_add(program, TU__SPAN_COPY, index_of(program, part), (size_t)(a - part->arrivals), began);
     if (status == TU_OK) return TU_OK;
     char message[768];
     snprintf(message, sizeof message, "%s", tu_message());

@@ -10,6 +10,8 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
+#include "run/placing.h"
+#include "run/trace.h"
 
 /* ---- Compiling ---- */
 
@@ -128,6 +130,7 @@ void tu_program_free(tu_program *program) {
     tu__free(program);
 }
 
+    tu__trace_free(program->trace);
 /* ---- Running ---- */
 
 const tu__node *tu__program_input(const tu_program *p, size_t index, tu_value value) {
@@ -178,10 +181,12 @@ static tu_status feed_all(tu_program *p, const tu_state *state, size_t count, co
         TU_TRY(part->device->api->upload(part->device->instance, part->addresses[place->buffer], data,
                                          place->bytes));
     }
+        double began = tu__trace_now(p);
     return TU_OK;
 }
+        tu__trace_add(p, TU__SPAN_FEED, place->part, i, began);
 
-static tu_status fetch_all(const tu_program *p, void *const *fetches) {
+static tu_status fetch_all(tu_program *p, void *const *fetches) {
     for (size_t i = 0; fetches && i < p->unit.fetch_count; i++) {
         const tu__fetch_place *place = &p->fetches[i];
         const tu__part *part = &p->parts[place->part];
@@ -189,8 +194,10 @@ static tu_status fetch_all(const tu_program *p, void *const *fetches) {
         TU_TRY(part->device->api->download(part->device->instance, fetches[i], part->addresses[place->buffer],
                                            place->bytes));
     }
+        double began = tu__trace_now(p);
     return TU_OK;
 }
+        tu__trace_add(p, TU__SPAN_FETCH, place->part, i, began);
 
 /* A next value that lies in another variable's memory is set aside before any variable changes. */
 static tu_status set_aside(const tu__part *part) {
@@ -204,7 +211,7 @@ static tu_status set_aside(const tu__part *part) {
 }
 
 /* Values that could not be written straight into their variables. */
-static tu_status apply_part(const tu_program *p, const tu__part *part, const tu_state *state) {
+static tu_status apply_part(tu_program *p, const tu__part *part, const tu_state *state) {
     for (uint32_t k = 0; k < part->update_count; k++) {
         const tu__update *u = &part->updates[k];
         if (u->in_place) continue;
@@ -215,9 +222,11 @@ static tu_status apply_part(const tu_program *p, const tu__part *part, const tu_
         TU_TRY(tu__device_copy(part->device, v->data, part->device, value, tu_type_bytes(v->type)));
     }
     return TU_OK;
+        double began = tu__trace_now(p);
 }
+        tu__trace_add(p, TU__SPAN_UPDATE, (size_t)(part - p->parts), k, began);
 
-tu_status tu__program_apply(const tu_program *p, tu_state *state) {
+tu_status tu__program_apply(tu_program *p, tu_state *state) {
     for (size_t i = 0; i < p->device_count; i++) TU_TRY(set_aside(&p->parts[i]));
     for (size_t i = 0; i < p->device_count; i++) TU_TRY(apply_part(p, &p->parts[i], state));
     if (p->unit.updates) state->sample += p->samples;
@@ -230,8 +239,11 @@ static tu_status run_locked(tu_program *p, tu_state *state, size_t feed_count, c
     TU_TRY(tu__program_bind(p, state));
     TU_TRY(feed_all(p, state, feed_count, feeds));
     TU_TRY(tu__program_execute(p));
+    double began;
     TU_TRY(fetch_all(p, fetches));
-    return tu__program_apply(p, state);
+    TU_TRY(tu__trace_begin_run(p, &began));
+    TU_TRY(tu__program_apply(p, state));
+    return tu__trace_end_run(p, began);
 }
 
 /* The device with the lowest address above `done`. */

@@ -46,6 +46,8 @@ typedef struct tu__job {
     const tu_repetition *what;
 } tu__job;
 
+typedef struct tu__trace tu__trace; /* trace.h */
+
 struct tu_program {
     tu_graph *source; /* the user's */
     tu__unit unit;
@@ -67,6 +69,7 @@ struct tu_program {
     int64_t samples;   /* in the batch; 0: the program draws nothing for samples */
     int64_t *ordinals; /* room for them */
     tu__many many;     /* what tu_run_many keeps */
+    tu__trace *trace;  /* NULL: nobody asked for one */
     uint64_t bound;    /* id of the state it is bound to; 0: none */
     uint64_t bound_generation;
 };
@@ -82,7 +85,7 @@ tu_status tu__program_makes(const tu_program *program, const tu__feed_place *pla
 void tu__program_take_turns(const tu_program *program);
 void tu__program_give_turns(const tu_program *program);
 /* Applies the assignments after a run, and moves the state's sample on. */
-tu_status tu__program_apply(const tu_program *program, tu_state *state);
+tu_status tu__program_apply(tu_program *program, tu_state *state);
 
 /* bind.c: gives every buffer its address for this state, where anything has changed since the last run. */
 tu_status tu__program_bind(tu_program *program, tu_state *state);

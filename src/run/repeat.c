@@ -15,8 +15,8 @@
 
 #include "base/alloc.h"
 #include "base/text.h"
-#include "run/program.h"
 #include "run/table.h"
+#include "run/trace.h"
 
 enum { MOST_BLOCK_BYTES = 64 << 20 };
 
@@ -59,13 +59,18 @@ void tu__many_end(tu__many *many) {
     tu__free_aligned(many->block);
 }
 
-static bool takes_many_at_once(const tu_program *p) {
+static bool can_take_many(const tu_program *p) {
     return !p->many.notice[0];
+}
+
+/* A trace tells one step from the other. */
+static bool takes_many_at_once(const tu_program *p) {
+    return can_take_many(p) && !(p->trace && p->trace->on);
 }
 
 tu_status tu_program_many(const tu_program *program, tu_many_report *report) {
     const tu__many *m = &program->many;
-    *report = (tu_many_report){.at_once = takes_many_at_once(program),
+    *report = (tu_many_report){.at_once = can_take_many(program),
                                .table_bytes = m->table_bytes,
                                .gathered_bytes = m->gathered_bytes,
                                .notice = m->notice[0]         ? m->notice
@@ -275,27 +280,34 @@ static tu_status take_at_once(tu_program *p, tu_state *state, size_t steps) {
     return TU_OK;
 }
 
-static tu_status download_fetches(const tu_program *p, void *const *fetches, size_t done) {
+static tu_status download_fetches(tu_program *p, void *const *fetches, size_t done) {
     for (size_t i = 0; fetches && i < p->unit.fetch_count; i++) {
         const tu__fetch_place *place = &p->fetches[i];
         const tu__device *d = p->parts[place->part].device;
-        if (fetches[i])
-            TU_TRY(d->api->download(d->instance, (char *)fetches[i] + done * place->bytes,
-                                    p->parts[place->part].addresses[place->buffer], place->bytes));
+        if (!fetches[i]) continue;
+        double began = tu__trace_now(p);
+        TU_TRY(d->api->download(d->instance, (char *)fetches[i] + done * place->bytes,
+                                p->parts[place->part].addresses[place->buffer], place->bytes));
+        tu__trace_add(p, TU__SPAN_FETCH, place->part, i, began);
     }
     return TU_OK;
 }
 
 /* The piece, of one step, by the engine. */
 static tu_status take_one(tu_program *p, tu_state *state, void *const *fetches, size_t done) {
+    double began;
+    TU_TRY(tu__trace_begin_run(p, &began));
     for (size_t i = 0; i < p->feed_count; i++) {
         const tu__device *d = p->parts[p->feeds[i].part].device;
         const tu_repeat_feed *f = &p->many.feeds[i];
+        double feeding = tu__trace_now(p);
         TU_TRY(d->api->upload(d->instance, f->to, f->host, f->bytes));
+        tu__trace_add(p, TU__SPAN_FEED, p->feeds[i].part, i, feeding);
     }
     TU_TRY(tu__program_execute(p));
     TU_TRY(download_fetches(p, fetches, done));
-    return tu__program_apply(p, state);
+    TU_TRY(tu__program_apply(p, state));
+    return tu__trace_end_run(p, began);
 }
 
 static tu_status take_piece(tu_program *p, tu_state *state, void *const *fetches, size_t done, size_t steps) {

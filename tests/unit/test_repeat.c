@@ -264,7 +264,8 @@ static void expect_at_once(const char *second, bool at_once, const char *notice)
     tu_many_report report;
     plug_in_far();
     assert_int_equal(tu_graph_new(&g), TU_OK);
-    tu_value y = tu_tanh(tu_input(g, "x", TU_F32, TU_SHAPE(3)));
+    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), y = x;
+    tu_with_device(g, "far:0") y = tu_tanh(x);
     tu_with_device(g, second) y = tu_exp(y);
     assert_int_equal(tu_compile(g, &program, .devices = "far,cpu", .fetch = &y, .fetch_count = 1), TU_OK);
     assert_int_equal(tu_program_many(program, &report), TU_OK);

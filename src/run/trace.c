@@ -1,0 +1,234 @@
+/* Recording traces, and what is asked of them. How they are written and summed up: trace_write.c, trace_summary.c. */
+#include "run/trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool is_on(const tu_program *p) {
+    return p->trace && p->trace->on;
+}
+
+double tu__trace_now(const tu_program *p) {
+    return is_on(p) ? now() : 0;
+}
+
+/* ---- Lists ---- */
+
+static void append(tu__span_list *list, tu__span span) {
+    enum { FIRST = 64 };
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity ? 2 * list->capacity : FIRST;
+        tu__span *more = tu__alloc_array(capacity, sizeof *more, "a trace");
+        if (!more) {
+            list->lost = true;
+            return;
+        }
+        if (list->count) memcpy(more, list->spans, list->count * sizeof *more);
+        tu__free(list->spans);
+        list->spans = more;
+        list->capacity = capacity;
+    }
+    list->spans[list->count++] = span;
+}
+
+static int compare_spans(const void *a, const void *b) {
+    const tu__span *x = a, *y = b;
+    if (x->start != y->start) return x->start < y->start ? -1 : 1;
+    return (x->end > y->end) - (x->end < y->end);
+}
+
+/* Waits are noted while a run is under way, kernels after it. */
+static void sort(tu__span_list *list) {
+    if (list->count) qsort(list->spans, list->count, sizeof *list->spans, compare_spans);
+}
+
+/* ---- Recording ---- */
+
+static tu__span_list *row_of(const tu_program *p, tu__span_kind kind, size_t part) {
+    bool launch_computes = !p->parts[part].device->api->synchronize;
+    int row = TU__ROW_COPIES;
+    if (kind == TU__SPAN_KERNEL) row = TU__ROW_COMPUTE;
+    if (kind == TU__SPAN_WAIT || kind == TU__SPAN_BARRIER)
+        row = launch_computes ? TU__ROW_COMPUTE : TU__ROW_HOST;
+    return &p->trace->rows[part * TU__ROWS + (size_t)row];
+}
+
+static void add(const tu_program *p, tu__span_kind kind, size_t part, size_t index, double start,
+                double end) {
+    append(row_of(p, kind, part), (tu__span){.kind = kind,
+                                             .run = p->trace->runs,
+                                             .part = (uint32_t)part,
+                                             .index = (uint32_t)index,
+                                             .start = start,
+                                             .end = end});
+}
+
+void tu__trace_add(tu_program *p, tu__span_kind kind, size_t part, size_t index, double began) {
+    if (is_on(p)) add(p, kind, part, index, began, now());
+}
+
+bool tu__trace_times_launches(const tu_program *p, const tu__part *part) {
+    return is_on(p) && !part->device->api->trace;
+}
+
+/* Devices take times from the launch after the first question on. */
+static tu_status prime(const tu_program *p) {
+    for (size_t i = 0; i < p->device_count; i++) {
+        const tu__part *part = &p->parts[i];
+        double start, seconds;
+        if (part->plan->kernel_count && part->device->api->trace)
+            TU_TRY(part->device->api->trace(part->device->instance, part->plan, 0, &start, &seconds));
+    }
+    p->trace->primed = true;
+    return TU_OK;
+}
+
+tu_status tu__trace_begin_run(tu_program *p, double *began) {
+    *began = 0;
+    if (!is_on(p)) return TU_OK;
+    if (!p->trace->primed) TU_TRY(prime(p));
+    *began = now();
+    return TU_OK;
+}
+
+static tu_status take_times(const tu_program *p, size_t index) {
+    const tu__part *part = &p->parts[index];
+    if (!part->device->api->trace) return TU_OK; /* noted as they were launched */
+    for (uint32_t i = 0; i < part->plan->kernel_count; i++) {
+        double start, seconds;
+        TU_TRY(part->device->api->trace(part->device->instance, part->plan, i, &start, &seconds));
+        add(p, TU__SPAN_KERNEL, index, i, start, start + seconds);
+    }
+    return TU_OK;
+}
+
+tu_status tu__trace_end_run(tu_program *p, double began) {
+    if (!is_on(p)) return TU_OK;
+    double end = now();
+    for (size_t i = 0; i < p->device_count; i++) TU_TRY(take_times(p, i));
+    append(&p->trace->whole,
+           (tu__span){.kind = TU__SPAN_RUN, .run = p->trace->runs, .start = began, .end = end});
+    p->trace->runs++;
+    return TU_OK;
+}
+
+/* ---- Beginning and ending ---- */
+
+void tu__trace_free(tu__trace *trace) {
+    if (!trace) return;
+    for (size_t i = 0; trace->rows && i < trace->row_count; i++) tu__free(trace->rows[i].spans);
+    tu__free(trace->whole.spans);
+    tu__free(trace->rows);
+    tu__free(trace);
+}
+
+tu_status tu_program_trace_begin(tu_program *p) {
+    tu__trace *trace = tu__alloc(sizeof *trace, "a trace");
+    if (!trace) return TU_NO_MEMORY;
+    trace->row_count = p->device_count * TU__ROWS;
+    trace->rows = tu__alloc_array(trace->row_count, sizeof *trace->rows, "a trace");
+    if (!trace->rows) {
+        tu__trace_free(trace);
+        return TU_NO_MEMORY;
+    }
+    trace->on = true;
+    trace->began = now();
+    tu__trace_free(p->trace);
+    p->trace = trace;
+    return TU_OK;
+}
+
+void tu_program_trace_end(tu_program *p) {
+    if (!is_on(p)) return;
+    p->trace->on = false;
+    for (size_t i = 0; i < p->trace->row_count; i++) sort(&p->trace->rows[i]);
+}
+
+/* ---- Looking at it ---- */
+
+const tu__span_list *tu__trace_row(const tu_program *p, size_t part, int row) {
+    return &p->trace->rows[part * TU__ROWS + (size_t)row];
+}
+
+/* The first span that ends after `time`; rows are in order of time, and their spans do not overlap. */
+static size_t first_after(const tu__span_list *row, double time) {
+    size_t low = 0, high = row->count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (row->spans[middle].end > time)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+double tu__trace_computing(const tu_program *p, size_t part, double start, double end) {
+    const tu__span_list *row = tu__trace_row(p, part, TU__ROW_COMPUTE);
+    double seconds = 0;
+    for (size_t i = first_after(row, start); i < row->count && row->spans[i].start < end; i++) {
+        const tu__span *s = &row->spans[i];
+        if (s->kind != TU__SPAN_KERNEL) continue;
+        seconds += (s->end < end ? s->end : end) - (s->start > start ? s->start : start);
+    }
+    return seconds;
+}
+
+static const char *node_name(const tu_program *p, uint32_t node) {
+    return p->unit.graph->nodes[node]->name;
+}
+
+static uint32_t fetched_node(const tu_program *p, uint32_t index) {
+    return p->unit.fetch[index].node;
+}
+
+const char *tu__span_title(const tu_program *p, const tu__span *s) {
+    static _Thread_local char text[256];
+    const tu__part *part = &p->parts[s->part];
+    switch (s->kind) {
+    case TU__SPAN_RUN: snprintf(text, sizeof text, "run %u", s->run + 1); break;
+    case TU__SPAN_KERNEL: return part->plan->kernels[part->order[s->index]].name;
+    case TU__SPAN_COPY:
+        snprintf(text, sizeof text, "copy %s", node_name(p, part->arrivals[s->index].source.node));
+        break;
+    case TU__SPAN_WAIT:
+        snprintf(text, sizeof text, "wait for %s", node_name(p, part->arrivals[s->index].source.node));
+        break;
+    case TU__SPAN_BARRIER: return "wait for all devices";
+    case TU__SPAN_FEED:
+        snprintf(text, sizeof text, "upload %s", node_name(p, p->feeds[s->index].node));
+        break;
+    case TU__SPAN_FETCH:
+        snprintf(text, sizeof text, "download %s", node_name(p, fetched_node(p, s->index)));
+        break;
+    case TU__SPAN_UPDATE:
+        snprintf(text, sizeof text, "update %s", node_name(p, part->updates[s->index].variable));
+        break;
+    }
+    return text;
+}
+
+uint64_t tu__span_bytes(const tu_program *p, const tu__span *s) {
+    const tu__part *part = &p->parts[s->part];
+    switch (s->kind) {
+    case TU__SPAN_COPY: return part->plan->buffers[part->arrivals[s->index].buffer].bytes;
+    case TU__SPAN_FEED: return p->feeds[s->index].bytes;
+    case TU__SPAN_FETCH: return p->fetches[s->index].bytes;
+    case TU__SPAN_UPDATE: return part->plan->buffers[part->updates[s->index].buffer].bytes;
+    case TU__SPAN_RUN:
+    case TU__SPAN_KERNEL: /* tu_program_kernel knows */
+    case TU__SPAN_WAIT:
+    case TU__SPAN_BARRIER: return 0;
+    }
+    return 0;
+}

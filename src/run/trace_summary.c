@@ -1,0 +1,174 @@
+/* What a trace comes to: how much of the time devices computed, what they waited for, what was copied, and what the end
+ * of a run hung on. And the copies that were planned: those of a trace are the same, run for run. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "run/trace.h"
+
+/* ---- Copies as planned ---- */
+
+tu_status tu_program_copy(const tu_program *program, size_t index, tu_copy_report *report) {
+    size_t before = 0;
+    for (size_t i = 0; i < program->device_count; i++) {
+        const tu__part *part = &program->parts[i];
+        if (index - before < part->arrival_count) {
+            const tu__arrival *a = &part->arrivals[index - before];
+            *report = (tu_copy_report){.value = program->unit.graph->nodes[a->source.node]->name,
+                                       .from = program->devices[a->source_part]->name,
+                                       .to = part->device->name,
+                                       .bytes = part->plan->buffers[a->buffer].bytes};
+            return TU_OK;
+        }
+        before += part->arrival_count;
+    }
+    return tu_fail(TU_NOT_FOUND, "there is no copy number %zu: the program has %zu", index, before);
+}
+
+/* ---- One device ---- */
+
+static double length(const tu__span *s) {
+    return s->end - s->start;
+}
+
+static double shared(const tu__span *a, const tu__span *b) {
+    double start = a->start > b->start ? a->start : b->start, end = a->end < b->end ? a->end : b->end;
+    return end > start ? end - start : 0;
+}
+
+/* Seconds of a wait during which the copy waited for was under way. */
+static double in_copy(const tu_program *p, const tu__span *wait) {
+    const tu__span_list *copies = tu__trace_row(p, wait->part, TU__ROW_COPIES);
+    for (size_t i = 0; wait->kind == TU__SPAN_WAIT && i < copies->count; i++) {
+        const tu__span *c = &copies->spans[i];
+        if (c->kind == TU__SPAN_COPY && c->run == wait->run && c->index == wait->index)
+            return shared(c, wait);
+    }
+    return 0;
+}
+
+/* A launching thread may wait while its device still computes: that time is not lost. */
+static void count_wait(const tu_program *p, const tu__span *wait, tu_trace_report *r) {
+    double idle = length(wait) - tu__trace_computing(p, wait->part, wait->start, wait->end);
+    if (idle <= 0) return;
+    double copy = in_copy(p, wait);
+    if (copy > idle) copy = idle;
+    r->lost_to_copies += copy;
+    r->waiting += idle - copy;
+}
+
+static void count_row(const tu_program *p, const tu__span_list *row, tu_trace_report *r) {
+    for (size_t i = 0; i < row->count; i++) {
+        const tu__span *s = &row->spans[i];
+        if (s->kind == TU__SPAN_KERNEL) r->computing += length(s);
+        if (s->kind == TU__SPAN_WAIT || s->kind == TU__SPAN_BARRIER) count_wait(p, s, r);
+        if (s->kind != TU__SPAN_COPY) continue;
+        r->copying += length(s);
+        r->overlapped += tu__trace_computing(p, s->part, s->start, s->end);
+        r->arrived_bytes += tu__span_bytes(p, s);
+    }
+}
+
+static tu_status check(const tu_program *program) {
+    if (program->trace) return TU_OK;
+    return tu_fail(TU_INVALID, "the program was not traced: call tu_program_trace_begin before its runs");
+}
+
+tu_status tu_trace_device(tu_program *program, size_t index, tu_trace_report *report) {
+    TU_TRY(check(program));
+    tu_program_trace_end(program);
+    if (index >= program->device_count)
+        return tu_fail(TU_NOT_FOUND, "there is no device number %zu: the program has %zu", index,
+                       program->device_count);
+    *report = (tu_trace_report){.device = program->devices[index]->name};
+    const tu__span_list *whole = &program->trace->whole;
+    for (size_t i = 0; i < whole->count; i++) report->runs += length(&whole->spans[i]);
+    for (int row = 0; row < TU__ROWS; row++) count_row(program, tu__trace_row(program, index, row), report);
+    return TU_OK;
+}
+
+/* ---- In words ---- */
+
+static double share(double part, double whole) {
+    return whole > 0 ? 100 * part / whole : 0;
+}
+
+static tu_status print_devices(tu_program *program, double runs, FILE *out) {
+    fprintf(out, "%-12s %11s %12s %12s %12s %12s %11s\n", "device", "computing %", "computing ms",
+            "copy wait ms", "other wait ms", "copies ms", "overlapped %");
+    for (size_t i = 0; i < program->device_count; i++) {
+        tu_trace_report r;
+        TU_TRY(tu_trace_device(program, i, &r));
+        fprintf(out, "%-12s %11.1f %12.3f %12.3f %12.3f %12.3f", r.device, share(r.computing, r.runs),
+                1e3 * r.computing / runs, 1e3 * r.lost_to_copies / runs, 1e3 * r.waiting / runs,
+                1e3 * r.copying / runs);
+        if (r.copying > 0)
+            fprintf(out, " %12.1f\n", share(r.overlapped, r.copying));
+        else
+            fprintf(out, " %12s\n", "-");
+    }
+    return TU_OK;
+}
+
+/* What goes from one device to another in a run: as traced, divided by the runs. */
+static void print_pair(const tu_program *program, uint32_t from, uint32_t to, double runs, FILE *out) {
+    const tu__span_list *row = tu__trace_row(program, to, TU__ROW_COPIES);
+    uint64_t bytes = 0, count = 0;
+    double seconds = 0;
+    for (size_t i = 0; i < row->count; i++) {
+        const tu__span *s = &row->spans[i];
+        if (s->kind != TU__SPAN_COPY || program->parts[to].arrivals[s->index].source_part != from) continue;
+        bytes += tu__span_bytes(program, s);
+        seconds += length(s);
+        count++;
+    }
+    if (!count) return;
+    fprintf(out, "%s to %s: %.0f bytes in %.0f copies, %.3f ms, %.2f GB/s\n", program->devices[from]->name,
+            program->devices[to]->name, (double)bytes / runs, (double)count / runs, 1e3 * seconds / runs,
+            seconds > 0 ? 1e-9 * (double)bytes / seconds : 0);
+}
+
+static void print_item(const tu_program *program, const tu__path_item *item, double seconds, double runs,
+                       FILE *out) {
+    const tu__part *part = &program->parts[item->span.part];
+    const char *operation = "";
+    if (item->span.kind == TU__SPAN_KERNEL) {
+        const tu_kernel *k = &part->plan->kernels[part->order[item->span.index]];
+        if (k->node_count) operation = program->unit.graph->nodes[k->nodes[0]]->name;
+    }
+    fprintf(out, "%9.3f %6.1f  %-12s %-32s %s\n", 1e3 * item->seconds / runs, share(item->seconds, seconds),
+            part->device->name, tu__span_title(program, &item->span), operation);
+}
+
+static tu_status print_path(const tu_program *program, double seconds, double runs, FILE *out) {
+    enum { SHOWN = 10 };
+    tu__path path;
+    TU_TRY(tu__trace_path(program, &path));
+    fprintf(out, "\nThe end of a run hangs on %.3f ms in kernels and copies and %.3f ms between them:\n",
+            1e3 * path.seconds / runs, 1e3 * path.between / runs);
+    fprintf(out, "%9s %6s  %-12s %-32s %s\n", "ms", "share%", "device", "what", "operation");
+    for (size_t i = 0; i < path.count && i < SHOWN; i++)
+        print_item(program, &path.items[i], seconds, runs, out);
+    if (path.count > SHOWN) {
+        double rest = 0;
+        for (size_t i = SHOWN; i < path.count; i++) rest += path.items[i].seconds;
+        fprintf(out, "%9.3f %6.1f  in %zu more\n", 1e3 * rest / runs, share(rest, seconds),
+                path.count - SHOWN);
+    }
+    tu__path_free(&path);
+    return TU_OK;
+}
+
+tu_status tu_trace_summary(tu_program *program, FILE *out) {
+    TU_TRY(check(program));
+    tu_program_trace_end(program);
+    const tu__span_list *whole = &program->trace->whole;
+    double seconds = 0, runs = (double)whole->count;
+    if (!whole->count) return tu_fail(TU_INVALID, "nothing was traced: no run was made");
+    for (size_t i = 0; i < whole->count; i++) seconds += length(&whole->spans[i]);
+    fprintf(out, "%zu runs traced, %.3f ms each; all times are of one run\n\n", whole->count,
+            1e3 * seconds / runs);
+    TU_TRY(print_devices(program, runs, out));
+    for (uint32_t from = 0; from < program->device_count; from++)
+        for (uint32_t to = 0; to < program->device_count; to++) print_pair(program, from, to, runs, out);
+    return print_path(program, seconds, runs, out);
+}
