@@ -215,7 +215,8 @@ static tu_status request_batch_gradient(tu__selection *s, const tu__node *node, 
     int word = word_for(d->dtype, d->width);
     cuda_function *sums =
         d->masks
-            ? cuda_request(s, "norm", "norm_masked_sums<%s, %s, %d>", type, parameter, word)
+            ? cuda_request(s, "norm", "norm_masked_sums<%s, %s, %d, %s>", type, parameter, word,
+                           d->adds ? "true" : "false")
             : cuda_request(s, "norm", "norm_gradient_sums<%s, %s, %d, %s>", type, parameter, word, passed);
     TU_TRY(keep(&d->sums, sums));
     TU_TRY(keep(&d->factors, cuda_request(s, "norm", "norm_gradient_factors<%s, %s>", type, parameter)));

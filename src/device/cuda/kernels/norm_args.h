@@ -15,7 +15,7 @@ typedef struct norm_sums_args {
     const void *mean, *r;  /* batch: mean [width]; layer: both [rows], in the parameters' type */
     const void *rectifier; /* [3, width]: mean, scale, shift of the y that was rectified */
     const void *mask;      /* a byte a word: which elements the rectifier let pass */
-    const void *other;     /* added to dy first; may be NULL */
+    const void *other;     /* added to dy first, by a kernel that adds */
     void *rectified;       /* where dy is kept once masked */
     void *partial;
 } norm_sums_args;
