@@ -9,10 +9,14 @@ typedef struct layer {
     tu_value x, bias, rectified;
 } layer;
 
+/* 64ths, so that every type holds x, x + bias and their multiples exactly: none tips a maximum or a rectifier. */
+static tu_value draw_exact(case_run *c, tu_shape shape) {
+    return tu_scale(tu_cast(case_integers(c, TU_I32, shape, -64, 65), case_dtype(c)), 1.0 / 64);
+}
+
 /* Ties and values of exactly zero are common where x is of few numbers. */
 static layer draw_layer(case_run *c, tu_shape shape) {
-    tu_value x = case_fixed(c, shape, -1, 1);
-    tu_value bias = case_fixed(c, TU_SHAPE(shape.dim[shape.rank - 1]), -1, 1);
+    tu_value x = draw_exact(c, shape), bias = draw_exact(c, TU_SHAPE(shape.dim[shape.rank - 1]));
     tu_value few = tu_scale(tu_cast(tu_cast(tu_scale(x, 3), TU_I32), case_dtype(c)), 0.5);
     tu_value sum = tu_add(case_pick(c, "ties", 2) ? few : x, bias);
     return (layer){sum, bias, case_pick(c, "relu", 2) ? tu_relu(sum) : tu_scale(sum, 2)};
