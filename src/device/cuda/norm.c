@@ -213,11 +213,10 @@ static tu_status request_batch_gradient(tu__selection *s, const tu__node *node, 
     const char *type = cuda_type(d->dtype), *parameter = parameter_type(s, node);
     const char *passed = d->recomputes ? "RECOMPUTED" : "PLAIN";
     int word = word_for(d->dtype, d->width);
-    cuda_function *sums =
-        d->masks
-            ? cuda_request(s, "norm", "norm_masked_sums<%s, %s, %d, %s>", type, parameter, word,
-                           d->adds ? "true" : "false")
-            : cuda_request(s, "norm", "norm_gradient_sums<%s, %s, %d, %s>", type, parameter, word, passed);
+    cuda_function *sums = d->masks ? cuda_request(s, "norm", "norm_masked_sums<%s, %s, %d, %s>", type,
+                                                  parameter, word, d->adds ? "true" : "false")
+                                   : cuda_request(s, "norm", "norm_gradient_sums<%s, %s, %d, %s>", type,
+                                                  parameter, word, passed);
     TU_TRY(keep(&d->sums, sums));
     TU_TRY(keep(&d->factors, cuda_request(s, "norm", "norm_gradient_factors<%s, %s>", type, parameter)));
     return keep(&d->apply, cuda_request(s, "norm", "norm_gradient<%s, %d, %s>", type, word, passed));
