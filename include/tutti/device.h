@@ -221,6 +221,11 @@ typedef struct tu_device_api {
     tu_status (*repeat)(tu_device_instance *device, tu_plan *plan, uint32_t steps, const tu_repetition *what);
     /* optional: bytes that the device's context and libraries take beside what is planned, as far as it can tell */
     uint64_t (*overhead)(tu_device_instance *device);
+    /* optional: whether the device can compute a node of a graph: TU_OK, or TU_UNSUPPORTED with the reason as message ("it
+     * has no kernel for …"). Without it a device takes every operation, but a custom one, whose functions work on host
+     * memory, only where its memory is the host's. What it does not take is placed elsewhere and never among the nodes that
+     * select is given. */
+    tu_status (*takes)(tu_device_instance *device, const tu_graph *graph, uint32_t node);
 } tu_device_api;
 
 #ifdef __cplusplus

@@ -120,6 +120,18 @@ TU_API int tu_device_end(tu_graph *graph);
 /* The device a value's node was told to be computed on; NULL: none yet. */
 TU_API const char *tu_value_device(tu_value value);
 
+/* The nodes behind both values, their gradients made from now on, and all that either is colocated with already, are
+ * placed on one device: that of whichever was told to be somewhere, else one that takes them all. Returns `value`. */
+TU_API tu_value tu_colocate(tu_value value, tu_value with);
+
+/* The node behind `value` is computed after the one behind `dependency`, on whatever devices they are, without reading it;
+ * what is waited for is computed also when nobody reads it. Only a value made earlier can be waited for, so that no two
+ * wait for each other. Returns `value`.
+ *
+ *     tu_value second = tu_after(tu_matmul(c, d), tu_matmul(a, b));
+ */
+TU_API tu_value tu_after(tu_value value, tu_value dependency);
+
 /* ---- Leaves ------------------------------------------------------------------------------------------------- */
 
 /* A value fed at each run. Axis 0 of a batched input counts samples: it is what replication divides. */

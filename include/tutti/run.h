@@ -63,9 +63,18 @@ TU_API void tu_state_set_sample(tu_state *state, int64_t ordinal);
 
 /* ---- Programs ----------------------------------------------------------------------------------------------- */
 
+/* A user's function over the nodes of a graph, as the passes have simplified it: the name of a device, or NULL to leave the
+ * node to others. tu_node_operation and its like, of device.h, tell what the node is. */
+typedef const char *(*tu_place_by)(const tu_graph *graph, uint32_t node, void *context);
+
 /* The devices of a program are a list of names with commas: "cpu:0"; "cpu:0/2", a processor as two devices with half of
- * its cores each; "ref". "all" means the GPUs if there are any, else the CPU. What is not placed by tu_with_device goes to
- * the first. */
+ * its cores each; "ref". "all" means the GPUs if there are any, else the CPU; to GPUs meant so, a CPU is added when there is
+ * something that they do not take.
+ *
+ * Which operation goes where: the first of `place`, `place_by` and tu_with_device that speaks of it counts. The rest goes to
+ * a GPU if one is listed, else to the first device; of several such devices, to the one that holds most bytes of its inputs.
+ * An operation that its device does not take goes to the nearest one that does. tu_program_placement tells what was decided,
+ * and why. */
 typedef struct tu_compile_options {
     size_t struct_size;
     const char *devices;   /* NULL: "all" */
@@ -82,6 +91,12 @@ typedef struct tu_compile_options {
     /* For devices whose kernels are a library's to choose: to time candidates once and keep the best, where heuristics
      * would choose; and also to take kernels whose results differ in the last bits from run to run. */
     bool tune_kernels, any_order;
+    const char
+        *place; /* patterns of names with devices, "conv*=gpu:1,local*=cpu:0": the first that fits counts, for
+                          gradients of what it names too */
+    tu_place_by place_by;
+    void *place_context;   /* of place_by */
+    bool strict_placement; /* an operation that its device does not take is an error */
 } tu_compile_options;
 /* Fails with the graph's first mistake, if one was made. The graph must outlive the program and grow no more. A program
  * that does not fit its devices is refused with TU_NO_MEMORY: tu_program_peak of one made with plan_only tells why. */
@@ -192,6 +207,28 @@ typedef struct tu_device_report {
 /* The program's device number `index`, in the order of the list it was compiled for; TU_NOT_FOUND past the last. */
 TU_API tu_status tu_program_device(const tu_program *program, size_t index, tu_device_report *report);
 
+typedef struct tu_placement {
+    const char *node, *operation; /* name and operation; "copy" brings a value from another device */
+    tu_type type;                 /* of its first output */
+    const char *device;
+    const char *reason;  /* why it is there */
+    const char *refused; /* NULL, or the devices that would not have it, each with its reason */
+    bool moved;          /* it is not where it was told to be, or on a device that was added for it */
+    uint64_t bytes_in;   /* that it reads of values copied from other devices; of a copy: what it brings */
+    uint64_t bytes_out;  /* of its values that are copied to other devices, once for each */
+    const char *from;    /* of a copy: the device it comes from; else NULL */
+} tu_placement;
+/* Where operation number `index` of the program is computed, in the order of the graph; TU_NOT_FOUND past the last. */
+TU_API tu_status tu_program_placement(const tu_program *program, size_t index, tu_placement *placement);
+
+typedef struct tu_placement_totals {
+    size_t operations, copies, moved;
+    uint64_t copied_bytes; /* between devices, in one run */
+    const char
+        *notice; /* NULL, or a line for the user: what was moved, and why; lives as long as the program */
+} tu_placement_totals;
+TU_API tu_status tu_program_placed(const tu_program *program, tu_placement_totals *totals);
+
 /* Kernels in the order they run, one line each: device, name, operations covered, bytes. */
 TU_API tu_status tu_program_print(const tu_program *program, FILE *out);
 
@@ -207,22 +244,6 @@ typedef struct tu_kernel_report {
 /* Kernel number `index` of the program, device after device, in the order they run; TU_NOT_FOUND past the last. */
 TU_API tu_status tu_program_kernel(const tu_program *program, size_t index, tu_kernel_report *report);
 
-typedef struct tu_graph_after_options {
-    size_t struct_size;
-    const char *pass;      /* the last one: "simplify", "precision", "place" or "partition"; NULL: all */
-    const char *devices;   /* as for tu_compile */
-    const char *precision; /* "f32" or "tf32" (as built), "bf16" or "f16"; NULL: as built */
-} tu_graph_after_options;
-/* What the passes make of a graph whose named results and assignments are wanted: a graph of its own, to look at. */
-TU_API tu_status tu_graph_after_with(tu_graph *graph, tu_graph **result,
-                                     const tu_graph_after_options *options);
-#define tu_graph_after(graph, result, ...)                                                                   \
-    tu_graph_after_with(graph, result, TU_OPTIONS(tu_graph_after_options, __VA_ARGS__))
-
-#ifdef __cplusplus
-}
-#endif
-#endif
 typedef struct tu_copy_report {
     const char *value; /* the name of the node that makes it */
     const char *from, *to;
@@ -250,6 +271,9 @@ TU_API void tu_program_trace_end(tu_program *program);
  * a row for the runs, and for every device one for its kernels and one for what is copied to it. */
 TU_API tu_status tu_trace_write(size_t count, tu_program *const *programs, FILE *out);
 
+/* The same into a file, as a whole or not at all. */
+TU_API tu_status tu_trace_save(size_t count, tu_program *const *programs, const char *path);
+
 typedef struct tu_trace_report { /* seconds, of all traced runs together */
     const char *device;
     double runs;            /* from the first feed to the last update */
@@ -266,3 +290,21 @@ TU_API tu_status tu_trace_device(tu_program *program, size_t index, tu_trace_rep
  * between each two, and the critical path: the kernels and copies that the end of a run hung on, heaviest first. */
 TU_API tu_status tu_trace_summary(tu_program *program, FILE *out);
 
+typedef struct tu_graph_after_options {
+    size_t struct_size;
+    const char *pass;      /* the last one: "simplify", "precision", "place" or "partition"; NULL: all */
+    const char *devices;   /* as for tu_compile */
+    const char *precision; /* "f32" or "tf32" (as built), "bf16" or "f16"; NULL: as built */
+    const char *place;     /* as for tu_compile */
+    bool strict_placement;
+} tu_graph_after_options;
+/* What the passes make of a graph whose named results and assignments are wanted: a graph of its own, to look at. */
+TU_API tu_status tu_graph_after_with(tu_graph *graph, tu_graph **result,
+                                     const tu_graph_after_options *options);
+#define tu_graph_after(graph, result, ...)                                                                   \
+    tu_graph_after_with(graph, result, TU_OPTIONS(tu_graph_after_options, __VA_ARGS__))
+
+#ifdef __cplusplus
+}
+#endif
+#endif

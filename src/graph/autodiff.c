@@ -95,7 +95,8 @@ static tu_status copy_node(backprop *pass, const tu__node *node) {
                                                               .data = node->data,
                                                               .custom = node->custom,
                                                               .flags = TU__NODE_RECOMPUTED,
-                                                              .device = node->device});
+                                                              .device = node->device,
+                                                              .group = node->group});
     tu__free(inputs);
     pass->copy[node->id - pass->first] = copy.node;
     return tu_ok(copy) ? TU_OK : tu_graph_status(pass->graph);
@@ -216,9 +217,13 @@ static tu_status visit(backprop *pass, const tu__node *node, const char *scope) 
         path.failed ? TU_NO_MEMORY : tu__scope_replace(pass->graph, tu__text_string(&path), NULL);
     tu__text_free(&path);
     TU_TRY(status);
-    if (!node->device) return apply_rule(&vjp);
-    tu_with_device(pass->graph, node->device) status =
-        apply_rule(&vjp); /* beside what it is the gradient of */
+    uint32_t group = pass->graph->group_scope;
+    pass->graph->group_scope = node->group; /* beside what it is the gradient of */
+    if (node->device)
+        tu_with_device(pass->graph, node->device) status = apply_rule(&vjp);
+    else
+        status = apply_rule(&vjp);
+    pass->graph->group_scope = group;
     return status;
 }
 

@@ -5,7 +5,8 @@
  * operation, attributes, output types and the digests of its inputs; as nodes are numbered in an order of
  * dependence, one walk does it. The graph's digest is then taken over all of these, sorted: which number a node has
  * never enters. Names enter only where they mean something outside the graph: those of inputs, variables, results
- * and custom operations. Devices do not enter: where a node is computed is not what. (The key of a random operation
+ * and custom operations. Devices and groups do not enter: where a node is computed is not what. What a node waits for
+ * does, in no order of its own. (The key of a random operation
  * is an attribute, so it counts.)
  *
  * Attributes that are zero are left out, as in files: an operation that gains an attribute keeps its digests. */
@@ -74,6 +75,17 @@ static void add_identity(tu__sha256 *hash, const tu__node *node) {
     }
 }
 
+/* In whatever order the bonds were made. A node that waits for nothing has the digest it had before there were bonds. */
+static void add_waiting(tu__sha256 *hash, const tu__node *node, const digest *digests) {
+    if (!node->after_count) return;
+    digest all = {{0}};
+    for (uint32_t i = 0; i < node->after_count; i++)
+        for (size_t k = 0; k < sizeof all.bytes; k++) all.bytes[k] += digests[node->after[i]].bytes[k];
+    add_string(hash, "after");
+    add_u32(hash, node->after_count);
+    tu__sha256_update(hash, all.bytes, sizeof all.bytes);
+}
+
 /* `digests` holds those of all earlier nodes. */
 static digest digest_node(const tu__node *node, const digest *digests) {
     tu__sha256 hash;
@@ -89,6 +101,7 @@ static digest digest_node(const tu__node *node, const digest *digests) {
     add_u32(&hash, node->output_count);
     for (uint32_t i = 0; i < node->output_count; i++) add_type(&hash, node->outputs[i]);
     add_identity(&hash, node);
+    add_waiting(&hash, node, digests);
     digest result;
     tu__sha256_final(&hash, result.bytes);
     return result;

@@ -32,6 +32,11 @@ enum {
 
     TU__FILE_FLAG_TRAINING = 1, /* the graph's layers are built as for training */
 
+    /* Of a node's flags, beside those of graph.h: a list of what it waits for, the number of its group. They follow its
+     * outputs. */
+    TU__FILE_NODE_WAITS = 1 << 16,
+    TU__FILE_NODE_GROUPED = 1 << 17,
+
     /* Finding a result compares names one by one, which a file must not be able to abuse. */
     TU__FILE_MOST_RESULTS = 4096,
 };

@@ -141,6 +141,8 @@ typedef struct partial_node { /* what is known of a node before it is made */
     any_attrs attrs;
     uint64_t seen; /* bit i: attribute i was read */
     tu__node_request request;
+    bool waits, grouped; /* lists of bonds follow its outputs */
+    size_t waits_at;     /* where that of what it waits for begins */
 } partial_node;
 
 /* The field a name stands for, and its index; `field.attr` is NULL when the operation has none of that name. */
@@ -212,6 +214,9 @@ static tu_status take_operation(reader *r, partial_node *node) {
     node->request.exact_name = true;
     size_t at = r->at;
     TU_TRY(take_number(r, &node->request.flags, sizeof node->request.flags, "a node's flags"));
+    node->waits = node->request.flags & TU__FILE_NODE_WAITS;
+    node->grouped = node->request.flags & TU__FILE_NODE_GROUPED;
+    node->request.flags &= ~(uint32_t)(TU__FILE_NODE_WAITS | TU__FILE_NODE_GROUPED);
     uint32_t unknown = node->request.flags & ~(uint32_t)(TU__NODE_RECOMPUTE | TU__NODE_RECOMPUTED);
     if (unknown)
         return refuse_at(TU_UNSUPPORTED, at, "node '%s' has unknown flags 0x%" PRIx32, node->name, unknown);
@@ -277,6 +282,49 @@ static tu_status take_outputs(reader *r, size_t *at) {
     for (uint32_t i = 0; i < count; i++) {
         tu_type type;
         TU_TRY(take_type(r, &type, "an output"));
+    }
+    return TU_OK;
+}
+
+/* What the node waits for is looked at once it is made: it is passed over here. */
+static tu_status take_bonds(reader *r, partial_node *node) {
+    node->waits_at = r->at;
+    uint32_t count;
+    if (node->waits) {
+        TU_TRY(take_count(r, &count, 4, "a number of nodes to wait for"));
+        if (!take(r, 4 * (size_t)count, "nodes to wait for")) return TU_CORRUPT;
+    }
+    if (!node->grouped) return TU_OK;
+    size_t at = r->at;
+    TU_TRY(take_number(r, &node->request.group, sizeof node->request.group, "a group"));
+    if (node->request.group == 0 || node->request.group > TU__MOST_GROUPS)
+        return refuse_at(TU_CORRUPT, at, "the group of '%s' is %" PRIu32 ": expected 1 to %d", node->name,
+                         node->request.group, TU__MOST_GROUPS);
+    return TU_OK;
+}
+
+/* Only earlier nodes can be waited for, each once: a circle cannot be written. */
+static tu_status add_waiting(reader *r, const partial_node *partial) {
+    if (!partial->waits) return TU_OK;
+    reader again = *r;
+    again.at = partial->waits_at;
+    uint32_t node = r->graph->node_count - 1, count, dependency, before = 0;
+    TU_TRY(take_number(&again, &count, sizeof count, "a number of nodes to wait for"));
+    if (count == 0)
+        return refuse_at(TU_CORRUPT, partial->waits_at, "'%s' waits for nothing: expected no list then",
+                         partial->name);
+    for (uint32_t i = 0; i < count; i++) {
+        size_t at = again.at;
+        TU_TRY(take_number(&again, &dependency, sizeof dependency, "a node to wait for"));
+        if (dependency >= node || (i && dependency <= before))
+            return refuse_at(TU_CORRUPT, at,
+                             "'%s' waits for node %" PRIu32 ": expected nodes before it (%" PRIu32
+                             "), in rising order",
+                             partial->name, dependency, node);
+        before = dependency;
+        tu_status status = tu__node_wait(r->graph, node, dependency);
+        if (status == TU_UNSUPPORTED) return refuse_at(TU_CORRUPT, at, "%s", tu_message());
+        TU_TRY(status);
     }
     return TU_OK;
 }
@@ -347,8 +395,10 @@ static tu_status take_node(reader *r) {
     TU_TRY(take_attributes(r, &node));
     TU_TRY(take_inputs(r, &node));
     TU_TRY(take_outputs(r, &outputs_at));
+    TU_TRY(take_bonds(r, &node));
     TU_TRY(take_data(r, &node));
     TU_TRY(make_node(r, &node));
+    TU_TRY(add_waiting(r, &node));
     return compare_outputs(r, outputs_at, r->graph->nodes[r->graph->node_count - 1]);
 }
 

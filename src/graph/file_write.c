@@ -73,10 +73,18 @@ static void put_attributes(tu__text *out, const tu__node *node) {
         if (!tu__field_is_zero(f)) put_field(out, f);
 }
 
+/* Only nodes that have them: a graph without is read by a Tutti that knows nothing of bonds. */
+static void put_bonds(tu__text *out, const tu__node *node) {
+    if (node->after_count) put_u32(out, node->after_count);
+    for (uint32_t i = 0; i < node->after_count; i++) put_u32(out, node->after[i]);
+    if (node->group) put_u32(out, node->group);
+}
+
 static void put_node(tu__text *out, const tu__node *node) {
     put_string(out, node->op->name);
     put_string(out, node->name);
-    put_u32(out, node->flags);
+    put_u32(out, node->flags | (node->after_count ? TU__FILE_NODE_WAITS : 0) |
+                     (node->group ? TU__FILE_NODE_GROUPED : 0));
     put_string(out, node->device ? node->device : "");
     if (node->op->code == TU__OP_CUSTOM) put_string(out, node->custom->name);
     put_attributes(out, node);
@@ -90,6 +98,7 @@ static void put_node(tu__text *out, const tu__node *node) {
         put_u8(out, (uint8_t)node->outputs[i].dtype);
         put_shape(out, node->outputs[i].shape);
     }
+    put_bonds(out, node);
     if (node->op->code == TU__OP_CONSTANT) {
         size_t bytes = tu_type_bytes(node->outputs[0]);
         put_u64(out, bytes);

@@ -338,6 +338,17 @@ static tu_status infer_node(tu_graph *graph, tu__node *node) {
     return status;
 }
 
+/* A group's number is the same in every graph that passes make of one. */
+static tu_status set_bonds(tu_graph *graph, tu__node *node, const tu__node_request *request) {
+    node->group = request->group ? request->group : graph->group_scope;
+    if (node->group > graph->group_count) graph->group_count = node->group;
+    node->moved = request->moved;
+    node->why = request->why ? tu__arena_string(&graph->arena, request->why) : NULL;
+    node->refused = request->refused ? tu__arena_string(&graph->arena, request->refused) : NULL;
+    bool kept = (node->why || !request->why) && (node->refused || !request->refused);
+    return kept ? TU_OK : TU_NO_MEMORY;
+}
+
 static tu_status make_node(tu_graph *graph, const tu__node_request *request, bool *broken) {
     const tu__op *op = tu__op_get(request->op);
     TU_TRY(check_inputs(graph, op, request, broken));
@@ -354,6 +365,7 @@ static tu_status make_node(tu_graph *graph, const tu__node_request *request, boo
     node->output_count = node->custom ? node->custom->outputs : op->outputs;
     TU_TRY(fill_node(graph, node, request));
     TU_TRY(set_device(graph, node, request->device));
+    TU_TRY(set_bonds(graph, node, request));
     TU_TRY(infer_node(graph, node));
     if (request->op == TU__OP_CONSTANT) {
         node->data = tu__arena_copy(&graph->arena, request->data, tu_type_bytes(node->outputs[0]));

@@ -4,8 +4,8 @@
  *   - nodes are numbered in the order made, and an edge always leads to a lower number: the order is a schedule;
  *   - a node's output types are what its operation's shape rule says of its inputs and attributes;
  *   - node names are unique within the graph;
- *   - nothing is ever removed or changed once made, but for a node's name, its device when passes place it, and an
- *     assignment that is taken back.
+ *   - nothing is ever removed or changed once made, but for a node's name, its device when passes place it, an
+ *     assignment that is taken back, and bonds that are added: what it waits for, what it is placed with (bonds.c).
  */
 #ifndef TU__GRAPH_GRAPH_H
 #define TU__GRAPH_GRAPH_H
@@ -23,6 +23,8 @@ enum {
     TU__NODE_RECOMPUTED = 2, /* such a second copy; never merged with the first */
 };
 
+enum { TU__MOST_WAITS = 4096, TU__MOST_GROUPS = 1 << 20 }; /* of a node, of a graph */
+
 struct tu__node {
     const tu__op *op;
     const char *name; /* scoped, unique */
@@ -35,6 +37,12 @@ struct tu__node {
     const void *data;                  /* CONSTANT: dense elements of outputs[0] */
     const struct tu_custom_op *custom; /* CUSTOM: the user's functions */
     const char *device;                /* "cpu:0.1"; NULL: wherever the passes put it */
+    uint32_t group;                    /* nodes with one number are placed together; 0: none */
+    uint32_t after_count;
+    const uint32_t *after; /* earlier nodes that are computed before it, read or not; rising */
+    /* Of a placed node, for people: why it is on its device, and which others would not have it ("gpu:0: …"); NULL: none. */
+    const char *why, *refused;
+    bool moved; /* it was told to be, or would have been, on a device that does not take it */
 };
 
 typedef struct tu__named_value {
@@ -53,6 +61,7 @@ struct tu_graph {
     size_t scope_capacity;
     uint32_t recompute_depth;
     const struct tu__device_scope *device_scope; /* the innermost tu_with_device; NULL: none */
+    uint32_t group_count, group_scope; /* groups of nodes; that of new nodes, while a gradient is made; 0: none */
     bool training;
     tu_status status; /* the first mistake, and its message */
     char *message;
@@ -89,8 +98,17 @@ typedef struct tu__node_request {
     const struct tu_custom_op *custom;
     uint32_t flags;
     const char *device; /* NULL: that of the tu_with_device around, if any */
+    uint32_t group;     /* 0: that of what it is the gradient of, if any */
+    const char *why, *refused;
+    bool moved;
 } tu__node_request;
 tu_value tu__make(tu_graph *graph, const tu__node_request *request);
+
+/* bonds.c: whether something can be computed before the node, or it before something: leaves and fills are no work of a
+ * run's own, and an assignment takes effect at its end. */
+bool tu__node_is_computed(const tu__node *node);
+/* Lets a node wait for an earlier one; a second time changes nothing. */
+tu_status tu__node_wait(tu_graph *graph, uint32_t node, uint32_t dependency);
 
 /* Takes an assignment back: from now on its node only passes the value on, and the variable can be assigned again. */
 void tu__unassign(tu_graph *graph, uint32_t node);

@@ -130,6 +130,9 @@ void tu__print_node(tu__text *text, const tu__node *node) {
     if (node->data) print_data(text, node);
     if (node->flags & TU__NODE_RECOMPUTE) tu__text_printf(text, " recompute");
     if (node->flags & TU__NODE_RECOMPUTED) tu__text_printf(text, " recomputed");
+    if (node->group) tu__text_printf(text, " group=%" PRIu32, node->group);
+    for (uint32_t i = 0; i < node->after_count; i++)
+        tu__text_printf(text, "%s%%%" PRIu32, i ? "," : " after=", node->after[i]);
     print_types(text, node);
 }
 

@@ -165,6 +165,9 @@ static void put_edges(tu__text *text, const tu_graph *graph, const tu__node *nod
         if (ordered) tu__text_printf(text, ", headlabel=\"%" PRIu32 "\"", i);
         tu__text_printf(text, "];\n");
     }
+    for (uint32_t i = 0; i < node->after_count; i++)
+        tu__text_printf(text, "  n%" PRIu32 " -> n%" PRIu32 " [style=dashed, label=\"before\"];\n",
+                        node->after[i], node->id);
 }
 
 static void put_result(tu__text *text, const tu_graph *graph, uint32_t index) {

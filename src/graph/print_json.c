@@ -109,6 +109,12 @@ static void put_node(tu__json *json, const tu__node *node) {
     if (node->data) put_values(json, node);
     if (node->flags & TU__NODE_RECOMPUTE) tu__json_bool(json, "recompute", true);
     if (node->flags & TU__NODE_RECOMPUTED) tu__json_bool(json, "recomputed", true);
+    if (node->group) tu__json_u64(json, "group", node->group);
+    if (node->after_count) {
+        tu__json_begin_array(json, "after");
+        for (uint32_t i = 0; i < node->after_count; i++) tu__json_u64(json, NULL, node->after[i]);
+        tu__json_end_array(json);
+    }
     tu__json_end_object(json);
 }
 

@@ -54,6 +54,8 @@ static tu_status check_identity(const check *c) {
     if (found != node) return broken(c, "its name leads to node %" PRIu32, found->id);
     uint32_t unknown_flags = node->flags & ~(uint32_t)(TU__NODE_RECOMPUTE | TU__NODE_RECOMPUTED);
     if (unknown_flags) return broken(c, "it carries unknown flags 0x%" PRIx32, unknown_flags);
+    if (node->group > c->graph->group_count)
+        return broken(c, "its group %" PRIu32 " is none of the graph's", node->group);
     if (node->device && !tu__device_name_usable(node->device))
         return broken(c, "its device '%.64s' is no name of a device", node->device);
     return TU_OK;
@@ -88,6 +90,23 @@ static tu_status check_inputs(const check *c) {
         if (edge.output >= source->output_count)
             return broken(c, "input %" PRIu32 " leads to output %" PRIu32 " of '%s', which has %" PRIu32, i,
                           edge.output, source->name, source->output_count);
+    }
+    return TU_OK;
+}
+
+static tu_status check_waiting(const check *c) {
+    const tu__node *node = c->node;
+    if (node->after_count && !node->after) return broken(c, "what it waits for is missing");
+    if (node->after_count && !tu__node_is_computed(node) && node->op->code != TU__OP_ASSIGN)
+        return broken(c, "it waits for others, though it is there from the start");
+    for (uint32_t i = 0; i < node->after_count; i++) {
+        if (node->after[i] >= c->index)
+            return broken(c, "it waits for node %" PRIu32 ", which does not come before it", node->after[i]);
+        if (i && node->after[i] <= node->after[i - 1]) return broken(c, "what it waits for is not in order");
+        const tu__node *dependency = c->graph->nodes[node->after[i]];
+        if (!tu__node_is_computed(dependency))
+            return broken(c, "it waits for %s '%.256s', which is not computed", dependency->op->name,
+                          dependency->name);
     }
     return TU_OK;
 }
@@ -177,6 +196,7 @@ static tu_status check_node(const check *c) {
     TU_TRY(check_identity(c));
     TU_TRY(check_belongings(c));
     TU_TRY(check_inputs(c));
+    TU_TRY(check_waiting(c));
     TU_TRY(check_attributes(c));
     TU_TRY(check_outputs(c));
     TU_TRY(check_constant(c));

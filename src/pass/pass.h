@@ -23,6 +23,25 @@ typedef enum tu__precision {
 /* "f32" or NULL: as built; "tf32", "bf16", "f16". Others are refused. */
 tu_status tu__precision_parse(const char *name, tu__precision *precision);
 
+struct tu__unit;
+
+/* How the pass `place` finds devices, beside what the graph says. It knows them by number and by these calls, which
+ * run/placing.c answers. */
+typedef struct tu__placing {
+    const char *patterns; /* "conv*=gpu:1,local*=cpu:0": the first that fits a node's name places it; NULL: none */
+    const char *(*by)(const tu_graph *graph, uint32_t node, void *context); /* a device's name, or NULL */
+    void *by_context;
+    bool strict; /* a node that its device does not take is an error, instead of being moved */
+
+    void *context; /* of the calls below; all optional */
+    /* TU_OK, or TU_UNSUPPORTED with the reason as message. NULL: every device takes everything. */
+    tu_status (*takes)(void *context, size_t device, const tu_graph *graph, uint32_t node);
+    /* Whether it computes in host memory. NULL: all do. */
+    bool (*is_host)(void *context, size_t device);
+    /* Gives the unit one more device, on the host, for what the others do not take. NULL: it has those it has. */
+    tu_status (*add_host)(void *context, struct tu__unit *unit);
+} tu__placing;
+
 typedef struct tu__unit {
     tu_graph *graph; /* owned */
     size_t fetch_count;
@@ -31,6 +50,7 @@ typedef struct tu__unit {
     tu__precision precision;
     size_t device_count;
     const char *const *devices; /* full names; the first is the default */
+    const tu__placing *placing; /* NULL: by what the graph says alone */
 } tu__unit;
 
 /* Copies the graph, whole (simplify cuts it down), and the request into a unit of its own. */
@@ -73,7 +93,7 @@ tu_status tu__rewrite_begin(tu__rewrite *r, const tu_graph *from);
 tu_status tu__rewrite_copy(tu__rewrite *r, const tu__node *node);
 /* The request that copies a node, for a pass to change. `inputs` has room for the node's inputs. */
 tu__node_request tu__rewrite_request(const tu__rewrite *r, const tu__node *node, tu_value *inputs);
-/* Makes a node of `to` for one of `from`, under its name. */
+/* Makes a node of `to` for one of `from`, under its name; it waits for what that waits for. */
 tu_value tu__rewrite_make(tu__rewrite *r, const tu__node *node, const tu__node_request *request);
 /* Makes a node that `from` does not have: "<base><suffix>", or with a number when that is taken. */
 tu_value tu__rewrite_insert(tu__rewrite *r, const char *base, const char *suffix,

@@ -86,11 +86,28 @@ tu__node_request tu__rewrite_request(const tu__rewrite *r, const tu__node *node,
                               .data = node->data,
                               .custom = node->custom,
                               .flags = node->flags,
-                              .device = node->device};
+                              .device = node->device,
+                              .group = node->group,
+                              .why = node->why,
+                              .refused = node->refused,
+                              .moved = node->moved};
+}
+
+/* The new node waits for what stands for those that the old one waited for; for what has become a constant, nobody waits. */
+static tu_status keep_waiting(tu__rewrite *r, const tu__node *from, uint32_t to) {
+    for (uint32_t i = 0; i < from->after_count; i++) {
+        tu_value stands = tu__rewrite_value(r, (tu__edge){from->after[i], 0});
+        if (tu_ok(stands) && tu__node_is_computed(tu__node_of(stands)))
+            TU_TRY(tu__node_wait(r->to, to, stands.node));
+    }
+    return TU_OK;
 }
 
 tu_value tu__rewrite_make(tu__rewrite *r, const tu__node *node, const tu__node_request *request) {
-    return make_at(r, node->name, *request);
+    tu_value made = make_at(r, node->name, *request);
+    if (tu_ok(made) && keep_waiting(r, node, made.node) != TU_OK)
+        return tu__graph_fail(r->to, TU_NO_MEMORY, "%s", tu_message());
+    return made;
 }
 
 static bool taken(const tu__rewrite *r, const char *name) {

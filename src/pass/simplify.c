@@ -6,8 +6,9 @@
  * needs any more. As inputs come first, one walk reaches what many would.
  *
  * Never merged: random operations, effects, inputs and variables; copies made to be recomputed late, since
- * merging them would keep alive what they were made to forget; and nodes that were told to be on different
- * devices.
+ * merging them would keep alive what they were made to forget; nodes that were told to be on different devices
+ * or in different company; and nodes that wait for others, which are not replaced by anything else either: who
+ * reads them reads them after that.
  *
  * Bits. On the reference device results keep their bits, except that
  *   - x + 0 and x - 0 are x, so a minus zero stays one (it would have become +0);
@@ -74,6 +75,7 @@ static bool same_device(const tu__node *a, const tu__node *b) {
 static bool equal_nodes(const tu__node *a, const tu__node *b) {
     if (a->op != b->op || a->custom != b->custom || a->input_count != b->input_count) return false;
     if (memcmp(a->attrs, b->attrs, a->op->attr_bytes) != 0 || !same_device(a, b)) return false;
+    if (a->group != b->group) return false;
     for (uint32_t i = 0; i < a->input_count; i++) {
         tu__edge x = ordered_input(a->op, a->inputs, i), y = ordered_input(b->op, b->inputs, i);
         if (x.node != y.node || x.output != y.output) return false;
@@ -84,7 +86,8 @@ static bool equal_nodes(const tu__node *a, const tu__node *b) {
 
 static bool may_merge(const tu__node *node) {
     if (node->op->code == TU__OP_INPUT || node->op->code == TU__OP_VARIABLE) return false;
-    return !(node->op->traits & (TU__RANDOM | TU__EFFECT)) && !(node->flags & TU__NODE_RECOMPUTED);
+    return !(node->op->traits & (TU__RANDOM | TU__EFFECT)) && !(node->flags & TU__NODE_RECOMPUTED) &&
+           !node->after_count;
 }
 
 static tu_status reserve_earlier(simplifier *s, size_t count) {
@@ -133,7 +136,9 @@ tu_status tu__simplify_make(tu__candidate *c, const char *inserted, const tu__no
                        .attrs = request->attrs,
                        .data = request->data,
                        .custom = request->custom,
-                       .device = request->device};
+                       .device = request->device,
+                       .group = request->group,
+                       .after_count = inserted ? 0 : origin->after_count};
     const tu__node *there = may_merge(&wanted) ? find_equal(s, &wanted) : NULL;
     tu__free(edges);
     if (there) {
@@ -184,11 +189,11 @@ static tu_status simplify_with(simplifier *s, const tu__node *node, tu_value *in
                        .attrs = node->attrs,
                        .input_count = node->input_count,
                        .inputs = inputs};
-    tu__outcome outcome;
+    tu__outcome outcome = TU__KEPT;
     if (node->op->code == TU__OP_ASSIGN && !s->unit->updates) { /* fetched: the value, and no effect */
         c.replacement = inputs[1];
         outcome = TU__REPLACED;
-    } else {
+    } else if (!node->after_count) {
         TU_TRY(reduce(&c, &outcome));
     }
     tu_value value = c.replacement;

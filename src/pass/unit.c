@@ -64,6 +64,7 @@ bool *tu__unit_needed(const tu__unit *unit) {
         const tu__node *node = graph->nodes[id];
         if (unit->updates && (node->op->traits & TU__EFFECT)) needed[id] = true;
         for (uint32_t i = 0; needed[id] && i < node->input_count; i++) needed[node->inputs[i].node] = true;
+        for (uint32_t i = 0; needed[id] && i < node->after_count; i++) needed[node->after[i]] = true;
     }
     return needed;
 }

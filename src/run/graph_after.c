@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "device/device.h"
 #include "pass/pass.h"
+#include "run/placing.h"
 
 /* Everything that a program for the named results and the assignments would keep. */
 static tu_status begin(tu__unit *unit, tu_graph *graph) {
@@ -26,13 +27,16 @@ static tu_status begin(tu__unit *unit, tu_graph *graph) {
 static tu_status run_passes(tu__unit *unit, const tu_graph_after_options *o) {
     tu__device *devices[TU__MOST_DEVICES];
     const char *names[TU__MOST_DEVICES];
+    size_t count = 0;
+    tu__open_list list = {.devices = devices, .names = names, .count = &count};
+    tu_compile_options rules = {.place = o->place, .strict_placement = o->strict_placement};
+    tu__placing how;
     TU_TRY(tu__precision_parse(o->precision, &unit->precision));
-    TU_TRY(tu__devices_open(o->devices, NULL, TU__MOST_DEVICES, devices, &unit->device_count));
-    for (size_t i = 0; i < unit->device_count; i++) names[i] = devices[i]->name;
-    unit->devices = names;
+    TU_TRY(tu__placing_begin(&list, &how, unit, o->devices, NULL, &rules));
     tu_status status = tu__run_passes(unit, o->pass);
     unit->devices = NULL;
-    tu__devices_close(unit->device_count, devices);
+    unit->placing = NULL;
+    tu__devices_close(count, devices);
     return status;
 }
 

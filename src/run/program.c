@@ -59,11 +59,17 @@ static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
         if (o->fetch[i].graph != p->source || !tu_ok(o->fetch[i]))
             return tu_fail(TU_INVALID, "fetch %zu is not a value of the graph being compiled", i);
     TU_TRY(tu__unit_begin(&p->unit, p->source, o->fetch_count, o->fetch, o->updates));
-    for (size_t i = 0; i < p->device_count; i++) p->device_names[i] = p->devices[i]->name;
-    p->unit.devices = p->device_names;
-    p->unit.device_count = p->device_count;
     TU_TRY(tu__precision_parse(o->precision, &p->unit.precision));
-    return tu__run_passes(&p->unit, NULL);
+    tu_open_options open = {.threads = o->threads,
+                            .memory_limit = o->memory_limit,
+                            .tune = o->tune_kernels,
+                            .any_order = o->any_order};
+    tu__open_list list = {.devices = p->devices, .names = p->device_names, .count = &p->device_count};
+    tu__placing how;
+    TU_TRY(tu__placing_begin(&list, &how, &p->unit, o->devices, &open, o));
+    tu_status status = tu__run_passes(&p->unit, NULL);
+    p->unit.placing = NULL;
+    return status;
 }
 
 static void find_working(tu_program *p) {
@@ -77,12 +83,8 @@ static void find_working(tu_program *p) {
 }
 
 static tu_status compile(tu_program *p, const tu_compile_options *o) {
-    tu_open_options open = {.threads = o->threads,
-                            .memory_limit = o->memory_limit,
-                            .tune = o->tune_kernels,
-                            .any_order = o->any_order};
-    TU_TRY(tu__devices_open(o->devices, &open, TU__MOST_DEVICES, p->devices, &p->device_count));
     TU_TRY(run_passes(p, o));
+    TU_TRY(tu__program_count_departing(p));
     p->parts = tu__alloc_array(p->device_count, sizeof *p->parts, "a program");
     if (!p->parts) return TU_NO_MEMORY;
     p->jobs = tu__alloc_array(p->device_count, sizeof *p->jobs, "a program");
@@ -126,11 +128,12 @@ void tu_program_free(tu_program *program) {
     tu__free(program->feeds);
     tu__free(program->fetches);
     tu__free(program->ordinals);
+    tu__free(program->departing);
     tu__many_end(&program->many);
+    tu__trace_free(program->trace);
     tu__free(program);
 }
 
-    tu__trace_free(program->trace);
 /* ---- Running ---- */
 
 const tu__node *tu__program_input(const tu_program *p, size_t index, tu_value value) {
@@ -178,26 +181,26 @@ static tu_status feed_all(tu_program *p, const tu_state *state, size_t count, co
         const tu__part *part = &p->parts[place->part];
         const void *data;
         TU_TRY(fed(p, place, count, feeds, state, &data));
+        double began = tu__trace_now(p);
         TU_TRY(part->device->api->upload(part->device->instance, part->addresses[place->buffer], data,
                                          place->bytes));
+        tu__trace_add(p, TU__SPAN_FEED, place->part, i, began);
     }
-        double began = tu__trace_now(p);
     return TU_OK;
 }
-        tu__trace_add(p, TU__SPAN_FEED, place->part, i, began);
 
 static tu_status fetch_all(tu_program *p, void *const *fetches) {
     for (size_t i = 0; fetches && i < p->unit.fetch_count; i++) {
         const tu__fetch_place *place = &p->fetches[i];
         const tu__part *part = &p->parts[place->part];
         if (!fetches[i]) continue;
+        double began = tu__trace_now(p);
         TU_TRY(part->device->api->download(part->device->instance, fetches[i], part->addresses[place->buffer],
                                            place->bytes));
+        tu__trace_add(p, TU__SPAN_FETCH, place->part, i, began);
     }
-        double began = tu__trace_now(p);
     return TU_OK;
 }
-        tu__trace_add(p, TU__SPAN_FETCH, place->part, i, began);
 
 /* A next value that lies in another variable's memory is set aside before any variable changes. */
 static tu_status set_aside(const tu__part *part) {
@@ -219,12 +222,12 @@ static tu_status apply_part(tu_program *p, const tu__part *part, const tu_state 
         const tu__variable *v = tu__state_bind(state, node->name, node->outputs[0]);
         if (!v) return TU_INVALID;
         const void *value = u->staging ? u->staging : part->addresses[u->buffer];
+        double began = tu__trace_now(p);
         TU_TRY(tu__device_copy(part->device, v->data, part->device, value, tu_type_bytes(v->type)));
+        tu__trace_add(p, TU__SPAN_UPDATE, (size_t)(part - p->parts), k, began);
     }
     return TU_OK;
-        double began = tu__trace_now(p);
 }
-        tu__trace_add(p, TU__SPAN_UPDATE, (size_t)(part - p->parts), k, began);
 
 tu_status tu__program_apply(tu_program *p, tu_state *state) {
     for (size_t i = 0; i < p->device_count; i++) TU_TRY(set_aside(&p->parts[i]));
@@ -236,12 +239,12 @@ tu_status tu__program_apply(tu_program *p, tu_state *state) {
 static tu_status run_locked(tu_program *p, tu_state *state, size_t feed_count, const tu_feed *feeds,
                             void *const *fetches) {
     p->seed = state->seed;
+    double began;
     TU_TRY(tu__program_bind(p, state));
+    TU_TRY(tu__trace_begin_run(p, &began));
     TU_TRY(feed_all(p, state, feed_count, feeds));
     TU_TRY(tu__program_execute(p));
-    double began;
     TU_TRY(fetch_all(p, fetches));
-    TU_TRY(tu__trace_begin_run(p, &began));
     TU_TRY(tu__program_apply(p, state));
     return tu__trace_end_run(p, began);
 }

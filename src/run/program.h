@@ -63,13 +63,14 @@ struct tu_program {
     size_t feed_count;
     tu__fetch_place *fetches;
     tu__exchange exchange;
+    uint64_t *departing;   /* per node: bytes of its values that are copied to other devices */
     uint64_t memory_limit; /* bytes on each device; 0: what it has */
     bool plan_only;
     uint64_t seed;
     int64_t samples;   /* in the batch; 0: the program draws nothing for samples */
     int64_t *ordinals; /* room for them */
-    tu__many many;     /* what tu_run_many keeps */
     tu__trace *trace;  /* NULL: nobody asked for one */
+    tu__many many;     /* what tu_run_many keeps */
     uint64_t bound;    /* id of the state it is bound to; 0: none */
     uint64_t bound_generation;
 };
@@ -98,6 +99,9 @@ tu_status tu__program_execute(tu_program *program);
 bool tu__program_is_stuck(const tu_program *program);
 /* Many steps by the program's one device, where it can be told to: repeat.h. */
 tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repetition *what);
+
+/* placement_report.c: counts what leaves each node, for its report. */
+tu_status tu__program_count_departing(tu_program *program);
 
 /* memory_refusal.c: refuses a program that does not fit its devices, with what weighs most and what would help. */
 tu_status tu__check_memory(const tu_program *program, const tu_compile_options *options);

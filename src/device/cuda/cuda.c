@@ -320,6 +320,11 @@ static tu_status select_kernels(tu_device_instance *device, const tu_part *part,
     return cuda_select(inside(device), part, plan);
 }
 
+static tu_status takes(tu_device_instance *device, const tu_graph *graph, uint32_t node) {
+    (void)device; /* every card has all kernels */
+    return cuda_takes(graph->nodes[node]);
+}
+
 static tu_status build(tu_device_instance *device, tu_plan *plan, const tu_binding *binding) {
     return cuda_build(inside(device), plan, binding);
 }
@@ -373,6 +378,7 @@ static const tu_device_api api = {
     .trace = trace,
     .repeat = repeat,
     .overhead = overhead,
+    .takes = takes,
 };
 
 /* The device reads the engine's own structures: it serves the very version it was built with. */

@@ -148,6 +148,8 @@ tu__sum_kind cuda_sum_kind_of(const struct tu__cluster *c, tu_dtype dtype, tu__s
 /* ---- Plans: plan.c. What the table's entries do with a plan ---- */
 
 tu_status cuda_select(cuda_device *device, const tu_part *part, tu_plan **plan);
+/* Whether select makes a kernel of it; TU_UNSUPPORTED with the reason. */
+tu_status cuda_takes(const tu__node *node);
 tu_status cuda_build(cuda_device *device, tu_plan *plan, const tu_binding *binding);
 void cuda_plan_free(cuda_device *device, tu_plan *plan);
 tu_status cuda_launch_plan(cuda_device *device, tu_plan *plan, uint32_t first, uint32_t count);

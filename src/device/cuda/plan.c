@@ -30,6 +30,15 @@ static tu_status refuse(tu__selection *s, const tu__node *node) {
         cuda_of(s)->name, node->op->name, node->name, tu__type_string(node->outputs[0]));
 }
 
+/* What select would make kernels of: pointwise operations, what is looked through, and what has a maker. */
+tu_status cuda_takes(const tu__node *node) {
+    bool fused = node->op->traits & (TU__POINTWISE | TU__VIEW);
+    if (fused || makers[node->op->code]) return TU_OK;
+    if (node->op->code == TU__OP_CUSTOM)
+        return tu_fail(TU_UNSUPPORTED, "a custom operation is a function on host memory");
+    return tu_fail(TU_UNSUPPORTED, "it has no kernel for %s", node->op->name);
+}
+
 /* Every plan may be repeated. */
 static tu_status request_rings(tu__kernel_plan *p) {
     cuda_runtime *runtime = cuda_runtime_of(p);
@@ -53,10 +62,12 @@ tu_status cuda_select(cuda_device *device, const tu_part *part, tu_plan **plan) 
         .sum_kind_of = cuda_sum_kind_of,
     };
     TU_TRY(cuda_enter(device));
-    TU_TRY(tu__select(device, &selector, part, plan));
-    tu_status status = request_rings((tu__kernel_plan *)*plan);
-    if (status != TU_OK) cuda_plan_free(device, *plan);
-    return status;
+    tu_status status = tu__select(device, &selector, part, plan);
+    if (status == TU_OK) {
+        status = request_rings((tu__kernel_plan *)*plan);
+        if (status != TU_OK) cuda_plan_free(device, *plan);
+    }
+    return status == TU_DEVICE ? tu_fail(status, "%s: %s", device->name, tu_message()) : status;
 }
 
 cuda_runtime *cuda_runtime_of(tu__kernel_plan *plan) {

@@ -1,0 +1,64 @@
+/* Placing on devices that are there: the answers that the pass `place` asks for.
+ *
+ * The pass knows graphs and names; which device has a kernel for what, the devices themselves say. So this file stands
+ * between: it asks the slot `takes` of the device interface, and knows what one without it can be trusted with. */
+#include "run/placing.h"
+
+#include <string.h>
+
+static tu_status takes(void *context, size_t device, const tu_graph *graph, uint32_t node) {
+    const tu__open_list *list = context;
+    const tu__device *d = list->devices[device];
+    if (d->api->takes) return d->api->takes(d->instance, graph, node);
+    if (d->api->host_memory || graph->nodes[node]->op->code != TU__OP_CUSTOM) return TU_OK;
+    return tu_fail(TU_UNSUPPORTED, "a custom operation is a function on host memory");
+}
+
+static bool is_host(void *context, size_t device) {
+    const tu__open_list *list = context;
+    return list->devices[device]->api->host_memory;
+}
+
+static void show_to_unit(tu__open_list *list, tu__unit *unit) {
+    for (size_t i = 0; i < *list->count; i++) list->names[i] = list->devices[i]->name;
+    unit->devices = list->names;
+    unit->device_count = *list->count;
+}
+
+static tu_status add_host(void *context, tu__unit *unit) {
+    tu__open_list *list = context;
+    if (*list->count == TU__MOST_DEVICES)
+        return tu_fail(TU_UNSUPPORTED, "at most %d devices in one program", TU__MOST_DEVICES);
+    size_t added;
+    TU_TRY(tu__devices_open("cpu:0", &list->options, 1, &list->devices[*list->count], &added));
+    *list->count += added;
+    show_to_unit(list, unit);
+    return TU_OK;
+}
+
+/* Whether "all" is one of the names. */
+static bool asks_for_all(const char *devices) {
+    for (const char *at = devices ? devices : "all"; *at;) {
+        size_t length = strcspn(at, ",");
+        if (length == 3 && strncmp(at, "all", 3) == 0) return true;
+        at += length + (at[length] == ',');
+    }
+    return false;
+}
+
+tu_status tu__placing_begin(tu__open_list *list, tu__placing *how, tu__unit *unit, const char *devices,
+                            const tu_open_options *options, const tu_compile_options *rules) {
+    list->options = options ? *options : (tu_open_options){0};
+    TU_TRY(tu__devices_open(devices, &list->options, TU__MOST_DEVICES, list->devices, list->count));
+    *how = (tu__placing){.patterns = rules->place,
+                         .by = rules->place_by,
+                         .by_context = rules->place_context,
+                         .strict = rules->strict_placement,
+                         .context = list,
+                         .takes = takes,
+                         .is_host = is_host,
+                         .add_host = asks_for_all(devices) ? add_host : NULL};
+    show_to_unit(list, unit);
+    unit->placing = how;
+    return TU_OK;
+}
