@@ -4,7 +4,11 @@
  * once, however many read it there: the copy stands before its first reader, on the reader's device, and is
  * named after what it copies ("conv1/conv2d@cpu:0.1"). A fill, and a constant of up to 4 KiB, is made on
  * each device that reads it instead: it is cheaper to have than to wait for. Seams are canonical: what is
- * copied is dense. */
+ * copied is dense.
+ *
+ * A node that waits for one of another device without reading it waits for a copy of that one's value, or of its
+ * first element where it is large: so there is one way in which devices wait for each other. An assignment waits
+ * for nothing by itself: it takes effect when all is computed. */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -20,8 +24,11 @@ typedef struct copy { /* of a value of the old graph, on a device */
     struct copy *next; /* of the same node */
 } copy;
 
+enum { TOKEN = UINT32_MAX }; /* the output of which a copy is, when it is of the first element only */
+
 typedef struct partition {
     tu__rewrite r;
+    const tu__unit *unit;
     tu__arena arena; /* of the copies */
     copy **copies;   /* per node of the old graph */
 } partition;
@@ -53,18 +60,115 @@ static tu_value make_copy(partition *p, const tu__node *node, tu__edge value, co
     return made;
 }
 
+static copy *find_copy(const partition *p, tu__edge value, const char *device) {
+    copy *c = p->copies[value.node];
+    while (c && (c->value.output != value.output || !same_device(c->device, device))) c = c->next;
+    return c;
+}
+
+static tu_status add_copy(partition *p, tu__edge value, const char *device, tu_value made) {
+    copy *c = tu__arena_alloc(&p->arena, sizeof *c);
+    if (!c) return TU_NO_MEMORY;
+    *c = (copy){.value = value, .device = device, .made = made, .next = p->copies[value.node]};
+    p->copies[value.node] = c;
+    return TU_OK;
+}
+
 /* The value as it is read on a device; made on first use. */
 static tu_value value_on(partition *p, tu__edge value, const char *device) {
     const tu__node *node = p->r.from->nodes[value.node];
     if (same_device(node->device, device) && !is_duplicated(node)) return tu__rewrite_value(&p->r, value);
-    for (copy *c = p->copies[value.node]; c; c = c->next)
-        if (c->value.output == value.output && same_device(c->device, device)) return c->made;
-    copy *c = tu__arena_alloc(&p->arena, sizeof *c);
-    if (!c) return tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message());
-    *c = (copy){.value = value, .device = device, .made = make_copy(p, node, value, device)};
-    c->next = p->copies[value.node];
-    p->copies[value.node] = c;
-    return c->made;
+    const copy *c = find_copy(p, value, device);
+    if (c) return c->made;
+    tu_value made = make_copy(p, node, value, device);
+    if (add_copy(p, value, device, made) != TU_OK)
+        return tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message());
+    return made;
+}
+
+/* ---- Waiting ---- */
+
+/* Cuts the first element out of a tensor. */
+static struct tu__slice_attrs first_of(tu_shape shape) {
+    struct tu__slice_attrs attrs = {0};
+    for (int64_t i = 0; i < shape.rank; i++) attrs.end[i] = attrs.step[i] = 1;
+    return attrs;
+}
+
+/* Whether the device of a node can do so; asked of a graph that has nothing else. */
+static tu_status can_slice(const partition *p, const tu__node *node, bool *can) {
+    *can = true;
+    const tu__placing *how = p->unit->placing;
+    if (!how || !how->takes) return TU_OK;
+    size_t device = 0;
+    while (!same_device(p->unit->devices[device], node->device)) device++;
+    tu_type type = node->outputs[0];
+    struct tu__slice_attrs attrs = first_of(type.shape);
+    tu_graph *graph;
+    TU_TRY(tu_graph_new(&graph));
+    tu_value slice = tu__apply(SLICE, &attrs, tu_input(graph, "x", type.dtype, type.shape));
+    tu_status status = tu_graph_status(graph);
+    if (status == TU_OK) status = how->takes(how->context, device, graph, slice.node);
+    *can = status == TU_OK;
+    tu_graph_free(graph);
+    return status == TU_UNSUPPORTED ? TU_OK : status;
+}
+
+static tu_value make_token(partition *p, const tu__node *node, const char *device) {
+    tu_value value = tu__rewrite_value(&p->r, (tu__edge){node->id, 0});
+    struct tu__slice_attrs attrs = first_of(node->outputs[0].shape);
+    tu__node_request slice = {
+        .op = TU__OP_SLICE, .attrs = &attrs, .inputs = &value, .input_count = 1, .device = node->device};
+    value = tu__rewrite_insert(&p->r, node->name, "/done", &slice);
+    tu__node_request request = {.op = TU__OP_COPY, .inputs = &value, .input_count = 1, .device = device};
+    return tu__rewrite_insert(&p->r, node->name, "/done@", &request);
+}
+
+/* What a node on a device waits for in place of one elsewhere; made on first use. */
+static tu_status waited_on(partition *p, const tu__node *node, const char *device, tu_value *waited) {
+    bool small = tu_type_bytes(node->outputs[0]) <= MOST_DUPLICATED_BYTES, can = false;
+    if (!small) TU_TRY(can_slice(p, node, &can));
+    tu__edge value = {node->id, can ? (uint32_t)TOKEN : 0};
+    copy *c = find_copy(p, value, device);
+    if (c || !can) {
+        *waited = c ? c->made : value_on(p, value, device);
+        return tu_graph_status(p->r.to);
+    }
+    *waited = make_token(p, node, device);
+    TU_TRY(tu_graph_status(p->r.to));
+    return add_copy(p, value, device, *waited);
+}
+
+static bool waits_elsewhere(const tu_graph *graph, const tu__node *node) {
+    for (uint32_t i = 0; node->op->code != TU__OP_ASSIGN && i < node->after_count; i++)
+        if (!same_device(graph->nodes[node->after[i]]->device, node->device)) return true;
+    return false;
+}
+
+/* Makes what the node will wait for, before it is made itself. */
+static tu_status prepare_waiting(partition *p, const tu__node *node) {
+    if (!waits_elsewhere(p->r.from, node)) return TU_OK;
+    for (uint32_t i = 0; i < node->after_count; i++) {
+        const tu__node *dependency = p->r.from->nodes[node->after[i]];
+        tu_value waited;
+        if (!same_device(dependency->device, node->device))
+            TU_TRY(waited_on(p, dependency, node->device, &waited));
+    }
+    return TU_OK;
+}
+
+/* The node just made waits for what was prepared, instead of for what is elsewhere. */
+static tu_status redirect_waiting(partition *p, const tu__node *node, tu__node *made) {
+    if (!waits_elsewhere(p->r.from, node)) return TU_OK;
+    made->after_count = 0;
+    for (uint32_t i = 0; i < node->after_count; i++) {
+        const tu__node *dependency = p->r.from->nodes[node->after[i]];
+        tu_value waited = tu__rewrite_value(&p->r, (tu__edge){dependency->id, 0});
+        if (!same_device(dependency->device, node->device))
+            TU_TRY(waited_on(p, dependency, node->device, &waited));
+        TU_TRY(tu__node_wait(p->r.to, made->id, waited.node));
+    }
+    return TU_OK;
 }
 
 /* ---- Nodes ---- */
@@ -72,6 +176,7 @@ static tu_value value_on(partition *p, tu__edge value, const char *device) {
 /* A copy that stands in the graph already crosses by itself. */
 static tu_status copy_node(partition *p, const tu__node *node) {
     if (is_duplicated(node)) return TU_OK; /* made where it is read */
+    TU_TRY(prepare_waiting(p, node));
     tu_value *inputs =
         tu__alloc_array((size_t)node->input_count + 1, sizeof *inputs, "an operation's inputs");
     if (!inputs) return TU_NO_MEMORY;
@@ -85,7 +190,7 @@ static tu_status copy_node(partition *p, const tu__node *node) {
     TU_TRY(tu_graph_status(p->r.to));
     if (!tu_ok(made)) return tu_fail(TU_INTERNAL, "partition lost an input of '%s'", node->name);
     tu__rewrite_map_all(&p->r, node, made);
-    return TU_OK;
+    return redirect_waiting(p, node, p->r.to->nodes[made.node]);
 }
 
 /* A fill or a constant that the user fetches stays on its own device. */
@@ -108,6 +213,8 @@ static void map_results(partition *p) {
 
 static bool crosses(const tu_graph *graph) {
     for (uint32_t i = 0; i < graph->node_count; i++)
+        if (waits_elsewhere(graph, graph->nodes[i])) return true;
+    for (uint32_t i = 0; i < graph->node_count; i++)
         for (uint32_t k = 0; k < graph->nodes[i]->input_count; k++)
             if (!same_device(graph->nodes[graph->nodes[i]->inputs[k].node]->device, graph->nodes[i]->device))
                 return true;
@@ -117,7 +224,7 @@ static bool crosses(const tu_graph *graph) {
 tu_status tu__pass_partition(tu__unit *unit) {
     const tu_graph *graph = unit->graph;
     if (!crosses(graph)) return TU_OK;
-    partition p = {.arena = {.purpose = "a pass"}};
+    partition p = {.unit = unit, .arena = {.purpose = "a pass"}};
     TU_TRY(tu__rewrite_begin(&p.r, graph));
     p.copies = tu__alloc_array((size_t)graph->node_count + 1, sizeof(copy *), "a pass");
     tu_status status = p.copies ? TU_OK : TU_NO_MEMORY;

@@ -68,7 +68,7 @@ static tu_status reserve_part(const tu_graph *g, tu__part *part, size_t exports)
 /* Deals the graph's nodes out to the parts. */
 static tu_status deal(const tu__unit *unit, size_t count, tu__part *parts) {
     const tu_graph *g = unit->graph;
-    for (size_t i = 0; i < count; i++) TU_TRY(reserve_part(g, &parts[i], g->node_count + unit->fetch_count));
+    for (size_t i = 0; i < count; i++) TU_TRY(reserve_part(g, &parts[i], 2 * (size_t)g->node_count + unit->fetch_count));
     for (uint32_t id = 0; id < g->node_count; id++) {
         const tu__node *node = g->nodes[id];
         tu__part *part = &parts[tu__part_of(unit, id)];
@@ -79,6 +79,8 @@ static tu_status deal(const tu__unit *unit, size_t count, tu__part *parts) {
         } else if (!is_leaf(node)) {
             part->nodes[part->node_count++] = id;
         }
+        for (uint32_t i = 0; i < node->after_count; i++) /* to be done when its kernel is, it needs a buffer */
+            add_export(&parts[tu__part_of(unit, node->after[i])], (tu__edge){node->after[i], 0});
     }
     for (size_t i = 0; i < unit->fetch_count; i++) {
         const tu__node *node = g->nodes[unit->fetch[i].node];
@@ -183,6 +185,11 @@ static void mark_readers(const tu__unit *unit, const tu__part *parts, size_t cou
         for (uint32_t i = 0; i < parts[p].arrival_count; i++)
             if (parts[p].arrivals[i].source_part == index)
                 m->leaves[parts[p].arrivals[i].source_buffer] = true;
+    for (uint32_t i = 0; i < part->node_count; i++) { /* what others wait for is no update kernel's, which come last */
+        const tu__node *node = unit->graph->nodes[part->nodes[i]];
+        for (uint32_t k = 0; k < node->after_count; k++)
+            m->read[tu__part_buffer(part, (tu__edge){node->after[k], 0})] = true;
+    }
     for (size_t i = 0; i < unit->fetch_count; i++) {
         if (tu__part_of(unit, unit->fetch[i].node) != index) continue;
         uint32_t b = tu__part_buffer(part, unit->fetch[i]);
@@ -207,7 +214,7 @@ static void mark_update_kernels(const tu_plan *plan, marks *m) {
     for (uint32_t k = 0; k < plan->kernel_count; k++) m->last[k] = is_update_kernel(&plan->kernels[k], m);
 }
 
-/* How often a value changed devices on its way to each node, at most. */
+/* How often a value changed devices, or was waited for, on the way to each node, at most. */
 static uint32_t *node_levels(const tu_graph *g) {
     uint32_t *level = tu__alloc_array(g->node_count, sizeof *level, "a part");
     for (uint32_t id = 0; level && id < g->node_count; id++) {
@@ -215,6 +222,10 @@ static uint32_t *node_levels(const tu_graph *g) {
         for (uint32_t i = 0; i < node->input_count; i++) {
             uint32_t in = level[node->inputs[i].node] + is_op(node, TU__OP_COPY);
             if (in > level[id]) level[id] = in;
+        }
+        for (uint32_t i = 0; i < node->after_count; i++) { /* a copy is a level above what it copies already */
+            uint32_t before = level[node->after[i]] + !is_op(g->nodes[node->after[i]], TU__OP_COPY);
+            if (before > level[id]) level[id] = before;
         }
     }
     return level;
@@ -248,6 +259,31 @@ static void mark_buffers(const tu__unit *unit, const tu__part *part, marks *m) {
     }
 }
 
+/* The first place in the order whose kernel may compute a node of this level, or one that hangs on it. */
+static uint32_t first_at_level(const tu__part *part, const uint32_t *kernel_level, uint32_t level) {
+    uint32_t at = 0;
+    while (at < part->plan->kernel_count && kernel_level[part->order[at]] < level) at++;
+    return at;
+}
+
+/* Nodes that wait for arrivals without reading them. A node may be computed inside the kernel of another, or looked through,
+ * so not it but its level says which kernels come after the wait. */
+static tu_status find_waits(const tu__unit *unit, tu__part *part, const marks *m) {
+    size_t most = 0;
+    for (uint32_t i = 0; i < part->node_count; i++) most += unit->graph->nodes[part->nodes[i]]->after_count;
+    part->waits = tu__alloc_array(most, sizeof *part->waits, "a part");
+    if (!part->waits) return TU_NO_MEMORY;
+    for (uint32_t i = 0; i < part->node_count; i++) {
+        const tu__node *node = unit->graph->nodes[part->nodes[i]];
+        for (uint32_t k = 0; k < node->after_count; k++)
+            if (is_op(unit->graph->nodes[node->after[k]], TU__OP_COPY))
+                part->waits[part->wait_count++] =
+                    (tu__wait){.buffer = tu__part_buffer(part, (tu__edge){node->after[k], 0}),
+                               .before = first_at_level(part, m->level, m->node_level[node->id])};
+    }
+    return TU_OK;
+}
+
 static tu_status order_and_place(const tu__unit *unit, tu__part *parts, size_t count, size_t index,
                                  marks *m) {
     tu__part *part = &parts[index];
@@ -255,6 +291,7 @@ static tu_status order_and_place(const tu__unit *unit, tu__part *parts, size_t c
     mark_update_kernels(part->plan, m);
     kernel_levels(part->plan, m->node_level, m->level);
     TU_TRY(tu__schedule(part->plan, m->level, m->last, part->order, &part->update_kernels));
+    TU_TRY(find_waits(unit, part, m));
     mark_buffers(unit, part, m);
     tu__memory_request request = {.plan = part->plan,
                                   .order = part->order,
@@ -340,6 +377,7 @@ void tu__parts_free(size_t count, tu__part *parts) {
         tu__free(p->leaves);
         tu__free(p->arrivals);
         tu__free(p->updates);
+        tu__free(p->waits);
         tu__free(p->steps);
         tu__free(p->addresses);
         tu__free(p->workspaces);

@@ -31,6 +31,12 @@ typedef struct tu__update {
     void *staging; /* where a value that is itself a variable waits, so that two can be exchanged */
 } tu__update;
 
+/* An arrival that is waited for without being read, before the kernel at a place of the order. */
+typedef struct tu__wait {
+    uint32_t buffer, before;
+    uint32_t next; /* another one before the same kernel; TU_NO_NODE: none */
+} tu__wait;
+
 /* One thing after another, on the part's thread. */
 typedef struct tu__step {
     enum { TU__STEP_WAIT, TU__STEP_LAUNCH, TU__STEP_SIGNAL, TU__STEP_BARRIER } kind;
@@ -55,6 +61,8 @@ typedef struct tu__part {
     uint32_t arrival_count;
     tu__update *updates;
     uint32_t update_count;
+    tu__wait *waits; /* for what is not read: tu_after */
+    uint32_t wait_count;
     tu__step *steps;
     uint32_t step_count;
     bool idle;      /* it has no kernels, and nothing comes or goes: nobody runs it or waits for it */

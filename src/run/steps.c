@@ -1,6 +1,6 @@
 /* The steps of a part: kernels in their order, with the waits, signals and the barrier that belong between them.
  *
- * A kernel that reads a value from another device stands behind the wait for its arrival. A value that leaves is
+ * A kernel that reads a value from another device, or must come after it, stands behind the wait for its arrival. A value that leaves is
  * signalled right behind the kernel that wrote it; one that no kernel writes, before the first. The barrier stands in
  * front of the kernels that change variables, or at the end where there are none: behind it, every part has computed
  * and every value has arrived. Neighbouring kernels become one launch.
@@ -20,6 +20,7 @@ typedef struct writer {
     bool alone;                  /* the only part of its program that has anything to do */
     uint32_t *arrival_in;        /* per buffer: the arrival that fills it, or TU_NO_NODE */
     bool *awaited;               /* per arrival */
+    uint32_t *wait_at;           /* per place in the order: the first wait without a read, or TU_NO_NODE */
     uint32_t *written_by;        /* per buffer: the kernel, or kernel_count: none */
     const departure **departing; /* per kernel, and one more for what no kernel writes */
     departure *departures;
@@ -79,6 +80,21 @@ static void wait_inputs(writer *w, const tu_kernel *k) {
         if (w->arrival_in[k->reads[i]] != TU_NO_NODE) wait_arrival(w, w->arrival_in[k->reads[i]]);
 }
 
+static void note_waits(writer *w) {
+    for (uint32_t i = 0; i < w->part->plan->kernel_count + 1; i++) w->wait_at[i] = TU_NO_NODE;
+    for (uint32_t i = 0; i < w->part->wait_count; i++) {
+        tu__wait *wait = &w->part->waits[i];
+        wait->next = w->wait_at[wait->before];
+        w->wait_at[wait->before] = i;
+    }
+}
+
+/* What the kernel at a place of the order comes after without reading it. */
+static void wait_in_line(writer *w, uint32_t place) {
+    for (uint32_t i = w->wait_at[place]; i != TU_NO_NODE; i = w->part->waits[i].next)
+        wait_arrival(w, w->arrival_in[w->part->waits[i].buffer]);
+}
+
 /* Everything has arrived before the first update, and what only a fetch or an assignment wants arrives too. */
 static void wait_all(writer *w) {
     for (uint32_t i = 0; i < w->part->arrival_count; i++) wait_arrival(w, i);
@@ -93,6 +109,7 @@ static void write_all(writer *w) {
     uint32_t kernels = part->plan->kernel_count, computing = kernels - part->update_kernels;
     signal_departures(w, kernels);
     for (uint32_t i = 0; i < kernels; i++) {
+        wait_in_line(w, i);
         wait_inputs(w, &part->plan->kernels[part->order[i]]);
         if (i == computing) {
             wait_all(w);
@@ -129,13 +146,15 @@ tu_status tu__write_steps(tu__part *parts, size_t count, size_t index) {
     writer w = {.part = part,
                 .alone = working < 2,
                 .arrival_in = tu__arena_alloc(&arena, buffers * sizeof *w.arrival_in),
+                .wait_at = tu__arena_alloc(&arena, (kernels + 1) * sizeof *w.wait_at),
                 .awaited = tu__arena_alloc(&arena, part->arrival_count),
                 .written_by = tu__arena_alloc(&arena, buffers * sizeof *w.written_by),
                 .departing = tu__arena_alloc(&arena, (kernels + 1) * sizeof(departure *)),
                 .departures = tu__arena_alloc(&arena, arrivals * sizeof *w.departures)};
-    bool ready = part->steps && w.arrival_in && w.awaited && w.written_by && w.departing && w.departures;
+    bool ready = part->steps && w.arrival_in && w.awaited && w.wait_at && w.written_by && w.departing && w.departures;
     if (ready) {
         note_arrivals(&w);
+        note_waits(&w);
         note_writers(&w);
         note_departures(&w, parts, count, index);
         write_all(&w);
