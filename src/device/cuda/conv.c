@@ -3,15 +3,18 @@
  *
  * A bias and a rectifier that follow are part of cuDNN's graph. Two things speak against taking such an engine:
  * it is not bound to keep NaN, which a rectifier of many libraries turns into 0, so that a step that is not finite
- * would pass for a good one; and fused graphs have fewer engines, so that one without tensor cores may be all there is
- * where the convolution alone has a fast one. The first is tried out when the plan is made, on memory full
- * of NaN. Where a fused engine is refused, the convolution is followed by one pass of ours over its result. */
+ * would pass for a good one; and fused graphs have fewer engines, so that one without tensor cores, or one that lays its
+ * operands out anew before it begins, may be all there is where the convolution alone has a fast one. The first is tried
+ * out when the plan is made, on memory full of NaN. The second is told from the engine's notes and its workspace, or,
+ * where kernels are tuned, by timing both ways. Where a fused engine is refused, the convolution is followed by one
+ * pass of ours over its result. */
 #include "device/cuda/conv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/cuda/choices.h"
 #include "device/cuda/kernels/conv_args.h"
 #include "device/ending.h"
 
@@ -82,13 +85,7 @@ static cuda_convolution describe(const tu__selection *s, const tu__node *node, c
     return c;
 }
 
-/* ---- Choosing ---- */
-
-cuda_conv_choice cuda_conv_wanted(void) {
-    const char *wanted = getenv("TUTTI_CONV");
-    if (wanted && strcmp(wanted, "cudnn") == 0) return CUDA_CONV_BY_DNN;
-    return wanted && strcmp(wanted, "own") == 0 ? CUDA_CONV_BY_US : CUDA_CONV_BY_BEST;
-}
+/* ---- y with what follows it, fused or apart ---- */
 
 /* One pass over y in place, in words of 16 bytes where rows are made of them. */
 static tu_status request_end(tu__selection *s, const cuda_convolution *c, conv_data *d) {
@@ -102,20 +99,94 @@ static tu_status request_end(tu__selection *s, const cuda_convolution *c, conv_d
     return d->end ? TU_OK : TU_NO_MEMORY;
 }
 
-/* The convolution alone, by cuDNN, and what follows it by us. */
-static tu_status choose_apart(tu__selection *s, const cuda_convolution *c, conv_data *d) {
+/* The convolution alone, by cuDNN: what follows it is ours. */
+static tu_status choose_alone(tu__selection *s, const cuda_convolution *c, cuda_dnn_plan *p) {
     cuda_convolution alone = *c;
     alone.bias = alone.relu = false;
-    TU_TRY(cuda_conv_dnn(cuda_of(s), &alone, &d->dnn));
-    return d->dnn.plan && (c->bias || c->relu) ? request_end(s, c, d) : TU_OK;
+    return cuda_conv_dnn(cuda_of(s), &alone, p);
 }
 
+/* In tf32, fused engines that lay x out anew were seen to take twice as long as the convolution alone and a pass over
+ * y; they are known by a workspace that x has room in. */
+static bool is_fast_fused(const cuda_convolution *c, const cuda_dnn_plan *p) {
+    if (!cuda_conv_has_tensor_cores(c)) return true;
+    return p->tensor_cores && (c->dtype != TU_F32 || p->workspace_bytes < (int64_t)p->operand_bytes[0]);
+}
+
+/* d->dnn.plan stays NULL when the two are better apart. */
 static tu_status choose_fused(tu__selection *s, const cuda_convolution *c, conv_data *d) {
     TU_TRY(cuda_conv_dnn(cuda_of(s), c, &d->dnn));
-    bool good = d->dnn.plan && (d->dnn.tensor_cores || !cuda_conv_has_tensor_cores(c) || cuda_of(s)->tune);
+    bool good = d->dnn.plan && (cuda_of(s)->tune || is_fast_fused(c, &d->dnn));
     if (good && c->relu) TU_TRY(cuda_dnn_keeps_nan(&d->dnn, c->dtype, &good));
     if (!good) cuda_dnn_free(&d->dnn);
     return TU_OK;
+}
+
+/* ---- Timing what follows ---- */
+
+typedef struct copying {
+    cuda_device *device;
+    CUdeviceptr room; /* for what is copied, twice */
+    size_t bytes;
+} copying;
+
+static tu_status enqueue_copy(void *context) {
+    const copying *c = context;
+    CUDA_TRY(cuMemcpyDtoDAsync, c->room + c->bytes, c->room, c->bytes, c->device->stream);
+    return TU_OK;
+}
+
+/* A pass over y in place takes as long as copying it, and that needs no kernel that is not compiled yet. */
+static tu_status time_pass(cuda_device *device, size_t bytes, double *seconds) {
+    copying c = {.device = device, .bytes = bytes};
+    CUDA_TRY(cuMemAlloc, &c.room, 2 * bytes);
+    tu_status status = cuda_choice_time(device, enqueue_copy, &c, seconds);
+    cuda.cuMemFree(c.room);
+    return status;
+}
+
+static tu_status find_pass_time(cuda_device *device, size_t bytes, double *seconds) {
+    char value[32];
+    tu__text key = {0};
+    tu__text_printf(&key, "pass %zu", bytes);
+    tu_status status = cuda_choice_key(device, CUDA_dnn, &key);
+    if (status == TU_OK && cuda_choice_find(tu__text_string(&key), value, sizeof value)) {
+        *seconds = strtod(value, NULL);
+    } else if (status == TU_OK) {
+        status = time_pass(device, bytes, seconds);
+        snprintf(value, sizeof value, "%.6g", *seconds);
+        if (status == TU_OK) cuda_choice_keep(tu__text_string(&key), value);
+    }
+    tu__text_free(&key);
+    return status;
+}
+
+/* Replaces the fused plan, if there is one, by the convolution alone where that and a pass are faster. */
+static tu_status choose_faster(tu__selection *s, const cuda_convolution *c, conv_data *d) {
+    cuda_dnn_plan alone = {0};
+    double pass = 0;
+    tu_status status = choose_alone(s, c, &alone);
+    if (status == TU_OK && alone.plan && d->dnn.plan)
+        status = find_pass_time(cuda_of(s), alone.operand_bytes[alone.operand_count - 1], &pass);
+    bool faster = status == TU_OK && alone.plan && (!d->dnn.plan || alone.seconds + pass < d->dnn.seconds);
+    cuda_dnn_plan dropped = faster ? d->dnn : alone;
+    if (faster) d->dnn = alone;
+    cuda_dnn_free(&dropped);
+    return faster ? request_end(s, c, d) : status;
+}
+
+/* y and what follows it. */
+static tu_status choose_with_ending(tu__selection *s, const cuda_convolution *c, conv_data *d) {
+    TU_TRY(choose_fused(s, c, d));
+    return d->dnn.plan && !cuda_of(s)->tune ? TU_OK : choose_faster(s, c, d);
+}
+
+/* ---- Whose kernels ---- */
+
+cuda_conv_choice cuda_conv_wanted(void) {
+    const char *wanted = getenv("TUTTI_CONV");
+    if (wanted && strcmp(wanted, "cudnn") == 0) return CUDA_CONV_BY_DNN;
+    return wanted && strcmp(wanted, "own") == 0 ? CUDA_CONV_BY_US : CUDA_CONV_BY_BEST;
 }
 
 /* cuDNN 9.14 was seen to give a wrong filter gradient for 2 groups of filters dilated [2,1] under padding 2,1,0,1, in
@@ -132,8 +203,10 @@ static tu_status choose(tu__selection *s, const cuda_convolution *c, conv_data *
     TU_TRY(cuda_conv_few_new(s, c, &d->few));
     if (d->few) return TU_OK;
     if (cuda_conv_wanted() == CUDA_CONV_BY_US) return cuda_conv_direct_new(s, c, &d->direct);
-    if (c->bias || c->relu) TU_TRY(choose_fused(s, c, d));
-    if (!d->dnn.plan) TU_TRY(choose_apart(s, c, d));
+    if (c->bias || c->relu)
+        TU_TRY(choose_with_ending(s, c, d));
+    else
+        TU_TRY(cuda_conv_dnn(cuda_of(s), c, &d->dnn));
     if (d->dnn.plan) return TU_OK;
     cuda_dnn_free(&d->dnn);
     return cuda_conv_direct_new(s, c, &d->direct);

@@ -1,14 +1,15 @@
 /* Walking through cuDNN's engines to a plan. See dnn.h.
  *
- * cuDNN answers "which engines for this graph?" with configurations in the order it expects them to be fast: first by
- * its model (mode A), then, for graphs that no model knows, whatever works (FALLBACK). Many of them are not for us:
+ * cuDNN answers "which engines for this graph?" with configurations in the order it expects them to be fast: by its quick
+ * model (mode A), by a slower one (mode B) when candidates are to be timed, and, for graphs that no model knows, whatever
+ * works (FALLBACK). Many of them are not for us:
  * engines that add with atomics give other bits each time; some round inputs to a shorter type or go through Fourier or
  * Winograd transforms, whose errors are those of no plain sum. Each engine says so in its notes, and a table
  * says which notes are refused when. The first configuration left whose plan can be made wins: making a plan may
  * compile a kernel, so no second one is made unless candidates are to be timed.
  *
- * A choice that timing found is remembered as the engine's number and its knobs, so that the same plan is made again
- * without asking for advice or timing. */
+ * A choice that timing found is remembered as the engine's number, its knobs and its time, so that the same plan is made
+ * again without asking for advice or timing. */
 #include "device/cuda/dnn.h"
 
 #include <inttypes.h>
@@ -20,9 +21,11 @@
 
 enum {
     MOST_CONFIGURATIONS = 24, /* looked at, of each kind of advice */
-    MOST_TIMED = 10,
+    MOST_MODELLED = 10,       /* timed, of those that the quick model advises, */
+    MOST_TIMED = 16,          /* and of all */
     MOST_KNOBS = CUDNN_KNOB_TYPE_COUNTS,
-    CHOICE_TEXT = 640
+    CHOICE_TEXT = 640,
+    REMEMBERED_TEXT = CHOICE_TEXT + 32
 };
 static const int64_t most_workspace = INT64_C(1) << 30;
 
@@ -138,6 +141,8 @@ typedef struct candidate {
     cudnnBackendDescriptor_t configuration, plan;
     int64_t engine, workspace_bytes;
     bool refused, tensor_cores;
+    double seconds;         /* where it is timed: what it takes, */
+    char text[CHOICE_TEXT]; /* and how the table of choices names it */
 } candidate;
 
 static tu_status look_at(cuda_dnn_plan *p, const cuda_dnn_wish *wish, candidate *c) {
@@ -152,6 +157,43 @@ static tu_status look_at(cuda_dnn_plan *p, const cuda_dnn_wish *wish, candidate 
         if (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE) c->tensor_cores = true;
     }
     return TU_OK;
+}
+
+/* ---- Names of configurations: "engine 41 3=2 12=0", the knobs by their numbers ---- */
+
+static tu_status write_knobs(cuda_dnn_plan *p, const candidate *c, tu__text *text) {
+    cudnnBackendDescriptor_t knobs[MOST_KNOBS];
+    int64_t count, one;
+    for (int i = 0; i < MOST_KNOBS; i++) TU_TRY(create(p, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &knobs[i]));
+    TU_TRY(get(c->configuration, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST_KNOBS,
+               &count, knobs));
+    for (int64_t i = 0; i < count; i++) {
+        cudnnBackendKnobType_t type;
+        int64_t value;
+        TU_TRY(get(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &one, &type));
+        TU_TRY(get(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &one, &value));
+        tu__text_printf(text, " %d=%" PRId64, (int)type, value);
+    }
+    return TU_OK;
+}
+
+static tu_status name(cuda_dnn_plan *p, candidate *c) {
+    size_t before = p->owned_count;
+    tu__text text = {0};
+    tu__text_printf(&text, "engine %" PRId64, c->engine);
+    tu_status status = write_knobs(p, c, &text);
+    if (status == TU_OK && text.failed) status = TU_NO_MEMORY;
+    if (status == TU_OK) snprintf(c->text, sizeof c->text, "%s", tu__text_string(&text));
+    tu__text_free(&text);
+    drop_to(p, before);
+    return status;
+}
+
+/* Two kinds of advice may name the same. */
+static bool is_known(const candidate *c, int count, const candidate *candidates) {
+    for (int i = 0; i < count; i++)
+        if (strcmp(c->text, candidates[i].text) == 0) return true;
+    return false;
 }
 
 /* ---- Plans ---- */
@@ -198,6 +240,8 @@ static tu_status make_plans(cuda_dnn_plan *p, const cuda_dnn_wish *wish, int64_t
         for (int64_t i = 0; i < count && *found < wanted; i++) {
             int turn = wish->tensor_cores && !advised[i].tensor_cores;
             if (advised[i].refused || turn != pass) continue;
+            if (wanted > 1) TU_TRY(name(p, &advised[i]));
+            if (wanted > 1 && is_known(&advised[i], *found, candidates)) continue;
             TU_TRY(make_plan(p, &advised[i]));
             if (advised[i].plan) candidates[(*found)++] = advised[i];
         }
@@ -221,6 +265,7 @@ static void take(cuda_dnn_plan *p, const candidate *c) {
     p->plan = c->plan;
     p->engine = c->engine;
     p->tensor_cores = c->tensor_cores;
+    p->seconds = c->seconds;
     p->workspace_bytes = c->workspace_bytes;
 }
 
@@ -292,21 +337,18 @@ static tu_status enqueue_trial(void *context) {
     return TU_OK;
 }
 
-static tu_status time_candidates(trial *t, int count, const candidate *candidates, int *best) {
-    double least = 0;
+static tu_status time_candidates(trial *t, int count, candidate *candidates, int *best) {
     for (int i = 0; i < count; i++) {
-        double seconds;
-        t->plan = candidates[i].plan;
+        candidate *c = &candidates[i];
+        t->plan = c->plan;
         TU_TRY(make_pack(t->p, t->blocks, t->blocks[CUDA_DNN_OPERANDS], &t->pack));
-        TU_TRY(cuda_choice_time(t->p->device, enqueue_trial, t, &seconds));
-        if (i > 0 && seconds >= least) continue;
-        least = seconds;
-        *best = i;
+        TU_TRY(cuda_choice_time(t->p->device, enqueue_trial, t, &c->seconds));
+        if (c->seconds < candidates[*best].seconds) *best = i;
     }
     return TU_OK;
 }
 
-static tu_status find_fastest(cuda_dnn_plan *p, int count, const candidate *candidates, int *best) {
+static tu_status find_fastest(cuda_dnn_plan *p, int count, candidate *candidates, int *best) {
     trial t = {.p = p};
     int64_t workspace = 0;
     *best = 0;
@@ -349,24 +391,7 @@ tu_status cuda_dnn_keeps_nan(cuda_dnn_plan *p, tu_dtype dtype, bool *keeps) {
     return status;
 }
 
-/* ---- Choices remembered: "engine 41 3=2 12=0", the knobs by their numbers ---- */
-
-static tu_status write_choice(cuda_dnn_plan *p, const candidate *c, tu__text *text) {
-    cudnnBackendDescriptor_t knobs[MOST_KNOBS];
-    int64_t count, one;
-    for (int i = 0; i < MOST_KNOBS; i++) TU_TRY(create(p, CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, &knobs[i]));
-    TU_TRY(get(c->configuration, CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST_KNOBS,
-               &count, knobs));
-    tu__text_printf(text, "engine %" PRId64, c->engine);
-    for (int64_t i = 0; i < count; i++) {
-        cudnnBackendKnobType_t type;
-        int64_t value;
-        TU_TRY(get(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE, 1, &one, &type));
-        TU_TRY(get(knobs[i], CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, CUDNN_TYPE_INT64, 1, &one, &value));
-        tu__text_printf(text, " %d=%" PRId64, (int)type, value);
-    }
-    return TU_OK;
-}
+/* ---- Choices remembered ---- */
 
 static tu_status read_knobs(cuda_dnn_plan *p, const char *text, int64_t *count,
                             cudnnBackendDescriptor_t *knobs) {
@@ -406,11 +431,19 @@ static tu_status read_choice(cuda_dnn_plan *p, const char *text, cudnnBackendDes
     return cuda_dnn_describe(p, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, count ? 2 : 1, attributes, made);
 }
 
+/* The time at the end of a remembered choice: "engine 41 3=2 in 1.2e-05"; below 0 when there is none. */
+static double read_seconds(const char *text) {
+    double seconds;
+    const char *at = strstr(text, " in ");
+    return at && sscanf(at, " in %lf", &seconds) == 1 ? seconds : -1;
+}
+
 static tu_status take_remembered(cuda_dnn_plan *p, const cuda_dnn_wish *wish, const char *key) {
-    char text[CHOICE_TEXT];
+    char text[REMEMBERED_TEXT];
     candidate c = {0};
     if (!cuda_choice_find(key, text, sizeof text)) return TU_OK;
-    TU_TRY(read_choice(p, text, &c.configuration));
+    c.seconds = read_seconds(text);
+    if (c.seconds >= 0) TU_TRY(read_choice(p, text, &c.configuration));
     if (!c.configuration) return TU_OK;
     TU_TRY(look_at(p, wish, &c));
     if (!c.refused) TU_TRY(make_plan(p, &c));
@@ -418,13 +451,10 @@ static tu_status take_remembered(cuda_dnn_plan *p, const cuda_dnn_wish *wish, co
     return TU_OK;
 }
 
-static tu_status remember(cuda_dnn_plan *p, const candidate *c, const char *key) {
-    tu__text text = {0};
-    tu_status status = write_choice(p, c, &text);
-    if (status == TU_OK && text.failed) status = TU_NO_MEMORY;
-    if (status == TU_OK) cuda_choice_keep(key, tu__text_string(&text));
-    tu__text_free(&text);
-    return status;
+static void remember(const candidate *c, const char *key) {
+    char text[REMEMBERED_TEXT];
+    snprintf(text, sizeof text, "%s in %.6g", c->text, c->seconds);
+    cuda_choice_keep(key, text);
 }
 
 /* ---- Choosing ---- */
@@ -432,7 +462,8 @@ static tu_status remember(cuda_dnn_plan *p, const candidate *c, const char *key)
 static tu_status gather_all(cuda_dnn_plan *p, const cuda_dnn_wish *wish, int wanted, candidate *candidates,
                             int *found) {
     *found = 0;
-    TU_TRY(gather(p, wish, CUDNN_HEUR_MODE_A, wanted, candidates, found));
+    TU_TRY(gather(p, wish, CUDNN_HEUR_MODE_A, wanted > 1 ? MOST_MODELLED : 1, candidates, found));
+    if (wanted > 1) TU_TRY(gather(p, wish, CUDNN_HEUR_MODE_B, wanted, candidates, found));
     if (*found == 0) TU_TRY(gather(p, wish, CUDNN_HEUR_MODE_FALLBACK, wanted, candidates, found));
     return TU_OK;
 }
@@ -446,7 +477,8 @@ static tu_status choose_fastest(cuda_dnn_plan *p, const cuda_dnn_wish *wish, con
     if (!found) return TU_OK;
     TU_TRY(find_fastest(p, found, candidates, &best));
     take(p, &candidates[best]);
-    return remember(p, &candidates[best], key);
+    remember(&candidates[best], key);
+    return TU_OK;
 }
 
 static tu_status choose_first(cuda_dnn_plan *p, const cuda_dnn_wish *wish) {

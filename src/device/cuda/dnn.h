@@ -35,6 +35,7 @@ typedef struct cuda_dnn_plan {
     void *packed[CUDA_DNN_OPERANDS + 1];
     int64_t engine, workspace_bytes;
     bool tensor_cores;
+    double seconds; /* it was seen to take; 0 where nothing is timed */
 } cuda_dnn_plan;
 
 /* Which engines will do. */
