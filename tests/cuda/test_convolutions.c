@@ -27,6 +27,7 @@ typedef struct problem {
     const char *precision;
     int64_t spoiled; /* an element of x that is `spoil` instead; -1: none */
     double spoil;
+    bool tune;
 } problem;
 
 typedef struct result {
@@ -95,7 +96,7 @@ static result compute(const problem *p, const char *device) {
     void *data[MOST_INPUTS];
     draw_graph(&s, p);
     tu_status status = tu_compile(s.graph, &program, .devices = device, .fetch = &s.wanted, .fetch_count = 1,
-                                  .precision = p->precision);
+                                  .precision = p->precision, .tune_kernels = p->tune);
     if (status != TU_OK) fail_msg("%s: %s", device, tu_message());
     assert_int_equal(tu_state_new(s.graph, &state), TU_OK);
     for (int i = 0; i < s.input_count; i++) {
@@ -128,15 +129,67 @@ static bool agree(double a, double b, tu_dtype dtype) {
     return fabs(a - b) <= units[dtype] * (size > 1 ? size : 1);
 }
 
-static void check(const problem *p, const char *kernel) {
+/* "bf16 dw of [2,9,10,20] by [70,3,3,20], stride 2,1, dilation 1,1, groups 2, pad 0,2,3,1" */
+static void write_problem(const problem *p, char *text, size_t capacity) {
+    static const char *const names[] = {"y", "y+bias", "y+bias+relu", "y+relu", "dx", "dw"};
+    const geometry *g = &p->g;
+    const tu_convolve_options *o = &g->options;
+    int64_t groups = o->groups ? o->groups : 1;
+    int length =
+        snprintf(text, capacity, "%s%s%s %s of [%d,%d,%d,%d] by [%d,%d,%d,%d]", tu_dtype_name(p->dtype),
+                 p->precision ? " as " : "", p->precision ? p->precision : "", names[p->asked],
+                 (int)g->images, (int)g->height, (int)g->width, (int)g->in, (int)g->out, (int)g->filter[0],
+                 (int)g->filter[1], (int)(g->in / groups));
+    snprintf(text + length, capacity - (size_t)length,
+             ", stride %d,%d, dilation %d,%d, groups %d, pad %d,%d,%d,%d%s", (int)o->stride[0],
+             (int)o->stride[1], (int)o->dilation[0], (int)o->dilation[1], (int)groups, (int)o->pad[0],
+             (int)o->pad[1], (int)o->pad[2], (int)o->pad[3], p->tune ? ", tuned" : "");
+}
+
+/* How many elements differ, and by what the worst of them does. */
+typedef struct difference {
+    int64_t count, worst;
+    double size;
+} difference;
+
+static difference compare(const result *wanted, const result *found, tu_dtype dtype) {
+    difference d = {0};
+    for (int64_t i = 0; i < wanted->count; i++) {
+        double size = fabs(wanted->numbers[i] - found->numbers[i]);
+        if (agree(wanted->numbers[i], found->numbers[i], dtype)) continue;
+        if (!d.count++ || !(size <= d.size)) d.worst = i, d.size = size;
+    }
+    return d;
+}
+
+/* Tells everything there is to know about a mistake and goes on: the caller fails when all are told. */
+static bool is_right(const problem *p, const char *kernel) {
+    char text[256];
     result wanted = compute(p, "ref"), found = compute(p, "gpu:0");
-    for (int64_t i = 0; i < wanted.count; i++)
-        if (!agree(wanted.numbers[i], found.numbers[i], p->dtype))
-            fail_msg("element %lld of %s in %s is %.9g, expected %.9g", (long long)i, found.kernel,
-                     tu_dtype_name(p->dtype), found.numbers[i], wanted.numbers[i]);
-    if (kernel && !strstr(found.kernel, kernel)) fail_msg("'%s' computed it, not '%s'", found.kernel, kernel);
+    difference d = compare(&wanted, &found, p->dtype);
+    bool other = kernel && !strstr(found.kernel, kernel);
+    write_problem(p, text, sizeof text);
+    if (d.count)
+        print_error("%s: %s: %lld of %lld elements are wrong; element %lld is %.9g, expected %.9g\n", text,
+                    found.kernel, (long long)d.count, (long long)wanted.count, (long long)d.worst,
+                    found.numbers[d.worst], wanted.numbers[d.worst]);
+    if (other) print_error("%s: '%s' computed it, not '%s'\n", text, found.kernel, kernel);
     free(wanted.numbers);
     free(found.numbers);
+    return !d.count && !other;
+}
+
+static int mistakes;
+
+static void check(const problem *p, const char *kernel) {
+    if (!is_right(p, kernel)) mistakes++;
+}
+
+/* Ends every test. */
+static void fail_if_mistaken(void) {
+    int count = mistakes;
+    mistakes = 0;
+    if (count) fail_msg("%d convolutions are wrong", count);
 }
 
 static bool on_stand_ins(void) {
@@ -165,6 +218,7 @@ static void check_wide(const char *kernel) {
 static void every_side_agrees_with_the_reference(void **state) {
     (void)state;
     check_wide(NULL);
+    fail_if_mistaken();
 }
 
 static void every_side_agrees_where_cudnn_has_no_engine(void **state) {
@@ -173,6 +227,7 @@ static void every_side_agrees_where_cudnn_has_no_engine(void **state) {
     setenv("FAKE_CUDA_DNN_DECLINES", "1", 1);
     check_wide("direct");
     unsetenv("FAKE_CUDA_DNN_DECLINES");
+    fail_if_mistaken();
 }
 
 /* Windows whose rows take one product and more, windows in one part, in three and in five, strides, more bands than blocks,
@@ -200,6 +255,7 @@ static void first_layers_agree_with_the_reference(void **state) {
             p.dtype = TU_F32, p.precision = "tf32", check(&p, large ? NULL : "few channels");
             p.precision = NULL, check(&p, "cudnn"); /* tensor cores would round */
         }
+    fail_if_mistaken();
 }
 
 static void filters_of_first_layers_agree_with_the_reference(void **state) {
@@ -210,6 +266,7 @@ static void filters_of_first_layers_agree_with_the_reference(void **state) {
         p.dtype = TU_F16, check(&p, "few channels");
         p.dtype = TU_F32, p.precision = "tf32", check(&p, "few channels");
     }
+    fail_if_mistaken();
 }
 
 /* Also to those beside it: a window filled up with zeros must not bring in what lies under them. */
@@ -228,6 +285,23 @@ static void what_is_not_finite_reaches_the_windows_over_it(void **state) {
                 p.spoiled = (4 * p.g.width + 4) * p.g.in;
                 check(&p, g == 2 ? "cudnn" : "few channels");
             }
+    fail_if_mistaken();
+}
+
+/* Twice: timed, and remembered. */
+static void tuned_convolutions_agree_with_the_reference(void **state) {
+    (void)state;
+    for (int t = 0; t < DTYPES; t++)
+        for (asked a = Y; a <= DW; a++)
+            for (int time = 0; time < 2; time++)
+                check(&(problem){.g = wide[0],
+                                 .asked = a,
+                                 .dtype = dtypes[t],
+                                 .precision = dtypes[t] == TU_F32 ? "tf32" : NULL,
+                                 .spoiled = -1,
+                                 .tune = true},
+                      "cudnn");
+    fail_if_mistaken();
 }
 
 int main(void) {
@@ -237,6 +311,7 @@ int main(void) {
         cmocka_unit_test(first_layers_agree_with_the_reference),
         cmocka_unit_test(filters_of_first_layers_agree_with_the_reference),
         cmocka_unit_test(what_is_not_finite_reaches_the_windows_over_it),
+        cmocka_unit_test(tuned_convolutions_agree_with_the_reference),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
