@@ -247,6 +247,65 @@ static void a_loss_comes_with_its_gradient(void **unused) {
         }
 }
 
+/* The mean of the losses of x [rows, classes] + bias, and 256 times its gradients: the numbers are small. */
+static subject training_loss(tu_dtype held, tu_dtype computed, int64_t rows, int64_t classes) {
+    subject s = begin();
+    tu_value wrt[2], gradients[2];
+    wrt[0] = add_input(&s, held, TU_SHAPE(rows, classes), -8, 8);
+    wrt[1] = add_input(&s, computed, TU_SHAPE(classes), -1, 1);
+    tu_value labels = add_input(&s, rows % 2 ? TU_I64 : TU_I32, TU_SHAPE(rows), -1, (double)classes + 1);
+    tu_value logits = tu_add(held == computed ? wrt[0] : tu_cast(wrt[0], computed), wrt[1]);
+    tu_value loss = tu_mean(tu_cross_entropy(logits, labels));
+    tu_gradients(loss, 2, wrt, gradients);
+    add_output(&s, loss);
+    for (int i = 0; i < 2; i++) add_output(&s, tu_scale(gradients[i], 256));
+    return s;
+}
+
+/* Losses, their mean, the gradient with its scale, a cast of it and its sums. */
+static void a_small_loss_is_one_kernel(void **unused) {
+    (void)unused;
+    static const int64_t rows[] = {128, 1, 1023, 37, 3, 256}, classes[] = {10, 1, 11, 100, 5000, 64};
+    for (int c = 0; c < 6; c++)
+        for (int t = 0; t < 5; t++) {
+            tu_dtype held = t < 4 ? float_types[t] : TU_BF16, computed = t < 4 ? held : TU_F32;
+            subject s = training_loss(held, computed, rows[c], classes[c]);
+            tu_program *program = compile(&s, "gpu");
+            assert_int_equal(kernels_named(program, "cross_entropy+mean+gradient"), 1);
+            assert_int_equal(kernels_named(program, "mean"), 0);
+            tu_program_free(program);
+            check_and_free(&s, 64 * unit_of(held));
+        }
+}
+
+static void infinities_and_nan_reach_a_small_loss(void **unused) {
+    (void)unused;
+    subject s = training_loss(TU_F32, TU_F32, 8, 4);
+    static const double odd[] = {INFINITY, -INFINITY, NAN};
+    for (int i = 0; i < 3; i++) s.data[0][5 * i + 1] = odd[i];
+    for (int i = 0; i < 4; i++) s.data[0][20 + i] = -INFINITY;
+    for (int i = 0; i < 8; i++) s.data[2][i] = i % 4;
+    check_and_free(&s, 64 * unit_of(TU_F32));
+}
+
+/* What does not fit a block, and what others want too. */
+static void a_loss_that_is_not_alone_agrees(void **unused) {
+    (void)unused;
+    subject large = training_loss(TU_BF16, TU_F32, 2000, 10);
+    check_and_free(&large, 64 * unit_of(TU_BF16));
+    for (int t = 0; t < 4; t++) {
+        subject s = begin();
+        tu_value x = add_input(&s, float_types[t], TU_SHAPE(5, 6, 7), -8, 8), dx = {0};
+        tu_value losses = tu_cross_entropy(x, add_input(&s, TU_I32, TU_SHAPE(5, 6), -1, 8));
+        tu_gradients(tu_sum(losses), 1, &x, &dx);
+        add_output(&s, losses);
+        add_output(&s, tu_mean(losses));
+        add_output(&s, dx);
+        add_output(&s, tu_sum(dx, .axes = TU_AXES(0, 1)));
+        check_and_free(&s, 64 * unit_of(float_types[t]));
+    }
+}
+
 /* ---- Order ---- */
 
 static void running_sums_of_long_lanes_agree(void **unused) {
@@ -366,6 +425,9 @@ int main(void) {
         cmocka_unit_test(infinities_and_nan_reach_logsumexp_and_softmax),
         cmocka_unit_test(softmax_and_losses_of_long_rows_agree),
         cmocka_unit_test(a_loss_comes_with_its_gradient),
+        cmocka_unit_test(a_small_loss_is_one_kernel),
+        cmocka_unit_test(infinities_and_nan_reach_a_small_loss),
+        cmocka_unit_test(a_loss_that_is_not_alone_agrees),
         cmocka_unit_test(running_sums_of_long_lanes_agree),
         cmocka_unit_test(the_largest_of_long_lanes_agree),
         cmocka_unit_test(normalisation_of_many_rows_agrees),

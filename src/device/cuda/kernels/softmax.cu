@@ -7,7 +7,9 @@
  * With m the maximum and s the sum, softmax is exp(x - m) / s and its logarithm (x - m) - log s. Where m is infinite
  * there is no s, as in graph/ops/softmax.c.
  *
- * Cross-entropy leaves its gradient too where it is asked for, softmax less the target: it has all that this takes. */
+ * Cross-entropy leaves its gradient too where it is asked for, softmax less the target: it has all that this takes. What
+ * is small, and that is what ends a training step of 128 samples, one block takes to the end (whole_loss): such kernels
+ * wait for memory once and are over, so that what counts is how many of them there are, and how much code they load. */
 #include "folds.cuh"
 #include "softmax_args.h"
 
@@ -158,4 +160,78 @@ template <typename T, typename L> __global__ void cross_entropy(cross_entropy_ar
     }
     join_row<summing<C>>(loss, a.lanes, sums);
     if (n && lane == 0) ((T *)a.losses)[row] = narrow<T>(loss);
+}
+
+/* ---- A whole loss in one block ---- */
+
+/* A row of logits in shared memory becomes the scaled gradient; its loss is returned. Lanes past the last row come with
+ * n = 0: the others wait for them. */
+template <typename T, typename C>
+__device__ inline C finish_row(C *x, int n, int lane, int lanes, i64 label, C scale) {
+    C most = -numbers<C>::infinity(), sum = 0;
+    for (int i = lane; i < n; i += lanes) most = x[i] > most ? x[i] : most;
+    for (int distance = lanes >> 1; distance; distance >>= 1) {
+        C other = across(most, distance);
+        most = other > most ? other : most;
+    }
+    for (int i = lane; i < n; i += lanes) sum += x[i] == most ? (C)1 : exponential(x[i] - most);
+    for (int distance = lanes >> 1; distance; distance >>= 1) sum += across(sum, distance);
+    normalizer<C> z = normalizer_of(exponents<C>{most, sum});
+    bool masked = label < 0 || label >= n;
+    C loss = masked ? (C)0 : -log_share(z, x[label]), mass = masked ? (C)0 : (C)1;
+    __syncwarp(0xffffffffu); /* all have read their label's logit */
+    for (int i = lane; i < n; i += lanes)
+        x[i] = rounded<T>(rounded<T>(share(z, x[i]) * mass - (i == label ? (C)1 : (C)0)) * scale);
+    return loss;
+}
+
+template <typename T, typename C>
+__device__ inline void store_mean(const whole_loss_args &a, const C *losses, C *room) {
+    C sum = 0;
+    for (int row = (int)threadIdx.x; row < a.rows; row += (int)blockDim.x) sum += losses[row];
+    sum = fold_block(sum, adding(), room);
+    if (threadIdx.x == 0) *(T *)a.mean = narrow<T>(sum / (C)a.rows);
+}
+
+/* Threads as [slices, columns]; each slice takes every slices-th row. `room`: a number for each thread. */
+template <typename T, typename C>
+__device__ inline void store_column_sums(const whole_loss_args &a, const C *x, C *room) {
+    int threads = (int)blockDim.x, columns = a.n < threads ? a.n : threads;
+    int slices = threads / columns < 16 ? threads / columns : 16;
+    int slice = (int)threadIdx.x / columns, column = (int)threadIdx.x - slice * columns;
+    for (int base = 0; base < a.n; base += columns) {
+        bool inside = slice < slices && base + column < a.n;
+        C sum = 0;
+        for (int row = slice; inside && row < a.rows; row += slices) sum += x[row * a.n + base + column];
+        __syncthreads();
+        room[threadIdx.x] = sum;
+        __syncthreads();
+        if (!inside || slice) continue;
+        for (int i = 1; i < slices; i++) sum += room[i * columns + column];
+        ((T *)a.sums)[base + column] = narrow<T>(sum);
+    }
+}
+
+template <typename T, typename L, typename H>
+__global__ void __launch_bounds__(1024) whole_loss(whole_loss_args a) {
+    typedef wide_of<T> C;
+    extern __shared__ double shared[];
+    int count = a.rows * a.n, threads = (int)blockDim.x, lane = (int)threadIdx.x & (a.lanes - 1);
+    C *x = (C *)shared, *losses = x + count, *folded = losses + a.rows, *room = folded + 32;
+    for (int i = (int)threadIdx.x; i < count; i += threads) x[i] = widen(((const T *)a.x)[i]);
+    __syncthreads();
+    for (int first = 0; first < a.rows; first += threads / a.lanes) {
+        int row = first + (int)threadIdx.x / a.lanes;
+        bool inside = row < a.rows;
+        i64 label = inside ? (i64)((const L *)a.labels)[row] : -1;
+        C loss = finish_row<T>(x + (inside ? row * a.n : 0), inside ? a.n : 0, lane, a.lanes, label,
+                               rounded<T>((C)a.scale));
+        if (inside && lane == 0) losses[row] = rounded<T>(loss);
+    }
+    __syncthreads();
+    for (int i = (int)threadIdx.x; a.gradient && i < count; i += threads) ((T *)a.gradient)[i] = narrow<T>(x[i]);
+    for (int i = (int)threadIdx.x; a.cast && i < count; i += threads) ((H *)a.cast)[i] = narrow<H>(x[i]);
+    for (int i = (int)threadIdx.x; a.losses && i < a.rows; i += threads) ((T *)a.losses)[i] = narrow<T>(losses[i]);
+    if (a.mean) store_mean<T>(a, losses, folded);
+    if (a.sums) store_column_sums<T>(a, x, room);
 }

@@ -25,3 +25,12 @@ typedef struct cross_entropy_args {
     int lanes;
     double smoothing;
 } cross_entropy_args;
+
+/* A loss and what follows it, in one block. x, gradient and cast [rows, n]; labels and losses [rows]; mean one number;
+ * sums [n], of the gradient's columns. The gradient is of the sum of all losses, times scale. Results may be NULL. */
+typedef struct whole_loss_args {
+    const void *x, *labels;
+    void *losses, *mean, *gradient, *cast, *sums;
+    double scale;
+    int rows, n, lanes;
+} whole_loss_args;
