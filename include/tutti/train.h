@@ -128,6 +128,7 @@ typedef enum tu_train_event {
     TU_TRAIN_MEASURED, /* a line was added to metrics.jsonl: about a hundred times a run */
     TU_TRAIN_EVALUATED, /* the test images were: the test_ fields are new */
     TU_TRAIN_NOTICE,    /* `message` is a line for the user: something was not as hoped, the run goes on */
+    TU_TRAIN_TRACED,    /* the trace asked for is written: `message` is its summary, of several lines */
 } tu_train_event;
 
 typedef struct tu_train_report {
@@ -170,6 +171,8 @@ typedef struct tu_train_options {
     const volatile sig_atomic_t *stop; /* once it is not zero: finish the step, save, return */
     void (*watch)(void *context, const tu_train_report *report); /* called from the thread that trains */
     void *context;
+    const char *trace;   /* a file: steps are traced (tu_program_trace_begin), after a few to warm up */
+    int64_t trace_steps; /* how many; 0: 10 */
     /* The settings, a field each: .batch, .rate, .optimizer, …; tutti/settings.def lists and explains them. */
 #define TU_SETTING_COUNT int64_t
 #define TU_SETTING_SIZE int64_t

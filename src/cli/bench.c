@@ -29,13 +29,14 @@ enum {
 static const char *const precisions[] = {"f32", "tf32", "bf16", "f16", NULL};
 
 struct bench_values {
-    const char *devices, *memory_limit;
-    int64_t threads, batch, steps, warmup, repeat; /* threads, steps 0: ours to choose */
+    const char *devices, *memory_limit, *trace;
+    int64_t threads, batch, steps, warmup, repeat, trace_steps; /* threads, steps 0: ours to choose */
     int precision;
     bool json, kernels, tune_kernels;
 };
 
-static const struct bench_values defaults = {.devices = "cpu:0", .batch = 128, .warmup = 5, .repeat = 5};
+static const struct bench_values defaults = {
+    .devices = "cpu:0", .batch = 128, .warmup = 5, .repeat = 5, .trace_steps = 10};
 
 static const struct cli_option options[] = {
     CLI_STRING(struct bench_values, devices, "devices", 0, "LIST",
@@ -56,6 +57,9 @@ static const struct cli_option options[] = {
              "time the kernels that a library has to choose from, and keep the fastest"),
     CLI_FLAG(struct bench_values, kernels, "kernels", 'k',
              "also print every kernel's time, GFLOP/s and GB/s"),
+    CLI_STRING(struct bench_values, trace, "trace", 0, "FILE",
+               "then trace some steps into FILE, for ui.perfetto.dev, and sum up where time went"),
+    CLI_INT(struct bench_values, trace_steps, "trace-steps", 0, "N", 1, 100000, "with --trace: how many"),
     CLI_FLAG(struct bench_values, json, "json", 0, "print one JSON object"),
     {0},
 };
@@ -156,6 +160,13 @@ static tu_status measure(struct workload *work, const struct bench_values *value
     TU_TRY(time_blocks(work, values->repeat, m));
     TU_TRY(workload_check_loss(work));
     return values->kernels ? time_kernels(work, m) : TU_OK;
+}
+
+/* A few steps more, which are written down. */
+static tu_status trace_steps(struct workload *work, const struct bench_values *values) {
+    TU_TRY(tu_program_trace_begin(work->step));
+    TU_TRY(workload_steps(work, values->trace_steps));
+    return tu_trace_save(1, &work->step, values->trace);
 }
 
 /* ---- Printing ---- */
@@ -306,8 +317,11 @@ static tu_status bench(const struct bench_values *values, const struct workload_
     TU_TRY(workload_begin(work, settings));
     print_notices(work);
     TU_TRY(measure(work, values, began, m));
+    if (values->trace) TU_TRY(trace_steps(work, values));
     (values->json ? print_json : print_text)(values, settings->model, work, m);
-    return TU_OK;
+    if (!values->trace || values->json) return TU_OK;
+    printf("\n%-12s  %s: ", "trace", values->trace);
+    return tu_trace_summary(work->step, stdout);
 }
 
 static tu_status plan_workload(void *context, const struct memory_settings *settings,

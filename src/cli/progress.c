@@ -137,6 +137,7 @@ void progress_show(void *context, const tu_train_report *r) {
     case TU_TRAIN_STEPPED: show_step(p, r); break;
     case TU_TRAIN_MEASURED: show_measurement(p, r); break;
     case TU_TRAIN_EVALUATED: show_evaluation(p, r); break;
-    case TU_TRAIN_NOTICE: break;
+    case TU_TRAIN_NOTICE:
+    case TU_TRAIN_TRACED: break; /* the command prints it behind everything else */
     }
 }

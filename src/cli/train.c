@@ -26,6 +26,12 @@ struct train_values {
     bool json, quiet;
 };
 
+/* What is shown while the run goes on, and what is kept to be printed behind it. */
+struct audience {
+    struct progress progress;
+    char *trace; /* the summary of one; NULL: none */
+};
+
 #define NOT_GIVEN_COUNT -1
 #define NOT_GIVEN_SIZE 0
 #define NOT_GIVEN_NUMBER -1
@@ -35,6 +41,7 @@ static const struct train_values defaults = {
     .o =
         {
             .struct_size = sizeof(tu_train_options),
+            .trace_steps = 10,
 #define TU_SETTING(kind, field, option, argument, standard, least, most, help) .field = NOT_GIVEN_##kind,
 #include <tutti/settings.def>
 #undef TU_SETTING
@@ -65,6 +72,9 @@ static const struct cli_option options[] = {
     CLI_STRING(struct train_values, o.init, "init", 0, "RUN|FILE",
                "start with the weights of a run or a safetensors file"),
     CLI_FLAG(struct train_values, o.offline, "offline", 0, "fetch nothing: refuse a set that is not there"),
+    CLI_STRING(struct train_values, o.trace, "trace", 0, "FILE",
+               "trace some steps into FILE, for ui.perfetto.dev, and sum up where time went"),
+    CLI_INT(struct train_values, o.trace_steps, "trace-steps", 0, "N", 1, 100000, "with --trace: how many"),
     CLI_FLAG(struct train_values, quiet, "quiet", 'q', "show no progress"),
     CLI_FLAG(struct train_values, json, "json", 0, "print the result as one JSON object"),
 #define TU_SETTING(kind, field, option, argument, standard, least, most, help)                               \
@@ -109,9 +119,11 @@ static void catch_signals(void) {
     sigaction(SIGTERM, &action, NULL);
 }
 
-static void watch(void *progress, const tu_train_report *report) {
+static void watch(void *context, const tu_train_report *report) {
+    struct audience *audience = context;
     if (report->event == TU_TRAIN_BEGUN) catch_signals();
-    progress_show(progress, report);
+    if (report->event == TU_TRAIN_TRACED && !audience->trace) audience->trace = strdup(report->message);
+    progress_show(&audience->progress, report);
 }
 
 /* ---- Results ---- */
@@ -219,18 +231,21 @@ static int report_memory(const char *model, const struct train_values *values) {
 static int run(const void *given, int operand_count, char **operands) {
     (void)operand_count;
     struct train_values values = *(const struct train_values *)given;
-    struct progress progress;
+    struct audience audience = {0};
     tu_train_result result;
     if (settle(&values) != CLI_DONE) return CLI_BAD_INPUT;
-    progress_begin(&progress, values.quiet);
+    progress_begin(&audience.progress, values.quiet);
     values.o.stop = &stop_wanted;
     values.o.watch = watch;
-    values.o.context = &progress;
+    values.o.context = &audience;
     tu_status status = tu_train_with(operands[0], values.data, &result, &values.o);
-    progress_end(&progress);
+    progress_end(&audience.progress);
+    if (status == TU_OK) (values.json ? print_json : print_text)(&result);
+    if (status == TU_OK && audience.trace && !values.json)
+        printf("\n%-10s  %s: %s", "trace", values.o.trace, audience.trace);
+    free(audience.trace);
     if (status == TU_NO_MEMORY) return report_memory(operands[0], &values);
     if (status != TU_OK) return cli_report(status);
-    (values.json ? print_json : print_text)(&result);
     return result.stopped ? STOPPED : CLI_DONE;
 }
 

@@ -3,9 +3,11 @@
  * A program is a process, its runs are the first row, and every device has a row for its kernels, one for its copies and,
  * where launch returns early, one for its launching thread. Times are microseconds since the trace began. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/alloc.h"
 #include "base/json.h"
+#include "base/save.h"
 #include "run/trace.h"
 
 typedef struct writer {
@@ -157,5 +159,17 @@ tu_status tu_trace_write(size_t count, tu_program *const *programs, FILE *out) {
     tu__json_end_object(&w.json);
     if (status == TU_OK && !tu__json_finish(&w.json))
         status = tu_fail(TU_IO, "the trace could not be written");
+    return status;
+}
+
+tu_status tu_trace_save(size_t count, tu_program *const *programs, const char *path) {
+    char *text = NULL;
+    size_t length = 0;
+    FILE *memory = open_memstream(&text, &length);
+    if (!memory) return tu_fail(TU_NO_MEMORY, "out of memory for a trace");
+    tu_status status = tu_trace_write(count, programs, memory);
+    if (fclose(memory) != 0 && status == TU_OK) status = tu_fail(TU_NO_MEMORY, "out of memory for a trace");
+    if (status == TU_OK) status = tu__save_file(path, text, length);
+    free(text);
     return status;
 }

@@ -17,6 +17,7 @@
 #include "train/diagnose.h"
 #include "train/optimizer.h"
 #include "train/snapshot.h"
+#include "train/trace_steps.h"
 
 enum { MEASUREMENTS = 100 }; /* of a run, about */
 
@@ -64,7 +65,7 @@ static int64_t steps_until_due(const tu__trainer *t) {
         int64_t until = periods[i] - step % periods[i];
         if (until < left) left = until;
     }
-    return left;
+    return tu__trace_steps_until(t, left);
 }
 
 /* Looked at once a step: the flag may change at any time, and a step that was the last must also be saved. */
@@ -316,8 +317,11 @@ static tu_status loop(tu__trainer *t) {
     if (evaluation_missing(t)) status = follow_up(t);
     t->stopping = stop_wanted(t);
     while (status == TU_OK && !is_last(t) && !t->stopping) {
+        status = tu__trace_steps_begin(t);
+        if (status != TU_OK) break;
         status = t->burst.stepper ? make_burst(t, loader) : make_step(t, loader);
         t->stopping = stop_wanted(t);
+        if (status == TU_OK) tu__trace_steps_end(t, is_last(t) || t->stopping);
         if (status == TU_OK) status = follow_up(t);
     }
     tu_loader_free(loader);

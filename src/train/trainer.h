@@ -33,6 +33,7 @@ typedef struct tu__trainer {
     double seconds_before;  /* of training, by processes before this one */
     bool stopping;          /* the caller's flag, looked at once a step */
     bool best_unsaved;      /* the state has the best accuracy so far, and best.safetensors is not it */
+    bool tracing, traced;   /* trace_steps.h */
     int64_t first_step, images; /* this process began after that step, and has seen so many images */
 } tu__trainer;
 
