@@ -219,7 +219,7 @@ static tu_status check_patterns(const char *patterns) {
 }
 
 static tu_status told_by_pattern(tu__placer *p, tu__node *node) {
-    char text[256], *device;
+    char text[256], *device = NULL;
     for (const char *rule = p->how->patterns; rule && *rule;) {
         size_t length = strcspn(rule, ",");
         TU_TRY(cut_rule(rule, length, text, &device));
