@@ -193,6 +193,8 @@ TU_API tu_value tu_assign(tu_value variable, tu_value value);
 TU_API tu_value tu_output(tu_value value, const char *name);
 /* Finds a named result; an unknown name sticks to the graph as an error. */
 TU_API tu_value tu_find_output(tu_graph *graph, const char *name);
+/* All named results in the order named: writes up to `capacity` into `values`, returns how many there are. */
+TU_API size_t tu_outputs(tu_graph *graph, size_t capacity, tu_value *values);
 
 /* The value again, on the device of the tu_with_device around. Copies that are needed are made when a graph is
  * compiled; this one says where a value is wanted early. */

@@ -229,6 +229,11 @@ typedef struct tu_placement_totals {
 } tu_placement_totals;
 TU_API tu_status tu_program_placed(const tu_program *program, tu_placement_totals *totals);
 
+/* Holds the program to a placement that was written down. Where there is no file `path`, or with `update`, it is written:
+ * JSON, an operation a line. Else TU_INVALID tells of a placement that has drifted, and `*diff` (NULL: none; freed with
+ * tu_bytes_free) of every difference, a line each: "  - conv1/conv2d gpu:0", "  + conv1/conv2d cpu:0". `diff` may be NULL. */
+TU_API tu_status tu_program_lock(const tu_program *program, const char *path, bool update, char **diff);
+
 /* Kernels in the order they run, one line each: device, name, operations covered, bytes. */
 TU_API tu_status tu_program_print(const tu_program *program, FILE *out);
 

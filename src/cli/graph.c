@@ -1,13 +1,11 @@
 /* `tutti graph MODEL`: a network as text, as a picture, as JSON or as a graph file; its costs; its digest. */
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include <tutti/model.h>
 #include <tutti/run.h>
 
 #include "base/save.h"
 #include "cli/command.h"
+#include "cli/network.h"
 
 enum { FORMAT_UNSET = -1, FORMAT_TEXT, FORMAT_DOT, FORMAT_JSON, FORMAT_FILE };
 static const char *const formats[] = {"text", "dot", "json", "file", NULL};
@@ -40,45 +38,6 @@ static const struct cli_option options[] = {
 };
 
 /* ---- The graph ---- */
-
-static bool is_model(const char *word) {
-    const char *name, *summary;
-    for (size_t i = 0; tu_model(i, &name, &summary) == TU_OK; i++)
-        if (strcmp(name, word) == 0) return true;
-    return false;
-}
-
-static tu_status build_model(const struct graph_values *values, const char *name, tu_graph **graph) {
-    tu_model_graph model;
-    TU_TRY(tu_graph_new(graph));
-    tu_set_training(*graph, values->train);
-    return tu_model_build(*graph, name, &model, .batch = values->batch);
-}
-
-static bool ends_with(const char *word, const char *ending) {
-    size_t length = strlen(word), tail = strlen(ending);
-    return length > tail && strcmp(word + length - tail, ending) == 0;
-}
-
-/* A C file or a shared object holds a network. A word that is no model is a path when it looks like one or leads somewhere. */
-static tu_status get_graph(const struct graph_values *values, const char *word, tu_graph **graph) {
-    *graph = NULL;
-    if (ends_with(word, ".c") || ends_with(word, ".so")) TU_TRY(tu_model_load(word, &word));
-    if (!is_model(word) && (strchr(word, '/') || access(word, F_OK) == 0)) {
-        if (values->batch)
-            return tu_fail(TU_INVALID,
-                           "graph: --batch with the graph file %s: expected none, its batch is built in",
-                           cli_quote(word).text);
-        TU_TRY(tu_graph_load(word, graph));
-    } else {
-        tu_status status = build_model(values, word, graph);
-        if (status == TU_NOT_FOUND)
-            return tu_fail(status, "graph: %s (or the path of a graph file)", tu_message());
-        TU_TRY(status);
-    }
-    if (!values->train) return TU_OK;
-    return tu_add_sgd(tu_find_output(*graph, "loss"), 0.1, 0.9);
-}
 
 /* Replaces the graph by what the passes make of it, where that was asked for. */
 static tu_status apply_passes(const struct graph_values *values, tu_graph **graph) {
@@ -145,7 +104,9 @@ static int run(const void *given, int operand_count, char **operands) {
     int refused = refuse_combination(values);
     if (refused) return refused;
     tu_graph *graph;
-    tu_status status = get_graph(values, operands[0], &graph);
+    struct network_wish wish = {
+        .command = "graph", .word = operands[0], .batch = values->batch, .train = values->train};
+    tu_status status = network_get(&wish, &graph);
     if (status == TU_OK) status = apply_passes(values, &graph);
     int result;
     if (status != TU_OK)

@@ -496,6 +496,12 @@ tu_value tu_output(tu_value value, const char *name) {
     return value;
 }
 
+size_t tu_outputs(tu_graph *graph, size_t capacity, tu_value *values) {
+    for (uint32_t i = 0; graph && i < graph->result_count && i < capacity; i++)
+        values[i] = tu__value(graph, graph->results[i].value.node, graph->results[i].value.output);
+    return graph ? graph->result_count : 0;
+}
+
 tu_value tu_find_output(tu_graph *graph, const char *name) {
     if (!graph || graph->status != TU_OK) return tu__invalid(graph);
     for (uint32_t i = 0; i < graph->result_count; i++)

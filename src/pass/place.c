@@ -12,6 +12,8 @@
  *   an assignment                  with its variable, whose memory it changes
  *   an input, constant, variable   with its first reader
  *   one of a group                 with the group (place_groups.c)
+ *   what hangs on variables alone  with its first reader
+ *   a gradient                     beside what it is the gradient of, if that is on a device of the kind below
  *   every other                    on the GPU if one is listed, else on the first device; of several of that kind on the
  *                                  nearest; where none of them takes it, on the nearest device that does
  *   a few bytes that only a host device reads, made of a few bytes: on that device
@@ -184,12 +186,18 @@ static tu_status unknown_device(const tu__placer *p, const tu__node *node, const
     return TU_NOT_FOUND;
 }
 
+/* What stands behind "grad/" in a name; NULL: it is no gradient's. */
+static const char *after_grad(const char *name) {
+    if (strncmp(name, "grad/", 5) == 0) return name + 5;
+    const char *grad = strstr(name, "/grad/");
+    return grad ? grad + 6 : NULL;
+}
+
 /* A node's name, or what a gradient is the gradient of: "grad/conv1/conv2d/dx" fits what fits "conv1/conv2d/dx". */
 static bool fits(const char *pattern, const char *name) {
     if (tu__pattern_fits(pattern, name)) return true;
-    const char *grad = strncmp(name, "grad/", 5) == 0 ? name : strstr(name, "/grad/");
-    if (!grad) return false;
-    return tu__pattern_fits(pattern, grad + (*grad == '/' ? 6 : 5));
+    const char *forward = after_grad(name);
+    return forward && tu__pattern_fits(pattern, forward);
 }
 
 /* "PATTERN=DEVICE" of at most 256 characters. */
@@ -283,6 +291,34 @@ static tu_status confirm_told(tu__placer *p, tu__node *node) {
 
 /* ---- Left to the engine ---- */
 
+/* The operation whose gradient a node is part of: "conv1/conv2d" of "grad/conv1/conv2d/dx". */
+static tu_status find_forward(const tu__placer *p, const tu__node *node, const tu__node **forward) {
+    const char *name = after_grad(node->name);
+    *forward = NULL;
+    if (!name) return TU_OK;
+    char *path = tu__alloc(strlen(name) + 1, "a name");
+    if (!path) return TU_NO_MEMORY;
+    strcpy(path, name);
+    for (char *slash = strrchr(path, '/'); slash && !*forward; slash = strrchr(path, '/')) {
+        *slash = '\0';
+        *forward = tu__find_node(p->unit->graph, path);
+    }
+    tu__free(path);
+    return TU_OK;
+}
+
+/* Places a gradient beside what it is the gradient of, where that was free to choose too. */
+static tu_status place_gradient(tu__placer *p, tu__node *node) {
+    const tu__node *forward;
+    TU_TRY(find_forward(p, node, &forward));
+    uint32_t at = forward ? p->at[forward->id] : TU__NOWHERE;
+    if (at == TU__NOWHERE || !same_kind(p, p->preferred, at)) return TU_OK;
+    tu_status status = tu__placer_takes(p, at, node);
+    if (status != TU_OK) return status == TU_UNSUPPORTED ? TU_OK : status;
+    return tu__placer_put(p, node, at,
+                          tu__placer_reason(p, "beside '%s', whose gradient it is", forward->name));
+}
+
 static const char *why_free(tu__placer *p, const tu__node *node, uint32_t at) {
     if (p->unit->device_count == 1) return "the only device";
     uint64_t bytes = input_bytes_on(p, node, at);
@@ -293,6 +329,8 @@ static const char *why_free(tu__placer *p, const tu__node *node, uint32_t at) {
 
 static tu_status place_freely(tu__placer *p, tu__node *node) {
     uint32_t at;
+    if (p->unit->device_count > 1 && !node->group) TU_TRY(place_gradient(p, node));
+    if (p->at[node->id] != TU__NOWHERE) return TU_OK;
     forget_refusals(p);
     TU_TRY(nearest(p, node, p->preferred, &at));
     if (at == TU__NOWHERE) {
@@ -303,12 +341,48 @@ static tu_status place_freely(tu__placer *p, tu__node *node) {
     return tu__placer_put(p, node, at, why_free(p, node, at));
 }
 
+/* What hangs on no input and on nothing that is placed: steps of an optimizer before they meet a gradient, a learning rate. */
+static bool follows_reader(tu__placer *p, const tu__node *node) {
+    if (node->group || p->unit->device_count == 1) return false;
+    bool read = false;
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        uint32_t source = node->inputs[i].node;
+        tu__opcode code = p->unit->graph->nodes[source]->op->code;
+        if (code == TU__OP_INPUT || p->at[source] != TU__NOWHERE) return false;
+        read = true;
+    }
+    return read;
+}
+
+/* From the end to the beginning, so that a chain goes where its last member does. */
+static tu_status place_followers(tu__placer *p) {
+    const tu_graph *g = p->unit->graph;
+    for (uint32_t i = 0; i < g->node_count; i++) p->reader[i] = TU__NOWHERE;
+    for (uint32_t id = g->node_count; id-- > 0;) {
+        tu__node *node = g->nodes[id];
+        if (p->at[id] == TU__NOWHERE && tu__node_is_computed(node)) {
+            uint32_t at = p->reader[id] == TU__NOWHERE ? TU__NOWHERE : p->at[p->reader[id]];
+            tu_status status = at == TU__NOWHERE ? TU_UNSUPPORTED : tu__placer_takes(p, at, node);
+            if (status == TU_OK)
+                status = tu__placer_put(
+                    p, node, at,
+                    tu__placer_reason(p, "with its first reader '%s'", g->nodes[p->reader[id]]->name));
+            else if (status == TU_UNSUPPORTED)
+                status = place_freely(p, node);
+            TU_TRY(status);
+        }
+        for (uint32_t i = 0; i < node->input_count; i++) /* the last one noted is the first in the graph */
+            if (p->at[id] != TU__NOWHERE) p->reader[node->inputs[i].node] = id;
+    }
+    return TU_OK;
+}
+
 static tu_status place_computed(tu__placer *p) {
     for (uint32_t i = 0; i < p->unit->graph->node_count; i++) {
         tu__node *node = p->unit->graph->nodes[i];
         if (p->at[i] != TU__NOWHERE)
             TU_TRY(p->told[i] ? confirm_told(p, node) : TU_OK);
-        else if (tu__node_is_computed(node))
+        else if (tu__node_is_computed(node) && !follows_reader(p, node))
             TU_TRY(place_freely(p, node));
         if (node->group) TU_TRY(tu__placer_gather(p, node));
     }
@@ -414,6 +488,7 @@ static tu_status place_all(tu__placer *p) {
     for (uint32_t i = 0; i < g->node_count; i++) TU_TRY(find_told(p, g->nodes[i]));
     TU_TRY(tu__placer_group(p));
     TU_TRY(place_computed(p));
+    TU_TRY(place_followers(p));
     TU_TRY(keep_small_work_on_host(p));
     return place_leaves(p);
 }

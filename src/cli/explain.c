@@ -1,0 +1,295 @@
+/* `tutti explain MODEL`: where each operation of a network would be computed, why, what is copied, what it takes.
+ *
+ * The network is compiled as a run would compile it, but nothing is allocated and nothing runs: what is printed are the
+ * decisions of the very program that `tutti train` and `tutti bench` execute. A long network is told layer by layer;
+ * --all tells every operation. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tutti/run.h>
+
+#include "base/json.h"
+#include "cli/command.h"
+#include "cli/network.h"
+#include "cli/placed.h"
+#include "cli/size.h"
+#include "cli/speeds.h"
+
+static const char *const precisions[] = {"f32", "tf32", "bf16", "f16", NULL};
+
+struct explain_values {
+    const char *devices, *place, *lock;
+    int64_t threads, batch;
+    int precision;
+    bool strict_placement, update_lock, infer, all, json;
+};
+
+static const struct explain_values defaults = {.devices = "all"};
+
+static const struct cli_option options[] = {
+    CLI_STRING(struct explain_values, devices, "devices", 0, "LIST",
+               "the devices to place on, as in \"gpu:0,cpu:0\""),
+    CLI_STRING(struct explain_values, place, "place", 0, "RULES",
+               "names and devices, as in 'conv1/*=gpu:1,local*=cpu:0'; the first that fits counts"),
+    CLI_FLAG(struct explain_values, strict_placement, "strict-placement", 0,
+             "refuse an operation that its device does not take, instead of moving it"),
+    CLI_INT(struct explain_values, threads, "threads", 't', "N", 1, 1024,
+            "threads of a CPU device (default: its cores)"),
+    CLI_INT(struct explain_values, batch, "batch", 'b', "N", 1, 1048576, "samples in a batch (default 128)"),
+    CLI_CHOICE(struct explain_values, precision, "precision", 'p', "TYPE", precisions,
+               "type of products and activations"),
+    CLI_FLAG(struct explain_values, infer, "infer", 'i', "the network alone, without gradients and updates"),
+    CLI_FLAG(struct explain_values, all, "all", 'a', "every operation, instead of layers"),
+    CLI_STRING(struct explain_values, lock, "lock", 0, "FILE",
+               "write the placement to FILE, or hold it to the one that is there"),
+    CLI_FLAG(struct explain_values, update_lock, "update-lock", 0, "with --lock: write FILE anew"),
+    CLI_FLAG(struct explain_values, json, "json", 0, "print one JSON object"),
+    {0},
+};
+
+/* ---- Layers ---- */
+
+struct layer {
+    char name[96];
+    const char *device, *reason; /* of its first operation */
+    size_t operations;
+    uint64_t bytes_in, bytes_out;
+};
+
+struct layers {
+    struct layer *rows;
+    size_t count, capacity;
+};
+
+/* "conv1" of "conv1/conv2d", "grad/conv1" of "grad/conv1/conv2d/dx", and the name itself where there is no scope. */
+static void layer_name(const char *node, char *name, size_t size) {
+    size_t length = strcspn(node, "/");
+    if (strncmp(node, "grad/", 5) == 0) length += 1 + strcspn(node + length + 1, "/");
+    snprintf(name, size, "%.*s", (int)length, node);
+}
+
+static struct layer *find_layer(struct layers *layers, const char *name, const char *device) {
+    for (size_t i = layers->count; i-- > 0;)
+        if (strcmp(layers->rows[i].name, name) == 0 && strcmp(layers->rows[i].device, device) == 0)
+            return &layers->rows[i];
+    if (layers->count == layers->capacity) {
+        size_t capacity = layers->capacity ? 2 * layers->capacity : 64;
+        struct layer *rows = realloc(layers->rows, capacity * sizeof *rows);
+        if (!rows) return NULL;
+        layers->rows = rows;
+        layers->capacity = capacity;
+    }
+    struct layer *row = &layers->rows[layers->count++];
+    *row = (struct layer){.device = device};
+    snprintf(row->name, sizeof row->name, "%s", name);
+    return row;
+}
+
+/* ---- As a table ---- */
+
+static const char *size_or_dash(uint64_t bytes, struct cli_size *text) {
+    *text = cli_size(bytes);
+    return bytes ? text->text : "-";
+}
+
+static void print_operation(const char *name, size_t count, const char *device, uint64_t in, uint64_t out,
+                            const char *reason) {
+    struct cli_size in_text, out_text;
+    printf("%-36s  %5zu  %-8s  %10s  %10s  %s\n", name, count, device, size_or_dash(in, &in_text),
+           size_or_dash(out, &out_text), reason);
+}
+
+static tu_status print_layers(const tu_program *program) {
+    struct layers layers = {0};
+    tu_placement p;
+    char name[96];
+    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+        if (p.from) continue;
+        layer_name(p.node, name, sizeof name);
+        struct layer *row = find_layer(&layers, name, p.device);
+        if (!row) {
+            free(layers.rows);
+            return tu_fail(TU_NO_MEMORY, "explain: out of memory");
+        }
+        if (!row->operations++) row->reason = p.reason;
+        row->bytes_in += p.bytes_in;
+        row->bytes_out += p.bytes_out;
+    }
+    for (size_t i = 0; i < layers.count; i++) {
+        const struct layer *row = &layers.rows[i];
+        print_operation(row->name, row->operations, row->device, row->bytes_in, row->bytes_out, row->reason);
+    }
+    free(layers.rows);
+    return TU_OK;
+}
+
+static tu_status print_operations(const tu_program *program) {
+    tu_placement p;
+    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++)
+        if (!p.from) print_operation(p.node, 1, p.device, p.bytes_in, p.bytes_out, p.reason);
+    return TU_OK;
+}
+
+static void print_refusals(const tu_program *program) {
+    tu_placement p;
+    bool any = false;
+    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+        if (!p.refused) continue;
+        if (!any) printf("\nrefused\n");
+        any = true;
+        printf("%s '%s', on %s: %s\n", p.operation, p.node, p.device, p.refused);
+    }
+}
+
+static void print_copies(const tu_program *program) {
+    tu_placement p;
+    bool any = false;
+    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+        if (!p.from) continue;
+        if (!any) printf("\n%-48s  %-8s  %-8s  %10s\n", "copy", "from", "to", "bytes");
+        any = true;
+        printf("%-48s  %-8s  %-8s  %10s\n", p.node, p.from, p.device, cli_size(p.bytes_in).text);
+    }
+}
+
+static void print_memory(const tu_program *program) {
+    tu_memory_report m;
+    printf("\n%-8s  %10s  %10s  %10s  %10s  %10s\n", "device", "scratch", "constants", "variables",
+           "overhead", "peak");
+    for (size_t i = 0; tu_program_memory(program, i, &m) == TU_OK; i++)
+        printf("%-8s  %10s  %10s  %10s  %10s  %10s\n", m.device, cli_size(m.scratch_bytes).text,
+               cli_size(m.constant_bytes).text, cli_size(m.variable_bytes).text,
+               cli_size(m.overhead_bytes).text, cli_size(m.need_bytes).text);
+}
+
+static tu_status print_table(const tu_program *program, bool all) {
+    tu_placement_totals totals;
+    TU_TRY(tu_program_placed(program, &totals));
+    printf("%-36s  %5s  %-8s  %10s  %10s  %s\n", all ? "operation" : "layer", "count", "device", "in", "out",
+           "reason");
+    TU_TRY(all ? print_operations(program) : print_layers(program));
+    print_refusals(program);
+    print_copies(program);
+    print_memory(program);
+    printf("\n%zu operations, %zu moved, %zu copies of %s in a step\n", totals.operations, totals.moved,
+           totals.copies, totals.copies ? cli_size(totals.copied_bytes).text : "0 bytes");
+    return TU_OK;
+}
+
+/* ---- As JSON ---- */
+
+static void put_operations(tu__json *json, const tu_program *program, bool copies) {
+    tu_placement p;
+    tu__json_begin_array(json, copies ? "copies" : "operations");
+    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+        if (copies != (p.from != NULL)) continue;
+        tu__json_begin_object(json, NULL);
+        tu__json_string(json, "name", p.node);
+        if (copies) {
+            tu__json_string(json, "from", p.from);
+            tu__json_string(json, "to", p.device);
+            tu__json_u64(json, "bytes", p.bytes_in);
+        } else {
+            tu__json_string(json, "operation", p.operation);
+            tu__json_string(json, "device", p.device);
+            tu__json_string(json, "reason", p.reason);
+            tu__json_string(json, "refused", p.refused);
+            tu__json_bool(json, "moved", p.moved);
+            tu__json_u64(json, "bytes_in", p.bytes_in);
+            tu__json_u64(json, "bytes_out", p.bytes_out);
+        }
+        tu__json_end_object(json);
+    }
+    tu__json_end_array(json);
+}
+
+static void put_devices(tu__json *json, const tu_program *program) {
+    tu_memory_report m;
+    tu__json_begin_array(json, "devices");
+    for (size_t i = 0; tu_program_memory(program, i, &m) == TU_OK; i++) {
+        tu__json_begin_object(json, NULL);
+        tu__json_string(json, "name", m.device);
+        tu__json_u64(json, "scratch_bytes", m.scratch_bytes);
+        tu__json_u64(json, "constant_bytes", m.constant_bytes);
+        tu__json_u64(json, "variable_bytes", m.variable_bytes);
+        tu__json_u64(json, "overhead_bytes", m.overhead_bytes);
+        tu__json_u64(json, "peak_bytes", m.need_bytes);
+        tu__json_end_object(json);
+    }
+    tu__json_end_array(json);
+}
+
+static tu_status print_json(const tu_program *program, const char *model,
+                            const struct explain_values *values) {
+    tu_placement_totals totals;
+    TU_TRY(tu_program_placed(program, &totals));
+    tu__json json = tu__json_to_file(stdout);
+    tu__json_begin_object(&json, NULL);
+    tu__json_string(&json, "model", model);
+    tu__json_string(&json, "precision", precisions[values->precision]);
+    tu__json_bool(&json, "training", !values->infer);
+    put_devices(&json, program);
+    put_operations(&json, program, false);
+    put_operations(&json, program, true);
+    tu__json_begin_object(&json, "totals");
+    tu__json_u64(&json, "operations", totals.operations);
+    tu__json_u64(&json, "moved", totals.moved);
+    tu__json_u64(&json, "copies", totals.copies);
+    tu__json_u64(&json, "copied_bytes", totals.copied_bytes);
+    tu__json_end_object(&json);
+    tu__json_end_object(&json);
+    putchar('\n');
+    return TU_OK;
+}
+
+/* ---- The command ---- */
+
+static tu_status compile(const struct explain_values *values, tu_graph *graph, tu_program **program) {
+    enum { MOST_RESULTS = 4096 };
+    static tu_value results[MOST_RESULTS];
+    size_t count = tu_outputs(graph, MOST_RESULTS, results);
+    return tu_compile(graph, program, .devices = values->devices, .threads = (int)values->threads,
+                      .precision = precisions[values->precision], .place = values->place,
+                      .strict_placement = values->strict_placement, .fetch = results,
+                      .fetch_count = count < MOST_RESULTS ? count : MOST_RESULTS, .updates = !values->infer,
+                      .plan_only = true);
+}
+
+static int run(const void *given, int operand_count, char **operands) {
+    const struct explain_values *values = given;
+    (void)operand_count;
+    if (values->update_lock && !values->lock)
+        return cli_refuse("explain: --update-lock without --lock: expected --lock FILE with it");
+    struct network_wish wish = {
+        .command = "explain", .word = operands[0], .batch = values->batch, .train = !values->infer};
+    tu_graph *graph;
+    tu_program *program = NULL;
+    tu_status status = network_get(&wish, &graph);
+    if (status == TU_OK) status = compile(values, graph, &program);
+    int result = cli_report(status);
+    if (result == CLI_DONE) result = cli_hold_to_lock(program, values->lock, values->update_lock);
+    if (result == CLI_DONE)
+        result = cli_report(values->json ? print_json(program, operands[0], values)
+                                         : print_table(program, values->all));
+    if (result == CLI_DONE && !values->json) speeds_warn(program, (int)values->threads);
+    tu_program_free(program);
+    tu_graph_free(graph);
+    return result;
+}
+
+const struct cli_command cli_command_explain = {
+    .name = "explain",
+    .summary = "tells where a network's operations are computed, why, and what is copied",
+    .usage = "MODEL [OPTIONS]",
+    .description = "Tells where each operation of MODEL's training step would be computed and why,\n"
+                   "which devices would not have it, what is copied between devices, and what each\n"
+                   "of them needs at its peak. Nothing runs.",
+    .takes_model = true,
+    .options = options,
+    .values_size = sizeof(struct explain_values),
+    .defaults = &defaults,
+    .least_operands = 1,
+    .most_operands = 1,
+    .run = run,
+};
