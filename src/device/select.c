@@ -136,7 +136,9 @@ tu_status tu__kernel_find(tu__kernel *k, const tu__node *node) {
 const tu__node *tu__only_reader(tu__selection *s, tu__edge value) {
     const tu__kernel_plan *p = plan_of(s);
     const tu__plan_value *v = tu__plan_value_of(s, value);
-    return v->reader_count == 1 && !v->exported ? s->graph->nodes[p->readers[v->first_reader]] : NULL;
+    if (v->reader_count != 1 || v->exported) return NULL;
+    const tu__node *reader = s->graph->nodes[p->readers[v->first_reader]];
+    return reader->after_count ? NULL : reader; /* what must wait for others has a kernel of its own */
 }
 
 void tu__mark_done(tu__selection *s, const tu__node *node) {

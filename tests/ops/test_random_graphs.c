@@ -1,11 +1,12 @@
 /* Random graphs on random placements: the same results as on one device.
  *
  * Each graph is built twice from one seed: once for a single device, once with every node put on a random one of
- * several. Devices of one kind and width must agree in every bit; the reference among them gives another rounding,
- * and then a tolerance holds. On null devices the program is planned and run for its order alone. Every run has a
- * deadline, so a deadlock is a failure with a name.
+ * several, some left to the engine, some colocated, some made to wait for others that they do not read. Devices of one
+ * kind and width must agree in every bit; the reference among them gives another rounding, and then a tolerance holds. The
+ * devices "shy" are the CPU's, but do not take some operations, which then must go elsewhere. On null devices the program is
+ * planned and run for its order alone. Every run has a deadline, so a deadlock is a failure with a name.
  *
- * test_random_graphs COUNT [FIRST] */
+ * test_random_graphs COUNT [FIRST [gpu]]     with gpu: on GPUs and the CPU beside them alone */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include <tutti/tutti.h>
 
 #include "base/alloc.h"
+#include "device/device.h"
 #include "graph/graph.h"
 
 enum { MOST_VALUES = 256, ROWS = 6, COLUMNS = 8, MOST_FETCHES = 12 };
@@ -202,17 +204,68 @@ static const placement placements[] = {
     {"ref,cpu:0/2", 3, {"ref:0", "cpu:0.0", "cpu:0.1"}, "ref", false, true},
     {"ref,cpu:0/3", 4, {"ref:0", "cpu:0.0", "cpu:0.1", "cpu:0.2"}, "ref", false, true},
     {"null:0-3", 4, {"null:0", "null:1", "null:2", "null:3"}, NULL, false, false},
+    {"shy:0/2,cpu:0", 3, {"shy:0.0", "shy:0.1", "cpu:0"}, "cpu:0", true, true},
+    {"cpu:0.0/2,shy:0.1/2", 2, {"cpu:0.0", "shy:0.1"}, "cpu:0", true, true},
+    {"gpu:0/2,cpu:0", 3, {"gpu:0.0", "gpu:0.1", "cpu:0"}, "cpu:0", false, true},
+    {"cpu:0/2,gpu:0", 3, {"cpu:0.0", "cpu:0.1", "gpu:0"}, "cpu:0", false, true},
 };
 enum { PLACEMENTS = sizeof placements / sizeof *placements };
 
+static bool on_gpu;
+
+static const placement *pick(uint64_t seed) {
+    for (size_t i = seed % PLACEMENTS;; i = (i + 1) % PLACEMENTS)
+        if ((strstr(placements[i].list, "gpu") != NULL) == on_gpu) return &placements[i];
+}
+
+/* Some values wait for earlier ones, and some are put together. */
+static void bind(maker *m, uint64_t *random) {
+    uint32_t nodes = m->graph->node_count;
+    for (uint64_t i = draw(random, 6); i > 0; i--) {
+        tu_value a = tu__value(m->graph, (uint32_t)draw(random, nodes), 0);
+        tu_value b = tu__value(m->graph, (uint32_t)draw(random, nodes), 0);
+        const tu__node *late = tu__node_of(a.node > b.node ? a : b),
+                       *early = tu__node_of(a.node > b.node ? b : a);
+        if (a.node != b.node && tu__node_is_computed(late) && early->op->code != TU__OP_ASSIGN)
+            tu_after(a.node > b.node ? a : b, a.node > b.node ? b : a);
+        if (draw(random, 2) && late->op->code != TU__OP_ASSIGN && early->op->code != TU__OP_ASSIGN)
+            tu_colocate(a, b);
+    }
+}
+
+/* A device for most nodes, the same for all of a group. */
 static void scatter(maker *m, const placement *p, uint64_t seed) {
     uint64_t random = seed ^ 0x5bd1e995;
-    for (uint32_t i = 0; i < m->graph->node_count; i++)
-        m->graph->nodes[i]->device = p->names[draw(&random, (uint64_t)p->count)];
+    bind(m, &random);
+    for (uint32_t i = 0; i < m->graph->node_count; i++) {
+        tu__node *node = m->graph->nodes[i];
+        uint64_t at = draw(&random, (uint64_t)p->count + 1); /* one too many: left to the engine */
+        if (node->group) at = node->group % (uint64_t)p->count;
+        node->device = at < (uint64_t)p->count ? p->names[at] : NULL;
+    }
+}
+
+/* ---- Devices that do not take everything ---- */
+
+static tu_status shy_takes(tu_device_instance *device, const tu_graph *graph, uint32_t node) {
+    (void)device;
+    static const char *const refused[] = {"softmax", "matmul", "random", "concat", "tanh"};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (strcmp(tu_node_operation(graph, node), refused[i]) == 0)
+            return tu_fail(TU_UNSUPPORTED, "it is shy of %s", refused[i]);
+    return TU_OK;
+}
+
+static bool add_shy_device(void) {
+    static tu_device_api shy;
+    shy = tu__cpu_api;
+    shy.kind = "shy";
+    shy.takes = shy_takes;
+    return tu__device_kind_add(&shy) == TU_OK;
 }
 
 static bool check_graph(uint64_t seed) {
-    const placement *p = &placements[seed % PLACEMENTS];
+    const placement *p = pick(seed);
     maker one = {0}, many = {0};
     outcome alone = {0}, together = {0};
     bool good = make_graph(&one, seed) && make_graph(&many, seed);
@@ -231,6 +284,8 @@ static bool check_graph(uint64_t seed) {
 
 int main(int argc, char **argv) {
     int count = argc > 1 ? atoi(argv[1]) : 100, first = argc > 2 ? atoi(argv[2]) : 0, failed = 0;
+    on_gpu = argc > 3 && strcmp(argv[3], "gpu") == 0;
+    if (!add_shy_device()) return 1;
     int64_t live = tu__alloc_live();
     for (int i = 0; i < count; i++) failed += !check_graph((uint64_t)first + (uint64_t)i);
     if (tu__alloc_live() != live) {
