@@ -1,5 +1,5 @@
-/* Makers of convolutions: cuDNN's engines (conv_dnn.c) where it has one, a kernel of ours for first layers (conv_few.c),
- * and plain ones (conv_direct.c) for what nobody else does.
+/* Makers of convolutions: cuDNN's engines (conv_dnn.c) where it has one, kernels of ours for first layers (conv_few.c) and
+ * for f32 that is not to be rounded (conv_f32.c), and plain ones (conv_direct.c) for what nobody else does.
  *
  * A bias and a rectifier that follow are part of cuDNN's graph. Two things speak against taking such an engine:
  * it is not bound to keep NaN, which a rectifier of many libraries turns into 0, so that a step that is not finite
@@ -19,8 +19,9 @@
 #include "device/ending.h"
 
 typedef struct conv_data {
-    cuda_dnn_plan dnn; /* one of three: its plan is NULL, */
+    cuda_dnn_plan dnn; /* one of four: its plan is NULL, */
     cuda_conv_few *few;
+    cuda_conv_f32 *f32;
     cuda_conv_direct *direct; /* or these are */
     const cuda_function *end; /* follows cuDNN's convolution where its graph ends before; or NULL */
     conv_end_args end_args;
@@ -37,6 +38,7 @@ static tu_status run_end(const tu__kernel *k, const conv_data *d) {
 static tu_status run_conv(const tu__kernel *k) {
     conv_data *d = k->data;
     if (d->few) return cuda_conv_few_run(k, d->few);
+    if (d->f32) return cuda_conv_f32_run(k, d->f32);
     if (d->direct) return cuda_conv_direct_run(k, d->direct);
     void *addresses[CUDA_DNN_OPERANDS];
     int count = 0;
@@ -201,7 +203,8 @@ static bool trusts_dnn(const cuda_convolution *c) {
 static tu_status choose(tu__selection *s, const cuda_convolution *c, conv_data *d) {
     if (!trusts_dnn(c)) return cuda_conv_direct_new(s, c, &d->direct);
     TU_TRY(cuda_conv_few_new(s, c, &d->few));
-    if (d->few) return TU_OK;
+    if (!d->few) TU_TRY(cuda_conv_f32_new(s, c, &d->f32));
+    if (d->few || d->f32) return TU_OK;
     if (cuda_conv_wanted() == CUDA_CONV_BY_US) return cuda_conv_direct_new(s, c, &d->direct);
     if (c->bias || c->relu)
         TU_TRY(choose_with_ending(s, c, d));
@@ -217,8 +220,8 @@ static tu_status choose(tu__selection *s, const cuda_convolution *c, conv_data *
 /* "conv2d+bias+relu (cudnn 41)": who does it is told where kernels are listed. */
 static const char *name_of(tu__selection *s, const conv_data *d, const char *name) {
     char text[80];
-    if (d->few || d->direct)
-        snprintf(text, sizeof text, "%s (%s)", name, d->few ? "few channels" : "direct");
+    if (d->few || d->f32 || d->direct)
+        snprintf(text, sizeof text, "%s (%s)", name, d->few ? "few channels" : d->f32 ? "f32" : "direct");
     else
         snprintf(text, sizeof text, "%s (cudnn %d%s)", name, (int)d->dnn.engine, d->end ? ", end" : "");
     return tu__arena_string(&s->arena, text);
@@ -226,6 +229,7 @@ static const char *name_of(tu__selection *s, const conv_data *d, const char *nam
 
 static size_t workspace_of(const conv_data *d) {
     if (d->few) return cuda_conv_few_workspace(d->few);
+    if (d->f32) return cuda_conv_f32_workspace(d->f32);
     return d->direct ? cuda_conv_direct_workspace(d->direct) : (size_t)d->dnn.workspace_bytes;
 }
 

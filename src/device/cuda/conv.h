@@ -1,5 +1,5 @@
-/* A convolution as the CUDA device's files speak of it: conv.c decides, conv_dnn.c has cuDNN do it, conv_few.c
- * and conv_direct.c kernels of ours. src/graph/ops/conv.c has the definition: one trilinear form of x, filter and y, of which each side
+/* A convolution as the CUDA device's files speak of it: conv.c decides, conv_dnn.c has cuDNN do it, conv_few.c,
+ * conv_f32.c and conv_direct.c kernels of ours. src/graph/ops/conv.c has the definition: one trilinear form of x, filter and y, of which each side
  * can be asked for. */
 #ifndef TU__DEVICE_CUDA_CONV_H
 #define TU__DEVICE_CUDA_CONV_H
@@ -44,6 +44,15 @@ typedef struct cuda_conv_few cuda_conv_few;
 tu_status cuda_conv_few_new(tu__selection *s, const cuda_convolution *c, cuda_conv_few **few);
 size_t cuda_conv_few_workspace(const cuda_conv_few *few);
 tu_status cuda_conv_few_run(const tu__kernel *k, const cuda_conv_few *few);
+
+/* ---- conv_f32.c ---- */
+
+typedef struct cuda_conv_f32 cuda_conv_f32;
+
+/* f32 that is not rounded, of one group and channels in fours; *made is NULL for others. Lives in the selection's arena. */
+tu_status cuda_conv_f32_new(tu__selection *s, const cuda_convolution *c, cuda_conv_f32 **made);
+size_t cuda_conv_f32_workspace(const cuda_conv_f32 *f);
+tu_status cuda_conv_f32_run(const tu__kernel *k, const cuda_conv_f32 *f);
 
 /* ---- conv_direct.c ---- */
 

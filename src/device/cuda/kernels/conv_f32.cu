@@ -1,0 +1,275 @@
+/* Convolutions in f32 that nothing is rounded in: without tensor cores, whose tf32 has 10 bits of fraction.
+ *
+ * Each side is a product of a gathered matrix with a plain one, which is never stored (conv.cu has the general kernel, for any
+ * type, group and stride; this one is for one group and channels in fours, where memory is read 16 bytes at a time):
+ *
+ *     y            [pixels, o] = x at (pixel, tap, c)              times  filter [tap, c, o]
+ *     x            [pixels, c] = y at (pixel, tap, o), stride 1    times  filter [tap, o, c]
+ *     filter [tap and c, o]    = x at (pixel, tap, c) transposed   times  y [pixels, o]
+ *
+ * What bounds it is the multiply-adds: 128 of them a cycle and multiprocessor. A thread sums 8 by 8 results, so that 16
+ * elements fetched from shared memory serve 64 of them; a block makes 64 by 64. Its two halves take every other eight
+ * of the depth for the same results and add up in the end: twice the warps, so that work is even among schedulers though
+ * blocks are small enough to be even among multiprocessors. While 16 of the depth are multiplied the next are on
+ * their way, in registers. For results that are few the tile has 48 or 32 rows, whichever leaves the fewest multiprocessors
+ * idle in the last round (conv_f32.c). The depth of a filter's gradient is cut into splits, whose sums conv_sum adds. */
+#include "prelude.cuh"
+#include "conv_f32_args.h"
+
+enum { SIDE_Y, SIDE_X, SIDE_FILTER };
+enum {
+    COLUMNS = 64, /* of a tile; rows are 8 * OWN */
+    DEPTH = 16,   /* that goes through shared memory at a time, */
+    HALVES = 2,   /* half of it for each half of the block */
+    THREADS = 128,
+    HALF_THREADS = THREADS / HALVES,
+    PITCH = 68,
+    BUFFER = 2 * DEPTH * PITCH /* floats of a stage: left and right */
+};
+typedef pack<float, 4> quad;
+
+/* ---- Gathering ---- */
+
+/* A pixel of the result, or of y, seen from the image: where its tap 0 lies. */
+struct origin { int image, row, column; };
+
+__device__ inline origin origin_of(const conv_f32_args &a, u32 pixel) {
+    origin o;
+    o.column = (int)divide_off(pixel, a.width) * a.scale[1] + a.shift[1];
+    o.row = (int)divide_off(pixel, a.height) * a.scale[0] + a.shift[0];
+    o.image = (int)pixel;
+    return o;
+}
+
+/* A place along taps and channels. */
+struct tap_place { int row, column, channel; };
+
+__device__ inline tap_place tap_of(const conv_f32_args &a, u32 number) {
+    tap_place t;
+    t.channel = (int)divide_off(number, a.channels);
+    t.column = (int)divide_off(number, a.filter_columns) * a.tap_step[1];
+    t.row = (int)number * a.tap_step[0];
+    return t;
+}
+
+/* Four channels; zeros outside the image, and where it is not `wanted`. */
+__device__ inline quad gather(const conv_f32_args &a, const origin &o, const tap_place &t, bool wanted) {
+    int row = o.row + t.row, column = o.column + t.column;
+    bool inside = wanted && row >= 0 && row < a.image_size[0] && column >= 0 && column < a.image_size[1];
+    int at = inside ? ((o.image * a.image_size[0] + row) * a.image_size[1] + column) * (int)a.channels.divisor + t.channel : 0;
+    quad zeros = {};
+    return inside ? *(const quad *)(a.image + at) : zeros;
+}
+
+__device__ inline quad load_if(const float *from, int at, bool wanted) {
+    quad zeros = {};
+    return wanted ? *(const quad *)(from + at) : zeros;
+}
+
+/* ---- From memory to shared memory ----
+ *
+ * A quad lies along the depth, and is turned into a column of the stage, or across it. Neighbouring threads take
+ * neighbouring quads. */
+
+template <bool ALONG> struct quad_place {
+    int line, depth; /* of the first of a quad, in a tile */
+    __device__ inline quad_place(int pass) {
+        line = ALONG ? (int)threadIdx.x / 4 + 32 * pass : (int)threadIdx.x % 16 * 4;
+        depth = ALONG ? (int)threadIdx.x % 4 * 4 : (int)threadIdx.x / 16 + 8 * pass;
+    }
+    __device__ inline void put(float *stage, const quad &q) const {
+        if constexpr (ALONG) {
+#pragma unroll
+            for (int e = 0; e < 4; e++) stage[(depth + e) * PITCH + line] = q.element[e];
+        } else {
+            *(quad *)(stage + depth * PITCH + line) = q;
+        }
+    }
+};
+
+/* What a thread fetches of the left matrix, [rows, depth]. */
+template <int SIDE, int ROWS> struct left_part {
+    enum { ALONG = SIDE != SIDE_FILTER, PASSES = (ROWS * DEPTH / 4 + THREADS - 1) / THREADS };
+    origin origins[PASSES]; /* of its pixels, where these are rows */
+    tap_place tap;                /* of its row, where taps are rows */
+    bool wanted[PASSES];        /* there is such a row */
+    quad quads[PASSES];
+
+    __device__ inline void begin(const conv_f32_args &a, int first_row) {
+#pragma unroll
+        for (int p = 0; p < PASSES; p++) {
+            int line = quad_place<ALONG>(p).line, row = first_row + line;
+            wanted[p] = line < ROWS && row < a.rows;
+            if (ALONG) origins[p] = origin_of(a, (u32)(wanted[p] ? row : 0));
+            if (!ALONG) tap = tap_of(a, (u32)(wanted[p] ? row : 0));
+        }
+    }
+    __device__ inline void fetch(const conv_f32_args &a, int k, int k_end) {
+        if (ALONG) tap = tap_of(a, (u32)(k + quad_place<ALONG>(0).depth));
+#pragma unroll
+        for (int p = 0; p < PASSES; p++) {
+            int depth = k + quad_place<ALONG>(p).depth;
+            if (!ALONG) origins[p] = origin_of(a, (u32)depth);
+            quads[p] = gather(a, origins[p], tap, wanted[p] && depth < k_end);
+        }
+    }
+    __device__ inline void put(float *stage) const {
+#pragma unroll
+        for (int p = 0; p < PASSES; p++)
+            if (quad_place<ALONG>(p).line < ROWS) quad_place<ALONG>(p).put(stage, quads[p]);
+    }
+};
+
+/* The same of the right matrix, [depth, columns]. */
+template <int SIDE> struct right_part {
+    enum { ALONG = SIDE == SIDE_Y, PASSES = COLUMNS * DEPTH / 4 / THREADS };
+    quad quads[PASSES];
+
+    __device__ inline void fetch(const conv_f32_args &a, int first_column, int k, int k_end) {
+#pragma unroll
+        for (int p = 0; p < PASSES; p++) {
+            quad_place<ALONG> place(p);
+            int column = first_column + place.line, depth = k + place.depth;
+            int at = SIDE == SIDE_Y ? column * a.depth + depth : depth * a.columns + column;
+            if (SIDE == SIDE_X) { /* o, tap, c */
+                u32 tap = (u32)depth, channel = divide_off(tap, a.channels);
+                at = ((int)channel * a.taps + (int)tap) * a.columns + column;
+            }
+            quads[p] = load_if(a.other, at, column < a.columns && depth < k_end);
+        }
+    }
+    __device__ inline void put(float *stage) const {
+#pragma unroll
+        for (int p = 0; p < PASSES; p++) quad_place<ALONG>(p).put(stage + DEPTH * PITCH, quads[p]);
+    }
+};
+
+/* ---- Products ---- */
+
+/* Row i of a thread: in words of four, or two, that lie side by side for neighbouring threads. */
+template <int OWN> struct own_rows {
+    enum { WORD = OWN % 4 ? 2 : 4 };
+    static __device__ inline int of(int i) {
+        int line = threadIdx.x % HALF_THREADS / 8;
+        return line * WORD + i / WORD * 8 * WORD + i % WORD;
+    }
+};
+__device__ inline int column_of(int j) { return (int)threadIdx.x % 8 * 4 + j / 4 * 32 + j % 4; }
+
+/* Adds the products of the half's part of a stage. */
+template <int OWN> __device__ inline void multiply(const float *stage, float (&sums)[OWN][8]) {
+    enum { WORD = own_rows<OWN>::WORD };
+    typedef pack<float, WORD> word;
+    const float *left = stage + threadIdx.x / HALF_THREADS * (DEPTH / HALVES) * PITCH, *right = left + DEPTH * PITCH;
+#pragma unroll
+    for (int d = 0; d < DEPTH / HALVES; d++) {
+        float l[OWN], r[8];
+#pragma unroll
+        for (int i = 0; i < OWN; i += WORD) {
+            word w = *(const word *)(left + d * PITCH + own_rows<OWN>::of(i));
+#pragma unroll
+            for (int e = 0; e < WORD; e++) l[i + e] = w.element[e];
+        }
+#pragma unroll
+        for (int j = 0; j < 8; j += 4) {
+            quad q = *(const quad *)(right + d * PITCH + column_of(j));
+#pragma unroll
+            for (int e = 0; e < 4; e++) r[j + e] = q.element[e];
+        }
+#pragma unroll
+        for (int i = 0; i < OWN; i++)
+#pragma unroll
+            for (int j = 0; j < 8; j++) sums[i][j] += l[i] * r[j];
+    }
+}
+
+/* Each half of the block gives the other its sums of half the rows, and keeps the rest. */
+template <int OWN> __device__ inline void exchange(float *room, float (&sums)[OWN][8], float (&kept)[OWN / 2][8]) {
+    int half = threadIdx.x / HALF_THREADS, thread = threadIdx.x % HALF_THREADS;
+    float *mine = room + half * OWN * 4 * HALF_THREADS, *others = room + (1 - half) * OWN * 4 * HALF_THREADS;
+    __syncthreads(); /* nobody reads the last stage any more */
+#pragma unroll
+    for (int i = 0; i < OWN / 2; i++)
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            kept[i][j] = half ? sums[OWN / 2 + i][j] : sums[i][j];
+            mine[(i * 8 + j) * HALF_THREADS + thread] = half ? sums[i][j] : sums[OWN / 2 + i][j];
+        }
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < OWN / 2; i++)
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            float other = others[(i * 8 + j) * HALF_THREADS + thread];
+            kept[i][j] = half ? other + kept[i][j] : kept[i][j] + other; /* the first half's come first */
+        }
+}
+
+/* ---- Storing ---- */
+
+__device__ inline float ended(const conv_f32_args &a, float value, int column) {
+    if (a.bias) value += a.bias[column];
+    return a.relu && value < 0.0f ? 0.0f : value;
+}
+
+/* Rows of the result are pixels. */
+template <int OWN>
+__device__ inline void store_pixels(const conv_f32_args &a, int first_row, int first_column, const float (&kept)[OWN / 2][8]) {
+    int half = threadIdx.x / HALF_THREADS;
+#pragma unroll
+    for (int i = 0; i < OWN / 2; i++) {
+        int row = first_row + (half ? own_rows<OWN>::of(OWN / 2 + i) : own_rows<OWN>::of(i));
+#pragma unroll
+        for (int j = 0; j < 8; j += 4) {
+            int column = first_column + column_of(j);
+            if (row >= a.rows || column >= a.columns) continue;
+            quad q;
+#pragma unroll
+            for (int e = 0; e < 4; e++) q.element[e] = ended(a, kept[i][j + e], column + e);
+            *(quad *)(a.out + (i64)row * a.columns + column) = q;
+        }
+    }
+}
+
+/* Columns are: a filter is [o, taps and channels]. */
+__device__ inline void store_filter(const conv_f32_args &a, int first_row, int first_column, const float (&kept)[4][8]) {
+    int row = first_row + own_rows<8>::of(threadIdx.x / HALF_THREADS * 4);
+    float *out = a.out + (i64)blockIdx.z * a.rows * a.columns + row;
+#pragma unroll
+    for (int j = 0; j < 8; j++) {
+        int column = first_column + column_of(j);
+        quad q = {{kept[0][j], kept[1][j], kept[2][j], kept[3][j]}};
+        if (row < a.rows && column < a.columns) *(quad *)(out + (i64)column * a.rows) = q;
+    }
+}
+
+/* Blocks: x counts tiles, those of a row first, z splits of the depth. */
+template <int SIDE, int OWN> __global__ void __launch_bounds__(THREADS, 3) conv_f32(conv_f32_args a) {
+    __shared__ quad room[2 * BUFFER / 4];
+    float *stages = (float *)room;
+    int column_tiles = (a.columns + COLUMNS - 1) / COLUMNS;
+    int first_row = (int)blockIdx.x / column_tiles * 8 * OWN, first_column = (int)blockIdx.x % column_tiles * COLUMNS;
+    int k_first = (int)blockIdx.z * a.split_depth;
+    int k_end = a.depth - k_first < a.split_depth ? a.depth : k_first + a.split_depth;
+    left_part<SIDE, 8 * OWN> left;
+    right_part<SIDE> right;
+    left.begin(a, first_row);
+    left.fetch(a, k_first, k_end), right.fetch(a, first_column, k_first, k_end);
+    left.put(stages), right.put(stages);
+    __syncthreads();
+    float sums[OWN][8] = {};
+    int turn = 0;
+    for (int k = k_first; k < k_end; k += DEPTH, turn ^= 1) {
+        bool more = k_end - k > DEPTH;
+        if (more) left.fetch(a, k + DEPTH, k_end), right.fetch(a, first_column, k + DEPTH, k_end);
+        multiply<OWN>(stages + turn * BUFFER, sums);
+        if (more) left.put(stages + (turn ^ 1) * BUFFER), right.put(stages + (turn ^ 1) * BUFFER);
+        __syncthreads();
+    }
+    float kept[OWN / 2][8];
+    exchange<OWN>(stages, sums, kept);
+    if constexpr (SIDE == SIDE_FILTER)
+        store_filter(a, first_row, first_column, kept);
+    else
+        store_pixels<OWN>(a, first_row, first_column, kept);
+}
