@@ -1,0 +1,468 @@
+/* Placement as programs meet it: who may say where an operation goes, what devices take, what waits for what, and what is
+ * told of it all. The device "shy" is the CPU's, but takes no tanh and no custom operation; "far" is one whose memory is
+ * said not to be the host's. */
+#include "test.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <tutti/tutti.h>
+
+#include "device/device.h"
+#include "graph/graph.h"
+
+/* ---- Devices and operations ---- */
+
+static tu_status shy_takes(tu_device_instance *device, const tu_graph *graph, uint32_t node) {
+    (void)device;
+    const char *operation = tu_node_operation(graph, node);
+    if (strcmp(operation, "tanh") == 0 || strcmp(operation, "custom") == 0)
+        return tu_fail(TU_UNSUPPORTED, "it is shy of %s", operation);
+    return TU_OK;
+}
+
+static void add_devices(void) {
+    static tu_device_api shy, far;
+    shy = tu__cpu_api;
+    shy.kind = "shy";
+    shy.takes = shy_takes;
+    far = tu__cpu_api;
+    far.kind = "far";
+    far.host_memory = false;
+    assert_int_equal(tu__device_kind_add(&shy), TU_OK);
+    assert_int_equal(tu__device_kind_add(&far), TU_OK);
+}
+
+/* Custom operations that note when they ran. */
+static atomic_int clock_hand, early_at, late_at;
+
+static tu_status same_shape(const tu_custom_call *call, tu_type *outputs) {
+    outputs[0] = call->inputs[0];
+    return TU_OK;
+}
+
+static tu_status run_early(const tu_custom_call *call, const void *const *in, void *const *out) {
+    usleep(2000); /* so that whoever does not wait is done before */
+    memcpy(out[0], in[0], tu_type_bytes(call->inputs[0]));
+    early_at = ++clock_hand;
+    return TU_OK;
+}
+
+static tu_status run_late(const tu_custom_call *call, const void *const *in, void *const *out) {
+    memcpy(out[0], in[0], tu_type_bytes(call->inputs[0]));
+    late_at = ++clock_hand;
+    return TU_OK;
+}
+
+static const tu_custom_op early_op = {
+    .struct_size = sizeof early_op, .name = "early", .outputs = 1, .shape = same_shape, .run = run_early};
+static const tu_custom_op late_op = {
+    .struct_size = sizeof late_op, .name = "late", .outputs = 1, .shape = same_shape, .run = run_late};
+
+static tu_graph *graph;
+static tu_value x;
+
+static tu_value begin(void) {
+    tu_graph_free(graph);
+    assert_int_equal(tu_graph_new(&graph), TU_OK);
+    return x = tu_input(graph, "x", TU_F32, TU_SHAPE(64, 64));
+}
+
+static int finish(void **state) {
+    (void)state;
+    tu_graph_free(graph);
+    graph = NULL;
+    return 0;
+}
+
+static tu_placement placement_of(const tu_program *program, const char *name) {
+    tu_placement p;
+    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++)
+        if (strcmp(p.node, name) == 0) return p;
+    fail_msg("'%s' is not in the program", name);
+    return p;
+}
+
+static tu_program *compile(tu_value fetch, const tu_compile_options *o) {
+    tu_compile_options all = *o;
+    all.struct_size = sizeof all;
+    all.fetch = &fetch;
+    all.fetch_count = 1;
+    all.threads = 1;
+    tu_program *program;
+    if (tu_compile_with(graph, &program, &all) != TU_OK) fail_msg("%s", tu_message());
+    return program;
+}
+
+static void assert_refused(tu_value fetch, const tu_compile_options *o, tu_status status,
+                           const char *message) {
+    tu_compile_options all = *o;
+    all.struct_size = sizeof all;
+    all.fetch = &fetch;
+    all.fetch_count = 1;
+    tu_program *program;
+    assert_int_equal(tu_compile_with(graph, &program, &all), status);
+    assert_string_equal(tu_message(), message);
+}
+
+/* ---- Who says where ---- */
+
+static const char *tanh_to_second(const tu_graph *g, uint32_t node, void *context) {
+    return strcmp(tu_node_operation(g, node), "tanh") == 0 ? context : NULL;
+}
+
+static void patterns_overrule_functions_and_functions_scopes(void **state) {
+    (void)state;
+    tu_value a, b, c, y;
+    begin();
+    tu_with_device(graph, "cpu:0.0") {
+        tu_scope(graph, "one") a = tu_tanh(x);
+        tu_scope(graph, "two") b = tu_tanh(a);
+        tu_scope(graph, "three") c = tu_exp(b);
+    }
+    y = tu_sum(c);
+    tu_program *program = compile(y, &(tu_compile_options){.devices = "cpu:0/3",
+                                                           .place = "two/*=cpu:0.2,t*=cpu:0.1",
+                                                           .place_by = tanh_to_second,
+                                                           .place_context = "cpu:0.1"});
+    tu_placement p = placement_of(program, "one/tanh");
+    assert_string_equal(p.device, "cpu:0.1");
+    assert_string_equal(p.reason, "told by the placement function");
+    p = placement_of(program, "two/tanh");
+    assert_string_equal(p.device, "cpu:0.2");
+    assert_string_equal(p.reason, "told by the pattern two/*=cpu:0.2");
+    assert_string_equal(placement_of(program, "three/exp").device, "cpu:0.1");
+    assert_string_equal(placement_of(program, "sum").device, "cpu:0.1");
+    tu_program_free(program);
+}
+
+static void patterns_place_gradients_and_updates_follow(void **state) {
+    (void)state;
+    tu_value w[2], dw[2], h = begin();
+    const char *const layers[] = {"one", "two"};
+    for (int i = 0; i < 2; i++) tu_scope(graph, layers[i]) {
+            w[i] = tu_variable(graph, "w", TU_F32, TU_SHAPE(64, 64));
+            h = tu_tanh(tu_matmul(h, w[i]));
+        }
+    tu_value loss = tu_mean(h);
+    assert_int_equal(tu_gradients(loss, 2, w, dw), TU_OK);
+    for (int i = 0; i < 2; i++) tu_assign(w[i], tu_sub(w[i], dw[i]));
+    tu_program *program =
+        compile(loss, &(tu_compile_options){.devices = "cpu:0/2", .place = "two/*=cpu:0.1", .updates = true});
+    tu_placement p;
+    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+        if (strncmp(p.node, "two/", 4) == 0 || strncmp(p.node, "grad/two/", 9) == 0)
+            if (!strchr(p.node, '@')) assert_string_equal(p.device, "cpu:0.1");
+        if (strncmp(p.node, "one/", 4) == 0 || strncmp(p.node, "grad/one/", 9) == 0)
+            if (!strchr(p.node, '@')) assert_string_equal(p.device, "cpu:0.0");
+    }
+    assert_string_equal(placement_of(program, "sub").device, "cpu:0.0");
+    assert_string_equal(placement_of(program, "sub_1").device, "cpu:0.1");
+    tu_placement_totals totals;
+    assert_int_equal(tu_program_placed(program, &totals), TU_OK);
+    assert_int_equal(totals.copies, 2); /* an activation forward, its gradient back */
+    assert_int_equal(totals.copied_bytes, 2 * 64 * 64 * 4);
+    tu_program_free(program);
+}
+
+static void wrong_rules_are_refused(void **state) {
+    (void)state;
+    begin();
+    tu_value y = tu_tanh(x);
+    assert_refused(y, &(tu_compile_options){.devices = "cpu:0", .place = "tanh"}, TU_INVALID,
+                   "placement 'tanh': expected PATTERN=DEVICE, as in conv1/*=gpu:1");
+    assert_refused(y, &(tu_compile_options){.devices = "cpu:0", .place = "nobody=cpu:0,=cpu:0"}, TU_INVALID,
+                   "placement '=cpu:0': expected PATTERN=DEVICE, as in conv1/*=gpu:1");
+    assert_refused(
+        y, &(tu_compile_options){.devices = "cpu:0", .place = "tanh=cpu:1"}, TU_NOT_FOUND,
+        "tanh 'tanh' is for the device 'cpu:1' by a pattern, which is none of the program's: it has cpu:0");
+    assert_refused(
+        y, &(tu_compile_options){.devices = "cpu:0", .place_by = tanh_to_second, .place_context = "moon"},
+        TU_NOT_FOUND,
+        "tanh 'tanh' is for the device 'moon' by the placement function, which is none of the program's: it has "
+        "cpu:0");
+}
+
+/* ---- What devices take ---- */
+
+static void what_a_device_does_not_take_is_moved_and_said(void **state) {
+    (void)state;
+    begin();
+    tu_value y = x;
+    tu_with_device(graph, "shy:0") y = tu_exp(tu_tanh(tu_neg(x)));
+    tu_program *program = compile(y, &(tu_compile_options){.devices = "shy:0,cpu:0"});
+    tu_placement p = placement_of(program, "tanh");
+    assert_string_equal(p.device, "cpu:0");
+    assert_string_equal(p.reason,
+                        "told by tu_with_device, but shy:0 does not take it: the nearest that does");
+    assert_string_equal(p.refused, "shy:0: it is shy of tanh");
+    assert_true(p.moved);
+    assert_int_equal(p.bytes_in, 64 * 64 * 4);
+    assert_int_equal(p.bytes_out, 64 * 64 * 4);
+    assert_string_equal(placement_of(program, "exp").device, "shy:0");
+    tu_placement_totals totals;
+    assert_int_equal(tu_program_placed(program, &totals), TU_OK);
+    assert_int_equal(totals.moved, 1);
+    assert_string_equal(
+        totals.notice,
+        "tanh 'tanh' is computed on cpu:0: told by tu_with_device, but shy:0 does not take it: the "
+        "nearest that does (shy:0: it is shy of tanh)");
+    tu_program_free(program);
+    assert_refused(
+        y, &(tu_compile_options){.devices = "shy:0,cpu:0", .strict_placement = true}, TU_UNSUPPORTED,
+        "tanh 'tanh' cannot be on shy:0: it is shy of tanh (it is told by tu_with_device, and placement is "
+        "strict)");
+}
+
+static void what_no_device_takes_is_refused(void **state) {
+    (void)state;
+    begin();
+    tu_value y = tu_tanh(x);
+    assert_refused(
+        y, &(tu_compile_options){.devices = "shy:0"}, TU_UNSUPPORTED,
+        "no device of the program takes tanh 'tanh' (shy:0: it is shy of tanh): it has shy:0; add one that "
+        "does, as in \"shy:0,cpu:0\"");
+}
+
+static void custom_operations_stay_in_host_memory(void **state) {
+    (void)state;
+    begin();
+    tu_value a = tu_exp(x), b = tu_custom("early", 1, &a), y = tu_tanh(b);
+    tu_program *program = compile(y, &(tu_compile_options){.devices = "cpu:0,far:0"});
+    assert_string_equal(placement_of(program, "exp").device, "far:0");
+    assert_string_equal(placement_of(program, "exp").reason, "the first GPU");
+    assert_string_equal(placement_of(program, "tanh").device, "far:0");
+    tu_placement p = placement_of(program, "early");
+    assert_string_equal(p.device, "cpu:0");
+    assert_string_equal(p.reason, "the nearest device that takes it");
+    assert_string_equal(p.refused, "far:0: a custom operation is a function on host memory");
+    assert_false(p.moved); /* nobody had told it anything */
+    tu_program_free(program);
+}
+
+static void small_work_of_the_hosts_stays_there(void **state) {
+    (void)state;
+    begin();
+    tu_value n = tu_input(graph, "n", TU_F32, TU_SHAPE(4)), big = tu_exp(x);
+    tu_value small = tu_scale(tu_square(n), 3), inputs[] = {small};
+    tu_value y = tu_add(tu_sum(tu_custom("late", 1, inputs)), tu_sum(big));
+    tu_program *program = compile(y, &(tu_compile_options){.devices = "far:0,cpu:0"});
+    assert_string_equal(placement_of(program, "square").device, "cpu:0");
+    assert_string_equal(placement_of(program, "square").reason, "a few bytes, which only cpu:0 reads");
+    assert_string_equal(placement_of(program, "n").device, "cpu:0");
+    assert_string_equal(placement_of(program, "exp").device, "far:0");
+    tu_program_free(program);
+}
+
+/* ---- Together ---- */
+
+static void colocated_values_share_a_device(void **state) {
+    (void)state;
+    begin();
+    tu_value a = tu_exp(x), b = a, c = tu_square(x);
+    tu_with_device(graph, "cpu:0.1") b = tu_tanh(x);
+    tu_colocate(a, b);
+    tu_colocate(c, a);
+    tu_value y = tu_add(tu_add(a, b), c);
+    tu_program *program = compile(y, &(tu_compile_options){.devices = "cpu:0/2"});
+    assert_string_equal(placement_of(program, "exp").device, "cpu:0.1");
+    assert_string_equal(placement_of(program, "exp").reason, "colocated with 'tanh'");
+    assert_string_equal(placement_of(program, "square").device, "cpu:0.1");
+    tu_program_free(program);
+}
+
+static void a_group_goes_where_all_of_it_is_taken(void **state) {
+    (void)state;
+    begin();
+    tu_value a = tu_exp(x), b = tu_tanh(a);
+    tu_colocate(a, b);
+    tu_program *program = compile(b, &(tu_compile_options){.devices = "shy:0,cpu:0"});
+    assert_string_equal(placement_of(program, "exp").device, "cpu:0");
+    assert_string_equal(placement_of(program, "exp").refused,
+                        "shy:0: for tanh 'tanh', colocated with it: it is shy of tanh");
+    assert_string_equal(placement_of(program, "tanh").device, "cpu:0");
+    tu_program_free(program);
+}
+
+static void a_group_with_two_wishes_is_refused(void **state) {
+    (void)state;
+    begin();
+    tu_value a = x, b = x;
+    tu_with_device(graph, "cpu:0.0") a = tu_exp(x);
+    tu_with_device(graph, "cpu:0.1") b = tu_tanh(a);
+    tu_colocate(a, b);
+    assert_refused(
+        b, &(tu_compile_options){.devices = "cpu:0/2"}, TU_INVALID,
+        "'exp' and 'tanh' are colocated, but the first is for cpu:0.0 (told by tu_with_device) and the second "
+        "for cpu:0.1 (told by tu_with_device): expected one device for both");
+    begin();
+    tu_value w = tu_variable(graph, "w", TU_F32, TU_SHAPE(64, 64)), assigned = tu_assign(w, x);
+    assert_false(tu_ok(tu_colocate(assigned, x)));
+    assert_int_equal(tu_graph_status(graph), TU_INVALID);
+    assert_string_equal(tu_message(), "assignment 'assign' is where its variable is: colocate that instead");
+}
+
+/* ---- One after another ---- */
+
+static void assert_in_order(const char *devices, const char *of_early, const char *of_late, bool read_early) {
+    begin();
+    tu_value a = x, b = x;
+    tu_with_device(graph, of_early) a = tu_custom("early", 1, &x);
+    tu_with_device(graph, of_late) b = tu_custom("late", 1, &x);
+    assert_true(tu_ok(tu_after(b, a)));
+    tu_value fetches[] = {b, a};
+    tu_program *program;
+    tu_state *run;
+    if (tu_compile(graph, &program, .devices = devices, .threads = 1, .fetch = fetches,
+                   .fetch_count = read_early ? 2 : 1, .deadline = 20) != TU_OK)
+        fail_msg("%s", tu_message());
+    assert_int_equal(tu_state_new(graph, &run, .seed = 1), TU_OK);
+    static float data[64 * 64], first[64 * 64], second[64 * 64];
+    for (int i = 0; i < 5; i++) {
+        early_at = late_at = 0;
+        assert_int_equal(tu_run(program, run, 1, &(tu_feed){x, data}, (void *[]){first, second}), TU_OK);
+        assert_true(early_at > 0);
+        assert_true(late_at > early_at);
+    }
+    tu_program_free(program);
+    tu_state_free(run);
+}
+
+static void what_waits_comes_after(void **state) {
+    (void)state;
+    assert_in_order("cpu:0", "cpu:0", "cpu:0", true);
+    assert_in_order("cpu:0/2", "cpu:0.0", "cpu:0.1", true);
+    assert_in_order("cpu:0/2", "cpu:0.1", "cpu:0.0", true);
+    assert_in_order("cpu:0,ref", "cpu:0", "ref:0", true);
+}
+
+static void what_is_waited_for_is_computed_unread(void **state) {
+    (void)state;
+    assert_in_order("cpu:0", "cpu:0", "cpu:0", false);
+    assert_in_order("cpu:0/2", "cpu:0.0", "cpu:0.1", false);
+}
+
+static void waiting_across_devices_copies_one_element(void **state) {
+    (void)state;
+    begin();
+    tu_value a = x, b = x;
+    tu_with_device(graph, "cpu:0.0") a = tu_exp(x);
+    tu_with_device(graph, "cpu:0.1") b = tu_tanh(tu_input(graph, "z", TU_F32, TU_SHAPE(3)));
+    tu_after(b, a);
+    tu_program *program = compile(b, &(tu_compile_options){.devices = "cpu:0/2"});
+    tu_placement_totals totals;
+    assert_int_equal(tu_program_placed(program, &totals), TU_OK);
+    assert_int_equal(totals.copies, 1);
+    assert_int_equal(totals.copied_bytes, sizeof(float));
+    tu_program_free(program);
+}
+
+static void waiting_in_a_circle_is_refused(void **state) {
+    (void)state;
+    begin();
+    tu_value a = tu_exp(x), b = tu_tanh(a);
+    assert_false(tu_ok(tu_after(a, b)));
+    assert_int_equal(tu_graph_status(graph), TU_INVALID);
+    assert_string_equal(tu_message(),
+                        "exp 'exp' cannot wait for tanh 'tanh', which was made after it: the two might wait "
+                        "for each other; expected a value made before");
+    begin();
+    assert_false(tu_ok(tu_after(x, tu_exp(x))));
+    assert_int_equal(tu_graph_status(graph), TU_INVALID);
+    assert_string_equal(tu_message(),
+                        "input 'x' cannot wait for 'exp': it is there before a run computes anything");
+    begin();
+    tu_value w = tu_variable(graph, "w", TU_F32, TU_SHAPE(64, 64)), assigned = tu_assign(w, x);
+    assert_false(tu_ok(tu_after(tu_exp(x), assigned)));
+    assert_int_equal(tu_graph_status(graph), TU_INVALID);
+}
+
+/* ---- Bonds go where the graph goes ---- */
+
+static void bonds_are_kept_by_files_and_told_by_printers(void **state) {
+    (void)state;
+    begin();
+    tu_value a = tu_exp(x), b = tu_tanh(x);
+    char plain[TU_DIGEST_TEXT], bound[TU_DIGEST_TEXT], read[TU_DIGEST_TEXT];
+    tu_output(b, "y");
+    assert_int_equal(tu_graph_digest(graph, plain), TU_OK);
+    tu_colocate(b, a);
+    assert_int_equal(tu_graph_digest(graph, bound), TU_OK);
+    assert_string_equal(plain, bound); /* where is not what */
+    tu_after(b, a);
+    assert_int_equal(tu_graph_digest(graph, bound), TU_OK);
+    assert_string_not_equal(plain, bound);
+    void *bytes;
+    size_t size;
+    tu_graph *again;
+    assert_int_equal(tu_graph_write(graph, &bytes, &size), TU_OK);
+    assert_int_equal(tu_graph_read(bytes, size, &again), TU_OK);
+    assert_int_equal(tu_graph_digest(again, read), TU_OK);
+    assert_string_equal(bound, read);
+    const tu__node *node = tu__find_node(again, "tanh");
+    assert_int_equal(node->after_count, 1);
+    assert_int_equal(node->after[0], tu__find_node(again, "exp")->id);
+    assert_int_equal(node->group, tu__find_node(again, "exp")->group);
+    char *text = NULL;
+    FILE *memory = open_memstream(&text, &size);
+    assert_int_equal(tu_graph_print(again, TU_GRAPH_TEXT, memory), TU_OK);
+    fclose(memory);
+    assert_non_null(strstr(text, "tanh = tanh(%0) group=1 after=%1 : f32[64,64]"));
+    free(text);
+    tu_bytes_free(bytes);
+    tu_graph_free(again);
+}
+
+/* ---- Locks ---- */
+
+static void a_lock_tells_what_has_moved(void **state) {
+    (void)state;
+    char path[] = "/tmp/tutti-lock-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    unlink(path);
+    begin();
+    tu_value a = tu_exp(x), y = tu_tanh(a);
+    char *diff;
+    tu_program *program = compile(y, &(tu_compile_options){.devices = "cpu:0/2"});
+    assert_int_equal(tu_program_lock(program, path, false, &diff), TU_OK); /* writes it */
+    assert_int_equal(tu_program_lock(program, path, false, &diff), TU_OK); /* holds it */
+    assert_null(diff);
+    tu_program_free(program);
+    program = compile(y, &(tu_compile_options){.devices = "cpu:0/2", .place = "tanh=cpu:0.1"});
+    assert_int_equal(tu_program_lock(program, path, false, &diff), TU_INVALID);
+    assert_string_equal(diff, "  - tanh cpu:0.0\n  + tanh cpu:0.1\n");
+    tu_bytes_free(diff);
+    assert_int_equal(tu_program_lock(program, path, true, &diff), TU_OK);
+    assert_int_equal(tu_program_lock(program, path, false, NULL), TU_OK);
+    tu_program_free(program);
+    unlink(path);
+}
+
+int main(void) {
+    add_devices();
+    tu_custom_register(&early_op);
+    tu_custom_register(&late_op);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(patterns_overrule_functions_and_functions_scopes),
+        cmocka_unit_test(patterns_place_gradients_and_updates_follow),
+        cmocka_unit_test(wrong_rules_are_refused),
+        cmocka_unit_test(what_a_device_does_not_take_is_moved_and_said),
+        cmocka_unit_test(what_no_device_takes_is_refused),
+        cmocka_unit_test(custom_operations_stay_in_host_memory),
+        cmocka_unit_test(small_work_of_the_hosts_stays_there),
+        cmocka_unit_test(colocated_values_share_a_device),
+        cmocka_unit_test(a_group_goes_where_all_of_it_is_taken),
+        cmocka_unit_test(a_group_with_two_wishes_is_refused),
+        cmocka_unit_test(what_waits_comes_after),
+        cmocka_unit_test(what_is_waited_for_is_computed_unread),
+        cmocka_unit_test(waiting_across_devices_copies_one_element),
+        cmocka_unit_test(waiting_in_a_circle_is_refused),
+        cmocka_unit_test(bonds_are_kept_by_files_and_told_by_printers),
+        cmocka_unit_test(a_lock_tells_what_has_moved),
+    };
+    return cmocka_run_group_tests(tests, NULL, finish);
+}
