@@ -8,9 +8,11 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "device/cuda/streams.h"
 
 enum {
     LEAST_DRIVER = 13000,  /* what machine code of NVRTC 13 needs */
@@ -29,6 +31,9 @@ static cuda_device *inside(tu_device_instance *device) {
 
 static tu_status start_driver(void) {
     TU_TRY(cuda_need(CUDA_driver));
+    /* Streams beyond the connections to a card share one, and wait for each other. Eight are the default; four logical
+     * devices have three streams each. A user's own setting stays. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     CUDA_TRY(cuInit, 0);
     int version = 0;
     CUDA_TRY(cuDriverGetVersion, &version);
@@ -151,7 +156,8 @@ static tu_status measure_overhead(cuda_device *d) {
 static tu_status open_handles(cuda_device *d) {
     TU_TRY(cuda_enter(d));
     CUDA_TRY(cuStreamCreate, &d->stream, CU_STREAM_NON_BLOCKING);
-    CUDA_TRY(cuStreamCreate, &d->moves, CU_STREAM_NON_BLOCKING);
+    TU_TRY(cuda_lane_open(&d->in));
+    TU_TRY(cuda_lane_open(&d->out));
     BLAS_TRY(cublasLtCreate, &d->blas);
     return measure_overhead(d);
 }
@@ -178,11 +184,18 @@ static void close_handles(cuda_device *d) {
         if (d->solver) cuda.cusolverDnDestroy(d->solver);
         if (d->dnn) cuda.cudnnDestroy(d->dnn);
         if (d->blas) cuda.cublasLtDestroy(d->blas);
-        if (d->moves) cuda.cuStreamDestroy(d->moves);
+        for (int i = 0; i < CUDA_STREAMS; i++) {
+            if (d->side[i]) cuda.cuStreamDestroy(d->side[i]);
+            if (d->joined[i]) cuda.cuEventDestroy(d->joined[i]);
+        }
+        cuda_lane_close(&d->in);
+        cuda_lane_close(&d->out);
         if (d->stream) cuda.cuStreamDestroy(d->stream);
     }
     if (d->context) cuda.cuDevicePrimaryCtxRelease(d->handle);
     pthread_mutex_destroy(&d->lock);
+    pthread_mutex_destroy(&d->in.lock);
+    pthread_mutex_destroy(&d->out.lock);
 }
 
 static void name_device(cuda_device *d) {
@@ -201,9 +214,12 @@ static tu_status open_device(const tu_open_options *o, tu_device_instance **devi
     d->part = o->part;
     d->parts = o->parts > 0 ? o->parts : 1;
     d->memory_limit = o->memory_limit;
+    d->streams = o->streams;
     d->tune = o->tune;
     d->nondeterministic = o->any_order;
     pthread_mutex_init(&d->lock, NULL);
+    pthread_mutex_init(&d->in.lock, NULL);
+    pthread_mutex_init(&d->out.lock, NULL);
     name_device(d);
     tu_status status = open_card(o, d);
     if (status != TU_OK) {
@@ -277,41 +293,39 @@ static void release(tu_device_instance *device, void *address) {
     cuda.cuMemFree(cuda_address(address));
 }
 
-/* A plain cuMemcpyHtoD returns when the host's memory may change, which is before the bytes have arrived; a kernel in a
- * stream of its own would not wait for them. */
 static tu_status upload(tu_device_instance *device, void *to, const void *host, size_t bytes) {
-    const cuda_device *d = inside(device);
-    TU_TRY(cuda_enter(d));
-    if (!bytes) return TU_OK;
-    CUDA_TRY(cuMemcpyHtoDAsync, cuda_address(to), host, bytes, d->moves);
-    CUDA_TRY(cuStreamSynchronize, d->moves);
-    return TU_OK;
+    return cuda_upload(inside(device), to, host, bytes);
 }
 
 static tu_status download(tu_device_instance *device, void *host, const void *from, size_t bytes) {
-    const cuda_device *d = inside(device);
-    TU_TRY(cuda_enter(d));
-    if (!bytes) return TU_OK;
-    CUDA_TRY(cuMemcpyDtoHAsync, host, cuda_address(from), bytes, d->moves);
-    CUDA_TRY(cuStreamSynchronize, d->moves);
-    return TU_OK;
+    return cuda_download(inside(device), host, from, bytes);
 }
 
 static tu_status copy(tu_device_instance *device, void *to, tu_device_instance *other,
                       const tu_device_api *other_api, const void *from, size_t bytes) {
-    cuda_device *d = inside(device);
     if (other_api->host_memory) return upload(device, to, from, bytes);
     if (strcmp(other_api->kind, "gpu") != 0) return TU_UNSUPPORTED;
-    const cuda_device *o = inside(other);
-    TU_TRY(cuda_enter(d));
-    if (!bytes) return TU_OK;
-    if (o->handle == d->handle)
-        CUDA_TRY(cuMemcpyDtoDAsync, cuda_address(to), cuda_address(from), bytes, d->moves);
-    else
-        CUDA_TRY(cuMemcpyPeerAsync, cuda_address(to), d->context, cuda_address(from), o->context, bytes,
-                 d->moves);
-    CUDA_TRY(cuStreamSynchronize, d->moves);
-    return TU_OK;
+    return cuda_copy_from(inside(device), to, inside(other), from, bytes);
+}
+
+static tu_status event_new(tu_device_instance *device, void **event) {
+    return cuda_event_new(inside(device), event);
+}
+
+static void event_free(tu_device_instance *device, void *event) {
+    cuda_event_free(inside(device), event);
+}
+
+static tu_status event_record(tu_device_instance *device, void *event) {
+    return cuda_event_record(inside(device), event);
+}
+
+static tu_status event_wait(tu_device_instance *device, void *event) {
+    return cuda_event_wait(inside(device), event);
+}
+
+static tu_status event_synchronize(tu_device_instance *device, void *event) {
+    return cuda_event_synchronize(inside(device), event);
 }
 
 /* ---- Programs: plan.c ---- */
@@ -375,10 +389,15 @@ static const tu_device_api api = {
     .plan_free = plan_free,
     .launch = launch,
     .synchronize = synchronize,
+    .event_new = event_new,
+    .event_free = event_free,
+    .event_record = event_record,
+    .event_wait = event_wait,
     .trace = trace,
     .repeat = repeat,
     .overhead = overhead,
     .takes = takes,
+    .event_synchronize = event_synchronize,
 };
 
 /* The device reads the engine's own structures: it serves the very version it was built with. */
