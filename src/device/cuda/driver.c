@@ -22,11 +22,11 @@ typedef struct library {
 
 #define TOOLKIT "install CUDA 13 or its package"
 static library libraries[CUDA_LIBRARIES] = {
-    [CUDA_driver] = {{"libcuda.so.1"}, "install NVIDIA's driver, version 580 or later"},
-    [CUDA_nvrtc] = {{"libnvrtc.so.13"}, TOOLKIT " cuda-nvrtc"},
-    [CUDA_blas] = {{"libcublasLt.so.13"}, TOOLKIT " libcublas"},
-    [CUDA_dnn] = {{"libcudnn.so.9"}, "install cuDNN 9 for CUDA 13"},
-    [CUDA_solver] = {{"libcusolver.so.12"}, TOOLKIT " libcusolver"},
+    [CUDA_driver] = {.names = {"libcuda.so.1"}, .install = "install NVIDIA's driver, version 580 or later"},
+    [CUDA_nvrtc] = {.names = {"libnvrtc.so.13"}, .install = TOOLKIT " cuda-nvrtc"},
+    [CUDA_blas] = {.names = {"libcublasLt.so.13"}, .install = TOOLKIT " libcublas"},
+    [CUDA_dnn] = {.names = {"libcudnn.so.9"}, .install = "install cuDNN 9 for CUDA 13"},
+    [CUDA_solver] = {.names = {"libcusolver.so.12"}, .install = TOOLKIT " libcusolver"},
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
