@@ -160,6 +160,7 @@ typedef struct tu_open_options {
     uint64_t memory_limit; /* bytes; 0: none */
     bool tune;             /* time candidate kernels and keep the best, instead of trusting heuristics */
     bool any_order;        /* also take kernels whose results differ in the last bits from run to run */
+    int streams; /* for kernels beside each other, of devices that have them: 0 as many as pay, 1 none */
 } tu_open_options;
 
 typedef struct tu_device_api {
@@ -196,14 +197,15 @@ typedef struct tu_device_api {
 
     /* running: kernels order[first … first+count-1], one after another. A device whose launch returns before they are
      * done must have synchronize, which returns when they are, and with the first failure of any of them. The engine
-     * synchronizes on the launching thread before it lets another device fetch a value, before variables change, and at
-     * the end of every run: nothing is downloaded, copied or uploaded over while a kernel that uses it is under way, so
-     * a device need not order its moves behind its launches. */
+     * synchronizes on the launching thread (or waits for an event) before it lets another device fetch a value, before
+     * variables change, and at the end of every run: nothing is downloaded, copied or uploaded over while a kernel that uses
+     * it is under way, so a device need not order its moves behind its launches. */
     tu_status (*launch)(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count);
     tu_status (*synchronize)(tu_device_instance *device); /* optional: launch returns when all is done */
 
-    /* events, optional all together: for devices whose launch returns early. The engine does not use them yet; values
-     * that leave such a device are waited for by synchronize. */
+    /* events, optional all together with event_synchronize: for devices whose launch returns early. Recorded behind what
+     * was launched so far; event_wait holds back what is launched afterwards. With them a value is fetched when its own
+     * kernel is done, while later ones run; without, the engine synchronizes before a value leaves. */
     tu_status (*event_new)(tu_device_instance *device, void **event);
     void (*event_free)(tu_device_instance *device, void *event);
     tu_status (*event_record)(tu_device_instance *device, void *event);
@@ -227,6 +229,9 @@ typedef struct tu_device_api {
      * memory, only where its memory is the host's. What it does not take is placed elsewhere and never among the nodes that
      * select is given. */
     tu_status (*takes)(tu_device_instance *device, const tu_graph *graph, uint32_t node);
+    /* optional, with the other events: returns when all that was launched before the event was recorded is done, with the
+     * first failure. Called from other threads than the one that launches. */
+    tu_status (*event_synchronize)(tu_device_instance *device, void *event);
 } tu_device_api;
 
 #ifdef __cplusplus

@@ -91,6 +91,8 @@ typedef struct tu_compile_options {
     /* For devices whose kernels are a library's to choose: to time candidates once and keep the best, where heuristics
      * would choose; and also to take kernels whose results differ in the last bits from run to run. */
     bool tune_kernels, any_order;
+    /* Of a GPU: how many kernels may run beside each other; 0: as pays, 1: one after another. The bits are the same. */
+    int streams;
     const char
         *place; /* patterns of names with devices, "conv*=gpu:1,local*=cpu:0": the first that fits counts, for
                           gradients of what it names too */

@@ -66,6 +66,17 @@ static tu_status place_staging(tu__part *part) {
     return TU_OK;
 }
 
+/* The events by which devices whose launch returns early tell that a value is made. */
+static tu_status make_events(tu_program *program, tu__part *part) {
+    for (uint32_t i = 0; i < part->arrival_count; i++) {
+        tu__arrival *a = &part->arrivals[i];
+        const tu__device *from = program->devices[a->source_part];
+        bool has_events = from->api->event_new && from->api->event_synchronize;
+        if (has_events && !a->ready) TU_TRY(from->api->event_new(from->instance, &a->ready));
+    }
+    return TU_OK;
+}
+
 static tu_status build_part(tu_program *program, tu__part *part, const tu_state *state) {
     const tu_graph *g = program->unit.graph;
     char *scratch = part->device->scratch;
@@ -110,6 +121,7 @@ tu_status tu__program_bind(tu_program *program, tu_state *state) {
         TU_TRY(place_constants(program, part));
         TU_TRY(place_variables(program, part, state));
         TU_TRY(place_staging(part));
+        TU_TRY(make_events(program, part));
     }
     for (size_t i = 0; i < program->device_count; i++) TU_TRY(build_part(program, &program->parts[i], state));
     program->bound = state->id;

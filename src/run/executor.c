@@ -73,12 +73,6 @@ static bool sleep_until_change(tu__exchange *x) {
 
 enum { SPINS = 4000 }; /* a few microseconds: most waits between devices are short */
 
-static const tu__arrival *arrival_of(const tu__part *part, uint32_t event) {
-    for (uint32_t i = 0; i < part->arrival_count; i++)
-        if (part->arrivals[i].arrived == event) return &part->arrivals[i];
-    return NULL;
-}
-
 static const char *name_of(const tu_program *program, tu__edge value) {
     return program->unit.graph->nodes[value.node]->name;
 }
@@ -118,8 +112,7 @@ static phrase doing(const tu_program *program, tu__part *part) {
     const tu__step *step = &part->steps[at];
     switch (step->kind) {
     case TU__STEP_WAIT:
-        snprintf(p.text, sizeof p.text, "it waits for '%.200s'",
-                 name_of(program, arrival_of(part, step->event)->source));
+        snprintf(p.text, sizeof p.text, "it waits for '%.200s'", name_of(program, step->arrival->source));
         break;
     case TU__STEP_LAUNCH: {
         phrase operations = operations_of(program, part, step);
@@ -133,8 +126,7 @@ static phrase doing(const tu_program *program, tu__part *part) {
     return p;
 }
 
-static tu_status late(tu_program *program, const tu__part *part, uint32_t event) {
-    const tu__arrival *a = arrival_of(part, event);
+static tu_status late(tu_program *program, const tu__part *part, const tu__arrival *a) {
     tu__part *from = &program->parts[a->source_part];
     return tu_fail(TU_INTERNAL, "device '%s' waited %g s for '%s' from device '%s', which is late: %s",
                    part->device->name, program->exchange.allowed, name_of(program, a->source),
@@ -162,7 +154,8 @@ static size_t index_of(const tu_program *program, const tu__part *part) {
     return (size_t)(part - program->parts);
 }
 
-static tu_status wait_for(tu_program *program, const tu__part *part, uint32_t event) {
+static tu_status wait_for(tu_program *program, const tu__part *part, const tu__arrival *a) {
+    uint32_t event = a->arrived;
     tu__exchange *x = &program->exchange;
     if (has_happened(x, event)) return TU_OK;
     double began = tu__trace_now(program);
@@ -172,9 +165,8 @@ static tu_status wait_for(tu_program *program, const tu__part *part, uint32_t ev
     pthread_mutex_lock(&x->lock);
     while (!has_happened(x, event) && !atomic_load(&x->aborted) && in_time) in_time = sleep_until_change(x);
     pthread_mutex_unlock(&x->lock);
-    if (!in_time && !has_happened(x, event)) return late(program, part, event);
-    tu__trace_add(program, TU__SPAN_WAIT, index_of(program, part),
-                  (size_t)(arrival_of(part, event) - part->arrivals), began);
+    if (!in_time && !has_happened(x, event)) return late(program, part, a);
+    tu__trace_add(program, TU__SPAN_WAIT, index_of(program, part), (size_t)(a - part->arrivals), began);
     return TU_OK;
 }
 
@@ -245,14 +237,20 @@ static tu_status meet(tu_program *program, const tu__part *part) {
     return TU_OK;
 }
 
+/* Lets a value be fetched: now, or by whoever waits for the device's event. */
+static tu_status send_off(tu_program *program, const tu__part *part, const tu__arrival *a) {
+    tu_status status = a->ready ? part->device->api->event_record(part->device->instance, a->ready) : TU_OK;
+    if (status != TU_OK) return failed_device(part, status);
+    if (!a->ready) TU_TRY(synchronize(part));
+    signal_event(&program->exchange, a->made);
+    return TU_OK;
+}
+
 static tu_status take_step(tu_program *program, tu__part *part, const tu__step *step) {
     switch (step->kind) {
-    case TU__STEP_WAIT: return wait_for(program, part, step->event);
+    case TU__STEP_WAIT: return wait_for(program, part, step->arrival);
     case TU__STEP_LAUNCH: return launch(program, part, step);
-    case TU__STEP_SIGNAL:
-        TU_TRY(synchronize(part));
-        signal_event(&program->exchange, step->event);
-        return TU_OK;
+    case TU__STEP_SIGNAL: return send_off(program, part, step->arrival);
     case TU__STEP_BARRIER: TU_TRY(synchronize(part)); return meet(program, part);
     }
     return TU_OK;
@@ -281,6 +279,10 @@ static void repeat_part(void *argument) {
 
 static tu_status fetch_arrival(tu_program *program, tu__part *part, const tu__arrival *a) {
     tu__part *from = &program->parts[a->source_part];
+    if (a->ready) {
+        tu_status made = from->device->api->event_synchronize(from->device->instance, a->ready);
+        if (made != TU_OK) return failed_device(from, made);
+    }
     double began = tu__trace_now(program);
     tu_status status =
         tu__device_copy(part->device, part->addresses[a->buffer], from->device,

@@ -68,7 +68,8 @@ static tu_status reserve_part(const tu_graph *g, tu__part *part, size_t exports)
 /* Deals the graph's nodes out to the parts. */
 static tu_status deal(const tu__unit *unit, size_t count, tu__part *parts) {
     const tu_graph *g = unit->graph;
-    for (size_t i = 0; i < count; i++) TU_TRY(reserve_part(g, &parts[i], 2 * (size_t)g->node_count + unit->fetch_count));
+    for (size_t i = 0; i < count; i++)
+        TU_TRY(reserve_part(g, &parts[i], 2 * (size_t)g->node_count + unit->fetch_count));
     for (uint32_t id = 0; id < g->node_count; id++) {
         const tu__node *node = g->nodes[id];
         tu__part *part = &parts[tu__part_of(unit, id)];
@@ -79,7 +80,8 @@ static tu_status deal(const tu__unit *unit, size_t count, tu__part *parts) {
         } else if (!is_leaf(node)) {
             part->nodes[part->node_count++] = id;
         }
-        for (uint32_t i = 0; i < node->after_count; i++) /* to be done when its kernel is, it needs a buffer */
+        for (uint32_t i = 0; i < node->after_count;
+             i++) /* to be done when its kernel is, it needs a buffer */
             add_export(&parts[tu__part_of(unit, node->after[i])], (tu__edge){node->after[i], 0});
     }
     for (size_t i = 0; i < unit->fetch_count; i++) {
@@ -185,7 +187,8 @@ static void mark_readers(const tu__unit *unit, const tu__part *parts, size_t cou
         for (uint32_t i = 0; i < parts[p].arrival_count; i++)
             if (parts[p].arrivals[i].source_part == index)
                 m->leaves[parts[p].arrivals[i].source_buffer] = true;
-    for (uint32_t i = 0; i < part->node_count; i++) { /* what others wait for is no update kernel's, which come last */
+    for (uint32_t i = 0; i < part->node_count;
+         i++) { /* what others wait for is no update kernel's, which come last */
         const tu__node *node = unit->graph->nodes[part->nodes[i]];
         for (uint32_t k = 0; k < node->after_count; k++)
             m->read[tu__part_buffer(part, (tu__edge){node->after[k], 0})] = true;
@@ -223,7 +226,8 @@ static uint32_t *node_levels(const tu_graph *g) {
             uint32_t in = level[node->inputs[i].node] + is_op(node, TU__OP_COPY);
             if (in > level[id]) level[id] = in;
         }
-        for (uint32_t i = 0; i < node->after_count; i++) { /* a copy is a level above what it copies already */
+        for (uint32_t i = 0; i < node->after_count;
+             i++) { /* a copy is a level above what it copies already */
             uint32_t before = level[node->after[i]] + !is_op(g->nodes[node->after[i]], TU__OP_COPY);
             if (before > level[id]) level[id] = before;
         }
@@ -284,6 +288,11 @@ static tu_status find_waits(const tu__unit *unit, tu__part *part, const marks *m
     return TU_OK;
 }
 
+/* Only a device whose launch returns early can; one with a limit wants its memory for something else. */
+static bool runs_kernels_together(const tu__device *device) {
+    return device->api->event_synchronize && device->options.streams != 1 && !device->options.memory_limit;
+}
+
 static tu_status order_and_place(const tu__unit *unit, tu__part *parts, size_t count, size_t index,
                                  marks *m) {
     tu__part *part = &parts[index];
@@ -299,7 +308,8 @@ static tu_status order_and_place(const tu__unit *unit, tu__part *parts, size_t c
                                   .from_start = m->from_start,
                                   .to_end = m->to_end,
                                   .becomes = m->becomes,
-                                  .update_kernels = part->update_kernels};
+                                  .update_kernels = part->update_kernels,
+                                  .keep_apart = runs_kernels_together(part->device)};
     TU_TRY(tu__plan_memory(&request, &part->memory));
     for (uint32_t i = 0; i < part->update_count;
          i++) { /* of several variables given one value, one has it in place */
@@ -365,6 +375,10 @@ void tu__parts_free(size_t count, tu__part *parts) {
     for (size_t i = 0; i < count; i++) {
         tu__part *p = &parts[i];
         if (p->plan) p->device->api->plan_free(p->device->instance, p->plan);
+        for (uint32_t k = 0; k < p->arrival_count; k++) {
+            const tu__device *from = parts[p->arrivals[k].source_part].device;
+            if (p->arrivals[k].ready) from->api->event_free(from->instance, p->arrivals[k].ready);
+        }
         if (p->constants) p->device->api->release(p->device->instance, p->constants);
         for (uint32_t k = 0; k < p->update_count; k++)
             if (p->updates[k].staging) p->device->api->release(p->device->instance, p->updates[k].staging);

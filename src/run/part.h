@@ -21,6 +21,7 @@ typedef struct tu__arrival {
     uint32_t source_part, source_buffer;
     uint32_t buffer;        /* where it goes */
     uint32_t made, arrived; /* events of the program */
+    void *ready; /* the source device's event: `made` says that it is recorded; NULL: it has none */
 } tu__arrival;
 
 /* An assignment: what lies in `buffer` after the run becomes the variable's value. */
@@ -40,8 +41,9 @@ typedef struct tu__wait {
 /* One thing after another, on the part's thread. */
 typedef struct tu__step {
     enum { TU__STEP_WAIT, TU__STEP_LAUNCH, TU__STEP_SIGNAL, TU__STEP_BARRIER } kind;
-    uint32_t event;        /* WAIT, SIGNAL */
-    uint32_t first, count; /* LAUNCH: kernels in order */
+    uint32_t event;             /* WAIT, SIGNAL */
+    const tu__arrival *arrival; /* which it is about */
+    uint32_t first, count;      /* LAUNCH: kernels in order */
 } tu__step;
 
 typedef struct tu__part {

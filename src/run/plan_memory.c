@@ -134,6 +134,22 @@ static void gather_intervals(planner *p) {
     }
 }
 
+/* Memory used again puts one kernel behind another. Where a device runs small kernels beside each other, what they touch
+ * lies apart as long as it is little in all. */
+static void keep_small_apart(planner *p) {
+    enum { SMALL = 1 << 20, MOST = 64 << 20 };
+    size_t bytes = 0;
+    for (size_t i = 0; i < p->interval_count; i++)
+        if (p->intervals[i].bytes <= SMALL) bytes += p->intervals[i].bytes;
+    if (!p->request->keep_apart || bytes > MOST) return;
+    for (size_t i = 0; i < p->interval_count; i++) {
+        interval *v = &p->intervals[i];
+        if (v->bytes > SMALL) continue;
+        v->first = -1;
+        v->last = p->plan->kernel_count;
+    }
+}
+
 static int larger_first(const void *left, const void *right) {
     const interval *a = left, *b = right;
     if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
@@ -265,6 +281,7 @@ static tu_status plan_all(planner *p) {
     grant_assignments(p);
     share_in_place(p);
     gather_intervals(p);
+    keep_small_apart(p);
     TU_TRY(place_intervals(p));
     write_offsets(p);
     return list_residents(p);

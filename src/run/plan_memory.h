@@ -20,6 +20,8 @@ typedef struct tu__memory_request {
     const uint32_t *becomes; /* per buffer: the outside buffer whose memory it shall take over at the end (an
                                     assignment in place), or TU_NO_NODE */
     uint32_t update_kernels; /* the last so many of the order: only these may write into variables */
+    bool
+        keep_apart; /* small things have memory of their own, so that their kernels may run beside each other */
 } tu__memory_request;
 
 /* Something that lies in scratch at a moment: a buffer, or a kernel's workspace. */

@@ -63,7 +63,8 @@ static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
     tu_open_options open = {.threads = o->threads,
                             .memory_limit = o->memory_limit,
                             .tune = o->tune_kernels,
-                            .any_order = o->any_order};
+                            .any_order = o->any_order,
+                            .streams = o->streams};
     tu__open_list list = {.devices = p->devices, .names = p->device_names, .count = &p->device_count};
     tu__placing how;
     TU_TRY(tu__placing_begin(&list, &how, &p->unit, o->devices, &open, o));

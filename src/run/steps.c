@@ -11,7 +11,7 @@
 #include "run/part.h"
 
 typedef struct departure { /* a value that another part waits for */
-    uint32_t event;
+    const tu__arrival *arrival;
     const struct departure *next; /* written by the same kernel */
 } departure;
 
@@ -48,7 +48,7 @@ static void note_departures(writer *w, const tu__part *parts, size_t count, size
             const tu__arrival *a = &parts[p].arrivals[i];
             if (a->source_part != index) continue;
             const departure **list = &w->departing[w->written_by[a->source_buffer]];
-            *next = (departure){.event = a->made, .next = *list};
+            *next = (departure){.arrival = a, .next = *list};
             *list = next++;
         }
 }
@@ -66,13 +66,15 @@ static void add_step(tu__part *part, tu__step step) {
 /* Values that are there once `kernel` is done; kernel_count: those that no kernel writes. */
 static void signal_departures(writer *w, uint32_t kernel) {
     for (const departure *d = w->departing[kernel]; d; d = d->next)
-        add_step(w->part, (tu__step){.kind = TU__STEP_SIGNAL, .event = d->event});
+        add_step(w->part,
+                 (tu__step){.kind = TU__STEP_SIGNAL, .event = d->arrival->made, .arrival = d->arrival});
 }
 
 static void wait_arrival(writer *w, uint32_t arrival) {
     if (w->awaited[arrival]) return;
     w->awaited[arrival] = true;
-    add_step(w->part, (tu__step){.kind = TU__STEP_WAIT, .event = w->part->arrivals[arrival].arrived});
+    const tu__arrival *a = &w->part->arrivals[arrival];
+    add_step(w->part, (tu__step){.kind = TU__STEP_WAIT, .event = a->arrived, .arrival = a});
 }
 
 static void wait_inputs(writer *w, const tu_kernel *k) {
@@ -151,7 +153,8 @@ tu_status tu__write_steps(tu__part *parts, size_t count, size_t index) {
                 .written_by = tu__arena_alloc(&arena, buffers * sizeof *w.written_by),
                 .departing = tu__arena_alloc(&arena, (kernels + 1) * sizeof(departure *)),
                 .departures = tu__arena_alloc(&arena, arrivals * sizeof *w.departures)};
-    bool ready = part->steps && w.arrival_in && w.awaited && w.wait_at && w.written_by && w.departing && w.departures;
+    bool ready =
+        part->steps && w.arrival_in && w.awaited && w.wait_at && w.written_by && w.departing && w.departures;
     if (ready) {
         note_arrivals(&w);
         note_waits(&w);

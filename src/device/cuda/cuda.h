@@ -37,14 +37,26 @@
 #include "device/cuda/driver.h"
 #include "device/select.h"
 
+/* What goes one way, into the card or out of it: moves.c. */
+typedef struct cuda_lane {
+    CUstream stream;
+    CUevent done[2];
+    unsigned char *pinned; /* two pieces; NULL until something large goes */
+    pthread_mutex_t lock;  /* of the pieces */
+} cuda_lane;
+
 typedef struct cuda_device {
     int index, part, parts;
     char name[24]; /* "gpu:0", "gpu:0.1": for messages */
     CUdevice handle;
     CUcontext context;
-    CUstream stream; /* kernels */
-    CUstream moves;  /* what comes and goes while they run */
-    int capability;  /* 90: compute capability 9.0 */
+    CUstream stream;   /* kernels */
+    cuda_lane in, out; /* what comes and goes while they run */
+    int streams;       /* that a captured step may use: 1, or 0: as pays */
+    CUstream side[4];  /* the others of a captured step, from number 1 on; made when first needed: spread.c */
+    CUevent joined[4]; /* where they leave the first and come back to it */
+    bool capturing;    /* what is enqueued now becomes a graph */
+    int capability;    /* 90: compute capability 9.0 */
     int multiprocessors;
     int shared_bytes; /* shared memory a block may ask for */
     uint64_t memory_bytes, memory_limit;
@@ -85,6 +97,21 @@ tu_status cuda_enter(const cuda_device *device);
 /* Handles made at first use; NULL with the message set when the library is missing. Their stream is the device's. */
 cudnnHandle_t cuda_dnn(cuda_device *device);
 cusolverDnHandle_t cuda_solver(cuda_device *device);
+
+/* ---- Moves and events: moves.c ---- */
+
+tu_status cuda_lane_open(cuda_lane *lane);
+void cuda_lane_close(cuda_lane *lane);
+/* Done when they return. */
+tu_status cuda_upload(cuda_device *device, void *to, const void *host, size_t bytes);
+tu_status cuda_download(cuda_device *device, void *host, const void *from, size_t bytes);
+tu_status cuda_copy_from(cuda_device *device, void *to, const cuda_device *other, const void *from,
+                         size_t bytes);
+tu_status cuda_event_new(cuda_device *device, void **event);
+void cuda_event_free(cuda_device *device, void *event);
+tu_status cuda_event_record(cuda_device *device, void *event);
+tu_status cuda_event_wait(cuda_device *device, void *event);
+tu_status cuda_event_synchronize(cuda_device *device, void *event);
 
 /* ---- Kernels of ours ---- */
 

@@ -5,7 +5,8 @@
  * step. A graph holds addresses and the seed: when either changes, it is captured anew.
  *
  * Somebody who asks for the kernels' times gets them from then on: the graph is captured with events between kernels,
- * which cost a microsecond each, so nobody else has them. */
+ * which cost a microsecond each, so nobody else has them (times.c). Kernels that do not fill the card are captured on
+ * several streams where that pays (spread.c). */
 #include "device/cuda/plan.h"
 
 #include <stdarg.h>
@@ -158,12 +159,7 @@ tu_status cuda_build(cuda_device *device, tu_plan *plan, const tu_binding *bindi
     tu__kernel_plan_bind(p, binding);
     if (!runtime->compiled) TU_TRY(cuda_compile(device, runtime->functions));
     runtime->compiled = true;
-    return TU_OK;
-}
-
-static void free_events(cuda_runtime *runtime, uint32_t count) {
-    for (uint32_t i = 0; runtime->events && i <= count; i++)
-        if (runtime->events[i]) cuda.cuEventDestroy(runtime->events[i]);
+    return cuda_spread_plan(device, p);
 }
 
 void cuda_plan_free(cuda_device *device, tu_plan *plan) {
@@ -174,7 +170,8 @@ void cuda_plan_free(cuda_device *device, tu_plan *plan) {
         cuda.cuStreamSynchronize(device->stream);
         drop_segments(runtime);
         cuda_ring_free(runtime);
-        free_events(runtime, p->kernel_count);
+        cuda_times_free(runtime);
+        cuda_spread_free(p);
     }
     tu__kernel_plan_free(p);
 }
@@ -226,26 +223,23 @@ tu_status cuda_clear(const tu__kernel *k, void *to, size_t bytes) {
 
 /* ---- Launching ---- */
 
-static tu_status mark_time(const cuda_device *device, const cuda_runtime *runtime, uint32_t place) {
-    if (!runtime->timed) return TU_OK;
-    if (runtime->capturing) /* a node of the graph, recorded anew at each replay */
-        CUDA_TRY(cuEventRecordWithFlags, runtime->events[place], device->stream, CU_EVENT_RECORD_EXTERNAL);
-    else
-        CUDA_TRY(cuEventRecord, runtime->events[place], device->stream);
-    return TU_OK;
+tu_status cuda_enqueue_one(const tu__kernel_plan *p, uint32_t place) {
+    const tu__kernel *k = p->kernels[p->order[place]];
+    tu_status status = k->run(k);
+    if (status == TU_OK) return TU_OK;
+    return tu_fail(status, "%s '%s': %s", k->name, p->selection.graph->nodes[k->nodes[0]]->name,
+                   tu_message());
 }
 
 tu_status cuda_enqueue(cuda_device *device, tu__kernel_plan *p, uint32_t first, uint32_t count) {
     const cuda_runtime *runtime = p->runtime;
+    if (device->capturing && runtime->spread && !runtime->timed)
+        return cuda_enqueue_spread(device, p, first, count);
     for (uint32_t i = first; i < first + count; i++) {
-        const tu__kernel *k = p->kernels[p->order[i]];
-        TU_TRY(mark_time(device, runtime, i));
-        tu_status status = k->run(k);
-        if (status != TU_OK)
-            return tu_fail(status, "%s '%s': %s", k->name, p->selection.graph->nodes[k->nodes[0]]->name,
-                           tu_message());
+        TU_TRY(cuda_mark_begin(device, runtime, i));
+        TU_TRY(cuda_enqueue_one(p, i));
     }
-    return mark_time(device, runtime, first + count);
+    return count ? cuda_mark_end(device, runtime, first + count - 1) : TU_OK;
 }
 
 /* An abandoned capture must still be ended, or the stream stays unusable. */
@@ -254,7 +248,9 @@ tu_status cuda_capture(cuda_device *device, tu_status (*enqueue)(cuda_device *de
     CUgraph graph = NULL;
     char message[1024] = "";
     CUDA_TRY(cuStreamBeginCapture, device->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    device->capturing = true;
     tu_status status = enqueue(device, context);
+    device->capturing = false;
     if (status != TU_OK) snprintf(message, sizeof message, "%s", tu_message());
     tu_status ended = CUDA_CALL(cuStreamEndCapture, device->stream, &graph);
     if (status == TU_OK && ended != TU_OK) cuda.cuStreamEndCapture(device->stream, &graph);
@@ -271,11 +267,7 @@ typedef struct range {
 
 static tu_status enqueue_range(cuda_device *device, void *context) {
     const range *r = context;
-    cuda_runtime *runtime = r->plan->runtime;
-    runtime->capturing = true;
-    tu_status status = cuda_enqueue(device, r->plan, r->first, r->count);
-    runtime->capturing = false;
-    return status;
+    return cuda_enqueue(device, r->plan, r->first, r->count);
 }
 
 static cuda_segment *segment_of(tu__kernel_plan *p, uint32_t first, uint32_t count) {
@@ -316,7 +308,7 @@ static tu_status launch_segment(cuda_device *device, tu__kernel_plan *p, uint32_
     cuda_runtime *runtime = p->runtime;
     cuda_segment *s = segment_of(p, first, count);
     if (!s) return TU_NO_MEMORY;
-    if (runtime->timed && first == runtime->timed_first) runtime->timed_count = count;
+    if (first == 0) TU_TRY(cuda_times_align(device, runtime));
     if (s->warm && !runtime->capture_forbidden) return replay(device, p, s);
     TU_TRY(cuda_enqueue(device, p, first, count));
     s->warm = true;
@@ -327,35 +319,4 @@ tu_status cuda_launch_plan(cuda_device *device, tu_plan *plan, uint32_t first, u
     if (count == 0) return TU_OK;
     TU_TRY(cuda_enter(device));
     return launch_segment(device, (tu__kernel_plan *)plan, first, count);
-}
-
-/* ---- Times ---- */
-
-static tu_status begin_timing(tu__kernel_plan *p) {
-    cuda_runtime *runtime = p->runtime;
-    runtime->events =
-        tu__arena_alloc(&p->selection.arena, ((size_t)p->kernel_count + 1) * sizeof *runtime->events);
-    if (!runtime->events) return TU_NO_MEMORY;
-    for (uint32_t i = 0; i <= p->kernel_count; i++)
-        CUDA_TRY(cuEventCreate, &runtime->events[i], CU_EVENT_DEFAULT);
-    runtime->timed = true;
-    return TU_OK;
-}
-
-/* Times are known from the launch after the first question on. */
-tu_status cuda_trace(cuda_device *device, tu_plan *plan, uint32_t place, double *start, double *seconds) {
-    tu__kernel_plan *p = (tu__kernel_plan *)plan;
-    cuda_runtime *runtime = p->runtime;
-    *start = *seconds = 0;
-    if (place >= p->kernel_count)
-        return tu_fail(TU_INVALID, "there is no kernel %u: the plan has %u", place, p->kernel_count);
-    TU_TRY(cuda_enter(device));
-    if (!runtime->timed) return begin_timing(p);
-    if (place >= runtime->timed_first + runtime->timed_count) return TU_OK;
-    float from_start = 0, milliseconds = 0;
-    CUDA_TRY(cuEventElapsedTime, &from_start, runtime->events[0], runtime->events[place]);
-    CUDA_TRY(cuEventElapsedTime, &milliseconds, runtime->events[place], runtime->events[place + 1]);
-    *start = 1e-3 * from_start;
-    *seconds = 1e-3 * milliseconds;
-    return TU_OK;
 }

@@ -3,6 +3,7 @@
 #define TU__DEVICE_CUDA_PLAN_H
 
 #include "device/cuda/cuda.h"
+#include "device/cuda/streams.h"
 
 /* Kernels first … first + count - 1 of the order as one CUDA graph. */
 typedef struct cuda_segment {
@@ -19,10 +20,12 @@ typedef struct cuda_runtime {
     bool compiled;
     bool capture_forbidden;
     cuda_segment *segments;
-    CUevent *events; /* kernel_count + 1, once somebody asked for times */
-    bool timed, capturing;
-    uint32_t timed_first, timed_count; /* what the events stand around */
-    struct cuda_ring *ring;            /* repeat.c */
+    struct cuda_times *times; /* once somebody asked for them: times.c */
+    bool timed;
+    bool spread;            /* captured kernels go to several streams: spread.c */
+    cuda_place *places;     /* per place in the order */
+    CUevent *made;          /* per place: recorded behind a kernel that another stream waits for */
+    struct cuda_ring *ring; /* repeat.c */
     const cuda_function *ring_in, *ring_out;
     bool repeat_warm; /* a step of a repetition ran one by one */
 } cuda_runtime;
@@ -35,6 +38,21 @@ tu_status cuda_enqueue(cuda_device *device, tu__kernel_plan *plan, uint32_t firs
 /* Captures what `enqueue` puts into the stream, as a graph ready for launching. */
 tu_status cuda_capture(cuda_device *device, tu_status (*enqueue)(cuda_device *device, void *context),
                        void *context, CUgraphExec *exec);
+
+/* times.c: when kernels began and ended. Marks stand before a kernel and behind the last of a launch. */
+tu_status cuda_times_begin(cuda_device *device, tu__kernel_plan *plan);
+tu_status cuda_times_align(cuda_device *device, cuda_runtime *runtime);
+tu_status cuda_mark_begin(const cuda_device *device, const cuda_runtime *runtime, uint32_t place);
+tu_status cuda_mark_end(const cuda_device *device, const cuda_runtime *runtime, uint32_t place);
+void cuda_times_free(cuda_runtime *runtime);
+
+/* spread.c: kernels of a captured step on several streams, where that pays. Found anew when addresses change. */
+tu_status cuda_spread_plan(cuda_device *device, tu__kernel_plan *plan);
+void cuda_spread_free(tu__kernel_plan *plan);
+/* Enqueues kernels on the streams they were given, while the device's own is captured. */
+tu_status cuda_enqueue_spread(cuda_device *device, tu__kernel_plan *plan, uint32_t first, uint32_t count);
+/* plan.c: one kernel, into the device's stream as it is. */
+tu_status cuda_enqueue_one(const tu__kernel_plan *plan, uint32_t place);
 
 /* repeat.c: the rings of a plan, freed with it, and when its addresses change. */
 void cuda_ring_free(cuda_runtime *runtime);

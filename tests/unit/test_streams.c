@@ -1,0 +1,110 @@
+/* Kernels dealt out to streams: whatever is in another's way comes behind it, independent chains run beside each other, and
+ * where that gains nothing all stay in line. */
+#include "test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/cuda/streams.c" /* of a plug-in; it needs nothing of it */
+
+enum { MOST = 200, EXTENTS = 3 };
+
+static cuda_work work[MOST];
+static cuda_extent extents[MOST][EXTENTS];
+static cuda_place places[MOST];
+static bool comes_after[MOST][MOST]; /* [b][a]: b starts when a is done */
+
+static void add(uint32_t index, double seconds, uint32_t count, const cuda_extent *given) {
+    memcpy(extents[index], given, count * sizeof *given);
+    work[index] = (cuda_work){.extents = extents[index], .extent_count = count, .seconds = seconds};
+}
+
+static void follow(uint32_t index, uint32_t before) {
+    comes_after[index][before] = true;
+    for (uint32_t i = 0; i < before; i++)
+        comes_after[index][i] = comes_after[index][i] || comes_after[before][i];
+}
+
+/* What streams and waits imply. */
+static void close_order(uint32_t count) {
+    memset(comes_after, 0, sizeof comes_after);
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t k = i; k-- > 0;)
+            if (places[k].stream == places[i].stream) {
+                follow(i, k);
+                break;
+            }
+        for (int s = 0; s < CUDA_STREAMS; s++) {
+            int wait = places[i].waits[s];
+            if (wait == CUDA_NO_KERNEL) continue;
+            assert_true(wait < (int)i && places[wait].stream == s && places[wait].waited_for);
+            follow(i, (uint32_t)wait);
+        }
+    }
+}
+
+static void expect_conflicts_in_order(uint32_t count) {
+    close_order(count);
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t k = 0; k < i; k++)
+            if (conflict(&work[k], &work[i]) && !comes_after[i][k])
+                fail_msg("kernel %u does not wait for %u", i, k);
+}
+
+static void whatever_is_in_the_way_comes_first(void **state) {
+    (void)state;
+    int beside = 0;
+    srand(7);
+    for (int round = 0; round < 200; round++) {
+        uint32_t count = 2 + (uint32_t)rand() % (MOST - 2);
+        for (uint32_t i = 0; i < count; i++) {
+            cuda_extent e[EXTENTS];
+            for (int k = 0; k < EXTENTS; k++) {
+                uintptr_t from = (uintptr_t)(rand() % 3000);
+                e[k] = (cuda_extent){from, from + 1 + (uintptr_t)(rand() % 20), k == 0};
+            }
+            add(i, 1e-6 * (1 + rand() % 20), EXTENTS, e);
+        }
+        beside += cuda_deal(count, work, places);
+        expect_conflicts_in_order(count);
+    }
+    assert_true(beside > 20); /* else this has shown nothing */
+}
+
+/* `chains` chains of `length` kernels, in turn; each reads what the one before it in its chain wrote. */
+static uint32_t add_chains(uint32_t chains, uint32_t length, double seconds) {
+    for (uint32_t i = 0; i < length; i++)
+        for (uint32_t c = 0; c < chains; c++) {
+            uintptr_t at = 1000 * c + i;
+            add(i * chains + c, seconds, 2, (cuda_extent[]){{at, at + 1, false}, {at + 1, at + 2, true}});
+        }
+    return chains * length;
+}
+
+static void independent_chains_run_beside_each_other(void **state) {
+    (void)state;
+    uint32_t count = add_chains(4, 10, 3e-6);
+    assert_true(cuda_deal(count, work, places));
+    expect_conflicts_in_order(count);
+    for (uint32_t i = 0; i < count; i++) { /* each chain keeps to a stream, and none waits for another */
+        assert_int_equal(places[i].stream, places[i % 4].stream);
+        for (int s = 0; s < CUDA_STREAMS; s++) assert_int_equal(places[i].waits[s], CUDA_NO_KERNEL);
+    }
+}
+
+static void one_chain_and_large_kernels_stay_in_line(void **state) {
+    (void)state;
+    assert_false(cuda_deal(add_chains(1, 40, 3e-6), work, places));
+    for (int i = 0; i < 40; i++) assert_int_equal(places[i].stream, 0);
+    assert_false(cuda_deal(add_chains(4, 10, 100e-6), work, places));
+    for (int i = 0; i < 40; i++) assert_int_equal(places[i].stream, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whatever_is_in_the_way_comes_first),
+        cmocka_unit_test(independent_chains_run_beside_each_other),
+        cmocka_unit_test(one_chain_and_large_kernels_stay_in_line),
+    };
+    return cmocka_run_group_tests_name("streams", tests, NULL, NULL);
+}
