@@ -1,6 +1,6 @@
-/* A convolution as the CUDA device's files speak of it: conv.c decides, conv_dnn.c has cuDNN do it, conv_few.c,
- * conv_f32.c and conv_direct.c kernels of ours. src/graph/ops/conv.c has the definition: one trilinear form of x, filter and y, of which each side
- * can be asked for. */
+/* A convolution as the CUDA device's files speak of it: conv.c decides, conv_dnn.c has cuDNN do it, conv_few.c, conv_f32.c
+ * and conv_direct.c kernels of ours. src/graph/ops/conv.c has the definition: one trilinear form of x, filter and y, of which
+ * each side can be asked for. */
 #ifndef TU__DEVICE_CUDA_CONV_H
 #define TU__DEVICE_CUDA_CONV_H
 

@@ -5,7 +5,8 @@
  *     wait_for_copies();                  // the thread's own are there,
  *     __syncthreads();                    // and everybody's
  *
- * Both addresses are multiples of BYTES: 4, 8 or 16. Cards from compute capability 8.0 on; without one they are made at once. */
+ * Both addresses are multiples of BYTES: 4, 8 or 16. Cards from compute capability 8.0 on; without one they are made at
+ * once. */
 #ifndef TU_ASYNC
 #define TU_ASYNC
 

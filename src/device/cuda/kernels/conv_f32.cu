@@ -1,7 +1,7 @@
 /* Convolutions in f32 that nothing is rounded in: without tensor cores, whose tf32 has 10 bits of fraction.
  *
- * Each side is a product of a gathered matrix with a plain one, which is never stored (conv.cu has the general kernel, for any
- * type, group and stride; this one is for one group and channels in fours, where memory is read 16 bytes at a time):
+ * Each side is a product of a plain matrix with one that is gathered, never stored (conv.cu has the general kernel, for
+ * any type, group and stride; this one is for one group and channels in fours, where memory is read 16 bytes at a time):
  *
  *     y            [pixels, o] = x at (pixel, tap, c)              times  filter [tap, c, o]
  *     x            [pixels, c] = y at (pixel, tap, o), stride 1    times  filter [tap, o, c]
@@ -11,8 +11,8 @@
  * elements fetched from shared memory serve 64 of them; a block makes 64 by 64. Its two halves take every other eight
  * of the depth for the same results and add up in the end: twice the warps, so that work is even among schedulers though
  * blocks are small enough to be even among multiprocessors. While 16 of the depth are multiplied the next are on
- * their way, in registers. For results that are few the tile has 48 or 32 rows, whichever leaves the fewest multiprocessors
- * idle in the last round (conv_f32.c). The depth of a filter's gradient is cut into splits, whose sums conv_sum adds. */
+ * their way, in registers. For results that are few the tile has 48 or 32 rows, whichever leaves the fewest
+ * multiprocessors idle in the last round (conv_f32.c). The depth of a filter's gradient is cut into splits, whose sums conv_sum adds. */
 #include "prelude.cuh"
 #include "conv_f32_args.h"
 
@@ -56,9 +56,9 @@ __device__ inline tap_place tap_of(const conv_f32_args &a, u32 number) {
 __device__ inline quad gather(const conv_f32_args &a, const origin &o, const tap_place &t, bool wanted) {
     int row = o.row + t.row, column = o.column + t.column;
     bool inside = wanted && row >= 0 && row < a.image_size[0] && column >= 0 && column < a.image_size[1];
-    int at = inside ? ((o.image * a.image_size[0] + row) * a.image_size[1] + column) * (int)a.channels.divisor + t.channel : 0;
+    int pixel = (o.image * a.image_size[0] + row) * a.image_size[1] + column;
     quad zeros = {};
-    return inside ? *(const quad *)(a.image + at) : zeros;
+    return inside ? *(const quad *)(a.image + pixel * (int)a.channels.divisor + t.channel) : zeros;
 }
 
 __device__ inline quad load_if(const float *from, int at, bool wanted) {
@@ -214,7 +214,8 @@ __device__ inline float ended(const conv_f32_args &a, float value, int column) {
 
 /* Rows of the result are pixels. */
 template <int OWN>
-__device__ inline void store_pixels(const conv_f32_args &a, int first_row, int first_column, const float (&kept)[OWN / 2][8]) {
+__device__ inline void store_pixels(const conv_f32_args &a, int first_row, int first_column,
+                                    const float (&kept)[OWN / 2][8]) {
     int half = threadIdx.x / HALF_THREADS;
 #pragma unroll
     for (int i = 0; i < OWN / 2; i++) {
@@ -232,7 +233,8 @@ __device__ inline void store_pixels(const conv_f32_args &a, int first_row, int f
 }
 
 /* Columns are: a filter is [o, taps and channels]. */
-__device__ inline void store_filter(const conv_f32_args &a, int first_row, int first_column, const float (&kept)[4][8]) {
+__device__ inline void store_filter(const conv_f32_args &a, int first_row, int first_column,
+                                    const float (&kept)[4][8]) {
     int row = first_row + own_rows<8>::of(threadIdx.x / HALF_THREADS * 4);
     float *out = a.out + (i64)blockIdx.z * a.rows * a.columns + row;
 #pragma unroll

@@ -20,11 +20,12 @@
  *
  *     filter [window, 64] = x [pixels, window] transposed  times  y's gradient [pixels, 64]
  *
- * where two pixels share a register: word i holds elements i and i + what the next pixel's window is away. All the window's elements
- * are rows here, counted through (75 of a 5 by 5 by 3 one: five tiles of 16), since each may lie where it wants. A block fetches
- * a band's x and y once, while it computes the band before; its eight warps share out the window (five tiles each), the
- * channels (32 each) and, where warps are left, the pixels, and keep their sums in registers throughout. At the end
- * they are added up in shared memory, warp by warp, and left for a second kernel to add in the order of blocks.
+ * where two pixels share a register: word i holds element i and the one as far on as the next pixel's window is. All
+ * the window's elements are rows here, counted through (75 of a 5 by 5 by 3 one: five tiles of 16), since each may lie where it
+ * wants. A block fetches a band's x and y once, while it computes the band before; its eight warps share out the window
+ * (five tiles each), the channels (32 each) and, where warps are left, the pixels, and keep their sums in registers
+ * throughout. At the end they are added up in shared memory, warp by warp, and left for a second kernel to add in
+ * the order of blocks.
  * A product of 16 pixels costs a warp 20 loads of x, 2 of y and 20 instructions of the tensor cores: reading y, once,
  * should be the time it takes.
  *
