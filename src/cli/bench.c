@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/memory_refusal.h"
+#include "cli/placed.h"
 #include "cli/size.h"
 #include "cli/workload.h"
 
@@ -29,10 +30,10 @@ enum {
 static const char *const precisions[] = {"f32", "tf32", "bf16", "f16", NULL};
 
 struct bench_values {
-    const char *devices, *memory_limit, *trace;
+    const char *devices, *place, *lock, *memory_limit, *trace;
     int64_t threads, batch, steps, warmup, repeat, trace_steps; /* threads, steps 0: ours to choose */
     int precision;
-    bool json, kernels, tune_kernels;
+    bool json, kernels, tune_kernels, strict_placement;
 };
 
 static const struct bench_values defaults = {
@@ -40,7 +41,13 @@ static const struct bench_values defaults = {
 
 static const struct cli_option options[] = {
     CLI_STRING(struct bench_values, devices, "devices", 0, "LIST",
-               "the devices to run on, as in \"cpu:0/2\"; several for branches only"),
+               "the devices to run on, as in \"cpu:0/2\"; several for branches, or with --place"),
+    CLI_STRING(struct bench_values, place, "place", 0, "RULES",
+               "names and devices, as in 'conv1/*=gpu:1,local*=cpu:0'; the first that fits counts"),
+    CLI_FLAG(struct bench_values, strict_placement, "strict-placement", 0,
+             "refuse an operation that its device does not take, instead of moving it"),
+    CLI_STRING(struct bench_values, lock, "lock", 0, "FILE",
+               "hold the step to the placement in FILE; written if there is none"),
     CLI_INT(struct bench_values, threads, "threads", 't', "N", 1, 1024,
             "threads of a CPU device (default: its cores)"),
     CLI_INT(struct bench_values, batch, "batch", 'b', "N", 1, 1048576, "samples in a batch"),
@@ -316,6 +323,7 @@ static tu_status bench(const struct bench_values *values, const struct workload_
                        double began, struct workload *work, struct measurement *m) {
     TU_TRY(workload_begin(work, settings));
     print_notices(work);
+    cli_say_placement(work->step);
     TU_TRY(measure(work, values, began, m));
     if (values->trace) TU_TRY(trace_steps(work, values));
     (values->json ? print_json : print_text)(values, settings->model, work, m);
@@ -348,6 +356,9 @@ static int run(const void *given, int operand_count, char **operands) {
     double began = seconds_now();
     struct workload_settings settings = {.model = operands[0],
                                          .devices = values->devices,
+                                         .place = values->place,
+                                         .strict_placement = values->strict_placement,
+                                         .lock = values->lock,
                                          .precision = precisions[values->precision],
                                          .tune_kernels = values->tune_kernels,
                                          .threads = (int)values->threads,

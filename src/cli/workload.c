@@ -98,11 +98,11 @@ static tu_status build_model(struct workload *w, const struct workload_settings 
     if (status == TU_NOT_FOUND) return refuse_model(s->model);
     TU_TRY(status);
     size_t devices = workload_device_count(w);
-    if (devices == 1) return TU_OK;
+    if (devices == 1 || s->place) return TU_OK;
     return tu_fail(
         TU_INVALID,
-        "bench: --devices '%.60s' names %zu devices: expected one, as the step of %s is not divided; "
-        "the workload 'branches' runs on several",
+        "bench: --devices '%.60s' names %zu devices: expected one, as the step of %s is not divided "
+        "unless --place says how; the workload 'branches' runs on several",
         s->devices, devices, s->model);
 }
 
@@ -116,10 +116,11 @@ static tu_status build(struct workload *w, const struct workload_settings *s) {
 
 static tu_status compile(struct workload *w, const struct workload_settings *s, bool plan_only) {
     double start = seconds_now();
-    tu_status status = tu_compile(w->graph, &w->step, .devices = s->devices, .threads = s->threads,
-                                  .precision = s->precision, .memory_limit = s->memory_limit,
-                                  .tune_kernels = s->tune_kernels, .fetch = &w->net.loss, .fetch_count = 1,
-                                  .updates = true, .plan_only = plan_only);
+    tu_status status =
+        tu_compile(w->graph, &w->step, .devices = s->devices, .threads = s->threads,
+                   .precision = s->precision, .memory_limit = s->memory_limit, .place = s->place,
+                   .strict_placement = s->strict_placement, .tune_kernels = s->tune_kernels,
+                   .fetch = &w->net.loss, .fetch_count = 1, .updates = true, .plan_only = plan_only);
     w->compile_seconds = seconds_now() - start;
     tu_many_report many;
     w->at_once = status == TU_OK && tu_program_many(w->step, &many) == TU_OK && many.at_once;
@@ -136,6 +137,7 @@ tu_status workload_begin(struct workload *w, const struct workload_settings *set
     *w = (struct workload){0};
     TU_TRY(build(w, settings));
     TU_TRY(compile(w, settings, false));
+    if (settings->lock) TU_TRY(say_bench(tu_program_lock(w->step, settings->lock, false, NULL)));
     TU_TRY(draw_batch(w));
     return tu_state_new(w->graph, &w->state, .seed = SEED);
 }

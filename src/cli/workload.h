@@ -9,6 +9,8 @@
 
 struct workload_settings {
     const char *model, *devices, *precision;
+    const char *place, *lock; /* as for tu_compile and tu_program_lock; NULL: none */
+    bool strict_placement;
     int threads; /* 0: all cores */
     int64_t batch;
     uint64_t memory_limit; /* bytes on each device; 0: what it has */

@@ -55,7 +55,8 @@ typedef struct comparison {
     const char *path;
     tu__text diff;
     size_t differences;
-    bool *seen; /* per node: the lock knows it */
+    const char *first; /* the name of what differs */
+    bool *seen;        /* per node: the lock knows it */
 } comparison;
 
 static void differ(comparison *c, char sign, const char *name, const char *device) {
@@ -72,7 +73,7 @@ static tu_status compare_entry(comparison *c, const tu__json_value *entry, size_
     bool there = node && is_locked(node);
     if (there) c->seen[node->id] = true;
     if (there && strcmp(node->device, device->string) == 0) return TU_OK;
-    c->differences++;
+    if (!c->differences++) c->first = name->string;
     differ(c, '-', name->string, device->string);
     if (there) differ(c, '+', node->name, node->device);
     return TU_OK;
@@ -90,7 +91,7 @@ static tu_status compare_all(comparison *c, const tu__json_value *lock) {
     const tu_graph *g = c->program->unit.graph;
     for (uint32_t i = 0; i < g->node_count; i++) {
         if (!is_locked(g->nodes[i]) || c->seen[i]) continue;
-        c->differences++;
+        if (!c->differences++) c->first = g->nodes[i]->name;
         differ(c, '+', g->nodes[i]->name, g->nodes[i]->device);
     }
     return c->diff.failed ? TU_NO_MEMORY : TU_OK;
@@ -117,10 +118,11 @@ static tu_status compare_file(comparison *c, tu__text *text, tu__arena *arena) {
     if (!c->seen) return TU_NO_MEMORY;
     TU_TRY(compare_all(c, lock));
     if (!c->differences) return TU_OK;
-    return tu_fail(TU_INVALID,
-                   "the placement is not the one of the lock '%s': %zu differences; undo what moved them, or "
-                   "write the lock anew (--update-lock)",
-                   c->path, c->differences);
+    return tu_fail(
+        TU_INVALID,
+        "the placement is not the one of the lock '%s': %zu differences, the first at '%s'; undo what moved "
+        "them, or write the lock anew (tutti explain --update-lock)",
+        c->path, c->differences, c->first);
 }
 
 tu_status tu_program_lock(const tu_program *program, const char *path, bool update, char **diff) {

@@ -110,6 +110,7 @@ static tu_status run_group(tu_graph *graph, const tu__settings *settings, tu_sta
     tu_program *program;
     TU_TRY(tu_compile(graph, &program, .devices = settings->devices, .threads = (int)settings->threads,
                       .precision = settings->precision, .tune_kernels = settings->tune_kernels,
+                      .place = settings->place, .strict_placement = settings->strict_placement,
                       .fetch = g->values, .fetch_count = g->count));
     tu_status status = tu_run(program, state, feed_count, feeds, g->data);
     tu_program_free(program);

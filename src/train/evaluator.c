@@ -21,7 +21,8 @@ static tu_status compile(tu__evaluator *e, const tu__run_config *config) {
     for (int i = 0; i < RESULTS; i++) fetch[i] = tu_find_output(e->graph, result_names[i]);
     return tu_compile(e->graph, &e->program, .devices = s->devices, .threads = (int)s->threads,
                       .memory_limit = (uint64_t)s->memory_limit, .precision = s->precision,
-                      .tune_kernels = s->tune_kernels, .fetch = fetch, .fetch_count = RESULTS);
+                      .tune_kernels = s->tune_kernels, .place = s->place,
+                      .strict_placement = s->strict_placement, .fetch = fetch, .fetch_count = RESULTS);
 }
 
 tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, tu__evaluator *e) {

@@ -31,8 +31,8 @@ static tu_status open_predictor(tu_predictor *p, const char *folder, const tu_tr
     if (!p->image) return TU_NO_MEMORY;
     tu_value probability = tu_find_output(graph, "probability");
     return tu_compile(graph, &p->program, .devices = s->devices, .threads = (int)s->threads,
-                      .precision = s->precision, .tune_kernels = s->tune_kernels, .fetch = &probability,
-                      .fetch_count = 1);
+                      .precision = s->precision, .tune_kernels = s->tune_kernels, .place = s->place,
+                      .strict_placement = s->strict_placement, .fetch = &probability, .fetch_count = 1);
 }
 
 tu_status tu_predictor_new_with(const char *folder, tu_predictor **predictor,

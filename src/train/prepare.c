@@ -109,6 +109,9 @@ static void tell_device(tu__trainer *t) {
     tu_device_report device;
     for (size_t i = 0; tu_program_device(t->stepper.full.program, i, &device) == TU_OK; i++)
         if (device.notice) tu__trainer_notice(t, device.notice);
+    tu_placement_totals placed;
+    if (tu_program_placed(t->stepper.full.program, &placed) == TU_OK && placed.notice)
+        tu__trainer_notice(t, placed.notice);
 }
 
 static tu_status make_programs(tu__trainer *t) {

@@ -178,8 +178,9 @@ tu_status tu__settings_decide(const char *model, const tu_train_options *given, 
 /* ---- Going on ---- */
 
 static bool may_change(const setting *s) {
-    static const char *const free_to_change[] = {"devices",      "threads", "memory_limit",
-                                                 "tune_kernels", "keep",    "checkpoint_every"};
+    static const char *const free_to_change[] = {
+        "devices",          "threads", "memory_limit",     "tune_kernels", "keep",
+        "checkpoint_every", "place",   "strict_placement", "lock"};
     for (size_t i = 0; i < sizeof free_to_change / sizeof *free_to_change; i++)
         if (strcmp(s->name, free_to_change[i]) == 0) return true;
     return false;

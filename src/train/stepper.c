@@ -15,8 +15,9 @@ static tu_status compile(tu_graph *graph, const tu__run_config *config, const tu
     const tu__settings *s = &config->settings;
     return tu_compile(graph, program, .devices = s->devices, .threads = (int)s->threads,
                       .memory_limit = (uint64_t)s->memory_limit, .precision = s->precision,
-                      .tune_kernels = s->tune_kernels, .fetch = fetch, .fetch_count = count, .updates = true,
-                      .plan_only = plan_only);
+                      .tune_kernels = s->tune_kernels, .place = s->place,
+                      .strict_placement = s->strict_placement, .fetch = fetch, .fetch_count = count,
+                      .updates = true, .plan_only = plan_only);
 }
 
 /* What a piece tells, in this order; rate and norm come last, since a piece that only sums has none. */
@@ -54,6 +55,8 @@ static tu_status open_programs(const tu__run_graphs *graphs, const tu__run_confi
     *stepper = (tu__stepper){.image_bytes = (size_t)(set->height * set->width * set->channels) *
                                             tu_dtype_size(set->dtype)};
     TU_TRY(open_piece(graphs->step, config, plan_only, &stepper->full));
+    if (*config->settings.lock && !plan_only)
+        TU_TRY(tu_program_lock(stepper->full.program, config->settings.lock, false, NULL));
     TU_TRY(open_piece(graphs->step_short, config, plan_only, &stepper->rest));
     return open_apply(graphs->apply, config, plan_only, stepper);
 }
