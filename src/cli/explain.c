@@ -52,7 +52,7 @@ static const struct cli_option options[] = {
 
 struct layer {
     char name[96];
-    const char *device, *reason; /* of its first operation */
+    const char *device, *reason; /* of its first operation that is there for itself */
     size_t operations;
     uint64_t bytes_in, bytes_out;
 };
@@ -100,6 +100,11 @@ static void print_operation(const char *name, size_t count, const char *device, 
            size_or_dash(out, &out_text), reason);
 }
 
+/* Weights and numbers are where they are for the operations that read them: their reason is not the layer's. */
+static bool follows_others(const char *reason) {
+    return strncmp(reason, "with its ", 9) == 0 || strncmp(reason, "made where ", 11) == 0;
+}
+
 static tu_status print_layers(const tu_program *program) {
     struct layers layers = {0};
     tu_placement p;
@@ -112,7 +117,7 @@ static tu_status print_layers(const tu_program *program) {
             free(layers.rows);
             return tu_fail(TU_NO_MEMORY, "explain: out of memory");
         }
-        if (!row->operations++) row->reason = p.reason;
+        if (!row->operations++ || follows_others(row->reason)) row->reason = p.reason;
         row->bytes_in += p.bytes_in;
         row->bytes_out += p.bytes_out;
     }

@@ -282,6 +282,44 @@ static void bad_edges_are_refused(void **state) {
     assert_made_refused(m, TU_CORRUPT, "output 0 of 'n' is f64[]: the operation's rule says f32[]");
 }
 
+/* Of the last node, "tanh": a list of one, the node waited for; then the group; then the number of results. */
+static file bound_graph(size_t *waits_at) {
+    tu_graph *g;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2)), a = tu_exp(x), b = tu_tanh(x);
+    tu_colocate(b, a);
+    tu_after(b, a);
+    file f = write_and_free(g);
+    *waits_at = f.size - TU__FILE_TRAILER - 4 - 4 - 8;
+    return f;
+}
+
+static void bad_bonds_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        size_t at; /* behind the beginning of the list */
+        uint32_t value;
+        const char *says;
+    } wrong[] = {
+        {4, 2, "'tanh' waits for node 2: expected nodes before it (2), in rising order"}, /* itself */
+        {4, 7, "'tanh' waits for node 7: expected nodes before it (2), in rising order"},
+        {4, 0, "it waits for input 'x', which is not computed"},
+        {8, 0, "the group of 'tanh' is 0: expected 1 to"},
+        {8, UINT32_MAX, "the group of 'tanh' is 4294967295: expected 1 to"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        size_t at;
+        file f = bound_graph(&at);
+        memcpy(f.bytes + at + wrong[i].at, &wrong[i].value, sizeof wrong[i].value);
+        sign(f);
+        tu_graph *graph = NULL;
+        assert_int_equal(tu_graph_read(f.bytes, f.size, &graph), TU_CORRUPT);
+        assert_null(graph);
+        assert_says(wrong[i].says);
+        tu_bytes_free(f.bytes);
+    }
+}
+
 static void bad_results_are_refused(void **state) {
     (void)state;
     maker m = begin(1);
@@ -351,6 +389,7 @@ int main(void) {
         cmocka_unit_test(bad_strings_are_refused),
         cmocka_unit_test(bad_attributes_are_refused),
         cmocka_unit_test(bad_edges_are_refused),
+        cmocka_unit_test(bad_bonds_are_refused),
         cmocka_unit_test(bad_results_are_refused),
         cmocka_unit_test(bad_constants_are_refused),
         cmocka_unit_test(a_variable_assigned_twice_is_refused),
