@@ -1,0 +1,197 @@
+/* Several devices in one program, measured: do copies hide behind computation, do independent networks run beside each
+ * other, does a device that has nothing to do cost anything.
+ *
+ *     bench_devices overlap LIST [TRACE]         a chain on the first device whose links are sent to the second
+ *     bench_devices networks LIST COUNT STREAMS  COUNT small networks in one graph, dealt out to the devices of LIST
+ *     bench_devices pinned LIST DEVICE           one small network, all of it on DEVICE of LIST
+ *
+ * Prints one JSON object. Times are the least of several blocks: what a machine that others use too can do. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <tutti/tutti.h>
+
+enum { BLOCKS = 7, TRACED = 5, MOST_DEVICES = 16, NAME = 64 };
+
+#define TRY(call)                                                                                            \
+    do {                                                                                                     \
+        if ((call) != TU_OK) {                                                                               \
+            fprintf(stderr, "bench_devices: %s\n", tu_message());                                            \
+            exit(2);                                                                                         \
+        }                                                                                                    \
+    } while (0)
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+typedef struct work {
+    tu_graph *graph;
+    tu_value input, result;
+    tu_program *program;
+    tu_state *state;
+    float *data;
+} work;
+
+static work begin(int64_t rows, int64_t columns) {
+    work w = {0};
+    TRY(tu_graph_new(&w.graph));
+    tu_set_training(w.graph, true);
+    w.input = tu_input(w.graph, "x", TU_F32, TU_SHAPE(rows, columns));
+    size_t count = (size_t)(rows * columns);
+    w.data = calloc(count, sizeof *w.data);
+    for (size_t i = 0; w.data && i < count; i++) w.data[i] = (float)((i * 7919) % 1009) / 1009 - 0.5f;
+    return w;
+}
+
+static void end(work *w) {
+    tu_program_free(w->program);
+    tu_state_free(w->state);
+    tu_graph_free(w->graph);
+    free(w->data);
+}
+
+static void compile(work *w, const char *devices, bool updates, int streams) {
+    TRY(tu_compile(w->graph, &w->program, .devices = devices, .threads = 1, .streams = streams,
+                   .fetch = &w->result, .fetch_count = 1, .updates = updates));
+    TRY(tu_state_new(w->graph, &w->state, .seed = 1));
+}
+
+static void run(const work *w, int steps) {
+    float result;
+    const tu_feed feed = {w->input, w->data};
+    for (int i = 0; i < steps; i++) TRY(tu_run(w->program, w->state, 1, &feed, (void *[]){&result}));
+}
+
+/* The devices of a list, by a program of next to nothing. */
+static size_t list_devices(const char *list, char names[MOST_DEVICES][NAME]) {
+    work w = begin(1, 1);
+    w.result = tu_sum(w.input);
+    compile(&w, list, false, 0);
+    tu_device_report report;
+    size_t count = 0;
+    while (count < MOST_DEVICES && tu_program_device(w.program, count, &report) == TU_OK)
+        snprintf(names[count++], sizeof names[0], "%s", report.device);
+    end(&w);
+    return count;
+}
+
+/* Milliseconds of a step. */
+static double measure(const work *w) {
+    run(w, 4);
+    double start = now();
+    run(w, 4);
+    int steps = (int)(4 * 0.3 / (now() - start)) + 1;
+    double least = 1e30;
+    for (int i = 0; i < BLOCKS; i++) {
+        start = now();
+        run(w, steps);
+        double ms = 1e3 * (now() - start) / steps;
+        if (ms < least) least = ms;
+    }
+    return least;
+}
+
+/* ---- overlap ---- */
+
+/* h = tanh(h x) on one device, LINKS times; of each h the other computes twice as much. */
+static void build_overlap(work *w, const char *from, const char *to) {
+    enum { LINKS = 16 };
+    tu_value h = w->input, sum;
+    tu_with_device(w->graph, to) sum = tu_fill(w->graph, TU_F32, TU_SCALAR, 0);
+    for (int i = 0; i < LINKS; i++) {
+        tu_with_device(w->graph, from) h = tu_tanh(tu_matmul(h, w->input));
+        tu_with_device(w->graph, to) {
+            tu_value twice = tu_matmul(tu_matmul(h, h), h);
+            sum = tu_add(sum, tu_sum(twice));
+        }
+    }
+    w->result = sum;
+}
+
+static void overlap(const char *list, const char *trace) {
+    char names[MOST_DEVICES][NAME];
+    if (list_devices(list, names) != 2)
+        exit((fprintf(stderr, "bench_devices: '%s': expected two devices\n", list), 2));
+    work w = begin(512, 512);
+    build_overlap(&w, names[0], names[1]);
+    compile(&w, list, false, 0);
+    run(&w, 3);
+    TRY(tu_program_trace_begin(w.program));
+    run(&w, TRACED);
+    tu_program_trace_end(w.program);
+    tu_trace_report r;
+    TRY(tu_trace_device(w.program, 1, &r));
+    printf("{\"overlap\":\"%s to %s\",\"copying_ms\":%.4f,\"overlapped_percent\":%.1f,\"run_ms\":%.3f}\n",
+           names[0], names[1], 1e3 * r.copying / TRACED, 100 * r.overlapped / r.copying,
+           1e3 * r.runs / TRACED);
+    if (trace) TRY(tu_trace_save(1, &w.program, trace));
+    end(&w);
+}
+
+/* ---- networks ---- */
+
+static tu_value network(tu_value x) {
+    for (int i = 1; i <= 3; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "hidden%d", i);
+        x = tu_dense(x, .units = 256, .act = TU_RELU, .name = name);
+    }
+    return tu_mean(tu_square(tu_dense(x, .units = 10, .name = "out")));
+}
+
+/* Each network is trained, by gradients of its own. */
+static void build_networks(work *w, int count, size_t devices, char names[MOST_DEVICES][NAME]) {
+    tu_value losses = tu_fill(w->graph, TU_F32, TU_SCALAR, 0);
+    for (int i = 0; i < count; i++) {
+        char scope[24];
+        snprintf(scope, sizeof scope, "network%d", i + 1);
+        tu_with_device(w->graph, names[(size_t)i % devices]) tu_scope(w->graph, scope) {
+            tu_value loss = network(w->input);
+            losses = i ? tu_add(losses, loss) : loss;
+        }
+    }
+    w->result = losses;
+    TRY(tu_add_sgd(losses, 0.01, 0.9));
+}
+
+static void networks(const char *list, int count, int streams) {
+    char names[MOST_DEVICES][NAME];
+    size_t devices = list_devices(list, names);
+    work w = begin(128, 256);
+    build_networks(&w, count, devices, names);
+    compile(&w, list, true, streams);
+    printf("{\"networks\":%d,\"devices\":\"%s\",\"streams\":%d,\"ms_per_step\":%.5f}\n", count, list, streams,
+           measure(&w));
+    end(&w);
+}
+
+static void pinned(const char *list, const char *device) {
+    work w = begin(128, 256);
+    char names[MOST_DEVICES][NAME];
+    snprintf(names[0], sizeof names[0], "%s", device);
+    build_networks(&w, 1, 1, names);
+    compile(&w, list, true, 0);
+    printf("{\"pinned\":\"%s\",\"devices\":\"%s\",\"ms_per_step\":%.5f}\n", device, list, measure(&w));
+    end(&w);
+}
+
+int main(int argc, char **argv) {
+    const char *mode = argc > 1 ? argv[1] : "";
+    if (strcmp(mode, "overlap") == 0 && (argc == 3 || argc == 4))
+        overlap(argv[2], argc == 4 ? argv[3] : NULL);
+    else if (strcmp(mode, "networks") == 0 && argc == 5)
+        networks(argv[2], atoi(argv[3]), atoi(argv[4]));
+    else if (strcmp(mode, "pinned") == 0 && argc == 4)
+        pinned(argv[2], argv[3]);
+    else
+        return fprintf(
+                   stderr,
+                   "usage: bench_devices overlap LIST [TRACE] | networks LIST COUNT STREAMS | pinned LIST DEVICE\n"),
+               2;
+    return 0;
+}
