@@ -128,9 +128,14 @@ static phrase doing(const tu_program *program, tu__part *part) {
 
 static tu_status late(tu_program *program, const tu__part *part, const tu__arrival *a) {
     tu__part *from = &program->parts[a->source_part];
-    return tu_fail(TU_INTERNAL, "device '%s' waited %g s for '%s' from device '%s', which is late: %s",
+    return tu_fail(TU_DEVICE, "device '%s' waited %g s for '%s' from device '%s', which is late: %s",
                    part->device->name, program->exchange.allowed, name_of(program, a->source),
                    from->device->name, doing(program, from).text);
+}
+
+/* What a device calls an internal error is one of the device, not of the program that used it. */
+static tu_status of_device(tu_status status) {
+    return status == TU_INTERNAL ? TU_DEVICE : status;
 }
 
 /* Names the device and what it was at, whatever the device itself said. */
@@ -138,14 +143,14 @@ static tu_status failed_launch(const tu_program *program, const tu__part *part, 
                                tu_status status) {
     char message[768];
     snprintf(message, sizeof message, "%s", tu_message());
-    return tu_fail(status, "device '%s' failed at %s: %s", part->device->name,
+    return tu_fail(of_device(status), "device '%s' failed at %s: %s", part->device->name,
                    operations_of(program, part, step).text, message);
 }
 
 static tu_status failed_device(const tu__part *part, tu_status status) {
     char message[768];
     snprintf(message, sizeof message, "%s", tu_message());
-    return tu_fail(status, "device '%s' failed: %s", part->device->name, message);
+    return tu_fail(of_device(status), "device '%s' failed: %s", part->device->name, message);
 }
 
 /* ---- Waiting ---- */
@@ -184,8 +189,8 @@ static tu__part *missing_part(tu_program *program) {
 static tu_status not_all_there(tu_program *program) {
     tu__part *part = missing_part(program);
     if (!part)
-        return tu_fail(TU_INTERNAL, "a run was to take %g s at most: it is late", program->exchange.allowed);
-    return tu_fail(TU_INTERNAL, "device '%s' has not computed its part after %g s: %s", part->device->name,
+        return tu_fail(TU_DEVICE, "a run was to take %g s at most: it is late", program->exchange.allowed);
+    return tu_fail(TU_DEVICE, "device '%s' has not computed its part after %g s: %s", part->device->name,
                    program->exchange.allowed, doing(program, part).text);
 }
 
@@ -358,7 +363,7 @@ static tu_status end_run(tu__exchange *x) {
 /* A device whose thread never came back from an earlier run cannot serve another. */
 static tu_status check_free(const tu__part *part) {
     if (!tu__worker_busy(part->device->compute) && !tu__worker_busy(part->device->copier)) return TU_OK;
-    return tu_fail(TU_INTERNAL,
+    return tu_fail(TU_DEVICE,
                    "device '%s' is still busy with a run that was given up: end the program, or wait for it",
                    part->device->name);
 }
@@ -398,7 +403,7 @@ static void join_part(tu_program *program, tu__part *part) {
     if (computed && copied) return;
     program->abandoned = true;
     abort_run(&program->exchange,
-              tu_fail(TU_INTERNAL, "device '%s' has not come back after %g s: %s", part->device->name,
+              tu_fail(TU_DEVICE, "device '%s' has not come back after %g s: %s", part->device->name,
                       program->exchange.allowed, doing(program, part).text));
 }
 

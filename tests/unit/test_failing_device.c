@@ -125,7 +125,7 @@ static void a_failure_names_device_and_operation_and_changes_nothing(void **unus
     if (run(&p) != TU_OK) fail_msg("%s", tu_message());
     get(&p, before);
     odd.fails_in = odd.launches + 1;
-    assert_int_equal(run(&p), TU_INTERNAL);
+    assert_int_equal(run(&p), TU_DEVICE);
     assert_string_equal(tu_message(), "device 'odd:0' failed at exp 'exp': its fan has stopped");
     get(&p, after);
     assert_memory_equal(before, after, sizeof before);
@@ -162,12 +162,12 @@ static void a_device_that_never_comes_back_does_not_hold_the_run(void **unused) 
     if (run(&p) != TU_OK) fail_msg("%s", tu_message());
     get(&p, before);
     odd.sticks_in = odd.launches + 1;
-    assert_int_equal(run(&p), TU_INTERNAL);
+    assert_int_equal(run(&p), TU_DEVICE);
     expect_message(
         "device 'cpu:0' waited 0.2 s for 'exp' from device 'odd:0', which is late: it is at exp 'exp'");
     get(&p, after);
     assert_memory_equal(before, after, sizeof before);
-    assert_int_equal(run(&p), TU_INTERNAL);
+    assert_int_equal(run(&p), TU_DEVICE);
     expect_message("device 'odd:0' is still busy with a run that was given up");
     free_odd();
     assert_true(is_idle_soon(&p));
