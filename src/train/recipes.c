@@ -57,7 +57,7 @@ static const recipe recipes[] = {
      .summary = "as TensorFlow's CIFAR-10 tutorial: gradient descent, heavy augmentation, averaged weights",
      .models = "*",
      .settings = {.batch = 128,
-                  .epochs = 400,
+                  .epochs = 370,
                   .optimizer = "sgd",
                   .rate = 0.1,
                   .schedule = "step",

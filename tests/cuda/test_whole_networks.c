@@ -6,7 +6,7 @@
  * together: single tensors may be all but zero. Bars follow from the precision: f32 differs by the order of sums; tf32
  * rounds operands to 11 bits, bf16 to 8, and both do so again layer after layer; the CPU computes in f32 throughout. A
  * rectifier may tip over between the two: one unit of a layer of 512, at a batch of 2, is 1 / sqrt(2 * 512) of the
- * gradient, 3%. */
+ * gradient, 3%. Batch normalisation spreads such a flip over its whole channel. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ typedef struct network {
 static const network networks[] = {
     {"mlp", "f32", 1e-4},          {"mlp", "tf32", 5e-2},          {"mlp", "bf16", 5e-2},
     {"tutorial-cnn", "f32", 1e-3}, {"tutorial-cnn", "tf32", 2e-2}, {"tutorial-cnn", "bf16", 1e-1},
-    {"resnet20", "f32", 1e-3},     {"resnet20", "bf16", 5e-1},
+    {"resnet20", "f32", 5e-3},     {"resnet20", "bf16", 5e-1},
 };
 
 typedef struct result {

@@ -8,7 +8,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -31,9 +30,6 @@ static cuda_device *inside(tu_device_instance *device) {
 
 static tu_status start_driver(void) {
     TU_TRY(cuda_need(CUDA_driver));
-    /* Streams beyond the connections to a card share one, and wait for each other. Eight are the default; four logical
-     * devices have three streams each. A user's own setting stays. */
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     CUDA_TRY(cuInit, 0);
     int version = 0;
     CUDA_TRY(cuDriverGetVersion, &version);
