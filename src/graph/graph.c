@@ -186,6 +186,7 @@ int tu_device_begin(tu_graph *graph, const char *device) {
     struct tu__device_scope *scope = tu__arena_alloc(&graph->arena, sizeof *scope);
     const char *name = scope && device ? tu__arena_string(&graph->arena, device) : NULL;
     if (!scope || (device && !name)) {
+        graph->lost_device_scopes++; /* its end must not leave the scope around */
         stick(graph, TU_NO_MEMORY);
         return 1;
     }
@@ -195,7 +196,10 @@ int tu_device_begin(tu_graph *graph, const char *device) {
 }
 
 int tu_device_end(tu_graph *graph) {
-    if (graph && graph->device_scope) graph->device_scope = graph->device_scope->outer;
+    if (graph && graph->lost_device_scopes)
+        graph->lost_device_scopes--;
+    else if (graph && graph->device_scope)
+        graph->device_scope = graph->device_scope->outer;
     return 0;
 }
 
