@@ -128,7 +128,7 @@ TU_API tu_value tu_colocate(tu_value value, tu_value with);
  * what is waited for is computed also when nobody reads it. Only a value made earlier can be waited for, so that no two
  * wait for each other. Returns `value`.
  *
- *     tu_value second = tu_after(tu_matmul(c, d), tu_matmul(a, b));
+ *     tu_value first = tu_exp(x), second = tu_after(tu_exp(y), first);
  */
 TU_API tu_value tu_after(tu_value value, tu_value dependency);
 

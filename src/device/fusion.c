@@ -239,7 +239,7 @@ static void consider_sum(tu__cluster *c, uint32_t member, const tu__node *node) 
     bool waits = p->state[node->id] == TU__WAITING || p->state[node->id] == TU__BUSY;
     tu__sum_form f;
     if (!waits || !is_sum(node) || c->sum_count == TU__MOST_SUMS) return;
-    if (p->level[node->id] != c->level) return; /* it must wait for others */
+    if (p->level[node->id] != c->level) return;                     /* it must wait for others */
     if (!form_of(c->space, tu__attrs(node, sum)->axes, &f)) return; /* mean has the attributes of sum */
     bool cut = false;
     tu__sum_kind kind = c->s->selector->sum_kind_of(c, c->members[member]->outputs[0].dtype, f, &cut);

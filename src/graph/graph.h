@@ -61,8 +61,9 @@ struct tu_graph {
     size_t scope_capacity;
     uint32_t recompute_depth;
     const struct tu__device_scope *device_scope; /* the innermost tu_with_device; NULL: none */
-    uint32_t lost_device_scopes; /* begun when memory had run out */
-    uint32_t group_count, group_scope; /* groups of nodes; that of new nodes, while a gradient is made; 0: none */
+    uint32_t lost_device_scopes;                 /* begun when memory had run out */
+    uint32_t group_count,
+        group_scope; /* groups of nodes; that of new nodes, while a gradient is made; 0: none */
     bool training;
     tu_status status; /* the first mistake, and its message */
     char *message;

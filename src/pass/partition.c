@@ -51,7 +51,8 @@ static tu_value make_copy(partition *p, const tu__node *node, tu__edge value, co
     if (is_duplicated(node)) request = tu__rewrite_request(r, node, NULL);
     request.device = device;
     if (is_duplicated(node) && same_device(node->device, device)) return tu__rewrite_make(r, node, &request);
-    request.why = request.refused = NULL; /* it is there for its reader, whatever the first one is there for */
+    request.why = request.refused =
+        NULL; /* it is there for its reader, whatever the first one is there for */
     tu__text suffix = {0};
     if (value.output) tu__text_printf(&suffix, ":%u", value.output);
     tu__text_printf(&suffix, "@%s", device);

@@ -28,7 +28,8 @@ struct tu__unit;
 /* How the pass `place` finds devices, beside what the graph says. It knows them by number and by these calls, which
  * run/placing.c answers. */
 typedef struct tu__placing {
-    const char *patterns; /* "conv*=gpu:1,local*=cpu:0": the first that fits a node's name places it; NULL: none */
+    const char
+        *patterns; /* "conv*=gpu:1,local*=cpu:0": the first that fits a node's name places it; NULL: none */
     const char *(*by)(const tu_graph *graph, uint32_t node, void *context); /* a device's name, or NULL */
     void *by_context;
     bool strict; /* a node that its device does not take is an error, instead of being moved */
