@@ -265,9 +265,9 @@ TU_API tu_status tu_program_copy(const tu_program *program, size_t index, tu_cop
  * before. Steps of tu_run_many are taken one at a time meanwhile. A program that is not traced pays nothing.
  *
  *     tu_program_trace_begin(program);
- *     for (int i = 0; i < 10; i++) tu_run(program, state, 2, feeds, fetches);
+ *     for (int i = 0; i < 10; i++) tu_run(program, state, 0, NULL, NULL);
  *     tu_program_trace_end(program);
- *     tu_trace_write(1, &program, file);  // for ui.perfetto.dev
+ *     tu_trace_save(1, &program, "trace.json"); // for ui.perfetto.dev
  *     tu_trace_summary(program, stdout);
  */
 TU_API tu_status tu_program_trace_begin(tu_program *program);
