@@ -36,9 +36,8 @@ tu_status tu__node_wait(tu_graph *graph, uint32_t node, uint32_t dependency) {
         return tu_fail(TU_UNSUPPORTED, "%s '%s' waits for %d others already: expected no more", n->op->name,
                        n->name, TU__MOST_WAITS);
     TU_TRY(grow_list(graph, n));
-    uint32_t *list = (uint32_t *)(uintptr_t)n->after; /* our own */
-    memmove(list + at + 1, list + at, (n->after_count - at) * sizeof *list);
-    list[at] = dependency;
+    memmove(n->after + at + 1, n->after + at, (n->after_count - at) * sizeof *n->after);
+    n->after[at] = dependency;
     n->after_count++;
     return TU_OK;
 }

@@ -39,7 +39,7 @@ struct tu__node {
     const char *device;                /* "cpu:0.1"; NULL: wherever the passes put it */
     uint32_t group;                    /* nodes with one number are placed together; 0: none */
     uint32_t after_count;
-    const uint32_t *after; /* earlier nodes that are computed before it, read or not; rising */
+    uint32_t *after; /* earlier nodes that are computed before it, read or not; rising */
     /* Of a placed node, for people: why it is on its device, and which others would not have it ("gpu:0: …"); NULL: none. */
     const char *why, *refused;
     bool moved; /* it was told to be, or would have been, on a device that does not take it */

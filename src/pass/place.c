@@ -200,8 +200,8 @@ static bool fits(const char *pattern, const char *name) {
     return forward && tu__pattern_fits(pattern, forward);
 }
 
-/* "PATTERN=DEVICE" of at most 256 characters. */
-static tu_status cut_rule(const char *rule, size_t length, char text[256], char **device) {
+/* "PATTERN=DEVICE" of at most 256 characters, as two strings in `text`, the second from `*device_at` on. */
+static tu_status cut_rule(const char *rule, size_t length, char text[256], size_t *device_at) {
     char *equals = NULL;
     if (length < 256) {
         snprintf(text, 256, "%.*s", (int)length, rule);
@@ -211,27 +211,30 @@ static tu_status cut_rule(const char *rule, size_t length, char text[256], char 
         return tu_fail(TU_INVALID, "placement '%.*s': expected PATTERN=DEVICE, as in conv1/*=gpu:1",
                        length < 80 ? (int)length : 80, rule);
     *equals = '\0';
-    *device = equals + 1;
+    *device_at = (size_t)(equals + 1 - text);
     return TU_OK;
 }
 
 /* Also those that no node would reach. */
 static tu_status check_patterns(const char *patterns) {
-    char text[256], *device;
+    char text[256];
+    size_t device_at;
     for (const char *rule = patterns; rule && *rule;) {
         size_t length = strcspn(rule, ",");
-        TU_TRY(cut_rule(rule, length, text, &device));
+        TU_TRY(cut_rule(rule, length, text, &device_at));
         rule += length + (rule[length] == ',');
     }
     return TU_OK;
 }
 
 static tu_status told_by_pattern(tu__placer *p, tu__node *node) {
-    char text[256], *device = NULL;
+    char text[256];
+    size_t device_at = 0;
     for (const char *rule = p->how->patterns; rule && *rule;) {
         size_t length = strcspn(rule, ",");
-        TU_TRY(cut_rule(rule, length, text, &device));
+        TU_TRY(cut_rule(rule, length, text, &device_at));
         if (fits(text, node->name)) {
+            const char *device = text + device_at;
             uint32_t at = find_device(p, device, strlen(device));
             if (at == TU__NOWHERE) return unknown_device(p, node, device, " by a pattern");
             p->told[node->id] = true;
@@ -298,7 +301,7 @@ static tu_status find_forward(const tu__placer *p, const tu__node *node, const t
     if (!name) return TU_OK;
     char *path = tu__alloc(strlen(name) + 1, "a name");
     if (!path) return TU_NO_MEMORY;
-    strcpy(path, name);
+    memcpy(path, name, strlen(name));
     for (char *slash = strrchr(path, '/'); slash && !*forward; slash = strrchr(path, '/')) {
         *slash = '\0';
         *forward = tu__find_node(p->unit->graph, path);
