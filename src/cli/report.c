@@ -43,7 +43,7 @@ int cli_report(tu_status status) {
     case TU_NOT_FOUND:
     case TU_CORRUPT:
     case TU_NUMERIC: /* what was given leads to numbers that are none: other settings or data would do */
-    case TU_DEVICE: /* the machine's, not the program's: another device or driver would do */
+    case TU_DEVICE:  /* the machine's, not the program's: another device or driver would do */
     case TU_UNSUPPORTED: return cli_refuse("%s", message);
     default: return cli_fail("%s", message);
     }

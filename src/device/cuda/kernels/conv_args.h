@@ -3,13 +3,14 @@
 typedef struct conv_args {
     void *x, *filter, *y; /* two of them are read, the third is written */
     const void *bias;     /* of y; NULL: none */
-    void *partial;        /* [splits, elements of the filter] in the computing type; NULL: one split, stored at once */
+    void *
+        partial; /* [splits, elements of the filter] in the computing type; NULL: one split, stored at once */
     int relu;
     int groups;
-    int rows, columns, depth;   /* of the product of one group */
-    int split_depth;            /* of `depth`, for each block along z */
-    divider height, width;      /* of the image whose pixels are counted: y's, or x's when that is asked for */
-    divider channels;           /* of one group in a tap: x's, or y's when x is asked for */
+    int rows, columns, depth; /* of the product of one group */
+    int split_depth;          /* of `depth`, for each block along z */
+    divider height, width;    /* of the image whose pixels are counted: y's, or x's when that is asked for */
+    divider channels;         /* of one group in a tap: x's, or y's when x is asked for */
     divider stride[2];
     int x_size[2], y_size[2];
     divider filter_columns;

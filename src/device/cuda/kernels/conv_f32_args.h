@@ -8,8 +8,9 @@ typedef struct conv_f32_args {
     int relu;
     int rows, columns, depth; /* of the product */
     int split_depth;          /* of `depth`, for each block along z */
-    divider height, width;    /* of the pixels that are counted: the result's, or y's when the filter is asked for */
-    divider channels;         /* of the image */
+    divider height,
+        width;        /* of the pixels that are counted: the result's, or y's when the filter is asked for */
+    divider channels; /* of the image */
     divider filter_columns;
     int taps;
     int image_size[2];

@@ -14,8 +14,8 @@ typedef struct move_axis {
 typedef struct move_args {
     const void *x;
     void *y;
-    long long count; /* words of y */
-    long long start; /* the source's word that place 0 of all axes comes from */
+    long long count;           /* words of y */
+    long long start;           /* the source's word that place 0 of all axes comes from */
     unsigned long long number; /* stands where nothing comes from: one element, repeated over 8 bytes */
     int rank;
     move_axis axes[MOVE_MOST_AXES];
