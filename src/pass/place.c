@@ -301,7 +301,7 @@ static tu_status find_forward(const tu__placer *p, const tu__node *node, const t
     if (!name) return TU_OK;
     char *path = tu__alloc(strlen(name) + 1, "a name");
     if (!path) return TU_NO_MEMORY;
-    memcpy(path, name, strlen(name));
+    memcpy(path, name, strlen(name) + 1);
     for (char *slash = strrchr(path, '/'); slash && !*forward; slash = strrchr(path, '/')) {
         *slash = '\0';
         *forward = tu__find_node(p->unit->graph, path);
