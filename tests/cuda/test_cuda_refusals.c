@@ -36,7 +36,8 @@ static tu_status convolve(int64_t side) {
     tu_value y = tu_sum(tu_conv2d(x, .filters = 4, .size = 3));
     void *data = calloc((size_t)(side * side * 4), sizeof(float));
     float sum;
-    tu_status status = tu_compile(graph, &program, .devices = "gpu", .fetch = &y, .fetch_count = 1);
+    tu_status status =
+        tu_compile(graph, &program, .devices = "gpu", .precision = "tf32", .fetch = &y, .fetch_count = 1);
     if (status == TU_OK) status = tu_state_new(graph, &state);
     if (status == TU_OK) status = tu_run(program, state, 1, &(tu_feed){x, data}, (void *[]){&sum});
     free(data);
