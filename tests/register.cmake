@@ -12,6 +12,10 @@ set(TUTTI_TEST_ENVIRONMENT
   "UBSAN_OPTIONS=print_stacktrace=1"
   "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
 
+if(TUTTI_SANITIZE MATCHES thread)
+  list(APPEND TUTTI_TEST_ENVIRONMENT "TUTTI_CASE_SECONDS=600") # of a case of tests/cli
+endif()
+
 # tutti_add_test(name COMMAND word... [LABELS label...] [TIMEOUT seconds] [PROCESSORS count])
 function(tutti_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 TEST "" "TIMEOUT;PROCESSORS" "COMMAND;LABELS")

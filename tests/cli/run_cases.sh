@@ -19,8 +19,8 @@
 #   no stderr       likewise
 #   explained       a refusal may have more lines after its first, which are indented or empty
 #
-# Of every case with status 2 the product's promise is checked without asking: one line on standard error that begins
-# with "tutti: ", nothing on standard output, no file made.
+# A case may take 60 seconds, or TUTTI_CASE_SECONDS. Of every case with status 2 the product's promise is checked
+# without asking: one line on standard error that begins with "tutti: ", nothing on standard output, no file made.
 set -uo pipefail
 
 program=$(realpath "$1") list=$(realpath "$2")
@@ -41,7 +41,7 @@ problem() { problems+=("$1"); }
 run_case() { # $command
     rm -rf "$scratch/work"
     mkdir "$scratch/work"
-    (cd "$scratch/work" && timeout 60 bash -c "$command") >"$scratch/stdout" 2>"$scratch/stderr" </dev/null
+    (cd "$scratch/work" && timeout "${TUTTI_CASE_SECONDS:-60}" bash -c "$command") >"$scratch/stdout" 2>"$scratch/stderr" </dev/null
     status=$?
     wanted=0 explained=
     problems=()
