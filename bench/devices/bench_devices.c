@@ -101,7 +101,7 @@ static double measure(const work *w) {
 /* h = tanh(h x) on one device, LINKS times; of each h the other computes twice as much. */
 static void build_overlap(work *w, const char *from, const char *to) {
     enum { LINKS = 16 };
-    tu_value h = w->input, sum;
+    tu_value h = w->input, sum = {0};
     tu_with_device(w->graph, to) sum = tu_fill(w->graph, TU_F32, TU_SCALAR, 0);
     for (int i = 0; i < LINKS; i++) {
         tu_with_device(w->graph, from) h = tu_tanh(tu_matmul(h, w->input));
@@ -147,7 +147,7 @@ static tu_value network(tu_value x) {
 /* Each network is trained, by gradients of its own. */
 static void build_networks(work *w, int count, size_t devices, char names[MOST_DEVICES][NAME]) {
     tu_value losses = tu_fill(w->graph, TU_F32, TU_SCALAR, 0);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && devices > 0; i++) {
         char scope[24];
         snprintf(scope, sizeof scope, "network%d", i + 1);
         tu_with_device(w->graph, names[(size_t)i % devices]) tu_scope(w->graph, scope) {
