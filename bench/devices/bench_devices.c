@@ -137,7 +137,7 @@ static void overlap(const char *list, const char *trace) {
 
 static tu_value network(tu_value x) {
     for (int i = 1; i <= 3; i++) {
-        char name[16];
+        char name[24];
         snprintf(name, sizeof name, "hidden%d", i);
         x = tu_dense(x, .units = 256, .act = TU_RELU, .name = name);
     }

@@ -325,7 +325,7 @@ static tu_status begin_trial(trial *t, int64_t workspace_bytes, unsigned char fi
         CUdeviceptr block = 0;
         if (!bytes) continue;
         CUDA_TRY(cuMemAlloc, &block, bytes);
-        t->blocks[i] = (void *)(uintptr_t)block;
+        t->blocks[i] = cuda_pointer(block);
         CUDA_TRY(cuMemsetD8Async, block, filling, bytes, t->p->device->stream);
     }
     return TU_OK;
