@@ -96,7 +96,7 @@ static tu_status print_devices(tu_program *program, double runs, FILE *out) {
     fprintf(out, "%-12s %11s %12s %12s %12s %12s %11s\n", "device", "computing %", "computing ms",
             "copy wait ms", "other wait ms", "copies ms", "overlapped %");
     for (size_t i = 0; i < program->device_count; i++) {
-        tu_trace_report r;
+        tu_trace_report r = {0};
         TU_TRY(tu_trace_device(program, i, &r));
         fprintf(out, "%-12s %11.1f %12.3f %12.3f %12.3f %12.3f", r.device, share(r.computing, r.runs),
                 1e3 * r.computing / runs, 1e3 * r.lost_to_copies / runs, 1e3 * r.waiting / runs,

@@ -129,6 +129,7 @@ static tu_status write_program(writer *w) {
     if (status == TU_OK) status = put_program(w);
     tu__free(w->kernels);
     w->kernels = NULL;
+    w->first = NULL;
     return status;
 }
 
