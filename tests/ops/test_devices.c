@@ -1,6 +1,6 @@
 /* Every case on a device against the reference: the whole list, every float type, at least 50 random shapes each.
  *
- * test_devices DEVICES THREADS [CASE|all [DRAWS]]      test_devices cpu 2 */
+ * test_devices DEVICES THREADS [CASE,CASE…|all [DRAWS]]      test_devices cpu 2 */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,6 +69,15 @@ static bool is_offered(const op_case *entry, const where *w) {
     return !(entry->flags & CASE_ON_HOST) || strncmp(w->devices, "gpu", 3) != 0;
 }
 
+/* Whether a name is one of a list with commas between. */
+static bool is_listed(const char *list, const char *name) {
+    for (size_t length = strlen(name); list; list = strchr(list, ',')) {
+        list += *list == ',';
+        if (strncmp(list, name, length) == 0 && (list[length] == ',' || !list[length])) return true;
+    }
+    return false;
+}
+
 int main(int argc, char **argv) {
     static const tu_dtype types[] = {TU_F32, TU_F64, TU_BF16, TU_F16};
     if (argc < 3) return 2;
@@ -76,7 +85,7 @@ int main(int argc, char **argv) {
     const char *only = argc > 3 && strcmp(argv[3], "all") != 0 ? argv[3] : NULL;
     int passed = 0, failed = 0;
     for (const op_case *e = case_first(); e; e = e->next) {
-        if ((only && strcmp(only, e->name) != 0) || !is_offered(e, &w)) continue;
+        if ((only && !is_listed(only, e->name)) || !is_offered(e, &w)) continue;
         for (int i = 0; i < 4; i++) {
             if (types[i] != TU_F32 && types[i] != TU_F64 && e->flags & CASE_NO_HALF) continue;
             if (check_type(e, types[i], &w))
