@@ -99,6 +99,17 @@ typedef struct tu_compile_options {
     tu_place_by place_by;
     void *place_context;   /* of place_by */
     bool strict_placement; /* an operation that its device does not take is an error */
+    /* How several devices share one batch. NULL, "single": placement decides. "mirrored": a replica of the network on each
+     * device, each with the variables and a part of every batched input; gradients are summed between them and every
+     * replica makes the same update. "central": the variables are on one device (`central`), which sends them to the
+     * replicas, sums the gradients they send back and updates once. Feeds, fetches and the state are the same for all. */
+    const char *strategy;
+    const char *central; /* NULL: the first CPU of the list, or one opened for it */
+    /* Cuts the batch into so many parts whatever the number of devices, which must divide it: each part is computed by itself
+     * (batch-norm too) and sums are added up in one order, so the bits do not depend on the number of devices. 0: off. */
+    int invariant;
+    /* Gradients travel between devices as bf16. */
+    bool bf16_gradients;
 } tu_compile_options;
 /* Fails with the graph's first mistake, if one was made. The graph must outlive the program and grow no more. A program
  * that does not fit its devices is refused with TU_NO_MEMORY: tu_program_peak of one made with plan_only tells why. */

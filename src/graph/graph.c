@@ -349,7 +349,10 @@ static tu_status set_bonds(tu_graph *graph, tu__node *node, const tu__node_reque
     node->moved = request->moved;
     node->why = request->why ? tu__arena_string(&graph->arena, request->why) : NULL;
     node->refused = request->refused ? tu__arena_string(&graph->arena, request->refused) : NULL;
-    bool kept = (node->why || !request->why) && (node->refused || !request->refused);
+    node->stands_for = request->stands_for ? tu__arena_string(&graph->arena, request->stands_for) : NULL;
+    node->first_row = request->first_row;
+    bool kept = (node->why || !request->why) && (node->refused || !request->refused) &&
+                (node->stands_for || !request->stands_for);
     return kept ? TU_OK : TU_NO_MEMORY;
 }
 

@@ -43,6 +43,10 @@ struct tu__node {
     /* Of a placed node, for people: why it is on its device, and which others would not have it ("gpu:0: …"); NULL: none. */
     const char *why, *refused;
     bool moved; /* it was told to be, or would have been, on a device that does not take it */
+    /* Of an input or a variable of one replica (pass/replicate.c): the name of the graph's own that it is a part or a
+     * mirror of, and for an input the first row of that which is its own. NULL: it is the graph's own. */
+    const char *stands_for;
+    int64_t first_row;
 };
 
 typedef struct tu__named_value {
@@ -103,6 +107,8 @@ typedef struct tu__node_request {
     uint32_t group;     /* 0: that of what it is the gradient of, if any */
     const char *why, *refused;
     bool moved;
+    const char *stands_for;
+    int64_t first_row;
 } tu__node_request;
 tu_value tu__make(tu_graph *graph, const tu__node_request *request);
 

@@ -23,6 +23,19 @@ typedef enum tu__precision {
 /* "f32" or NULL: as built; "tf32", "bf16", "f16". Others are refused. */
 tu_status tu__precision_parse(const char *name, tu__precision *precision);
 
+/* How the pass `replicate` shares a batch: see tu_compile_options. */
+typedef enum tu__strategy { TU__SINGLE, TU__CENTRAL, TU__MIRRORED } tu__strategy;
+
+typedef struct tu__replication {
+    tu__strategy strategy;
+    size_t replica_count;
+    const char *const *replicas; /* devices that compute parts of the batch; names */
+    const char
+        *central;  /* CENTRAL: the device that holds the variables; one of the unit's, perhaps a replica's */
+    int invariant; /* parts of the batch; 0: one a replica */
+    bool bf16_gradients;
+} tu__replication;
+
 struct tu__unit;
 
 /* How the pass `place` finds devices, beside what the graph says. It knows them by number and by these calls, which
@@ -50,8 +63,9 @@ typedef struct tu__unit {
     bool updates;
     tu__precision precision;
     size_t device_count;
-    const char *const *devices; /* full names; the first is the default */
-    const tu__placing *placing; /* NULL: by what the graph says alone */
+    const char *const *devices;  /* full names; the first is the default */
+    const tu__placing *placing;  /* NULL: by what the graph says alone */
+    tu__replication replication; /* of no strategy: the graph stays as it is */
 } tu__unit;
 
 /* Copies the graph, whole (simplify cuts it down), and the request into a unit of its own. */

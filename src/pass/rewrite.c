@@ -90,7 +90,9 @@ tu__node_request tu__rewrite_request(const tu__rewrite *r, const tu__node *node,
                               .group = node->group,
                               .why = node->why,
                               .refused = node->refused,
-                              .moved = node->moved};
+                              .moved = node->moved,
+                              .stands_for = node->stands_for,
+                              .first_row = node->first_row};
 }
 
 /* The new node waits for what stands for those that the old one waited for; for what has become a constant, nobody waits. */
