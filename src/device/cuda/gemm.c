@@ -8,8 +8,8 @@
  * parts are added in a second pass over a workspace, in the type computed in; never in place, never by atomics.
  *
  * Algorithms. The library's first suggestion is nearly always within a few percent of the best. With device->tune its
- * first CANDIDATES are timed on memory of their own and the fastest is remembered (choices.h) by its place among the
- * suggestions and its very bytes: those of another version of the library would not match and are timed anew. */
+ * first CANDIDATES are timed on memory of their own and the fastest is remembered (choices.h) by what it is configured to
+ * do. Its bytes would not do: the library leaves some of them as they were. */
 #include "device/cuda/gemm.h"
 
 #include <stdio.h>
@@ -292,11 +292,37 @@ static tu_status try_suggestions(cuda_device *device, const cuda_gemm *g, cuda_g
     return status;
 }
 
-enum { ALGORITHM_TEXT = 2 * sizeof(cublasLtMatmulAlgo_t) + 1 };
+/* What tells one algorithm from another, and the bytes of each number. */
+static const struct algorithm_attribute {
+    cublasLtMatmulAlgoConfigAttributes_t name;
+    size_t bytes;
+} algorithm_attributes[] = {
+    {CUBLASLT_ALGO_CONFIG_ID, 4},
+    {CUBLASLT_ALGO_CONFIG_TILE_ID, 4},
+    {CUBLASLT_ALGO_CONFIG_STAGES_ID, 4},
+    {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4},
+    {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 4},
+    {CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, 4},
+    {CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, 4},
+    {CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 2},
+    {CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2},
+};
+enum {
+    ALGORITHM_ATTRIBUTES = sizeof algorithm_attributes / sizeof *algorithm_attributes,
+    ALGORITHM_TEXT = 11 * ALGORITHM_ATTRIBUTES + 1
+};
 
-static void algorithm_text(const cublasLtMatmulAlgo_t *algorithm, char text[ALGORITHM_TEXT]) {
-    const unsigned char *bytes = (const unsigned char *)algorithm;
-    for (size_t i = 0; i < sizeof *algorithm; i++) snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+/* "21 18 12 9 2 0 0 0 0": its attributes in the table's order. */
+static tu_status algorithm_text(const cublasLtMatmulAlgo_t *algorithm, char text[ALGORITHM_TEXT]) {
+    size_t length = 0;
+    for (size_t i = 0; i < ALGORITHM_ATTRIBUTES; i++) {
+        uint32_t number = 0; /* little-endian machines alone have such cards */
+        size_t written;
+        BLAS_TRY(cublasLtMatmulAlgoConfigGetAttribute, algorithm, algorithm_attributes[i].name, &number,
+                 algorithm_attributes[i].bytes, &written);
+        length += (size_t)snprintf(text + length, ALGORITHM_TEXT - length, "%s%u", i ? " " : "", number);
+    }
+    return TU_OK;
 }
 
 static tu_status problem_key(const cuda_device *device, const cuda_gemm *g, tu__text *key) {
@@ -312,25 +338,26 @@ static tu_status problem_key(const cuda_device *device, const cuda_gemm *g, tu__
 }
 
 /* The suggestion that an earlier trial found best; -1 when there was none, or it is not among these. */
-static int remembered(const char *key, const suggestions *found) {
+static tu_status remembered(const char *key, const suggestions *found, int *best) {
     char kept[ALGORITHM_TEXT], text[ALGORITHM_TEXT];
-    if (!cuda_choice_find(key, kept, sizeof kept)) return -1;
-    for (int i = 0; i < found->count; i++) {
-        algorithm_text(&found->list[i].algo, text);
-        if (strcmp(text, kept) == 0) return i;
+    *best = -1;
+    if (!cuda_choice_find(key, kept, sizeof kept)) return TU_OK;
+    for (int i = 0; i < found->count && *best < 0; i++) {
+        TU_TRY(algorithm_text(&found->list[i].algo, text));
+        if (strcmp(text, kept) == 0) *best = i;
     }
-    return -1;
+    return TU_OK;
 }
 
 static tu_status choose_best(cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p,
                              const suggestions *found, const char *key, int *best) {
-    *best = remembered(key, found);
+    TU_TRY(remembered(key, found, best));
     if (*best >= 0) return TU_OK;
     tu_status status = try_suggestions(device, g, p, found, best);
     if (status == TU_NO_MEMORY) *best = 0;
     if (status != TU_OK) return status == TU_NO_MEMORY ? TU_OK : status;
     char text[ALGORITHM_TEXT];
-    algorithm_text(&found->list[*best].algo, text);
+    TU_TRY(algorithm_text(&found->list[*best].algo, text));
     cuda_choice_keep(key, text);
     return TU_OK;
 }

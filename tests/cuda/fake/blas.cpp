@@ -233,10 +233,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algorithm,
-                                                    cublasLtMatmulAlgoConfigAttributes_t, void *value,
+                                                    cublasLtMatmulAlgoConfigAttributes_t name, void *value,
                                                     size_t bytes, size_t *written) {
     NEED(algorithm->data[0] == MAGIC, CUBLAS_STATUS_INVALID_VALUE);
     memset(value, 0, bytes);
+    if (name == CUBLASLT_ALGO_CONFIG_ID) memcpy(value, &algorithm->data[1], bytes);
     if (written) *written = bytes;
     return CUBLAS_STATUS_SUCCESS;
 }
