@@ -115,6 +115,8 @@ typedef struct tu_loader_options {
     int threads;       /* that read ahead; 0: 1. Negative: none, tu_loader_next reads itself */
     int depth;         /* batches read ahead; 0: 4, or one more than there are threads */
     bool indices_only; /* nothing is read: batches have neither images nor labels, and threads none to do */
+    bool
+        bootstrap; /* the set is a sample of itself, drawn by the seed with replacement; epochs go over that */
 } tu_loader_options;
 
 typedef struct tu_batch {

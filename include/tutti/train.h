@@ -142,6 +142,9 @@ typedef struct tu_train_report {
     double images_per_second;     /* since this process began to train */
     double seconds, seconds_left; /* of training, all processes together; left: a guess, negative: none yet */
     double test_loss, test_accuracy, test_top5;
+    /* In an ensemble of so many, who speaks. What TU_TRAIN_STEPPED and TU_TRAIN_MEASURED tell is then of all together:
+     * steps and images/s are sums, loss and accuracy means. */
+    int64_t members, member;
 } tu_train_report;
 
 typedef struct tu_train_result {
@@ -192,6 +195,35 @@ TU_API tu_status tu_train_with(const char *model, const char *data, tu_train_res
 #define tu_train(model, data, result, ...)                                                                   \
     tu_train_with(model, data, result, TU_OPTIONS(tu_train_options, __VA_ARGS__))
 
+/* ---- Ensembles --------------------------------------------------------------------------------------------------- */
+
+enum { TU_MOST_MEMBERS = 10000 };
+
+typedef struct tu_ensemble_result {
+    char folder[4096];
+    int64_t count;
+    bool stopped;                   /* by the flag, before all members were done: resume to go on */
+    double seconds;                 /* in this process */
+    const tu_train_result *members; /* a member that never began has no digest: "" */
+    void *own;
+} tu_ensemble_result;
+
+/* Trains `members` networks that know nothing of each other, the simplest way to use many devices: member i has the seed
+ * `seed` + i, and device i of the list, counted around; each device trains its members one after another. With `bootstrap`
+ * each has its own sample of the training images. The folder holds the run folder of member i as members/i, and is used
+ * like that of a run: tu_evaluate and tu_predict average the members' probabilities. To go on (`resume`) `members` may be
+ * 0: as the folder has it. `watch` is called from many threads, one at a time. When a member fails the others go on; the
+ * message, at the end, names it. Freed with tu_ensemble_result_free; `result` may be NULL. */
+TU_API tu_status tu_train_ensemble_with(const char *model, const char *data, int64_t members,
+                                        tu_ensemble_result *result, const tu_train_options *options);
+#define tu_train_ensemble(model, data, members, result, ...)                                                 \
+    tu_train_ensemble_with(model, data, members, result, TU_OPTIONS(tu_train_options, __VA_ARGS__))
+TU_API void tu_ensemble_result_free(tu_ensemble_result *result);
+/* How many members the ensemble in `folder` has; 0: there is none. */
+TU_API int64_t tu_ensemble_members(const char *folder);
+
+/* ---- Plans ------------------------------------------------------------------------------------------------------- */
+
 /* What such a run would be, as far as it can be told without beginning it: to be asked what memory it needs, also where
  * that is more than there is. */
 typedef struct tu_train_plan {
@@ -226,6 +258,11 @@ typedef struct tu_trained_options {
     bool offline;
 } tu_trained_options;
 
+typedef struct tu_member_score { /* of a member of an ensemble by itself */
+    int64_t step;
+    double loss, accuracy, top5;
+} tu_member_score;
+
 typedef struct tu_evaluation {
     int64_t step; /* of the checkpoint */
     const char *set;
@@ -233,6 +270,9 @@ typedef struct tu_evaluation {
     double loss, accuracy, top5;
     const char *const *class_names;
     const int64_t *confusion; /* [classes, classes]: images of class row that were taken for class column */
+    int64_t
+        member_count; /* of an ensemble, whose averaged probabilities the numbers above are of; 0: a run */
+    const tu_member_score *members;
     void *own;
 } tu_evaluation;
 

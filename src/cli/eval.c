@@ -82,12 +82,28 @@ static void print_confusion(const tu_evaluation *e, int width) {
     }
 }
 
+static void print_members(const tu_evaluation *e) {
+    double best = 0, mean = 0;
+    printf("\n%-10s  %10s  %8s  %7s  %8s\n", "member", "checkpoint", "accuracy", "top-5", "loss");
+    for (int64_t i = 0; i < e->member_count; i++) {
+        const tu_member_score *m = &e->members[i];
+        printf("%-10" PRId64 "  %10" PRId64 "  %7.2f%%  %6.2f%%  %8.4f\n", i, m->step, 100 * m->accuracy,
+               100 * m->top5, m->loss);
+        if (m->accuracy > best) best = m->accuracy;
+        mean += m->accuracy / (double)e->member_count;
+    }
+    printf("%-10s  together %+.2f points against the best, %+.2f against their mean\n", "ensemble",
+           100 * (e->accuracy - best), 100 * (e->accuracy - mean));
+}
+
 static void print_text(const tu_evaluation *e, const char *picture) {
     printf("%-10s  %s, %" PRId64 " test images\n", "set", e->set, e->images);
+    if (e->member_count) printf("%-10s  %" PRId64 " members\n", "ensemble", e->member_count);
     printf("%-10s  after step %" PRId64 "\n", "checkpoint", e->step);
     printf("%-10s  %.2f%%\n", "accuracy", 100 * e->accuracy);
     printf("%-10s  %.2f%%\n", "top-5", 100 * e->top5);
     printf("%-10s  %.4f\n", "loss", e->loss);
+    if (e->member_count) print_members(e);
     int width = name_width(e);
     print_classes(e, width);
     if (e->classes <= MOST_COLUMNS) print_confusion(e, width);
@@ -116,6 +132,19 @@ static void put_confusion(tu__json *json, const tu_evaluation *e) {
     tu__json_end_array(json);
 }
 
+static void put_members(tu__json *json, const tu_evaluation *e) {
+    tu__json_begin_array(json, "members");
+    for (int64_t i = 0; i < e->member_count; i++) {
+        tu__json_begin_object(json, NULL);
+        tu__json_i64(json, "step", e->members[i].step);
+        tu__json_f64(json, "accuracy", e->members[i].accuracy);
+        tu__json_f64(json, "top5", e->members[i].top5);
+        tu__json_f64(json, "loss", e->members[i].loss);
+        tu__json_end_object(json);
+    }
+    tu__json_end_array(json);
+}
+
 static void print_json(const char *run, const tu_evaluation *e) {
     tu__json json = tu__json_to_file(stdout);
     tu__json_begin_object(&json, NULL);
@@ -126,6 +155,7 @@ static void print_json(const char *run, const tu_evaluation *e) {
     tu__json_f64(&json, "accuracy", e->accuracy);
     tu__json_f64(&json, "top5", e->top5);
     tu__json_f64(&json, "loss", e->loss);
+    if (e->member_count) put_members(&json, e);
     tu__json_begin_array(&json, "classes");
     for (int64_t i = 0; i < e->classes; i++) put_class(&json, e, i);
     tu__json_end_array(&json);
@@ -182,7 +212,8 @@ const struct cli_command cli_command_eval = {
     .description = "Runs the network of the run folder RUN over the test images of its set. Prints\n"
                    "accuracy, top-5 accuracy and loss; for each class its images, recall (the share\n"
                    "of them that was recognised) and precision (the share that is right of what was\n"
-                   "taken for it); and the confusion matrix, which it also draws.",
+                   "taken for it); and the confusion matrix, which it also draws. Of an ensemble the\n"
+                   "numbers are those of its members' averaged probabilities, and each member's own.",
     .options = options,
     .values_size = sizeof(struct eval_values),
     .defaults = &defaults,

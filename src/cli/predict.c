@@ -121,7 +121,8 @@ const struct cli_command cli_command_predict = {
     .summary = "says what a trained network sees in pictures",
     .usage = "RUN FILE... [OPTIONS]",
     .description = "Runs the network of the run folder RUN over pictures, PNG or JPEG files of any\n"
-                   "size, and prints the likeliest classes of each with their probabilities.",
+                   "size, and prints the likeliest classes of each with their probabilities; of an\n"
+                   "ensemble with the mean of its members' probabilities.",
     .options = options,
     .values_size = sizeof(struct predict_values),
     .defaults = &defaults,

@@ -111,23 +111,35 @@ static void show_measurement(struct progress *p, const tu_train_report *r) {
     say(p, "%s", line);
 }
 
+/* "member 2: " in front of what one of an ensemble says. */
+struct speaker {
+    char text[40];
+};
+static struct speaker speaker_of(const tu_train_report *r) {
+    struct speaker s = {""};
+    if (r->members) snprintf(s.text, sizeof s.text, "member %" PRId64 ": ", r->member);
+    return s;
+}
+
 static void show_evaluation(struct progress *p, const tu_train_report *r) {
-    say(p, "step %" PRId64 "/%" PRId64 "  epoch %.2f  test loss %.3f  test accuracy %.2f%%", r->step,
-        r->steps, r->epoch, r->test_loss, 100 * r->test_accuracy);
+    say(p, "%sstep %" PRId64 "/%" PRId64 "  epoch %.2f  test loss %.3f  test accuracy %.2f%%",
+        speaker_of(r).text, r->step, r->steps, r->epoch, r->test_loss, 100 * r->test_accuracy);
 }
 
 static void show_beginning(struct progress *p, const tu_train_report *r) {
+    struct speaker who = speaker_of(r);
     if (r->step > 0)
-        say(p, "run folder %s, going on after step %" PRId64 " of %" PRId64, r->folder, r->step, r->steps);
+        say(p, "%srun folder %s, going on after step %" PRId64 " of %" PRId64, who.text, r->folder, r->step,
+            r->steps);
     else
-        say(p, "run folder %s, %" PRId64 " steps, %.4g epochs", r->folder, r->steps, r->epochs);
-    p->told = (int64_t)((double)PLAIN_LINES * (double)r->step / (double)r->steps);
+        say(p, "%srun folder %s, %" PRId64 " steps, %.4g epochs", who.text, r->folder, r->steps, r->epochs);
+    if (!r->members) p->told = (int64_t)((double)PLAIN_LINES * (double)r->step / (double)r->steps);
 }
 
 void progress_show(void *context, const tu_train_report *r) {
     struct progress *p = context;
     if (r->event == TU_TRAIN_NOTICE) {
-        say(p, "tutti: notice: %s", r->message);
+        say(p, "tutti: notice: %s%s", speaker_of(r).text, r->message);
         return;
     }
     if (p->quiet) return;

@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/ensemble_report.h"
 #include "cli/memory_refusal.h"
 #include "cli/progress.h"
 #include "cli/size.h"
@@ -23,6 +24,7 @@ struct train_values {
     tu_train_options o;
     const char *data;
     const char *memory_limit; /* a SIZE as it is written */
+    int64_t ensemble;         /* members; 0: not given */
     bool json, quiet;
 };
 
@@ -71,6 +73,8 @@ static const struct cli_option options[] = {
     CLI_FLAG(struct train_values, o.resume, "resume", 0, "go on with the run in MODEL or --out"),
     CLI_STRING(struct train_values, o.init, "init", 0, "RUN|FILE",
                "start with the weights of a run or a safetensors file"),
+    CLI_INT(struct train_values, ensemble, "ensemble", 0, "N", 1, TU_MOST_MEMBERS,
+            "train N networks apart, one a device at a time, with seeds one after another"),
     CLI_FLAG(struct train_values, o.offline, "offline", 0, "fetch nothing: refuse a set that is not there"),
     CLI_STRING(struct train_values, o.trace, "trace", 0, "FILE",
                "trace some steps into FILE, for ui.perfetto.dev, and sum up where time went"),
@@ -228,25 +232,47 @@ static int report_memory(const char *model, const struct train_values *values) {
                                                       .release = release_run});
 }
 
+static int train_one(const char *model, const struct train_values *v, struct audience *audience) {
+    tu_train_result result;
+    tu_status status = tu_train_with(model, v->data, &result, &v->o);
+    progress_end(&audience->progress);
+    if (status == TU_OK) (v->json ? print_json : print_text)(&result);
+    if (status == TU_OK && audience->trace && !v->json)
+        printf("\n%-10s  %s: %s", "trace", v->o.trace, audience->trace);
+    if (status == TU_NO_MEMORY) return report_memory(model, v);
+    if (status != TU_OK) return cli_report(status);
+    return result.stopped ? STOPPED : CLI_DONE;
+}
+
+static int train_ensemble(const char *model, const struct train_values *v, struct audience *audience) {
+    tu_ensemble_result result;
+    tu_status status = tu_train_ensemble_with(model, v->data, v->ensemble, &result, &v->o);
+    progress_end(&audience->progress);
+    if (status != TU_OK) return cli_report(status);
+    (v->json ? cli_print_ensemble_json : cli_print_ensemble)(&result);
+    bool stopped = result.stopped;
+    tu_ensemble_result_free(&result);
+    return stopped ? STOPPED : CLI_DONE;
+}
+
+/* An ensemble that goes on is known by its folder. */
+static bool is_ensemble(const char *model, const struct train_values *v) {
+    return v->ensemble > 0 || (v->o.resume && tu_ensemble_members(v->o.out ? v->o.out : model) > 0);
+}
+
 static int run(const void *given, int operand_count, char **operands) {
     (void)operand_count;
     struct train_values values = *(const struct train_values *)given;
     struct audience audience = {0};
-    tu_train_result result;
     if (settle(&values) != CLI_DONE) return CLI_BAD_INPUT;
     progress_begin(&audience.progress, values.quiet);
     values.o.stop = &stop_wanted;
     values.o.watch = watch;
     values.o.context = &audience;
-    tu_status status = tu_train_with(operands[0], values.data, &result, &values.o);
-    progress_end(&audience.progress);
-    if (status == TU_OK) (values.json ? print_json : print_text)(&result);
-    if (status == TU_OK && audience.trace && !values.json)
-        printf("\n%-10s  %s: %s", "trace", values.o.trace, audience.trace);
+    int outcome =
+        (is_ensemble(operands[0], &values) ? train_ensemble : train_one)(operands[0], &values, &audience);
     free(audience.trace);
-    if (status == TU_NO_MEMORY) return report_memory(operands[0], &values);
-    if (status != TU_OK) return cli_report(status);
-    return result.stopped ? STOPPED : CLI_DONE;
+    return outcome;
 }
 
 const struct cli_command cli_command_train = {

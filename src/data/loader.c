@@ -62,6 +62,13 @@ static void locate(const tu_loader *loader, int64_t number, tu_batch *batch) {
     batch->count = count - position < size ? count - position : size;
 }
 
+/* Which image stands at a place of an epoch. */
+static int64_t index_at(const tu_loader *loader, const tu__permutation *order, int64_t position) {
+    const tu_loader_options *o = &loader->options;
+    int64_t index = o->shuffle ? tu__permute(order, position) : position;
+    return o->bootstrap ? tu__bootstrap(o->seed, index, loader->count) : index;
+}
+
 static tu_status fill_samples(const tu_loader *loader, slot *s) {
     const tu_loader_options *o = &loader->options;
     tu_batch *batch = &s->batch;
@@ -69,7 +76,7 @@ static tu_status fill_samples(const tu_loader *loader, slot *s) {
     int64_t position = batch->first - batch->epoch * loader->count;
     for (int64_t i = 0; i < batch->count; i++) {
         s->ordinals[i] = batch->first + i;
-        s->indices[i] = o->shuffle ? tu__permute(&order, position + i) : position + i;
+        s->indices[i] = index_at(loader, &order, position + i);
         if (o->indices_only) continue;
         TU_TRY(tu_dataset_read(loader->set, o->split, s->indices[i],
                                s->images + (size_t)i * loader->set->image_bytes, &s->labels[i]));

@@ -46,3 +46,12 @@ int64_t tu__permute(const tu__permutation *permutation, int64_t position) {
     while (x >= permutation->count);
     return (int64_t)x;
 }
+
+/* 64 bits for a remainder: no image of a set that fits a disk is noticeably likelier than another. */
+int64_t tu__bootstrap(uint64_t seed, int64_t position, int64_t count) {
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    uint64_t place = (uint64_t)position;
+    uint32_t counter[4] = {(uint32_t)place, (uint32_t)(place >> 32), 0x626f6f74, 0}, words[4];
+    tu__philox4x32(counter, key, words);
+    return (int64_t)(((uint64_t)words[0] << 32 | words[1]) % (uint64_t)count);
+}

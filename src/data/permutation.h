@@ -23,4 +23,8 @@ tu__permutation tu__permutation_of(uint64_t seed, uint64_t epoch, int64_t count)
 /* Where `position`, in [0, count), is sent. */
 int64_t tu__permute(const tu__permutation *permutation, int64_t position);
 
+/* The image at `position` of the bootstrap sample that `seed` chooses: `count` draws with replacement out of [0, count),
+ * each a function of its position. */
+int64_t tu__bootstrap(uint64_t seed, int64_t position, int64_t count);
+
 #endif

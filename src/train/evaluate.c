@@ -1,30 +1,36 @@
-/* tu_evaluate: a run's network over test images, with the confusion matrix that training does not need. */
+/* tu_evaluate: a run's network over test images, with the confusion matrix that training does not need; or all networks
+ * of an ensemble, each by itself and together: the class of an image is then the one of the highest mean probability. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "graph/graph.h"
+#include "train/average_answers.h"
+#include "train/ensemble.h"
 #include "train/evaluator.h"
 #include "train/trained.h"
 
 typedef struct evaluation { /* what a tu_evaluation stands on */
-    tu__trained trained;
-    tu__evaluator evaluator;
+    tu__arena arena;        /* what the configuration's strings live in */
+    tu__run_config config;  /* of the run, or of the ensemble */
     tu_dataset *opened;
+    const tu_dataset *set;
     int64_t *confusion;
+    tu_member_score *members; /* of an ensemble */
+    tu__answers answers;      /* likewise: the sum of all of theirs */
 } evaluation;
 
-static tu_status open_set(evaluation *e, const tu_trained_options *o, const tu_dataset **set) {
-    const tu_dataset_info *own = &e->trained.config.set;
-    const char *data = o->data ? o->data : e->trained.config.data;
-    *set = o->set;
-    if (*set) return TU_OK;
+static tu_status open_set(evaluation *e, const tu_trained_options *o) {
+    const tu_dataset_info *own = &e->config.set;
+    const char *data = o->data ? o->data : e->config.data;
+    e->set = o->set;
+    if (e->set) return TU_OK;
     if (!*data)
         return tu_fail(TU_INVALID,
                        "the run was trained on a set given by a program: expected --data with another");
     TU_TRY(
         tu_dataset_open(data, &e->opened, .height = own->height, .width = own->width, .offline = o->offline));
-    *set = e->opened;
+    e->set = e->opened;
     return TU_OK;
 }
 
@@ -48,39 +54,95 @@ static tu_status check_set(const tu_dataset_info *own, const tu_dataset_info *se
     return TU_OK;
 }
 
+/* ---- One network ---- */
+
+static tu_status score_network(const evaluation *e, const char *folder, const tu_trained_options *o,
+                               tu__score *score, int64_t *step) {
+    tu__trained trained;
+    tu__evaluator evaluator = {0};
+    tu_status status = tu__trained_open(folder, "evaluate", o, &trained);
+    if (status == TU_OK)
+        status = tu__evaluator_open(trained.graph, &trained.config, score->probabilities != NULL, &evaluator);
+    if (status == TU_OK) status = tu__evaluator_run(&evaluator, trained.state, e->set, score);
+    *step = trained.progress.step;
+    tu__evaluator_close(&evaluator);
+    tu__trained_close(&trained);
+    return status;
+}
+
+static tu_status evaluate_run(evaluation *e, const char *folder, const tu_trained_options *o,
+                              tu_evaluation *result) {
+    tu__score score = {.confusion = e->confusion};
+    TU_TRY(score_network(e, folder, o, &score, &result->step));
+    result->images = score.images;
+    result->loss = score.loss;
+    result->accuracy = (double)score.correct / (double)score.images;
+    result->top5 = (double)score.top5 / (double)score.images;
+    return TU_OK;
+}
+
+/* ---- An ensemble ---- */
+
+static tu_status add_member(evaluation *e, const char *folder, int64_t number, const tu_trained_options *o) {
+    tu__score score = {.probabilities = e->answers.latest, .labels = e->answers.labels};
+    tu_member_score *member = &e->members[number];
+    tu_status status = score_network(e, tu__member_folder(folder, number).text, o, &score, &member->step);
+    if (status != TU_OK) return tu_fail(status, "member %" PRId64 ": %s", number, tu_message());
+    member->loss = score.loss;
+    member->accuracy = (double)score.correct / (double)score.images;
+    member->top5 = (double)score.top5 / (double)score.images;
+    tu__answers_add(&e->answers);
+    return TU_OK;
+}
+
+static tu_status evaluate_ensemble(evaluation *e, const char *folder, const tu_trained_options *o,
+                                   tu_evaluation *result) {
+    tu_dataset_info info;
+    tu_dataset_describe(e->set, &info);
+    int64_t count = e->config.members;
+    e->members = tu__alloc_array((size_t)count, sizeof *e->members, "the scores of an ensemble");
+    if (!e->members) return TU_NO_MEMORY;
+    TU_TRY(tu__answers_new(info.count[TU_TEST], info.classes, &e->answers));
+    for (int64_t i = 0; i < count; i++) TU_TRY(add_member(e, folder, i, o));
+    tu__score score = {.confusion = e->confusion};
+    tu__answers_score(&e->answers, &score);
+    result->step = e->members[0].step;
+    result->images = score.images;
+    result->loss = score.loss;
+    result->accuracy = (double)score.correct / (double)score.images;
+    result->top5 = (double)score.top5 / (double)score.images;
+    result->members = e->members;
+    result->member_count = count;
+    return TU_OK;
+}
+
+/* ---- Either ---- */
+
 static tu_status evaluate(evaluation *e, const char *folder, const tu_trained_options *o,
                           tu_evaluation *result) {
-    tu__trained *trained = &e->trained;
-    const tu_dataset *set;
     tu_dataset_info info;
-    TU_TRY(tu__trained_open(folder, "evaluate", o, trained));
-    TU_TRY(open_set(e, o, &set));
-    tu_dataset_describe(set, &info);
-    TU_TRY(check_set(&trained->config.set, &info));
-    TU_TRY(tu__evaluator_open(trained->graph, &trained->config, &e->evaluator));
+    TU_TRY(tu__run_config_load(folder, &e->arena, &e->config));
+    TU_TRY(open_set(e, o));
+    tu_dataset_describe(e->set, &info);
+    TU_TRY(check_set(&e->config.set, &info));
     size_t classes = (size_t)info.classes;
     e->confusion = tu__alloc_array(classes * classes, sizeof *e->confusion, "the confusion matrix");
     if (!e->confusion) return TU_NO_MEMORY;
-    tu__score score = {.confusion = e->confusion};
-    TU_TRY(tu__evaluator_run(&e->evaluator, trained->state, set, &score));
-    *result = (tu_evaluation){.step = trained->progress.step,
-                              .set = tu__arena_string(&trained->arena, info.name),
-                              .images = score.images,
+    *result = (tu_evaluation){.set = tu__arena_string(&e->arena, info.name),
                               .classes = info.classes,
-                              .loss = score.loss,
-                              .accuracy = (double)score.correct / (double)score.images,
-                              .top5 = (double)score.top5 / (double)score.images,
-                              .class_names = trained->config.set.class_names,
+                              .class_names = e->config.set.class_names,
                               .confusion = e->confusion,
                               .own = e};
-    return result->set ? TU_OK : TU_NO_MEMORY;
+    if (!result->set) return TU_NO_MEMORY;
+    return (e->config.members ? evaluate_ensemble : evaluate_run)(e, folder, o, result);
 }
 
 static void free_evaluation(evaluation *e) {
-    tu__evaluator_close(&e->evaluator);
-    tu__trained_close(&e->trained);
     tu_dataset_free(e->opened);
+    tu__answers_free(&e->answers);
+    tu__free(e->members);
     tu__free(e->confusion);
+    tu__arena_free(&e->arena);
     tu__free(e);
 }
 
@@ -89,6 +151,7 @@ tu_status tu_evaluate_with(const char *folder, tu_evaluation *result, const tu_t
     *result = (tu_evaluation){0};
     evaluation *e = tu__alloc(sizeof *e, "an evaluation");
     if (!e) return TU_NO_MEMORY;
+    e->arena.purpose = "a run's configuration";
     tu_status status = evaluate(e, folder, &o, result);
     if (status == TU_OK) return TU_OK;
     free_evaluation(e);

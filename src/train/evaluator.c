@@ -12,20 +12,27 @@
 #include "data/dataset.h"
 #include "train/stepper.h"
 
-enum { LOSS, CORRECT, TOP5, CLASS, RESULTS };
-static const char *const result_names[RESULTS] = {"loss", "correct", "top5", "class"};
+/* What a batch gives; probabilities come last, since most do not want them. */
+enum { LOSS, CORRECT, TOP5, CLASS, PROBABILITY, RESULTS };
+static const char *const result_names[RESULTS] = {"loss", "correct", "top5", "class", "probability"};
 
 static tu_status compile(tu__evaluator *e, const tu__run_config *config) {
     const tu__settings *s = &config->settings;
     tu_value fetch[RESULTS];
-    for (int i = 0; i < RESULTS; i++) fetch[i] = tu_find_output(e->graph, result_names[i]);
+    size_t count = e->probability ? RESULTS : PROBABILITY;
+    for (size_t i = 0; i < count; i++) fetch[i] = tu_find_output(e->graph, result_names[i]);
+    if (e->probability && !tu_ok(fetch[PROBABILITY]))
+        return tu_fail(TU_UNSUPPORTED,
+                       "the evaluation graph of the run gives no probabilities: an earlier version "
+                       "of tutti began it");
     return tu_compile(e->graph, &e->program, .devices = s->devices, .threads = (int)s->threads,
                       .memory_limit = (uint64_t)s->memory_limit, .precision = s->precision,
                       .tune_kernels = s->tune_kernels, .place = s->place,
-                      .strict_placement = s->strict_placement, .fetch = fetch, .fetch_count = RESULTS);
+                      .strict_placement = s->strict_placement, .fetch = fetch, .fetch_count = count);
 }
 
-tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, tu__evaluator *e) {
+tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, bool probabilities,
+                             tu__evaluator *e) {
     *e = (tu__evaluator){.graph = graph, .classes = config->set.classes};
     e->images = tu__find_input(e->graph, "images");
     e->labels = tu__find_input(e->graph, "labels");
@@ -36,6 +43,10 @@ tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, tu__
     e->labels_padded = tu__alloc_array((size_t)e->batch, sizeof *e->labels_padded, "a batch of labels");
     e->class_of = tu__alloc_array((size_t)e->batch, sizeof *e->class_of, "a batch of classes");
     if (!e->padded || !e->labels_padded || !e->class_of) return TU_NO_MEMORY;
+    size_t numbers = (size_t)e->batch * (size_t)e->classes;
+    if (probabilities)
+        e->probability = tu__alloc_array(numbers, sizeof *e->probability, "a batch of answers");
+    if (probabilities && !e->probability) return TU_NO_MEMORY;
     return compile(e, config);
 }
 
@@ -55,6 +66,7 @@ void tu__evaluator_close(tu__evaluator *e) {
     tu__free_aligned(e->padded);
     tu__free(e->labels_padded);
     tu__free(e->class_of);
+    tu__free(e->probability);
     forget_tables(e);
     *e = (tu__evaluator){0};
 }
@@ -84,6 +96,13 @@ static tu_status count_confusions(const tu__evaluator *e, int64_t count, const i
     return TU_OK;
 }
 
+/* Those of the batch that follows the images counted so far. */
+static void keep_answers(const tu__evaluator *e, const tu_batch *batch, const tu__score *score) {
+    size_t row = (size_t)e->classes, first = (size_t)score->images, count = (size_t)batch->count;
+    memcpy(score->probabilities + first * row, e->probability, count * row * sizeof *e->probability);
+    memcpy(score->labels + first, batch->labels, count * sizeof *score->labels);
+}
+
 static tu_status run_batch(const tu__evaluator *e, tu_state *state, const tu_batch *batch, double *losses,
                            tu__score *score) {
     bool full = batch->count == e->batch;
@@ -92,7 +111,9 @@ static tu_status run_batch(const tu__evaluator *e, tu_state *state, const tu_bat
                              {e->labels, full ? batch->labels : e->labels_padded}};
     float loss;
     int64_t correct, top5;
-    TU_TRY(tu_run(e->program, state, 2, feeds, (void *[]){&loss, &correct, &top5, e->class_of}));
+    TU_TRY(tu_run(e->program, state, 2, feeds,
+                  (void *[RESULTS]){&loss, &correct, &top5, e->class_of, e->probability}));
+    if (score->probabilities) keep_answers(e, batch, score);
     *losses += loss;
     score->correct += correct;
     score->top5 += top5;
@@ -133,7 +154,7 @@ static tu_status run_full_batches(tu__evaluator *e, tu_state *state, const tu_da
     if (e->tabled != set) TU_TRY(make_tables(e, set));
     const tu_feed_many feeds[] = {{.input = e->images, .table = e->image_table, .rows = e->rows},
                                   {.input = e->labels, .table = e->label_table, .rows = e->rows}};
-    void *fetches[RESULTS] = {e->losses, e->corrects, e->top5s, e->classes_of};
+    void *fetches[RESULTS] = {e->losses, e->corrects, e->top5s, e->classes_of, score->probabilities};
     TU_TRY(tu_run_many(e->program, state, (size_t)e->full, 2, feeds, fetches));
     for (int64_t i = 0; i < e->full; i++) {
         *losses += e->losses[i];
@@ -141,6 +162,8 @@ static tu_status run_full_batches(tu__evaluator *e, tu_state *state, const tu_da
         score->top5 += e->top5s[i];
     }
     score->images = e->full * e->batch;
+    if (score->probabilities)
+        memcpy(score->labels, set->labels[TU_TEST], (size_t)score->images * sizeof *score->labels);
     if (!score->confusion) return TU_OK;
     return count_confusions(e, score->images, set->labels[TU_TEST], e->classes_of, score->confusion);
 }
@@ -148,7 +171,8 @@ static tu_status run_full_batches(tu__evaluator *e, tu_state *state, const tu_da
 /* ---- All of it ---- */
 
 tu_status tu__evaluator_run(tu__evaluator *e, tu_state *state, const tu_dataset *set, tu__score *score) {
-    *score = (tu__score){.confusion = score->confusion};
+    *score = (tu__score){
+        .confusion = score->confusion, .probabilities = score->probabilities, .labels = score->labels};
     tu_dataset_info info;
     tu_dataset_describe(set, &info);
     double losses = 0;

@@ -14,7 +14,8 @@ typedef struct tu__evaluator {
     size_t image_bytes;
     unsigned char *padded; /* a batch of images, for the short last one */
     int32_t *labels_padded;
-    int64_t *class_of; /* of each sample of a batch */
+    int64_t *class_of;  /* of each sample of a batch */
+    float *probability; /* of a batch; NULL: not wanted */
     /* On devices that take many batches in one call, for sets that lie in memory. */
     const tu_dataset *tabled; /* the set that the tables are of */
     tu_table *image_table, *label_table;
@@ -23,15 +24,19 @@ typedef struct tu__evaluator {
     float *losses;
 } tu__evaluator;
 
+/* What an evaluation comes to. The arrays are the caller's, and filled where they are not NULL. */
 typedef struct tu__score {
     int64_t images, correct, top5;
-    double loss;        /* mean */
-    int64_t *confusion; /* [classes, classes], counted up where it is not NULL */
+    double loss;          /* mean */
+    int64_t *confusion;   /* [classes, classes], counted up */
+    float *probabilities; /* [images, classes]; only of an evaluator opened for them */
+    int32_t *labels;      /* [images]; together with the probabilities */
 } tu__score;
 
 /* Compiles the evaluation graph of a run, as run_graphs.h gives it; it must outlive the evaluator. tu__evaluator_close is
- * needed in any case. */
-tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, tu__evaluator *evaluator);
+ * needed in any case. `probabilities`: whether they are wanted too, which runs of earlier versions do not give. */
+tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, bool probabilities,
+                             tu__evaluator *evaluator);
 void tu__evaluator_close(tu__evaluator *evaluator);
 
 /* The set must have the size and type of the run's images. */

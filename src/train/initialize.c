@@ -116,6 +116,10 @@ static tu_status find_file(const char *source, tu__path *path) {
     if (strlen(source) > TU__LONGEST_FOLDER)
         return tu_fail(TU_INVALID, "--init '%.60s…': the path is too long", source);
     if (stat(source, &info) == 0 && S_ISDIR(info.st_mode)) {
+        if (tu_ensemble_members(source))
+            return tu_fail(TU_INVALID,
+                           "--init '%s' is an ensemble: expected one of its members, as in '%s/members/0'",
+                           source, source);
         if (tu__run_folder_holds_run(source)) return tu__checkpoint_find(source, "last", path);
         return tu_fail(TU_NOT_FOUND,
                        "--init '%s' is no run folder: it has no config.json; expected one that 'tutti train' "

@@ -1,38 +1,67 @@
-/* tu_predict: what a run's network says of pictures.
+/* tu_predict: what a run's network says of pictures, or what those of an ensemble say on average.
  *
  * A picture of any size is fitted to the size of the set's images in the way image folders are (data/fit.h); what follows,
  * the network's own preprocessing, is part of its graph. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "data/fit.h"
 #include "graph/graph.h"
 #include "io/image.h"
+#include "train/ensemble.h"
 #include "train/stepper.h"
 #include "train/trained.h"
 
-struct tu_predictor {
+typedef struct network {
     tu__trained trained;
     tu_program *program;
     tu_value images;
-    void *image; /* what the program is fed with */
+} network;
+
+struct tu_predictor {
+    tu__arena arena;       /* what the configuration's strings live in */
+    tu__run_config config; /* of the run, or of the ensemble */
+    size_t count;          /* of networks opened */
+    network *networks;
+    void *image;   /* what they are fed with */
+    float *answer; /* of one network, a number a class */
 };
 
-static tu_status open_predictor(tu_predictor *p, const char *folder, const tu_trained_options *o) {
-    TU_TRY(tu__trained_open(folder, "predict", o, &p->trained));
-    tu_graph *graph = p->trained.graph;
-    const tu__settings *s = &p->trained.config.settings;
-    p->images = tu__find_input(graph, "images");
-    int64_t channels = p->trained.config.set.channels;
-    if (channels != 1 && channels != 3)
-        return tu_fail(TU_UNSUPPORTED, "the run was trained on images of %lld channels: pictures have 1 or 3",
-                       (long long)channels);
-    p->image = tu__alloc_aligned(tu_type_bytes(tu_value_type(p->images)), "a picture");
-    if (!p->image) return TU_NO_MEMORY;
+static tu_status open_network(network *n, const char *folder, const tu_trained_options *o) {
+    TU_TRY(tu__trained_open(folder, "predict", o, &n->trained));
+    tu_graph *graph = n->trained.graph;
+    const tu__settings *s = &n->trained.config.settings;
+    n->images = tu__find_input(graph, "images");
     tu_value probability = tu_find_output(graph, "probability");
-    return tu_compile(graph, &p->program, .devices = s->devices, .threads = (int)s->threads,
+    return tu_compile(graph, &n->program, .devices = s->devices, .threads = (int)s->threads,
                       .precision = s->precision, .tune_kernels = s->tune_kernels, .place = s->place,
                       .strict_placement = s->strict_placement, .fetch = &probability, .fetch_count = 1);
+}
+
+static tu_status open_members(tu_predictor *p, const char *folder, const tu_trained_options *o) {
+    for (int64_t i = 0; i < p->config.members; i++) {
+        network *n = &p->networks[p->count++];
+        tu_status status = open_network(n, tu__member_folder(folder, i).text, o);
+        if (status != TU_OK) return tu_fail(status, "member %" PRId64 ": %s", i, tu_message());
+    }
+    return TU_OK;
+}
+
+static tu_status open_predictor(tu_predictor *p, const char *folder, const tu_trained_options *o) {
+    TU_TRY(tu__run_config_load(folder, &p->arena, &p->config));
+    const tu_dataset_info *set = &p->config.set;
+    if (set->channels != 1 && set->channels != 3)
+        return tu_fail(TU_UNSUPPORTED, "the run was trained on images of %lld channels: pictures have 1 or 3",
+                       (long long)set->channels);
+    size_t pixels = (size_t)(set->height * set->width * set->channels);
+    size_t count = p->config.members ? (size_t)p->config.members : 1;
+    p->image = tu__alloc_aligned(pixels * tu_dtype_size(set->dtype), "a picture");
+    p->answer = tu__alloc_array((size_t)set->classes, sizeof *p->answer, "an answer");
+    p->networks = tu__alloc_array(count, sizeof *p->networks, "a predictor");
+    if (!p->image || !p->answer || !p->networks) return TU_NO_MEMORY;
+    if (p->config.members) return open_members(p, folder, o);
+    return open_network(&p->networks[p->count++], folder, o);
 }
 
 tu_status tu_predictor_new_with(const char *folder, tu_predictor **predictor,
@@ -41,6 +70,7 @@ tu_status tu_predictor_new_with(const char *folder, tu_predictor **predictor,
     *predictor = NULL;
     tu_predictor *p = tu__alloc(sizeof *p, "a predictor");
     if (!p) return TU_NO_MEMORY;
+    p->arena.purpose = "a run's configuration";
     tu_status status = open_predictor(p, folder, &o);
     if (status != TU_OK) {
         tu_predictor_free(p);
@@ -52,20 +82,25 @@ tu_status tu_predictor_new_with(const char *folder, tu_predictor **predictor,
 
 void tu_predictor_free(tu_predictor *p) {
     if (!p) return;
-    tu_program_free(p->program);
+    for (size_t i = 0; i < p->count; i++) {
+        tu_program_free(p->networks[i].program);
+        tu__trained_close(&p->networks[i].trained);
+    }
+    tu__free(p->networks);
+    tu__free(p->answer);
     tu__free_aligned(p->image);
-    tu__trained_close(&p->trained);
+    tu__arena_free(&p->arena);
     tu__free(p);
 }
 
 int64_t tu_predictor_classes(const tu_predictor *p, const char *const **names) {
-    if (names) *names = p->trained.config.set.class_names;
-    return p->trained.config.set.classes;
+    if (names) *names = p->config.set.class_names;
+    return p->config.set.classes;
 }
 
 /* The picture's bytes as the set's type: f32 sets hold pixels of 0 … 1. */
 static void take_pixels(tu_predictor *p, const uint8_t *pixels) {
-    const tu_dataset_info *set = &p->trained.config.set;
+    const tu_dataset_info *set = &p->config.set;
     size_t count = (size_t)(set->height * set->width * set->channels);
     if (set->dtype == TU_U8) {
         memcpy(p->image, pixels, count);
@@ -76,7 +111,7 @@ static void take_pixels(tu_predictor *p, const uint8_t *pixels) {
 }
 
 static tu_status fit(tu_predictor *p, const tu__image *picture) {
-    const tu_dataset_info *set = &p->trained.config.set;
+    const tu_dataset_info *set = &p->config.set;
     uint8_t *pixels = tu__alloc((size_t)(set->height * set->width * set->channels), "a picture");
     if (!pixels) return TU_NO_MEMORY;
     tu_status status = tu__fit_image(picture, set->height, set->width, set->channels, pixels);
@@ -85,12 +120,23 @@ static tu_status fit(tu_predictor *p, const tu__image *picture) {
     return status;
 }
 
+/* The mean of what the networks say of the picture in `image`, in their order. */
+static tu_status ask_all(tu_predictor *p, float *probabilities) {
+    int64_t classes = p->config.set.classes;
+    for (int64_t k = 0; k < classes; k++) probabilities[k] = 0;
+    for (size_t i = 0; i < p->count; i++) {
+        network *n = &p->networks[i];
+        const tu_feed feed = {n->images, p->image};
+        TU_TRY(tu_run(n->program, n->trained.state, 1, &feed, (void *[]){p->answer}));
+        for (int64_t k = 0; k < classes; k++) probabilities[k] += p->answer[k] / (float)p->count;
+    }
+    return TU_OK;
+}
+
 tu_status tu_predict(tu_predictor *p, const char *file, float *probabilities) {
     tu__image picture;
-    TU_TRY(tu__image_load(file, (int)p->trained.config.set.channels, &picture));
+    TU_TRY(tu__image_load(file, (int)p->config.set.channels, &picture));
     tu_status status = fit(p, &picture);
     tu__image_free(&picture);
-    TU_TRY(status);
-    const tu_feed feed = {p->images, p->image};
-    return tu_run(p->program, p->trained.state, 1, &feed, (void *[]){probabilities});
+    return status == TU_OK ? ask_all(p, probabilities) : status;
 }

@@ -120,7 +120,7 @@ static tu_status make_programs(tu__trainer *t) {
     tell_device(t);
     TU_TRY(tu__burst_open(&t->stepper, t->set, t->config.settings.batch, &t->burst));
     if (t->config.set.count[TU_TEST] > 0)
-        TU_TRY(tu__evaluator_open(t->graphs.evaluate, &t->config, &t->evaluator));
+        TU_TRY(tu__evaluator_open(t->graphs.evaluate, &t->config, false, &t->evaluator));
     return tu__stepper_state(&t->stepper, (uint64_t)t->config.settings.seed, &t->state);
 }
 
@@ -166,6 +166,7 @@ static tu_status save_initial_weights(const tu__trainer *t) {
 
 static tu_status write_folder(tu__trainer *t) {
     TU_TRY(tu__run_folder_create(t->options.out, t->config.model, t->config.set.name, &t->folder));
+    TU_TRY(tu__run_folder_furnish(&t->folder));
     TU_TRY(tu__run_graphs_save(t->folder.path, &t->graphs));
     TU_TRY(save_kernels(t));
     TU_TRY(save_initial_weights(t));
@@ -248,11 +249,18 @@ static tu_status record_change(const tu__trainer *t, const tu__settings *before)
     return tu__run_config_save(&t->folder, &t->config);
 }
 
+static tu_status refuse_ensemble(const tu__trainer *t, const char *folder) {
+    if (t->config.members == 0) return TU_OK;
+    return tu_fail(TU_INVALID, "'%s' is an ensemble of %lld members: tu_train_ensemble goes on with it",
+                   folder, (long long)t->config.members);
+}
+
 /* `model` and `data` may be NULL: as the run has them. */
 static tu_status begin_again(tu__trainer *t, const char *folder, const char *model, const char *data) {
     TU_TRY(tu__run_folder_open(folder, &t->folder));
     TU_TRY(tu__run_config_load(t->folder.path, &t->arena, &t->config));
     const tu__settings before = t->config.settings;
+    TU_TRY(refuse_ensemble(t, folder));
     TU_TRY(check_same_words(t, folder, model, data));
     TU_TRY(take_settings(t));
     TU_TRY(open_set(t, t->config.data, t->config.set.height, t->config.set.width));

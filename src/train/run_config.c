@@ -93,6 +93,7 @@ tu_status tu__run_config_save(const tu__run_folder *folder, const tu__run_config
     tu__json_string(&json, "model", config->model);
     tu__json_string(&json, "data", config->data);
     tu__json_string(&json, "init", config->init);
+    if (config->members) tu__json_i64(&json, "members", config->members);
     tu__json_i64(&json, "steps", config->steps);
     tu__json_i64(&json, "steps_per_epoch", config->steps_per_epoch);
     tu__json_i64(&json, "parameters", config->parameters);
@@ -201,6 +202,7 @@ static tu_status read_config(reader *r, tu__run_config *config) {
     config->model = string_of(r, "model");
     config->data = string_of(r, "data");
     config->init = string_of(r, "init");
+    if (tu__json_member(r->object, "members")) config->members = count_of(r, "members", 1, TU_MOST_MEMBERS);
     config->steps = count_of(r, "steps", 1, INT64_MAX / 2);
     config->steps_per_epoch = count_of(r, "steps_per_epoch", 1, INT64_MAX / 2);
     config->parameters = count_of(r, "parameters", 0, INT64_MAX);

@@ -187,10 +187,10 @@ static tu_status check_unused(const char *path) {
         strange.text);
 }
 
-static tu_status make_subfolders(const char *path) {
+tu_status tu__run_folder_furnish(const tu__run_folder *folder) {
     bool made;
-    TU_TRY(make_folder(tu__path_in(path, "graphs").text, &made));
-    return make_folder(tu__path_in(path, "checkpoints").text, &made);
+    TU_TRY(make_folder(tu__path_in(folder->path, "graphs").text, &made));
+    return make_folder(tu__path_in(folder->path, "checkpoints").text, &made);
 }
 
 static tu_status create_named(const char *path, tu__run_folder *folder) {
@@ -203,7 +203,6 @@ static tu_status create_named(const char *path, tu__run_folder *folder) {
     TU_TRY(lock_folder(folder));
     tu_status status =
         made ? TU_OK : check_unused(folder->path); /* nobody began a run there before the lock */
-    if (status == TU_OK) status = make_subfolders(folder->path);
     if (status != TU_OK) tu__run_folder_discard(folder);
     return status;
 }

@@ -7,6 +7,9 @@
  *     curves.svg, kernels.txt        to look at; so is confusion.svg, which `tutti eval` draws
  *     lock                           held while a process trains here
  *
+ * The folder of an ensemble has a config.json that names the number of its members, a lock, and in members/N the run folder
+ * of each (ensemble.h).
+ *
  * Every file but the two logs is saved as a whole (base/save.h). */
 #ifndef TU__TRAIN_RUN_FOLDER_H
 #define TU__TRAIN_RUN_FOLDER_H
@@ -34,9 +37,11 @@ typedef struct tu__run_folder {
 
 /* Whether there is a run in the folder. */
 bool tu__run_folder_holds_run(const char *path);
-/* Makes the folder (NULL: runs/MODEL-SET-NUMBER, the first number that is free) with its subfolders, and takes the lock.
- * A folder that holds a run, what is left of one, or anything that is no part of one is refused. */
+/* Makes the folder (NULL: runs/MODEL-SET-NUMBER, the first number that is free) and takes the lock. A folder that holds a
+ * run, what is left of one, or anything that is no part of one is refused. */
 tu_status tu__run_folder_create(const char *path, const char *model, const char *set, tu__run_folder *folder);
+/* Makes the subfolders of a run; an ensemble has none but that of its members. */
+tu_status tu__run_folder_furnish(const tu__run_folder *folder);
 /* Takes the lock of a run that exists. */
 tu_status tu__run_folder_open(const char *path, tu__run_folder *folder);
 /* Gives the lock back; all else stays. */
@@ -54,6 +59,7 @@ typedef struct tu__run_config {
     tu__settings settings;
     int64_t steps, steps_per_epoch, parameters;
     const char *init;         /* where the weights came from; "": drawn */
+    int64_t members;          /* of an ensemble, whose settings these are; 0: a run of its own */
     const char *graph_digest; /* of the training step */
 } tu__run_config;
 

@@ -175,6 +175,22 @@ tu_status tu__settings_decide(const char *model, const tu_train_options *given, 
     return check_all(settings);
 }
 
+/* A decided value as a given one, where a negative number stands for zero. */
+static void give(const setting *s, const void *field, void *given) {
+    switch (s->kind) {
+    case COUNT: *(int64_t *)given = *(const int64_t *)field ? *(const int64_t *)field : -1; break;
+    case NUMBER: *(double *)given = *(const double *)field != 0 ? *(const double *)field : -1; break;
+    case SWITCH: *(int *)given = *(const int *)field ? 1 : -1; break;
+    case TEXT: *(const char **)given = *(const char *const *)field; break;
+    }
+}
+
+void tu__settings_as_options(const tu__settings *settings, tu_train_options *options) {
+    options->recipe = settings->recipe;
+    for (size_t i = 0; i < SETTING_COUNT; i++)
+        give(&table[i], (const char *)settings + table[i].offset, (char *)options + table[i].given);
+}
+
 /* ---- Going on ---- */
 
 static bool may_change(const setting *s) {

@@ -22,6 +22,9 @@ typedef struct tu__settings {
 tu_status tu__settings_decide(const char *model, const tu_train_options *given, tu__arena *arena,
                               tu__settings *settings);
 
+/* The opposite: options from which the same settings are decided again. Texts are not copied. */
+void tu__settings_as_options(const tu__settings *settings, tu_train_options *options);
+
 /* A member an entry of the object that is open. */
 void tu__settings_write(const tu__settings *settings, tu__json *json);
 /* The opposite; `name` stands for the file in messages. A setting that is not there has its default; one that this

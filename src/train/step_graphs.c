@@ -197,6 +197,7 @@ static tu_status add_evaluation(const tu__run_config *config, int64_t samples, t
     tu_output(count_correct(logits, in.labels), "correct");
     tu_output(count_among_five(logits, in.labels, config->set.classes), "top5");
     tu_output(class_of(logits), "class");
+    tu_output(tu_softmax(tu_cast(logits, TU_F32), -1), "probability");
     return tu_graph_status(graph);
 }
 

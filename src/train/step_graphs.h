@@ -2,7 +2,7 @@
  *
  *     step, step-short   images, labels -> loss, correct, finite, rate, gradient_norm; and every update
  *     apply              where a batch is computed in pieces: step then only sums gradients, this updates
- *     evaluate           images, labels -> loss (a sum), correct, top5, class; labels below zero count nowhere
+ *     evaluate           images, labels -> loss (a sum), correct, top5, class, probability; labels below zero count nowhere
  *     predict            one image -> probability
  *
  * Inputs are "images" as the set stores them, "labels" i32, "sample_ordinal" where something is drawn, and "share" (the

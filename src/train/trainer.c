@@ -311,7 +311,8 @@ static tu_status loop(tu__trainer *t) {
     tu_loader *loader;
     TU_TRY(tu_loader_new(t->set, &loader, .split = TU_TRAIN, .batch = t->config.settings.batch,
                          .seed = (uint64_t)t->config.settings.seed, .shuffle = true,
-                         .start = t->progress.sample, .indices_only = t->burst.images != NULL));
+                         .start = t->progress.sample, .indices_only = t->burst.images != NULL,
+                         .bootstrap = t->config.settings.bootstrap));
     t->began = seconds_now();
     tu_status status = TU_OK;
     if (evaluation_missing(t)) status = follow_up(t);

@@ -166,6 +166,26 @@ static void epochs_and_seeds_differ_in_order(void **state) {
     tu_dataset_free(set);
 }
 
+/* About a share 1 - 1/e of the images is in a sample of as many draws; every epoch goes over the same sample. */
+static void a_bootstrap_sample_is_drawn_with_replacement_and_stays(void **state) {
+    (void)state;
+    tu_dataset *set = numbers(NULL);
+    int64_t drawn[2 * TRAIN], times[2][TRAIN] = {{0}}, other[TRAIN];
+    tu_loader_options options = {
+        .struct_size = sizeof options, .seed = 5, .shuffle = true, .bootstrap = true};
+    walk(set, &options, 2 * TRAIN, drawn);
+    for (int i = 0; i < 2 * TRAIN; i++) times[i / TRAIN][drawn[i]]++;
+    assert_memory_equal(times[0], times[1], sizeof times[0]);
+    assert_memory_not_equal(drawn, drawn + TRAIN, TRAIN * sizeof *drawn);
+    int distinct = 0;
+    for (int i = 0; i < TRAIN; i++) distinct += times[0][i] > 0;
+    assert_true(distinct > TRAIN / 2 && distinct < TRAIN * 3 / 4);
+    options.seed = 6;
+    walk(set, &options, TRAIN, other);
+    assert_memory_not_equal(drawn, other, TRAIN * sizeof *drawn);
+    tu_dataset_free(set);
+}
+
 static void indices_alone_come_in_the_same_order_and_nothing_is_read(void **state) {
     (void)state;
     atomic_bool faulty = false;
@@ -268,6 +288,7 @@ int main(void) {
         cmocka_unit_test(a_resumed_loader_goes_on_where_it_stopped),
         cmocka_unit_test(the_last_batch_of_an_epoch_is_short),
         cmocka_unit_test(epochs_and_seeds_differ_in_order),
+        cmocka_unit_test(a_bootstrap_sample_is_drawn_with_replacement_and_stays),
         cmocka_unit_test(indices_alone_come_in_the_same_order_and_nothing_is_read),
         cmocka_unit_test(the_message_of_a_failed_read_reaches_the_caller),
         cmocka_unit_test(loaders_may_be_freed_at_any_moment),

@@ -1,0 +1,57 @@
+/* Results of an ensemble's training. See ensemble_report.h. What the members are worth together is for `tutti eval` to say:
+ * training looks at each alone. */
+#include "cli/ensemble_report.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/json.h"
+
+static void print_member(const tu_train_result *m, int64_t number) {
+    char test[64] = "-", digest[16] = "-";
+    if (m->test_step >= 0) snprintf(test, sizeof test, "%.2f%%", 100 * m->test_accuracy);
+    if (*m->digest) snprintf(digest, sizeof digest, "%.12s", m->digest);
+    printf("%-10" PRId64 "  %9" PRId64 "  %8.4f  %13s  %s\n", number, m->step, m->loss, test, digest);
+}
+
+void cli_print_ensemble(const tu_ensemble_result *r) {
+    printf("%-10s  %s\n%-10s  %.1f s\n\n", "run", r->folder, "time", r->seconds);
+    printf("%-10s  %9s  %8s  %13s  %s\n", "member", "steps", "loss", "test accuracy", "digest");
+    for (int64_t i = 0; i < r->count; i++) print_member(&r->members[i], i);
+    putchar('\n');
+    if (r->stopped) {
+        printf("%-10s  tutti train %s --resume\n", "go on", r->folder);
+        return;
+    }
+    printf("%-10s  tutti eval %s\n", "evaluate", r->folder);
+    printf("%-10s  tutti predict %s PICTURE...\n", "use", r->folder);
+}
+
+static void put_member(tu__json *json, const tu_train_result *m) {
+    tu__json_begin_object(json, NULL);
+    tu__json_string(json, "run", m->folder);
+    tu__json_i64(json, "step", m->step);
+    tu__json_i64(json, "steps", m->steps);
+    tu__json_f64(json, "loss", m->loss);
+    tu__json_f64(json, "accuracy", m->accuracy);
+    if (m->test_step >= 0) {
+        tu__json_i64(json, "test_step", m->test_step);
+        tu__json_f64(json, "test_accuracy", m->test_accuracy);
+        tu__json_f64(json, "best_accuracy", m->best_accuracy);
+    }
+    tu__json_string(json, "digest", m->digest);
+    tu__json_end_object(json);
+}
+
+void cli_print_ensemble_json(const tu_ensemble_result *r) {
+    tu__json json = tu__json_to_file(stdout);
+    tu__json_begin_object(&json, NULL);
+    tu__json_string(&json, "run", r->folder);
+    tu__json_bool(&json, "stopped", r->stopped);
+    tu__json_f64(&json, "seconds", r->seconds);
+    tu__json_begin_array(&json, "members");
+    for (int64_t i = 0; i < r->count; i++) put_member(&json, &r->members[i]);
+    tu__json_end_array(&json);
+    tu__json_end_object(&json);
+    putchar('\n');
+}

@@ -1,0 +1,290 @@
+/* tu_train_ensemble: many networks that know nothing of each other, one folder for all.
+ *
+ * An ensemble is its configuration and the run folders of its members. config.json is written before the first member
+ * begins and holds all that a member is made of, so that whatever stops the process, a resume begins the members that
+ * never did and goes on with the others: there is nothing else to keep. It says the same as that of a run, and how many
+ * members there are; member i adds i to the seed and has one device of the list.
+ *
+ * Which device that is follows from i alone, not from who is idle first: on devices of different kinds the members' bits
+ * would otherwise depend on the clock. */
+#include "train/ensemble.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <tutti/model.h>
+
+#include "base/alloc.h"
+#include "base/disk.h"
+#include "graph/graph.h"
+#include "train/trainer.h"
+
+tu__path tu__member_folder(const char *ensemble, int64_t number) {
+    return tu__path_in(ensemble, "members/%lld", (long long)number);
+}
+
+int64_t tu_ensemble_members(const char *folder) {
+    tu__arena arena = {.purpose = "an ensemble's configuration"};
+    tu__run_config config = {0};
+    bool known = tu__run_folder_holds_run(folder) && tu__run_config_load(folder, &arena, &config) == TU_OK;
+    tu__arena_free(&arena);
+    return known ? config.members : 0;
+}
+
+/* ---- The devices ---- */
+
+/* What a list must say to mean this device alone. */
+static void name_device(const tu__device *device, tu__member_device *named) {
+    const tu_open_options *o = &device->options;
+    if (o->parts > 1)
+        snprintf(named->name, sizeof named->name, "%s:%d.%d/%d", device->api->kind, o->index, o->part,
+                 o->parts);
+    else
+        snprintf(named->name, sizeof named->name, "%s:%d", device->api->kind, o->index);
+}
+
+static tu_status find_devices(tu__ensemble *e, const char *list) {
+    tu__device *devices[TU__MOST_DEVICES];
+    TU_TRY(tu__devices_open(list, NULL, TU__MOST_DEVICES, devices, &e->device_count));
+    for (size_t i = 0; i < e->device_count; i++) name_device(devices[i], &e->devices[i]);
+    tu__devices_close(e->device_count, devices);
+    return TU_OK;
+}
+
+/* ---- What can be refused at once ---- */
+
+static tu_status check_number(int64_t members, bool resume) {
+    if (members >= (resume ? 0 : 1) && members <= TU_MOST_MEMBERS) return TU_OK;
+    return tu_fail(TU_INVALID, "--ensemble %lld: expected 1 to %d members", (long long)members,
+                   TU_MOST_MEMBERS);
+}
+
+static tu_status check_options(const tu_train_options *o) {
+    if (o->trace)
+        return tu_fail(TU_INVALID,
+                       "--trace with --ensemble: expected one network; trace a run without --ensemble");
+    return TU_OK;
+}
+
+/* Seeds are whole numbers from zero on, and those of the members follow each other. */
+static tu_status check_seeds(const tu__ensemble *e) {
+    int64_t seed = e->config.settings.seed, last;
+    if (!__builtin_add_overflow(seed, e->config.members - 1, &last)) return TU_OK;
+    return tu_fail(TU_INVALID, "--seed %lld: %lld members have seeds from there on, which cannot be counted",
+                   (long long)seed, (long long)e->config.members);
+}
+
+/* ---- A new one ---- */
+
+static tu_status keep_string(tu__ensemble *e, const char *text, const char **kept) {
+    *kept = tu__arena_string(&e->arena, text ? text : "");
+    return *kept ? TU_OK : TU_NO_MEMORY;
+}
+
+/* The configuration of a member as a plan of it came to be; what it points to dies with the plan. */
+static tu_status keep_config(tu__ensemble *e, const tu__run_config *planned) {
+    tu__run_config *c = &e->config;
+    const char **texts[] = {&c->model,    &c->data,       &c->init,      &c->graph_digest,
+                            &c->set.name, &c->set.origin, &c->set.digest};
+    int64_t members = c->members;
+    *c = *planned;
+    c->members = members;
+    c->network = NULL; /* the plan's, and only needed to build graphs */
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) TU_TRY(keep_string(e, *texts[i], texts[i]));
+    const char **names = tu__arena_alloc(&e->arena, (size_t)c->set.classes * sizeof *names);
+    if (!names) return TU_NO_MEMORY;
+    for (int64_t i = 0; i < c->set.classes; i++) TU_TRY(keep_string(e, c->set.class_names[i], &names[i]));
+    c->set.class_names = names;
+    tu_train_options all = {.struct_size = sizeof all};
+    tu__settings_as_options(&planned->settings, &all);
+    return tu__settings_decide("", &all, &e->arena, &c->settings);
+}
+
+/* A plan of the first member: refuses what any member would be refused for, before anything is written. */
+static tu_status plan_member(const tu__ensemble *e, const char *model, const char *data,
+                             const tu_train_options *given, tu__trainer *planned) {
+    tu_train_options o = *given;
+    o.out = NULL;
+    o.resume = false;
+    o.devices = e->devices[0].name;
+    return tu__trainer_plan(planned, model, data, &o);
+}
+
+static tu_status decide(tu__ensemble *e, const char *model, const char *data) {
+    tu__trainer planned;
+    tu_status status = plan_member(e, model, data, &e->options, &planned);
+    if (status == TU_OK) status = keep_config(e, &planned.config);
+    tu__trainer_end(&planned);
+    TU_TRY(status);
+    return keep_string(e, e->options.devices ? e->options.devices : "all", &e->config.settings.devices);
+}
+
+static tu_status begin_new(tu__ensemble *e, const char *model, const char *data) {
+    if (e->options.out && tu__run_folder_holds_run(e->options.out))
+        return tu_fail(TU_INVALID,
+                       "'%s' holds a run already: go on with it by --resume, or give another --out",
+                       e->options.out);
+    TU_TRY(find_devices(e, e->options.devices));
+    TU_TRY(decide(e, model, data));
+    TU_TRY(check_seeds(e));
+    TU_TRY(tu__run_folder_create(e->options.out, e->config.model, e->config.set.name, &e->folder));
+    e->made = true;
+    return tu__run_config_save(&e->folder, &e->config);
+}
+
+/* ---- One that goes on ---- */
+
+static tu_status check_same(const tu__ensemble *e, const char *folder, const char *model, const char *data,
+                            int64_t members) {
+    if (e->config.members == 0)
+        return tu_fail(TU_INVALID,
+                       "--ensemble with --resume: '%s' is the run of one network; leave --ensemble out",
+                       folder);
+    if (members && members != e->config.members)
+        return tu_fail(TU_INVALID, "--ensemble %lld with --resume: the ensemble in '%s' has %lld members",
+                       (long long)members, folder, (long long)e->config.members);
+    if (model && strcmp(model, e->config.model) != 0)
+        return tu_fail(TU_INVALID, "model '%s' with --resume: the ensemble in '%s' trains '%s'", model,
+                       folder, e->config.model);
+    if (data && strcmp(data, e->config.data) != 0)
+        return tu_fail(TU_INVALID, "--data '%s' with --resume: the ensemble in '%s' was begun on '%s'", data,
+                       folder, e->config.data);
+    return TU_OK;
+}
+
+/* Whether members that never began would be of the same network and the same images as the others. */
+static tu_status check_missing(const tu__ensemble *e) {
+    bool all = true;
+    for (int64_t i = 0; i < e->config.members; i++)
+        all = all && tu__run_folder_holds_run(tu__member_folder(e->folder.path, i).text);
+    if (all) return TU_OK;
+    tu__trainer planned;
+    tu_train_options o = e->options;
+    tu__settings_as_options(&e->config.settings, &o);
+    tu_status status = plan_member(e, e->config.model, *e->config.data ? e->config.data : NULL, &o, &planned);
+    if (status == TU_OK && strcmp(planned.config.graph_digest, e->config.graph_digest) != 0)
+        status =
+            tu_fail(TU_INVALID, "model '%s' is not the network any more that the ensemble was begun with",
+                    e->config.model);
+    if (status == TU_OK && strcmp(planned.config.set.digest, e->config.set.digest) != 0)
+        status =
+            tu_fail(TU_INVALID,
+                    "the set '%s' is not the one the ensemble was begun with: its digest is %.12s, was %.12s",
+                    planned.config.set.name, planned.config.set.digest, e->config.set.digest);
+    tu__trainer_end(&planned);
+    return status;
+}
+
+static tu_status begin_again(tu__ensemble *e, const char *folder, const char *model, const char *data,
+                             int64_t members) {
+    TU_TRY(tu__run_folder_open(folder, &e->folder));
+    TU_TRY(tu__run_config_load(folder, &e->arena, &e->config));
+    TU_TRY(check_same(e, folder, model, data, members));
+    const tu__settings before = e->config.settings;
+    TU_TRY(tu__settings_resume(&e->config.settings, &e->options, &e->arena));
+    TU_TRY(find_devices(e, e->config.settings.devices));
+    TU_TRY(check_missing(e));
+    if (tu__settings_equal(&e->config.settings, &before)) return TU_OK;
+    return tu__run_config_save(&e->folder, &e->config);
+}
+
+/* ---- Which of the two ---- */
+
+static tu_status begin(tu__ensemble *e, const char *model, const char *data, int64_t members) {
+    TU_TRY(check_number(members, e->options.resume));
+    TU_TRY(check_options(&e->options));
+    e->config.members = members;
+    if (!model || !*model)
+        return tu_fail(TU_INVALID, "no model to train: expected a name, a C file or a run folder");
+    if (!e->options.resume) return begin_new(e, model, data);
+    if (e->options.out && tu__run_folder_holds_run(e->options.out))
+        return begin_again(e, e->options.out, model, data, members);
+    if (e->options.out && members) return begin_new(e, model, data);
+    return begin_again(e, model, NULL, data, members);
+}
+
+static tu_status make_members(tu__ensemble *e) {
+    size_t count = (size_t)e->config.members;
+    e->members = tu__alloc_array(count, sizeof *e->members, "the members of an ensemble");
+    e->results = tu__alloc_array(count, sizeof *e->results, "the results of an ensemble");
+    if (!e->members || !e->results) return TU_NO_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        e->members[i] = (tu__member){.ensemble = e, .number = (int64_t)i};
+        e->members[i].latest.steps = e->config.steps;
+        e->results[i] = (tu_train_result){.steps = e->config.steps, .test_step = -1, .best_step = -1};
+        tu__path path = tu__member_folder(e->folder.path, (int64_t)i);
+        memcpy(e->results[i].folder, path.text, strlen(path.text) + 1);
+    }
+    return TU_OK;
+}
+
+/* ---- The whole ---- */
+
+static double seconds_now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+static void tell_result(tu__ensemble *e, tu_ensemble_result *result) {
+    *result = (tu_ensemble_result){.count = e->config.members,
+                                   .seconds = seconds_now() - e->began,
+                                   .members = e->results,
+                                   .own = e->results};
+    memcpy(result->folder, e->folder.path, strlen(e->folder.path) + 1);
+    for (int64_t i = 0; i < result->count; i++)
+        result->stopped = result->stopped || e->results[i].stopped || !*e->results[i].digest;
+    e->results = NULL;
+}
+
+/* An ensemble of which no member could begin was a mistake of the user's, of which nothing stays. */
+static void discard_if_empty(tu__ensemble *e) {
+    bool begun = !e->made;
+    for (int64_t i = 0; e->members && i < e->config.members; i++) begun = begun || e->members[i].begun;
+    if (begun) return;
+    tu__disk_in_use->unlink(tu__path_in(e->folder.path, "config.json").text);
+    rmdir(tu__path_in(e->folder.path, "members").text);
+    tu__run_folder_discard(&e->folder);
+}
+
+static void end(tu__ensemble *e) {
+    tu__run_folder_close(&e->folder);
+    pthread_mutex_destroy(&e->beginning);
+    pthread_mutex_destroy(&e->telling);
+    tu__free(e->members);
+    tu__free(e->results);
+    tu__arena_free(&e->arena);
+    tu__free(e);
+}
+
+static tu_status train(tu__ensemble *e, const char *model, const char *data, int64_t members,
+                       tu_ensemble_result *result) {
+    TU_TRY(begin(e, model, data, members));
+    e->began = seconds_now();
+    tu_status status = make_members(e);
+    if (status == TU_OK) status = tu__ensemble_run(e);
+    if (status != TU_OK) discard_if_empty(e);
+    if (status == TU_OK && result) tell_result(e, result);
+    return status;
+}
+
+tu_status tu_train_ensemble_with(const char *model, const char *data, int64_t members,
+                                 tu_ensemble_result *result, const tu_train_options *options) {
+    if (result) *result = (tu_ensemble_result){0};
+    tu__ensemble *e = tu__alloc(sizeof *e, "an ensemble");
+    if (!e) return TU_NO_MEMORY;
+    *e = (tu__ensemble){.arena = {.purpose = "an ensemble's configuration"}};
+    tu__copy_options(&e->options, sizeof e->options, options);
+    pthread_mutex_init(&e->beginning, NULL);
+    pthread_mutex_init(&e->telling, NULL);
+    tu_status status = train(e, model, data, members, result);
+    end(e);
+    return status;
+}
+
+void tu_ensemble_result_free(tu_ensemble_result *result) {
+    tu__free(result->own);
+    *result = (tu_ensemble_result){0};
+}

@@ -1,0 +1,167 @@
+/* Training the members of an ensemble: a thread a device, which trains the members of that device one after another.
+ *
+ * Members share nothing but the caller's ear and the stop flag, and both are touched with `telling` held: the caller is
+ * told by one thread at a time, and a member sees the flag by a copy of its own, which it takes whenever it tells. They
+ * begin one at a time, since beginning compiles and makes folders; from there on they run at once. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "train/ensemble.h"
+#include "train/trainer.h"
+
+/* ---- Telling ---- */
+
+static double seconds_now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* What all members together came to, as far as they have told. */
+static tu_train_report sum_up(const tu__ensemble *e, int64_t speaker, const tu_train_report *own) {
+    tu_train_report all = *own;
+    int64_t made = 0, told = 0;
+    all.step = all.steps = 0;
+    all.epoch = all.epochs = all.loss = all.accuracy = all.images_per_second = 0;
+    for (int64_t i = 0; i < e->config.members; i++) {
+        const tu__member *m = &e->members[i];
+        all.step += m->latest.step;
+        all.steps += m->latest.steps;
+        all.epoch += m->latest.epoch / (double)e->config.members;
+        all.epochs += m->latest.epochs / (double)e->config.members;
+        if (!m->begun || m->latest.step == m->first_step) continue;
+        made += m->latest.step - m->first_step;
+        told++;
+        all.loss += m->latest.loss;
+        all.accuracy += m->latest.accuracy;
+        bool trains = m->latest.step < m->latest.steps || i == speaker;
+        if (trains) all.images_per_second += m->latest.images_per_second;
+    }
+    if (told) all.loss /= (double)told, all.accuracy /= (double)told;
+    all.seconds = seconds_now() - e->began;
+    all.seconds_left = made > 0 ? all.seconds / (double)made * (double)(all.steps - all.step) : -1;
+    return all;
+}
+
+static void tell_caller(const tu__ensemble *e, tu_train_report *report, int64_t member) {
+    report->members = e->config.members;
+    report->member = member;
+    if (e->options.watch) e->options.watch(e->options.context, report);
+}
+
+/* A tu_train_options.watch, of one member. */
+static void tell(void *context, const tu_train_report *report) {
+    tu__member *m = context;
+    tu__ensemble *e = m->ensemble;
+    pthread_mutex_lock(&e->telling);
+    if (report->event == TU_TRAIN_BEGUN) m->begun = true, m->first_step = report->step;
+    if (report->event != TU_TRAIN_LOADING) m->latest = *report;
+    bool together = report->event == TU_TRAIN_STEPPED || report->event == TU_TRAIN_MEASURED;
+    tu_train_report told = together ? sum_up(e, m->number, report) : *report;
+    tell_caller(e, &told, m->number);
+    if (e->options.stop) m->stop = *e->options.stop;
+    pthread_mutex_unlock(&e->telling);
+}
+
+static bool stop_wanted(tu__ensemble *e) {
+    pthread_mutex_lock(&e->telling);
+    bool wanted = e->options.stop && *e->options.stop;
+    pthread_mutex_unlock(&e->telling);
+    return wanted;
+}
+
+/* Others may train on for hours: that one failed is told at once. */
+static void tell_failure(tu__member *m) {
+    char message[sizeof m->message + 64];
+    snprintf(m->message, sizeof m->message, "%s", tu_message());
+    snprintf(message, sizeof message, "%s; the other members go on", m->message);
+    tu_train_report report = {.event = TU_TRAIN_NOTICE, .message = message};
+    pthread_mutex_lock(&m->ensemble->telling);
+    if (m->ensemble->config.members > 1 && m->begun) tell_caller(m->ensemble, &report, m->number);
+    pthread_mutex_unlock(&m->ensemble->telling);
+}
+
+/* ---- One member ---- */
+
+static tu_status begin_member(tu__member *m, tu__trainer *trainer) {
+    tu__ensemble *e = m->ensemble;
+    const tu__run_config *c = &e->config;
+    tu_train_options o = e->options;
+    tu__path path = tu__member_folder(e->folder.path, m->number);
+    tu__settings_as_options(&c->settings, &o);
+    int64_t seed = c->settings.seed + m->number;
+    o.seed = seed ? seed : -1;
+    o.devices = e->devices[(size_t)m->number % e->device_count].name;
+    o.watch = tell;
+    o.context = m;
+    o.stop = &m->stop;
+    o.resume = tu__run_folder_holds_run(path.text);
+    o.init = *c->init ? c->init : NULL;
+    o.out = o.resume ? NULL : path.text;
+    const char *data = *c->data ? c->data : NULL;
+    pthread_mutex_lock(&e->beginning);
+    tu_status status = tu__trainer_begin(trainer, o.resume ? path.text : c->model, data, &o);
+    pthread_mutex_unlock(&e->beginning);
+    return status;
+}
+
+static void train_member(tu__member *m) {
+    tu__trainer trainer;
+    m->status = begin_member(m, &trainer);
+    if (m->status == TU_OK) m->status = tu__trainer_run(&trainer, &m->ensemble->results[m->number]);
+    if (m->status != TU_OK) tell_failure(m);
+    tu__trainer_end(&trainer);
+}
+
+/* ---- A device's members ---- */
+
+typedef struct device_queue {
+    tu__ensemble *ensemble;
+    size_t device;
+    pthread_t thread;
+} device_queue;
+
+static void *train_queue(void *context) {
+    const device_queue *q = context;
+    tu__ensemble *e = q->ensemble;
+    tu_status status = TU_OK;
+    for (int64_t i = (int64_t)q->device; i < e->config.members && status == TU_OK && !stop_wanted(e);
+         i += (int64_t)e->device_count) {
+        train_member(&e->members[i]);
+        status = e->members[i].status;
+    }
+    return NULL;
+}
+
+/* The caller's own threads are to get its signals. */
+static tu_status start_queues(size_t count, device_queue *queues, size_t *started) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failure = 0;
+    for (*started = 0; *started < count; ++*started) {
+        device_queue *q = &queues[*started];
+        failure = pthread_create(&q->thread, NULL, train_queue, q);
+        if (failure) break;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!failure) return TU_OK;
+    return tu_fail(TU_NO_MEMORY, "ensemble: thread %zu of %zu could not be started: %s; use fewer devices",
+                   *started + 1, count, strerror(failure));
+}
+
+tu_status tu__ensemble_run(tu__ensemble *e) {
+    device_queue queues[TU__MOST_DEVICES];
+    size_t started, count = e->device_count;
+    if ((int64_t)count > e->config.members) count = (size_t)e->config.members;
+    for (size_t i = 0; i < count; i++) queues[i] = (device_queue){.ensemble = e, .device = i};
+    tu_status status = start_queues(count, queues, &started);
+    for (size_t i = 0; i < started; i++) pthread_join(queues[i].thread, NULL);
+    TU_TRY(status);
+    for (int64_t i = 0; i < e->config.members; i++)
+        if (e->members[i].status != TU_OK)
+            return tu_fail(e->members[i].status, "member %lld: %s", (long long)i, e->members[i].message);
+    return TU_OK;
+}

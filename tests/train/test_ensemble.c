@@ -1,0 +1,247 @@
+/* An ensemble is its members: each is the run of its own seed, whichever device trains it and however often everything is
+ * stopped; together they say what their mean says. */
+#include "train/fresh_run.h"
+
+enum { MEMBERS = 3, EPOCHS = 2, STEPS = EPOCHS * SMALL_STEPS };
+
+#define ON_TWO                                                                                               \
+    .devices = "cpu:0/2", .threads = 1, .batch = SMALL_BATCH, .base = 8, .epochs = EPOCHS, .seed = 7
+
+/* An ensemble that must go well. */
+#define train_members(folder, result_, ...)                                                                  \
+    do {                                                                                                     \
+        tu_status ensemble_status_ = tu_train_ensemble("mlp", NULL, MEMBERS, result_, .set = set,            \
+                                                       .out = folder, ON_TWO, __VA_ARGS__);                  \
+        if (ensemble_status_ != TU_OK) print_message("%s\n", tu_message());                                  \
+        assert_int_equal(ensemble_status_, TU_OK);                                                           \
+    } while (0)
+
+/* ---- Members ---- */
+
+static void members_are_the_runs_of_their_seeds(void **state) {
+    (void)state;
+    tu_ensemble_result ensemble;
+    train_members(in_scratch("all").text, &ensemble, .flip = 1);
+    assert_int_equal(ensemble.count, MEMBERS);
+    assert_false(ensemble.stopped);
+    for (int64_t i = 0; i < MEMBERS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "alone-%d", (int)i);
+        tu_train_result alone;
+        train_small(set, &alone, .out = in_scratch(name).text, .epochs = EPOCHS, .seed = 7 + i, .flip = 1);
+        assert_int_equal(ensemble.members[i].step, STEPS);
+        assert_string_equal(ensemble.members[i].digest, alone.digest);
+        if (i) assert_string_not_equal(ensemble.members[i].digest, ensemble.members[0].digest);
+    }
+    tu_ensemble_result_free(&ensemble);
+}
+
+static void with_bootstrap_each_member_has_its_own_sample(void **state) {
+    (void)state;
+    tu_ensemble_result plain, drawn, again;
+    train_members(in_scratch("plain").text, &plain, .bootstrap = -1);
+    train_members(in_scratch("drawn").text, &drawn, .bootstrap = 1);
+    train_members(in_scratch("again").text, &again, .bootstrap = 1);
+    for (int64_t i = 0; i < MEMBERS; i++) {
+        assert_string_not_equal(plain.members[i].digest, drawn.members[i].digest);
+        assert_string_equal(drawn.members[i].digest, again.members[i].digest);
+    }
+    tu_ensemble_result_free(&plain);
+    tu_ensemble_result_free(&drawn);
+    tu_ensemble_result_free(&again);
+}
+
+/* ---- Stopping and going on ---- */
+
+static volatile sig_atomic_t ensemble_stop;
+static int64_t stop_after; /* steps of all members together */
+
+static void stop_all_there(void *context, const tu_train_report *report) {
+    (void)context;
+    assert_int_equal(report->members, MEMBERS);
+    if (report->event == TU_TRAIN_STEPPED && report->step >= stop_after) ensemble_stop = 1;
+}
+
+static void an_ensemble_that_was_stopped_goes_on_with_the_same_bits(void **state) {
+    (void)state;
+    tu_ensemble_result whole, part;
+    train_members(in_scratch("whole").text, &whole, .keep = 2);
+    for (stop_after = 1; stop_after < MEMBERS * STEPS; stop_after += 5) {
+        char name[32];
+        snprintf(name, sizeof name, "part-%d", (int)stop_after);
+        struct scratch_path folder = in_scratch(name);
+        ensemble_stop = 0;
+        train_members(folder.text, &part, .stop = &ensemble_stop, .watch = stop_all_there);
+        assert_true(part.stopped);
+        tu_ensemble_result_free(&part);
+        assert_int_equal(tu_train_ensemble(folder.text, NULL, 0, &part, .set = set, .resume = true), TU_OK);
+        assert_false(part.stopped);
+        for (int64_t i = 0; i < MEMBERS; i++)
+            assert_string_equal(part.members[i].digest, whole.members[i].digest);
+        tu_ensemble_result_free(&part);
+    }
+    tu_ensemble_result_free(&whole);
+}
+
+static void an_ensemble_may_go_on_on_other_devices(void **state) {
+    (void)state;
+    tu_ensemble_result whole, part;
+    struct scratch_path folder = in_scratch("moved");
+    train_members(in_scratch("whole").text, &whole, .keep = 2);
+    ensemble_stop = 0;
+    stop_after = 4;
+    train_members(folder.text, &part, .stop = &ensemble_stop, .watch = stop_all_there);
+    tu_ensemble_result_free(&part);
+    assert_int_equal(
+        tu_train_ensemble(folder.text, NULL, 0, &part, .set = set, .resume = true, .devices = "cpu:0"),
+        TU_OK);
+    for (int64_t i = 0; i < MEMBERS; i++)
+        assert_string_equal(part.members[i].digest, whole.members[i].digest);
+    assert_int_equal(count_lines(folder.text, "config.json", "\"devices\":\"cpu:0\""), 1);
+    tu_ensemble_result_free(&whole);
+    tu_ensemble_result_free(&part);
+}
+
+static void a_member_that_fails_does_not_keep_the_others_from_training(void **state) {
+    (void)state;
+    struct scratch_path folder = in_scratch("one-fails");
+    tu_ensemble_result result;
+    ensemble_stop = 1; /* no member begins */
+    train_members(folder.text, &result, .stop = &ensemble_stop);
+    tu_ensemble_result_free(&result);
+    command("mkdir -p '%s/members/1' && touch '%s/members/1/somebody-elses'", folder.text, folder.text);
+    expect_refusal(tu_train_ensemble(folder.text, NULL, 0, &result, .set = set, .resume = true), TU_INVALID,
+                   "member 1: ");
+    assert_true(exists(folder.text, "members/0/checkpoints/step-8.safetensors"));
+    assert_true(exists(folder.text, "members/2/checkpoints/step-8.safetensors"));
+    command("rm -r '%s/members/1'", folder.text);
+    assert_int_equal(tu_train_ensemble(folder.text, NULL, 0, &result, .set = set, .resume = true), TU_OK);
+    assert_int_equal(result.members[1].step, STEPS);
+    tu_ensemble_result_free(&result);
+}
+
+/* ---- Using it ---- */
+
+static void an_evaluation_tells_of_members_and_of_all_together(void **state) {
+    (void)state;
+    struct scratch_path folder = in_scratch("judged");
+    tu_evaluation together, alone;
+    train_members(folder.text, NULL, .average = 0.5);
+    assert_int_equal(tu_evaluate(folder.text, &together, .set = set), TU_OK);
+    assert_int_equal(together.member_count, MEMBERS);
+    assert_int_equal(together.images, SMALL_TEST);
+    double losses = 0;
+    for (int64_t i = 0; i < MEMBERS; i++) {
+        char member[600];
+        snprintf(member, sizeof member, "%s/members/%d", folder.text, (int)i);
+        assert_int_equal(tu_evaluate(member, &alone, .set = set), TU_OK);
+        assert_true(together.members[i].accuracy == alone.accuracy && together.members[i].top5 == alone.top5);
+        assert_true(together.members[i].loss == alone.loss && together.members[i].step == STEPS);
+        losses += alone.loss / MEMBERS;
+        tu_evaluation_free(&alone);
+    }
+    assert_true(together.loss < losses); /* the logarithm is concave: always so, unless all members agree */
+    int64_t counted = 0;
+    for (int i = 0; i < SMALL_CLASSES * SMALL_CLASSES; i++) counted += together.confusion[i];
+    assert_int_equal(counted, SMALL_TEST);
+    tu_evaluation_free(&together);
+}
+
+static void an_ensemble_of_one_is_its_member(void **state) {
+    (void)state;
+    struct scratch_path folder = in_scratch("one");
+    assert_int_equal(
+        tu_train_ensemble("mlp", NULL, 1, NULL, .set = set, .out = folder.text, SMALL_RUN, .epochs = 2),
+        TU_OK);
+    tu_evaluation one;
+    assert_int_equal(tu_evaluate(folder.text, &one, .set = set), TU_OK);
+    assert_int_equal(one.member_count, 1);
+    assert_true(one.accuracy == one.members[0].accuracy && one.top5 == one.members[0].top5);
+    assert_true(fabs(one.loss - one.members[0].loss) < 1e-6);
+    tu_evaluation_free(&one);
+}
+
+static void predict_one(const char *folder, const char *picture, float probabilities[SMALL_CLASSES]) {
+    tu_predictor *predictor;
+    assert_int_equal(tu_predictor_new(folder, &predictor), TU_OK);
+    assert_int_equal(tu_predictor_classes(predictor, NULL), SMALL_CLASSES);
+    assert_int_equal(tu_predict(predictor, picture, probabilities), TU_OK);
+    tu_predictor_free(predictor);
+}
+
+static void a_prediction_is_the_mean_of_the_members(void **state) {
+    (void)state;
+    struct scratch_path folder = in_scratch("asked"), picture = in_scratch("picture.png");
+    train_members(folder.text, NULL, .keep = 1);
+    if (tu_dataset_save_image(set, TU_TEST, 3, picture.text) == TU_UNSUPPORTED)
+        skip(); /* built without PNG */
+    float together[SMALL_CLASSES], one[SMALL_CLASSES], mean[SMALL_CLASSES] = {0};
+    predict_one(folder.text, picture.text, together);
+    for (int i = 0; i < MEMBERS; i++) {
+        char member[600];
+        snprintf(member, sizeof member, "%s/members/%d", folder.text, i);
+        predict_one(member, picture.text, one);
+        for (int k = 0; k < SMALL_CLASSES; k++) mean[k] += one[k] / MEMBERS;
+    }
+    for (int k = 0; k < SMALL_CLASSES; k++) assert_true(fabsf(together[k] - mean[k]) < 1e-6f);
+}
+
+/* ---- What is refused ---- */
+
+#define begin_bad(model, members, ...)                                                                       \
+    tu_train_ensemble(model, NULL, members, NULL, .set = set, .threads = 1, .base = 8, __VA_ARGS__)
+
+static void mistakes_are_refused_and_leave_nothing(void **state) {
+    (void)state;
+    struct scratch_path bad = in_scratch("bad");
+    expect_refusal(begin_bad("mlp", 0, .out = bad.text), TU_INVALID, "expected 1 to 10000 members");
+    expect_refusal(begin_bad("mpl", 2, .out = bad.text), TU_NOT_FOUND, "did you mean 'mlp'?");
+    expect_refusal(begin_bad("mlp", 2, .out = bad.text, .trace = "t.json"), TU_INVALID,
+                   "--trace with --ensemble");
+    expect_refusal(begin_bad("mlp", 2, .out = bad.text, .devices = "cpu:0", .memory_limit = 1), TU_NO_MEMORY,
+                   "member 0: ");
+    expect_refusal(begin_bad("mlp", 2, .out = bad.text, .optimizer = "sdg"), TU_INVALID, "sdg");
+    expect_refusal(begin_bad("mlp", 2, .out = bad.text, .seed = INT64_MAX), TU_INVALID, "cannot be counted");
+    assert_int_equal(access(bad.text, F_OK), -1);
+}
+
+static void an_ensemble_is_not_taken_for_a_run_nor_a_run_for_one(void **state) {
+    (void)state;
+    struct scratch_path ensemble = in_scratch("ensemble"), run = in_scratch("run");
+    train_members(ensemble.text, NULL, .keep = 1);
+    train_small(set, NULL, .out = run.text, .steps = 2);
+    assert_int_equal(tu_ensemble_members(ensemble.text), MEMBERS);
+    assert_int_equal(tu_ensemble_members(run.text), 0);
+    assert_int_equal(tu_ensemble_members(in_scratch("nothing").text), 0);
+    expect_refusal(tu_train(ensemble.text, NULL, NULL, .set = set, .resume = true), TU_INVALID,
+                   "is an ensemble of 3 members");
+    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, SMALL_RUN, .init = ensemble.text), TU_INVALID,
+                   "expected one of its members");
+    expect_refusal(tu_train_ensemble(run.text, NULL, 2, NULL, .set = set, .resume = true), TU_INVALID,
+                   "is the run of one network");
+    expect_refusal(tu_train_ensemble(ensemble.text, NULL, 2, NULL, .set = set, .resume = true), TU_INVALID,
+                   "has 3 members");
+    expect_refusal(tu_train_ensemble(ensemble.text, NULL, 0, NULL, .set = set, .resume = true, .rate = 0.5),
+                   TU_INVALID, "--rate 0.5 with --resume");
+    expect_refusal(tu_train_ensemble("mlp", NULL, 2, NULL, .set = set, .out = ensemble.text), TU_INVALID,
+                   "holds a run already");
+    command("rm -r '%s/members/2/checkpoints'", ensemble.text);
+    tu_evaluation evaluation;
+    expect_refusal(tu_evaluate(ensemble.text, &evaluation, .set = set), TU_NOT_FOUND, "member 2: ");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        fresh(members_are_the_runs_of_their_seeds),
+        fresh(with_bootstrap_each_member_has_its_own_sample),
+        fresh(an_ensemble_that_was_stopped_goes_on_with_the_same_bits),
+        fresh(an_ensemble_may_go_on_on_other_devices),
+        fresh(a_member_that_fails_does_not_keep_the_others_from_training),
+        fresh(an_evaluation_tells_of_members_and_of_all_together),
+        fresh(an_ensemble_of_one_is_its_member),
+        fresh(a_prediction_is_the_mean_of_the_members),
+        fresh(mistakes_are_refused_and_leave_nothing),
+        fresh(an_ensemble_is_not_taken_for_a_run_nor_a_run_for_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
