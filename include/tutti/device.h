@@ -64,7 +64,7 @@ TU_API tu_status tu_node_evaluate(const tu_graph *graph, uint32_t node, uint64_t
 
 /* One device's part of a program. `nodes` are to be computed, in this order or any that respects the edges. An
  * edge from a node that is not among them is a leaf: a dense tensor that the engine provides. Inputs, constants,
- * variables, assignments and copies are the engine's affair and never among `nodes`. */
+ * variables, assignments, copies and all_reduce are the engine's affair and never among `nodes`. */
 typedef struct tu_part {
     size_t struct_size;
     const tu_graph *graph;
@@ -122,6 +122,8 @@ typedef struct tu_binding {
     const uint64_t *seed;    /* host memory, read at launch */
 } tu_binding;
 
+typedef struct tu_device_instance tu_device_instance; /* the device's own */
+
 /* ---- Many steps at once ---- */
 
 /* What an input gets before each step: `bytes` from the host, or rows of a table that lies in the device's memory. */
@@ -148,9 +150,56 @@ typedef struct tu_repetition {
     const tu_repeat_fetch *fetches;
 } tu_repetition;
 
-/* ---- The interface ------------------------------------------------------------------------------------------- */
+/* ---- Adding up between devices ---- */
 
-typedef struct tu_device_instance tu_device_instance; /* the device's own */
+/* One value of which each of several devices, the ranks, has a share: `in` and `out` are lists of an address for each rank;
+ * both may be the same address. */
+typedef struct tu_combine_segment {
+    const void *const *in;
+    void *const *out;
+    size_t count; /* elements */
+} tu_combine_segment;
+
+/* Every `out` gets the sum of all `in`, added pairwise in the order of ranks: ((0 + 1) + (2 + 3)) + …. Halves are added in f32
+ * and rounded once. The elements of all segments, one after another, are dealt out to the ranks: `rank` does its part. */
+typedef struct tu_combination {
+    size_t struct_size;
+    tu_dtype dtype; /* of all segments: f64, f32, bf16 or f16 */
+    uint32_t ranks, rank;
+    uint32_t segment_count;
+    const tu_combine_segment *segments;
+} tu_combination;
+
+/* ---- Many steps of several devices ---- */
+
+/* One device's part of a program whose steps several devices take together. */
+typedef struct tu_joint_part {
+    tu_device_instance *device;
+    tu_plan *plan;
+    tu_repetition what; /* what this part is fed before each step, and what is kept of it */
+} tu_joint_part;
+
+/* A step of all parts is a list of moves. Those of one part are taken one after another; parts, and copies between them, go
+ * beside each other as far as WAIT lets them. */
+typedef enum tu_joint_kind {
+    TU_JOINT_LAUNCH, /* kernels first … first+count-1 of the part's order */
+    TU_JOINT_COPY, /* `bytes` into the part's memory: behind the moves of part `other`, whose they are, before this one */
+    TU_JOINT_WAIT, /* moves of the part behind this one come after move `after`: a COPY from or to it */
+    TU_JOINT_KEEP, /* once a part: its fetches are as they are to be kept. Only copies of the part's own follow */
+} tu_joint_kind;
+
+typedef struct tu_joint_move {
+    tu_joint_kind kind;
+    uint32_t part;
+    uint32_t first, count; /* LAUNCH */
+    uint32_t other;        /* COPY: the part that it comes from; the same part: one more of its moves */
+    const void *from;
+    void *to;
+    size_t bytes;
+    uint32_t after; /* WAIT: the number of a move before it */
+} tu_joint_move;
+
+/* ---- The interface ------------------------------------------------------------------------------------------- */
 
 typedef struct tu_open_options {
     size_t struct_size;
@@ -232,6 +281,16 @@ typedef struct tu_device_api {
     /* optional, with the other events: returns when all that was launched before the event was recorded is done, with the
      * first failure. Called from other threads than the one that launches. */
     tu_status (*event_synchronize)(tu_device_instance *device, void *event);
+    /* optional, for devices whose memory is not the host's: does this rank's part of a combination, behind what was launched
+     * so far. All addresses are of devices of this kind and index: parts of one card. What they hold is ready, and no
+     * rank goes on before all have synchronized. */
+    tu_status (*combine)(tu_device_instance *device, const tu_combination *what);
+    /* optional: `steps` steps of several parts of one kind of device, as repeat does of one. What a step brings to a part or
+     * takes from it is not overwritten by the next before it was read. Called on the first part's launching thread; other
+     * parts and moves belong to the first plan until that is built anew. TU_UNSUPPORTED: these devices cannot be joined, with
+     * the reason; steps of 0 ask for that alone. */
+    tu_status (*repeat_joint)(uint32_t part_count, const tu_joint_part *parts, uint32_t move_count,
+                              const tu_joint_move *moves, uint32_t steps);
 } tu_device_api;
 
 #ifdef __cplusplus

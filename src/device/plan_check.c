@@ -54,7 +54,7 @@ static bool is_sane(size_t bytes) {
 
 static bool is_leaf(const checker *c, uint32_t node) {
     const tu__op *op = c->part->graph->nodes[node]->op;
-    return (op->traits & TU__LEAF) || op->code == TU__OP_COPY;
+    return (op->traits & TU__LEAF) || op->code == TU__OP_COPY || op->code == TU__OP_ALL_REDUCE;
 }
 
 static tu_status check_held_value(const checker *c, uint32_t buffer) {

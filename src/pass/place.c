@@ -55,9 +55,10 @@ static bool is_host(const tu__placer *p, uint32_t device) {
     return !p->how->is_host || p->how->is_host(p->how->context, device);
 }
 
-/* Inputs, constants, variables, assignments and copies are the engine's affair: no device refuses them. */
+/* Inputs, constants, variables, assignments, copies and meetings are the engine's affair: no device refuses them. */
 static bool is_engines(const tu__node *node) {
-    return !tu__node_is_computed(node) || node->op->code == TU__OP_COPY;
+    return !tu__node_is_computed(node) || node->op->code == TU__OP_COPY ||
+           node->op->code == TU__OP_ALL_REDUCE;
 }
 
 static tu_status takes_node(const tu__placer *p, uint32_t device, const tu__node *node) {
@@ -260,7 +261,8 @@ static tu_status told_by_graph(tu__placer *p, tu__node *node, const char *name) 
     uint32_t at = find_device(p, name, strlen(name));
     if (at == TU__NOWHERE) return unknown_device(p, node, name, "");
     p->told[node->id] = true;
-    return tu__placer_put(p, node, at, "told by tu_with_device");
+    bool replicated = p->unit->replication.strategy != TU__SINGLE;
+    return tu__placer_put(p, node, at, replicated ? "told by the strategy" : "told by tu_with_device");
 }
 
 static tu_status find_told(tu__placer *p, tu__node *node) {

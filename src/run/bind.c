@@ -35,21 +35,27 @@ static tu_status place_constants(const tu_program *program, tu__part *part) {
     return TU_OK;
 }
 
+/* The variable that a node of the program stands for, or the mirror of it, where the part's device computes. */
+static tu_status place_variable(const tu_program *program, const tu__part *part, tu_state *state, uint32_t id,
+                                tu__variable **variable, tu__mirror **mirror) {
+    const tu__node *node = program->unit.graph->nodes[id];
+    *mirror = NULL;
+    *variable = tu__state_bind(state, node->stands_for ? node->stands_for : node->name, node->outputs[0]);
+    if (!*variable) return TU_INVALID;
+    if (node->stands_for) return tu__state_mirror(state, *variable, part->device, mirror);
+    return tu__state_move(state, *variable, part->device);
+}
+
 static tu_status place_variables(const tu_program *program, tu__part *part, tu_state *state) {
-    const tu_graph *g = program->unit.graph;
     for (uint32_t i = 0; i < part->leaf_count; i++) {
-        const tu__node *node = g->nodes[part->leaves[i].node];
-        if (node->op->code != TU__OP_VARIABLE) continue;
-        tu__variable *v = tu__state_bind(state, node->name, node->outputs[0]);
-        if (!v) return TU_INVALID;
-        TU_TRY(tu__state_move(state, v, part->device));
+        tu__leaf *l = &part->leaves[i];
+        if (program->unit.graph->nodes[l->node]->op->code == TU__OP_VARIABLE)
+            TU_TRY(place_variable(program, part, state, l->node, &l->variable, &l->mirror));
     }
     for (uint32_t i = 0; i < part->update_count;
          i++) { /* a target nobody reads must be in the state all the same */
-        const tu__node *node = g->nodes[part->updates[i].variable];
-        tu__variable *v = tu__state_bind(state, node->name, node->outputs[0]);
-        if (!v) return TU_INVALID;
-        TU_TRY(tu__state_move(state, v, part->device));
+        tu__update *u = &part->updates[i];
+        TU_TRY(place_variable(program, part, state, u->variable, &u->target, &u->mirror));
     }
     return TU_OK;
 }
@@ -77,14 +83,11 @@ static tu_status make_events(tu_program *program, tu__part *part) {
     return TU_OK;
 }
 
-static tu_status build_part(tu_program *program, tu__part *part, const tu_state *state) {
-    const tu_graph *g = program->unit.graph;
+static tu_status build_part(tu_program *program, tu__part *part) {
     char *scratch = part->device->scratch;
     for (uint32_t i = 0; i < part->leaf_count; i++) {
-        const tu__node *node = g->nodes[part->leaves[i].node];
-        if (node->op->code == TU__OP_VARIABLE)
-            part->addresses[part->leaves[i].buffer] =
-                tu__state_bind(state, node->name, node->outputs[0])->data;
+        const tu__leaf *l = &part->leaves[i];
+        if (l->variable) part->addresses[l->buffer] = l->mirror ? l->mirror->data : l->variable->data;
     }
     for (uint32_t b = 0; b < part->plan->buffer_count; b++) {
         if (part->memory.same_as[b] != TU_NO_NODE)
@@ -112,7 +115,18 @@ static bool is_bound(const tu_program *program, const tu_state *state) {
     return true;
 }
 
-tu_status tu__program_bind(tu_program *program, tu_state *state) {
+/* Mirrors are equal to their variables when a run begins. */
+static tu_status refresh_mirrors(const tu_program *program) {
+    for (size_t i = 0; i < program->device_count; i++) {
+        const tu__part *part = &program->parts[i];
+        for (uint32_t k = 0; k < part->leaf_count; k++)
+            if (part->leaves[k].mirror)
+                TU_TRY(tu__mirror_refresh(part->leaves[k].variable, part->leaves[k].mirror));
+    }
+    return TU_OK;
+}
+
+static tu_status bind(tu_program *program, tu_state *state) {
     if (is_bound(program, state)) return TU_OK;
     program->bound = 0;
     for (size_t i = 0; i < program->device_count; i++) {
@@ -123,8 +137,37 @@ tu_status tu__program_bind(tu_program *program, tu_state *state) {
         TU_TRY(place_staging(part));
         TU_TRY(make_events(program, part));
     }
-    for (size_t i = 0; i < program->device_count; i++) TU_TRY(build_part(program, &program->parts[i], state));
+    TU_TRY(tu__meetings_equip(&program->meetings, program->parts));
+    for (size_t i = 0; i < program->device_count; i++) TU_TRY(build_part(program, &program->parts[i]));
+    tu__meetings_bind(&program->meetings, program->unit.graph, program->parts);
     program->bound = state->id;
     program->bound_generation = state->generation;
     return TU_OK;
+}
+
+tu_status tu__program_bind(tu_program *program, tu_state *state) {
+    TU_TRY(bind(program, state));
+    return refresh_mirrors(program);
+}
+
+/* A mirror that a run changes is equal to nothing until the run has succeeded. */
+void tu__program_begin_updates(tu_program *program) {
+    for (size_t i = 0; i < program->device_count; i++)
+        for (uint32_t k = 0; k < program->parts[i].update_count; k++) {
+            tu__update *u = &program->parts[i].updates[k];
+            u->before = u->target->version;
+            if (u->mirror) u->mirror->version = 0;
+        }
+}
+
+/* A mirror that got the same update as its variable is equal to it; one that was changed alone is not. */
+void tu__program_end_updates(tu_program *program) {
+    for (size_t i = 0; i < program->device_count; i++)
+        for (uint32_t k = 0; k < program->parts[i].update_count; k++)
+            if (!program->parts[i].updates[k].mirror) program->parts[i].updates[k].target->version++;
+    for (size_t i = 0; i < program->device_count; i++)
+        for (uint32_t k = 0; k < program->parts[i].update_count; k++) {
+            const tu__update *u = &program->parts[i].updates[k];
+            if (u->mirror && u->target->version != u->before) u->mirror->version = u->target->version;
+        }
 }

@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/worker.h"
+#include "run/hold.h"
 #include "run/trace.h"
 
 static double now(void) {
@@ -53,7 +54,7 @@ static void abort_run(tu__exchange *x, tu_status status) {
     pthread_mutex_unlock(&x->lock);
 }
 
-static void signal_event(tu__exchange *x, uint32_t event) {
+void tu__exchange_signal(tu__exchange *x, uint32_t event) {
     pthread_mutex_lock(&x->lock);
     atomic_store(&x->events[event], x->epoch);
     pthread_cond_broadcast(&x->changed);
@@ -73,15 +74,25 @@ static bool sleep_until_change(tu__exchange *x) {
 
 enum { SPINS = 4000 }; /* a few microseconds: most waits between devices are short */
 
+bool tu__exchange_is_aborted(const tu__exchange *x) {
+    return atomic_load(&((tu__exchange *)x)->aborted);
+}
+
+bool tu__exchange_await(tu__exchange *x, uint32_t event) {
+    for (int i = 0; i < SPINS; i++)
+        if (has_happened(x, event) || atomic_load(&x->aborted)) return true;
+    bool in_time = true;
+    pthread_mutex_lock(&x->lock);
+    while (!has_happened(x, event) && !atomic_load(&x->aborted) && in_time) in_time = sleep_until_change(x);
+    pthread_mutex_unlock(&x->lock);
+    return in_time || has_happened(x, event);
+}
+
 static const char *name_of(const tu_program *program, tu__edge value) {
     return program->unit.graph->nodes[value.node]->name;
 }
 
 /* ---- What is said of a failure ---- */
-
-typedef struct phrase {
-    char text[320];
-} phrase;
 
 /* "matmul 'fc1/matmul'": the first operation of a kernel. */
 static int write_operation(const tu_program *program, const tu__part *part, uint32_t place, char *text,
@@ -93,8 +104,8 @@ static int write_operation(const tu_program *program, const tu__part *part, uint
 }
 
 /* "matmul 'fc1/matmul'", or for a launch of several kernels "its 12 kernels from matmul 'fc1/matmul' to …" */
-static phrase operations_of(const tu_program *program, const tu__part *part, const tu__step *step) {
-    phrase p;
+static tu__phrase operations_of(const tu_program *program, const tu__part *part, const tu__step *step) {
+    tu__phrase p;
     size_t room = sizeof p.text, used = 0;
     if (step->count > 1) used = (size_t)snprintf(p.text, room, "its %u kernels from ", step->count);
     used += (size_t)write_operation(program, part, step->first, p.text + used, room - used);
@@ -105,8 +116,8 @@ static phrase operations_of(const tu_program *program, const tu__part *part, con
 }
 
 /* What a part is about right now, as its thread noted. */
-static phrase doing(const tu_program *program, tu__part *part) {
-    phrase p = {"all its steps are done"};
+tu__phrase tu__part_doing(const tu_program *program, tu__part *part) {
+    tu__phrase p = {"all its steps are done"};
     uint32_t at = atomic_load(&part->at);
     if (at >= part->step_count) return p;
     const tu__step *step = &part->steps[at];
@@ -115,12 +126,17 @@ static phrase doing(const tu_program *program, tu__part *part) {
         snprintf(p.text, sizeof p.text, "it waits for '%.200s'", name_of(program, step->arrival->source));
         break;
     case TU__STEP_LAUNCH: {
-        phrase operations = operations_of(program, part, step);
+        tu__phrase operations = operations_of(program, part, step);
         int used = snprintf(p.text, sizeof p.text, "it is at ");
         snprintf(p.text + used, sizeof p.text - (size_t)used, "%.300s", operations.text);
         break;
     }
     case TU__STEP_SIGNAL: snprintf(p.text, sizeof p.text, "its kernels are still under way"); break;
+    case TU__STEP_BRING:
+    case TU__STEP_MEET:
+        snprintf(p.text, sizeof p.text, "it is at meeting %lld",
+                 (long long)part->meetings[step->attendance].meeting->number);
+        break;
     case TU__STEP_BARRIER: snprintf(p.text, sizeof p.text, "it waits for the others"); break;
     }
     return p;
@@ -130,7 +146,7 @@ static tu_status late(tu_program *program, const tu__part *part, const tu__arriv
     tu__part *from = &program->parts[a->source_part];
     return tu_fail(TU_DEVICE, "device '%s' waited %g s for '%s' from device '%s', which is late: %s",
                    part->device->name, program->exchange.allowed, name_of(program, a->source),
-                   from->device->name, doing(program, from).text);
+                   from->device->name, tu__part_doing(program, from).text);
 }
 
 /* What a device calls an internal error is one of the device, not of the program that used it. */
@@ -147,7 +163,7 @@ static tu_status failed_launch(const tu_program *program, const tu__part *part, 
                    operations_of(program, part, step).text, message);
 }
 
-static tu_status failed_device(const tu__part *part, tu_status status) {
+tu_status tu__part_failed(const tu__part *part, tu_status status) {
     char message[768];
     snprintf(message, sizeof message, "%s", tu_message());
     return tu_fail(of_device(status), "device '%s' failed: %s", part->device->name, message);
@@ -164,13 +180,7 @@ static tu_status wait_for(tu_program *program, const tu__part *part, const tu__a
     tu__exchange *x = &program->exchange;
     if (has_happened(x, event)) return TU_OK;
     double began = tu__trace_now(program);
-    for (int i = 0; i < SPINS; i++)
-        if (has_happened(x, event) || atomic_load(&x->aborted)) break;
-    bool in_time = true;
-    pthread_mutex_lock(&x->lock);
-    while (!has_happened(x, event) && !atomic_load(&x->aborted) && in_time) in_time = sleep_until_change(x);
-    pthread_mutex_unlock(&x->lock);
-    if (!in_time && !has_happened(x, event)) return late(program, part, a);
+    if (!tu__exchange_await(x, event)) return late(program, part, a);
     tu__trace_add(program, TU__SPAN_WAIT, index_of(program, part), (size_t)(a - part->arrivals), began);
     return TU_OK;
 }
@@ -191,7 +201,7 @@ static tu_status not_all_there(tu_program *program) {
     if (!part)
         return tu_fail(TU_DEVICE, "a run was to take %g s at most: it is late", program->exchange.allowed);
     return tu_fail(TU_DEVICE, "device '%s' has not computed its part after %g s: %s", part->device->name,
-                   program->exchange.allowed, doing(program, part).text);
+                   program->exchange.allowed, tu__part_doing(program, part).text);
 }
 
 /* Waits until every part has computed. */
@@ -210,10 +220,10 @@ static tu_status wait_at_barrier(tu_program *program) {
 
 /* ---- A part's two threads ---- */
 
-static tu_status synchronize(const tu__part *part) {
+tu_status tu__part_synchronize(const tu__part *part) {
     const tu_device_api *api = part->device->api;
     tu_status status = api->synchronize ? api->synchronize(part->device->instance) : TU_OK;
-    return status == TU_OK ? TU_OK : failed_device(part, status);
+    return status == TU_OK ? TU_OK : tu__part_failed(part, status);
 }
 
 /* One kernel after another, since the device cannot say how long each takes. */
@@ -235,7 +245,7 @@ static tu_status launch(tu_program *program, const tu__part *part, const tu__ste
     return status == TU_OK ? TU_OK : failed_launch(program, part, step, status);
 }
 
-static tu_status meet(tu_program *program, const tu__part *part) {
+static tu_status wait_for_others(tu_program *program, const tu__part *part) {
     double began = tu__trace_now(program);
     TU_TRY(wait_at_barrier(program));
     tu__trace_add(program, TU__SPAN_BARRIER, index_of(program, part), 0, began);
@@ -245,9 +255,9 @@ static tu_status meet(tu_program *program, const tu__part *part) {
 /* Lets a value be fetched: now, or by whoever waits for the device's event. */
 static tu_status send_off(tu_program *program, const tu__part *part, const tu__arrival *a) {
     tu_status status = a->ready ? part->device->api->event_record(part->device->instance, a->ready) : TU_OK;
-    if (status != TU_OK) return failed_device(part, status);
-    if (!a->ready) TU_TRY(synchronize(part));
-    signal_event(&program->exchange, a->made);
+    if (status != TU_OK) return tu__part_failed(part, status);
+    if (!a->ready) TU_TRY(tu__part_synchronize(part));
+    tu__exchange_signal(&program->exchange, a->made);
     return TU_OK;
 }
 
@@ -256,7 +266,9 @@ static tu_status take_step(tu_program *program, tu__part *part, const tu__step *
     case TU__STEP_WAIT: return wait_for(program, part, step->arrival);
     case TU__STEP_LAUNCH: return launch(program, part, step);
     case TU__STEP_SIGNAL: return send_off(program, part, step->arrival);
-    case TU__STEP_BARRIER: TU_TRY(synchronize(part)); return meet(program, part);
+    case TU__STEP_BRING: return tu__meeting_bring(program, part, step->attendance);
+    case TU__STEP_MEET: return tu__meeting_hold(program, part, step->attendance);
+    case TU__STEP_BARRIER: TU_TRY(tu__part_synchronize(part)); return wait_for_others(program, part);
     }
     return TU_OK;
 }
@@ -269,7 +281,8 @@ static void compute_part(void *argument) {
         atomic_store_explicit(&j->part->at, i, memory_order_relaxed);
         status = take_step(j->program, j->part, &j->part->steps[i]);
     }
-    tu_status ended = synchronize(j->part); /* also after a failure: nothing may be under way afterwards */
+    tu_status ended =
+        tu__part_synchronize(j->part); /* also after a failure: nothing may be under way afterwards */
     if (status == TU_OK) status = ended;
     if (status == TU_OK) atomic_store(&j->part->at, j->part->step_count);
     if (status != TU_OK) abort_run(x, status);
@@ -286,7 +299,7 @@ static tu_status fetch_arrival(tu_program *program, tu__part *part, const tu__ar
     tu__part *from = &program->parts[a->source_part];
     if (a->ready) {
         tu_status made = from->device->api->event_synchronize(from->device->instance, a->ready);
-        if (made != TU_OK) return failed_device(from, made);
+        if (made != TU_OK) return tu__part_failed(from, made);
     }
     double began = tu__trace_now(program);
     tu_status status =
@@ -320,7 +333,7 @@ static void copy_arrivals(void *argument) {
         pthread_mutex_unlock(&x->lock);
         if (next == TU_NO_NODE) return; /* aborted, or late: the part that waits for it says so */
         status = fetch_arrival(j->program, j->part, &j->part->arrivals[next]);
-        if (status == TU_OK) signal_event(x, j->part->arrivals[next].arrived);
+        if (status == TU_OK) tu__exchange_signal(x, j->part->arrivals[next].arrived);
     }
     if (status != TU_OK) abort_run(x, status);
 }
@@ -404,7 +417,7 @@ static void join_part(tu_program *program, tu__part *part) {
     program->abandoned = true;
     abort_run(&program->exchange,
               tu_fail(TU_DEVICE, "device '%s' has not come back after %g s: %s", part->device->name,
-                      program->exchange.allowed, doing(program, part).text));
+                      program->exchange.allowed, tu__part_doing(program, part).text));
 }
 
 static tu_status run_together(tu_program *program) {
@@ -428,11 +441,13 @@ bool tu__program_is_stuck(const tu_program *program) {
 }
 
 tu_status tu__program_execute(tu_program *program) {
+    tu__program_begin_updates(program);
     if (program->working > 1) return run_together(program);
     return run_alone(program, compute_part, (tu__job){.program = program, .part = program->alone});
 }
 
 tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repetition *what) {
     tu__job job = {.program = program, .part = program->alone, .steps = steps, .what = what};
+    tu__program_begin_updates(program);
     return run_alone(program, repeat_part, job);
 }

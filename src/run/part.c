@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "run/meet.h"
 #include "run/schedule.h"
 
 uint32_t tu__part_of(const tu__unit *unit, uint32_t node) {
@@ -31,7 +32,7 @@ static bool is_op(const tu__node *node, tu__opcode op) {
 
 /* Made by the engine, not by the device. */
 static bool is_leaf(const tu__node *node) {
-    return (node->op->traits & TU__LEAF) || is_op(node, TU__OP_COPY);
+    return (node->op->traits & TU__LEAF) || is_op(node, TU__OP_COPY) || is_op(node, TU__OP_ALL_REDUCE);
 }
 
 /* ---- Nodes and exports ---- */
@@ -77,6 +78,10 @@ static tu_status deal(const tu__unit *unit, size_t count, tu__part *parts) {
             add_export(part, node->inputs[1]);
         } else if (is_op(node, TU__OP_COPY)) {
             add_export(&parts[tu__part_of(unit, node->inputs[0].node)], node->inputs[0]);
+        } else if (is_op(node,
+                         TU__OP_ALL_REDUCE)) { /* both have a buffer, whoever reads them on this device */
+            add_export(part, node->inputs[0]);
+            add_export(part, (tu__edge){id, 0});
         } else if (!is_leaf(node)) {
             part->nodes[part->node_count++] = id;
         }
@@ -171,6 +176,7 @@ typedef struct marks {
     bool *assigned; /* it is the next value of a variable */
     bool *leaves;   /* another part reads it, while the run goes on */
     bool *fetched;  /* the user reads it, after the last kernel */
+    uint32_t *met;  /* how often it is brought to meetings or taken away from one */
     bool *outside, *from_start, *to_end;
     uint32_t *becomes;
 } marks;
@@ -187,6 +193,11 @@ static void mark_readers(const tu__unit *unit, const tu__part *parts, size_t cou
         for (uint32_t i = 0; i < parts[p].arrival_count; i++)
             if (parts[p].arrivals[i].source_part == index)
                 m->leaves[parts[p].arrivals[i].source_buffer] = true;
+    for (uint32_t i = 0; i < part->meeting_count; i++) {
+        const tu__meeting *meeting = part->meetings[i].meeting;
+        const tu__attendee *a = &meeting->attendees[part->meetings[i].rank];
+        for (uint32_t v = 0; v < meeting->value_count; v++) m->met[a->in[v]]++, m->met[a->out[v]]++;
+    }
     for (uint32_t i = 0; i < part->node_count;
          i++) { /* what others wait for is no update kernel's, which come last */
         const tu__node *node = unit->graph->nodes[part->nodes[i]];
@@ -207,7 +218,7 @@ static bool is_update_kernel(const tu_kernel *kernel, const marks *m) {
     for (uint32_t w = 0; w < kernel->write_count; w++) {
         uint32_t b = kernel->writes[w];
         bool one_of_both = m->assigned[b] != m->fetched[b];
-        if (m->read[b] || m->leaves[b] || !one_of_both) return false;
+        if (m->read[b] || m->leaves[b] || m->met[b] || !one_of_both) return false;
         updates = updates || m->assigned[b];
     }
     return updates;
@@ -215,24 +226,6 @@ static bool is_update_kernel(const tu_kernel *kernel, const marks *m) {
 
 static void mark_update_kernels(const tu_plan *plan, marks *m) {
     for (uint32_t k = 0; k < plan->kernel_count; k++) m->last[k] = is_update_kernel(&plan->kernels[k], m);
-}
-
-/* How often a value changed devices, or was waited for, on the way to each node, at most. */
-static uint32_t *node_levels(const tu_graph *g) {
-    uint32_t *level = tu__alloc_array(g->node_count, sizeof *level, "a part");
-    for (uint32_t id = 0; level && id < g->node_count; id++) {
-        const tu__node *node = g->nodes[id];
-        for (uint32_t i = 0; i < node->input_count; i++) {
-            uint32_t in = level[node->inputs[i].node] + is_op(node, TU__OP_COPY);
-            if (in > level[id]) level[id] = in;
-        }
-        for (uint32_t i = 0; i < node->after_count;
-             i++) { /* a copy is a level above what it copies already */
-            uint32_t before = level[node->after[i]] + !is_op(g->nodes[node->after[i]], TU__OP_COPY);
-            if (before > level[id]) level[id] = before;
-        }
-    }
-    return level;
 }
 
 static void kernel_levels(const tu_plan *plan, const uint32_t *node_level, uint32_t *level) {
@@ -247,17 +240,20 @@ static void mark_buffers(const tu__unit *unit, const tu__part *part, marks *m) {
         const tu__node *node = unit->graph->nodes[part->leaves[i].node];
         uint32_t b = part->leaves[i].buffer;
         m->outside[b] = is_op(node, TU__OP_VARIABLE) || is_op(node, TU__OP_CONSTANT);
-        m->from_start[b] = !m->outside[b];
+        m->from_start[b] = !m->outside[b] && !is_op(node, TU__OP_ALL_REDUCE);
     }
     for (uint32_t b = 0; b < part->plan->buffer_count; b++) m->becomes[b] = TU_NO_NODE;
-    for (uint32_t i = 0; i < part->export_count; i++)
-        m->to_end[tu__part_buffer(part, part->exports[i])] = true;
+    for (uint32_t i = 0; i < part->export_count; i++) {
+        uint32_t b = tu__part_buffer(part, part->exports[i]);
+        /* what is there for a meeting alone lives as long as that needs it: plan_meetings */
+        m->to_end[b] = !m->met[b] || m->leaves[b] || m->fetched[b] || m->assigned[b];
+    }
     for (uint32_t i = 0; i < part->update_count; i++) {
         const tu__update *u = &part->updates[i];
         uint32_t target = tu__part_buffer(part, (tu__edge){u->variable, 0});
         /* A variable whose old value leaves the part must keep it to the end. Of several that get one value the first
          * has the value's memory, as devices assume. */
-        if (target != TU_NO_NODE && !m->leaves[target] && !m->fetched[target] &&
+        if (target != TU_NO_NODE && !m->leaves[target] && !m->fetched[target] && !m->met[target] &&
             m->becomes[u->buffer] == TU_NO_NODE)
             m->becomes[u->buffer] = target;
     }
@@ -288,13 +284,75 @@ static tu_status find_waits(const tu__unit *unit, tu__part *part, const marks *m
     return TU_OK;
 }
 
+/* ---- Meetings ---- */
+
+/* The place in the order from which on a value is there: behind the kernel that writes it, or, for one that the engine
+ * brings, where kernels of its level begin. */
+static uint32_t made_at(const tu__unit *unit, const tu__part *part, const marks *m, const uint32_t *written,
+                        uint32_t buffer) {
+    if (written[buffer]) return written[buffer];
+    uint32_t node = part->plan->buffers[buffer].value.node;
+    return is_leaf(unit->graph->nodes[node]) ? first_at_level(part, m->level, m->node_level[node]) : 0;
+}
+
+/* Where in the order the part's values are brought, and where its meetings are held: before the first kernel of their level,
+ * and before variables change. */
+static void time_meetings(const tu__unit *unit, tu__part *part, const marks *m, const uint32_t *written) {
+    uint32_t computing = part->plan->kernel_count - part->update_kernels;
+    for (uint32_t i = 0; i < part->meeting_count; i++) {
+        const tu__meeting *meeting = part->meetings[i].meeting;
+        tu__attendee *a = &meeting->attendees[part->meetings[i].rank];
+        a->held = first_at_level(part, m->level, meeting->level);
+        if (a->held > computing) a->held = computing;
+        for (uint32_t v = 0; v < meeting->value_count; v++) {
+            uint32_t made = made_at(unit, part, m, written, a->in[v]);
+            if (made > a->ready) a->ready = made < a->held ? made : a->held;
+        }
+    }
+}
+
+/* A sum may take its share's place where nobody else wants the share and a kernel makes it anew in every run. */
+static bool may_take_over(const marks *m, const uint32_t *written, uint32_t in) {
+    return written[in] && m->met[in] == 1 && !m->read[in] && !m->leaves[in] && !m->fetched[in] &&
+           !m->assigned[in];
+}
+
+static tu_status plan_meetings(const tu__unit *unit, tu__part *part, const marks *m, tu__arena *arena,
+                               tu__memory_request *request) {
+    const tu_plan *plan = part->plan;
+    size_t values = 0;
+    for (uint32_t i = 0; i < part->meeting_count; i++) values += part->meetings[i].meeting->value_count;
+    if (!values) return TU_OK;
+    tu__sum *sums = tu__arena_alloc(arena, values * sizeof *sums);
+    uint32_t *written =
+        tu__arena_alloc(arena, plan->buffer_count * sizeof *written); /* place + 1; 0: never */
+    if (!sums || !written) return TU_NO_MEMORY;
+    for (uint32_t i = 0; i < plan->kernel_count; i++) {
+        const tu_kernel *k = &plan->kernels[part->order[i]];
+        for (uint32_t w = 0; w < k->write_count; w++) written[k->writes[w]] = i + 1;
+    }
+    time_meetings(unit, part, m, written);
+    for (uint32_t i = 0; i < part->meeting_count; i++) {
+        const tu__meeting *meeting = part->meetings[i].meeting;
+        const tu__attendee *a = &meeting->attendees[part->meetings[i].rank];
+        for (uint32_t v = 0; v < meeting->value_count; v++)
+            sums[request->sum_count++] = (tu__sum){.in = a->in[v],
+                                                   .out = a->out[v],
+                                                   .ready = a->ready,
+                                                   .held = a->held,
+                                                   .in_place = may_take_over(m, written, a->in[v])};
+    }
+    request->sums = sums;
+    return TU_OK;
+}
+
 /* Only a device whose launch returns early can; one with a limit wants its memory for something else. */
 static bool runs_kernels_together(const tu__device *device) {
     return device->api->event_synchronize && device->options.streams != 1 && !device->options.memory_limit;
 }
 
 static tu_status order_and_place(const tu__unit *unit, tu__part *parts, size_t count, size_t index,
-                                 marks *m) {
+                                 tu__arena *arena, marks *m) {
     tu__part *part = &parts[index];
     mark_readers(unit, parts, count, index, m);
     mark_update_kernels(part->plan, m);
@@ -310,6 +368,7 @@ static tu_status order_and_place(const tu__unit *unit, tu__part *parts, size_t c
                                   .becomes = m->becomes,
                                   .update_kernels = part->update_kernels,
                                   .keep_apart = runs_kernels_together(part->device)};
+    TU_TRY(plan_meetings(unit, part, m, arena, &request));
     TU_TRY(tu__plan_memory(&request, &part->memory));
     for (uint32_t i = 0; i < part->update_count;
          i++) { /* of several variables given one value, one has it in place */
@@ -335,13 +394,15 @@ static tu_status order_part(const tu__unit *unit, const uint32_t *levels, tu__pa
                .assigned = tu__arena_alloc(&arena, buffers),
                .leaves = tu__arena_alloc(&arena, buffers),
                .fetched = tu__arena_alloc(&arena, buffers),
+               .met = tu__arena_alloc(&arena, buffers * sizeof *m.met),
                .outside = tu__arena_alloc(&arena, buffers),
                .from_start = tu__arena_alloc(&arena, buffers),
                .to_end = tu__arena_alloc(&arena, buffers),
                .becomes = tu__arena_alloc(&arena, buffers * sizeof *m.becomes)};
     bool ready = part->order && part->addresses && part->workspaces && m.level && m.last && m.read &&
-                 m.assigned && m.leaves && m.fetched && m.outside && m.from_start && m.to_end && m.becomes;
-    tu_status status = ready ? order_and_place(unit, parts, count, index, &m) : TU_NO_MEMORY;
+                 m.assigned && m.leaves && m.fetched && m.met && m.outside && m.from_start && m.to_end &&
+                 m.becomes;
+    tu_status status = ready ? order_and_place(unit, parts, count, index, &arena, &m) : TU_NO_MEMORY;
     tu__arena_free(&arena);
     return status;
 }
@@ -349,12 +410,13 @@ static tu_status order_part(const tu__unit *unit, const uint32_t *levels, tu__pa
 /* ---- All of it ---- */
 
 static tu_status build_parts(const tu__unit *unit, const uint32_t *levels, size_t count, tu__device **devices,
-                             tu__part *parts, uint32_t *event_count) {
+                             tu__part *parts, tu__meetings *meetings, uint32_t *event_count) {
     for (size_t i = 0; i < count; i++) parts[i].device = devices[i];
     TU_TRY(deal(unit, count, parts));
     for (size_t i = 0; i < count; i++) TU_TRY(select_part(unit, levels, &parts[i]));
     for (size_t i = 0; i < count; i++) find_leaves(unit, &parts[i]);
     for (size_t i = 0; i < count; i++) TU_TRY(find_arrivals(unit, parts, i, event_count));
+    TU_TRY(tu__meetings_locate(meetings, unit->graph, parts, count, event_count));
     find_updates(unit, parts);
     for (size_t i = 0; i < count; i++) TU_TRY(order_part(unit, levels, parts, count, i));
     tu__find_idle_parts(parts, count);
@@ -363,10 +425,12 @@ static tu_status build_parts(const tu__unit *unit, const uint32_t *levels, size_
 }
 
 tu_status tu__parts_build(const tu__unit *unit, size_t count, tu__device **devices, tu__part *parts,
-                          uint32_t *event_count) {
+                          tu__meetings *meetings, uint32_t *event_count) {
     *event_count = 0;
-    uint32_t *levels = node_levels(unit->graph);
-    tu_status status = levels ? build_parts(unit, levels, count, devices, parts, event_count) : TU_NO_MEMORY;
+    uint32_t *levels = NULL;
+    TU_TRY(tu__meetings_find(unit, meetings));
+    tu_status status = tu__find_levels(unit->graph, meetings, &levels);
+    if (status == TU_OK) status = build_parts(unit, levels, count, devices, parts, meetings, event_count);
     tu__free(levels);
     return status;
 }
@@ -392,6 +456,7 @@ void tu__parts_free(size_t count, tu__part *parts) {
         tu__free(p->arrivals);
         tu__free(p->updates);
         tu__free(p->waits);
+        tu__free(p->meetings);
         tu__free(p->steps);
         tu__free(p->addresses);
         tu__free(p->workspaces);

@@ -10,8 +10,10 @@
 
 /* A leaf of the part: a value the engine puts into a buffer. */
 typedef struct tu__leaf {
-    uint32_t node; /* INPUT, CONSTANT, VARIABLE or COPY */
+    uint32_t node; /* INPUT, CONSTANT, VARIABLE, COPY or ALL_REDUCE */
     uint32_t buffer;
+    struct tu__variable *variable; /* VARIABLE, bound to a state: bind.c */
+    struct tu__mirror *mirror;     /* of it, where the part has one; NULL: it has the variable itself */
 } tu__leaf;
 
 /* A copy that comes in: waits until the other part has made the value, then fetches it. */
@@ -30,6 +32,11 @@ typedef struct tu__update {
     uint32_t buffer;
     bool in_place; /* it lies in the variable's memory already */
     void *staging; /* where a value that is itself a variable waits, so that two can be exchanged */
+    /* bound to a state: bind.c */
+    struct tu__variable *target;
+    struct tu__mirror
+        *mirror;     /* of the target, where the part updates that; NULL: it updates the target itself */
+    uint64_t before; /* the target's version when the run began */
 } tu__update;
 
 /* An arrival that is waited for without being read, before the kernel at a place of the order. */
@@ -38,11 +45,28 @@ typedef struct tu__wait {
     uint32_t next; /* another one before the same kernel; TU_NO_NODE: none */
 } tu__wait;
 
+typedef struct tu__meeting tu__meeting; /* meet.h */
+typedef struct tu__meetings tu__meetings;
+
+/* A meeting that the part goes to. */
+typedef struct tu__attendance {
+    tu__meeting *meeting;
+    uint32_t rank;
+} tu__attendance;
+
 /* One thing after another, on the part's thread. */
 typedef struct tu__step {
-    enum { TU__STEP_WAIT, TU__STEP_LAUNCH, TU__STEP_SIGNAL, TU__STEP_BARRIER } kind;
+    enum {
+        TU__STEP_WAIT,
+        TU__STEP_LAUNCH,
+        TU__STEP_SIGNAL,
+        TU__STEP_BRING, /* what a meeting wants is computed */
+        TU__STEP_MEET,  /* holds a meeting */
+        TU__STEP_BARRIER
+    } kind;
     uint32_t event;             /* WAIT, SIGNAL */
     const tu__arrival *arrival; /* which it is about */
+    uint32_t attendance;        /* BRING, MEET: of the part's meetings */
     uint32_t first, count;      /* LAUNCH: kernels in order */
 } tu__step;
 
@@ -65,6 +89,8 @@ typedef struct tu__part {
     uint32_t update_count;
     tu__wait *waits; /* for what is not read: tu_after */
     uint32_t wait_count;
+    tu__attendance *meetings; /* in the order in which they are held */
+    uint32_t meeting_count;
     tu__step *steps;
     uint32_t step_count;
     bool idle;      /* it has no kernels, and nothing comes or goes: nobody runs it or waits for it */
@@ -80,7 +106,7 @@ typedef struct tu__part {
 /* Builds all parts of a unit whose nodes are placed and whose copies are made: select, schedule, plan memory, steps.
  * `*event_count` events are needed. */
 tu_status tu__parts_build(const tu__unit *unit, size_t count, tu__device **devices, tu__part *parts,
-                          uint32_t *event_count);
+                          tu__meetings *meetings, uint32_t *event_count);
 void tu__parts_free(size_t count, tu__part *parts);
 
 /* steps.c: notes which parts have nothing to do. */

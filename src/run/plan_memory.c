@@ -6,6 +6,9 @@
  * first, each at the lowest offset where nothing placed overlaps it in time and space. The height of the pile is the
  * part's scratch, exactly: nothing else is ever taken while a program runs.
  *
+ * What is added up between devices is alive from when the others may write it until they have read it; where nobody else
+ * wants a share, the sum takes its place.
+ *
  * An assignment whose value is written by a kernel after the last read of the variable's old value goes straight into
  * the variable's memory. */
 #include "run/plan_memory.h"
@@ -42,6 +45,14 @@ static uint32_t root(const planner *p, uint32_t buffer) {
 
 /* ---- Lifetimes ---- */
 
+/* The kernel before a place is under way, or nobody's is, when values are brought or held there. */
+static void find_sum_lifetime(planner *p, const tu__sum *sum) {
+    int64_t ready = (int64_t)sum->ready - 1, held = (int64_t)sum->held - 1;
+    p->written[sum->out] = ready;
+    if (p->read_last[sum->in] < held) p->read_last[sum->in] = held;
+    if (p->read_last[sum->out] < held) p->read_last[sum->out] = held;
+}
+
 static void find_lifetimes(planner *p) {
     const tu_plan *plan = p->plan;
     for (uint32_t b = 0; b < plan->buffer_count; b++) {
@@ -58,6 +69,7 @@ static void find_lifetimes(planner *p) {
                 p->read_last[k->writes[w]] = i; /* it exists while it is written */
         }
     }
+    for (uint32_t i = 0; i < p->request->sum_count; i++) find_sum_lifetime(p, &p->request->sums[i]);
     for (uint32_t b = 0; b < plan->buffer_count; b++)
         if (p->request->to_end[b]) p->read_last[b] = plan->kernel_count;
 }
@@ -85,6 +97,14 @@ static void grant_assignments(planner *p) {
     for (uint32_t b = 0; b < p->plan->buffer_count; b++) {
         uint32_t target = p->request->becomes[b];
         p->out->same_as[b] = target != TU_NO_NODE && may_become(p, b, target) ? target : TU_NO_NODE;
+    }
+}
+
+static void share_sums(planner *p) {
+    for (uint32_t i = 0; i < p->request->sum_count; i++) {
+        const tu__sum *sum = &p->request->sums[i];
+        bool elsewhere = p->out->same_as[sum->in] != TU_NO_NODE || p->out->same_as[sum->out] != TU_NO_NODE;
+        if (sum->in_place && !elsewhere) p->group[sum->out] = sum->in;
     }
 }
 
@@ -279,6 +299,7 @@ static tu_status plan_all(planner *p) {
         return TU_NO_MEMORY;
     find_lifetimes(p);
     grant_assignments(p);
+    share_sums(p);
     share_in_place(p);
     gather_intervals(p);
     keep_small_apart(p);

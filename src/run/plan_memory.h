@@ -11,6 +11,14 @@ typedef enum tu__storage {
     TU__STORAGE_UNUSED,  /* nobody reads or writes it */
 } tu__storage;
 
+/* A value that is added up with others' while the run goes on: others read `in` and write `out` at any time between the
+ * places `ready` and `held` of the order. */
+typedef struct tu__sum {
+    uint32_t in, out; /* buffers */
+    uint32_t ready, held;
+    bool in_place; /* nobody else wants `in`: `out` may take its memory */
+} tu__sum;
+
 typedef struct tu__memory_request {
     const tu_plan *plan;
     const uint32_t *order;   /* kernels */
@@ -20,6 +28,8 @@ typedef struct tu__memory_request {
     const uint32_t *becomes; /* per buffer: the outside buffer whose memory it shall take over at the end (an
                                     assignment in place), or TU_NO_NODE */
     uint32_t update_kernels; /* the last so many of the order: only these may write into variables */
+    uint32_t sum_count;
+    const tu__sum *sums;
     bool
         keep_apart; /* small things have memory of their own, so that their kernels may run beside each other */
 } tu__memory_request;

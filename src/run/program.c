@@ -15,7 +15,28 @@
 
 /* ---- Compiling ---- */
 
-/* The source's inputs by name, and where the program reads them. */
+/* Where the data of an input of the program come from: the source's input of its name, or of the one whose rows it is. */
+static tu__feed_place feed_place(const tu_program *p, const tu__node *node) {
+    const tu__node *source = tu__find_node(p->source, node->stands_for ? node->stands_for : node->name);
+    tu_shape shape = node->outputs[0].shape;
+    size_t bytes = tu_type_bytes(node->outputs[0]), rows = shape.rank ? (size_t)shape.dim[0] : 1;
+    return (tu__feed_place){.source = source ? source->id : TU_NO_NODE,
+                            .node = node->id,
+                            .bytes = bytes,
+                            .offset = rows ? (size_t)node->first_row * (bytes / rows) : 0,
+                            .whole = source ? tu_type_bytes(source->outputs[0]) : bytes};
+}
+
+static bool is_ordinals(const tu__node *input) {
+    return strcmp(input->stands_for ? input->stands_for : input->name, "sample_ordinal") == 0;
+}
+
+/* Samples of a batch, however many parts it is cut into. */
+static void count_samples(tu_program *p, const tu__node *ordinals) {
+    int64_t end = ordinals->first_row + ordinals->outputs[0].shape.dim[0];
+    if (end > p->samples) p->samples = end;
+}
+
 static tu_status find_feeds(tu_program *p) {
     const tu_graph *g = p->unit.graph;
     p->feeds = tu__alloc_array(g->node_count, sizeof *p->feeds, "a program");
@@ -25,13 +46,11 @@ static tu_status find_feeds(tu_program *p) {
             const tu__leaf *leaf = &p->parts[i].leaves[k];
             const tu__node *node = g->nodes[leaf->node];
             if (node->op->code != TU__OP_INPUT) continue;
-            const tu__node *source = tu__find_node(p->source, node->name);
-            p->feeds[p->feed_count++] = (tu__feed_place){.source = source ? source->id : TU_NO_NODE,
-                                                         .node = node->id,
-                                                         .part = (uint32_t)i,
-                                                         .buffer = leaf->buffer,
-                                                         .bytes = tu_type_bytes(node->outputs[0])};
-            if (strcmp(node->name, "sample_ordinal") == 0) p->samples = node->outputs[0].shape.dim[0];
+            tu__feed_place *place = &p->feeds[p->feed_count++];
+            *place = feed_place(p, node);
+            place->part = (uint32_t)i;
+            place->buffer = leaf->buffer;
+            if (is_ordinals(node)) count_samples(p, node);
         }
     p->ordinals = tu__alloc_array((size_t)p->samples, sizeof *p->ordinals, "sample ordinals");
     return p->ordinals ? TU_OK : TU_NO_MEMORY;
@@ -91,7 +110,7 @@ static tu_status compile(tu_program *p, const tu_compile_options *o) {
     p->jobs = tu__alloc_array(p->device_count, sizeof *p->jobs, "a program");
     if (!p->jobs) return TU_NO_MEMORY;
     uint32_t events;
-    TU_TRY(tu__parts_build(&p->unit, p->device_count, p->devices, p->parts, &events));
+    TU_TRY(tu__parts_build(&p->unit, p->device_count, p->devices, p->parts, &p->meetings, &events));
     find_working(p);
     TU_TRY(tu__exchange_begin(&p->exchange, events, o->deadline));
     TU_TRY(find_feeds(p));
@@ -120,7 +139,9 @@ tu_status tu_compile_with(tu_graph *graph, tu_program **program, const tu_compil
 
 void tu_program_free(tu_program *program) {
     if (!program || tu__program_is_stuck(program)) return; /* a device's thread still uses it: it stays */
+    if (program->parts) tu__meetings_strip(&program->meetings, program->parts);
     if (program->parts) tu__parts_free(program->device_count, program->parts);
+    tu__meetings_end(&program->meetings);
     tu__exchange_end(&program->exchange);
     tu__unit_end(&program->unit);
     tu__devices_close(program->device_count, program->devices);
@@ -159,7 +180,8 @@ static tu_status check_feeds(const tu_program *p, size_t count, const tu_feed *f
 
 tu_status tu__program_makes(const tu_program *p, const tu__feed_place *place) {
     const tu__node *node = p->unit.graph->nodes[place->node];
-    if (strcmp(node->name, "sample_ordinal") == 0) return TU_OK;
+    if (is_ordinals(node)) return TU_OK;
+    if (place->source != TU_NO_NODE) node = p->source->nodes[place->source]; /* what the user knows */
     return tu_fail(TU_INVALID, "input '%s' %s was not fed", node->name, tu__type_string(node->outputs[0]));
 }
 
@@ -167,12 +189,12 @@ static tu_status fed(const tu_program *p, const tu__feed_place *place, size_t co
                      const tu_state *state, const void **data) {
     for (size_t i = 0; i < count; i++)
         if (feeds[i].input.node == place->source) {
-            *data = feeds[i].data;
+            *data = (const char *)feeds[i].data + place->offset;
             return TU_OK;
         }
     TU_TRY(tu__program_makes(p, place));
     for (int64_t i = 0; i < p->samples; i++) p->ordinals[i] = state->sample + i;
-    *data = p->ordinals;
+    *data = (const char *)p->ordinals + place->offset;
     return TU_OK;
 }
 
@@ -215,16 +237,14 @@ static tu_status set_aside(const tu__part *part) {
 }
 
 /* Values that could not be written straight into their variables. */
-static tu_status apply_part(tu_program *p, const tu__part *part, const tu_state *state) {
+static tu_status apply_part(tu_program *p, const tu__part *part) {
     for (uint32_t k = 0; k < part->update_count; k++) {
         const tu__update *u = &part->updates[k];
         if (u->in_place) continue;
-        const tu__node *node = p->unit.graph->nodes[u->variable];
-        const tu__variable *v = tu__state_bind(state, node->name, node->outputs[0]);
-        if (!v) return TU_INVALID;
+        void *target = u->mirror ? u->mirror->data : u->target->data;
         const void *value = u->staging ? u->staging : part->addresses[u->buffer];
         double began = tu__trace_now(p);
-        TU_TRY(tu__device_copy(part->device, v->data, part->device, value, tu_type_bytes(v->type)));
+        TU_TRY(tu__device_copy(part->device, target, part->device, value, tu_type_bytes(u->target->type)));
         tu__trace_add(p, TU__SPAN_UPDATE, (size_t)(part - p->parts), k, began);
     }
     return TU_OK;
@@ -232,7 +252,8 @@ static tu_status apply_part(tu_program *p, const tu__part *part, const tu_state 
 
 tu_status tu__program_apply(tu_program *p, tu_state *state) {
     for (size_t i = 0; i < p->device_count; i++) TU_TRY(set_aside(&p->parts[i]));
-    for (size_t i = 0; i < p->device_count; i++) TU_TRY(apply_part(p, &p->parts[i], state));
+    for (size_t i = 0; i < p->device_count; i++) TU_TRY(apply_part(p, &p->parts[i]));
+    tu__program_end_updates(p);
     if (p->unit.updates) state->sample += p->samples;
     return TU_OK;
 }

@@ -7,15 +7,18 @@
 
 #include <tutti/run.h>
 
+#include "run/meet.h"
 #include "run/part.h"
 #include "run/repeat.h"
 #include "run/state.h"
 
-typedef struct tu__feed_place { /* where an input's data goes */
+typedef struct tu__feed_place { /* where an input's data goes, or some rows of them */
     uint32_t source;            /* the node in the user's graph */
     uint32_t node;              /* and in the program's */
     uint32_t part, buffer;
-    size_t bytes;
+    size_t bytes; /* that go there */
+    size_t offset,
+        whole; /* bytes: of the first of them in what the user feeds, and of all that is fed for one run */
 } tu__feed_place;
 
 typedef struct tu__fetch_place {
@@ -55,6 +58,7 @@ struct tu_program {
     tu__device *devices[TU__MOST_DEVICES];
     const char *device_names[TU__MOST_DEVICES];
     tu__part *parts;
+    tu__meetings meetings;
     size_t working;  /* parts that have something to do */
     tu__part *alone; /* the only one that has; NULL: there are several */
     tu__job *jobs;   /* a part each; they outlive a run that was abandoned */
@@ -88,13 +92,29 @@ void tu__program_give_turns(const tu_program *program);
 /* Applies the assignments after a run, and moves the state's sample on. */
 tu_status tu__program_apply(tu_program *program, tu_state *state);
 
-/* bind.c: gives every buffer its address for this state, where anything has changed since the last run. */
+/* bind.c: gives every buffer its address for this state, where anything has changed since the last run, and makes mirrors of
+ * variables equal to them. */
 tu_status tu__program_bind(tu_program *program, tu_state *state);
+/* bind.c: around every run, or many at once; the second when it has succeeded: which mirrors are equal to their variables. */
+void tu__program_begin_updates(tu_program *program);
+void tu__program_end_updates(tu_program *program);
 
 /* executor.c: all parts at once, on their devices' threads. */
 tu_status tu__exchange_begin(tu__exchange *exchange, uint32_t event_count, double allowed);
 void tu__exchange_end(tu__exchange *exchange);
 tu_status tu__program_execute(tu_program *program);
+/* What the threads of a run tell each other. An event that is awaited has happened, or the run was aborted; false: it is late. */
+void tu__exchange_signal(tu__exchange *exchange, uint32_t event);
+bool tu__exchange_await(tu__exchange *exchange, uint32_t event);
+bool tu__exchange_is_aborted(const tu__exchange *exchange);
+/* Waits until what the part's device was given is done; a failure names the device, whatever it said itself. */
+tu_status tu__part_synchronize(const tu__part *part);
+tu_status tu__part_failed(const tu__part *part, tu_status status);
+/* What a part is about right now, for people: "it is at matmul 'fc1/matmul'". */
+typedef struct tu__phrase {
+    char text[320];
+} tu__phrase;
+tu__phrase tu__part_doing(const tu_program *program, tu__part *part);
 /* Whether a thread of an abandoned run may still use the program. */
 bool tu__program_is_stuck(const tu_program *program);
 /* Many steps by the program's one device, where it can be told to: repeat.h. */

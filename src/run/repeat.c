@@ -46,6 +46,8 @@ void tu__many_begin(tu_program *p) {
     size_t size = sizeof p->many.notice;
     if (!p->alone || !is_all_there(p))
         snprintf(notice, size, "the program has %zu devices, which meet in every step", p->device_count);
+    else if (p->meetings.count)
+        snprintf(notice, size, "the engine holds its %u meetings", p->meetings.count);
     else if (!p->alone->device->api->repeat)
         snprintf(notice, size, "device '%s' takes one step at a time", p->alone->device->name);
     else if (updated_elsewhere(p))
@@ -157,6 +159,16 @@ static tu_status place_table(tu_program *p, const tu__feed_place *place, tu__man
     return TU_OK;
 }
 
+/* Parts of a batch that comes from a table are whole rows of it. */
+static tu_status check_cut(const tu_program *p, const tu__feed_place *place, size_t row_bytes) {
+    if (place->offset % row_bytes == 0 && place->bytes % row_bytes == 0) return TU_OK;
+    return tu_fail(
+        TU_INVALID,
+        "the rows of the table for input '%s' have %zu bytes: the batch is cut between devices at byte %zu, "
+        "which is within a row",
+        p->source->nodes[place->source]->name, row_bytes, place->offset);
+}
+
 static tu_status find_source(tu_program *p, size_t index, size_t count, const tu_feed_many *feeds) {
     const tu__feed_place *place = &p->feeds[index];
     tu__many_source *s = &p->many.sources[index];
@@ -164,6 +176,7 @@ static tu_status find_source(tu_program *p, size_t index, size_t count, const tu
     for (size_t i = 0; i < count && !s->feed; i++)
         if (feeds[i].input.node == place->source) s->feed = &feeds[i];
     if (!s->feed) return tu__program_makes(p, place);
+    if (s->feed->table) TU_TRY(check_cut(p, place, s->feed->table->row_bytes));
     return s->feed->table ? place_table(p, place, s) : TU_OK;
 }
 
@@ -219,20 +232,30 @@ static tu_status reserve_block(tu_program *p, size_t steps, size_t *piece) {
     return TU_OK;
 }
 
+/* The numbers of the rows that a place gets of its table in a step of the call. */
+static const int64_t *rows_of(const tu__many_source *s, const tu__feed_place *place, size_t step) {
+    size_t row = s->feed->table->row_bytes;
+    return s->feed->rows + (s->feed->same ? 0 : step * (place->whole / row)) + place->offset / row;
+}
+
 /* What the engine makes of one input for steps done … done+steps-1 of the call. */
 static const void *make(tu_program *p, size_t index, const tu_state *state, size_t done, size_t steps) {
     const tu__many_source *s = &p->many.sources[index];
+    const tu__feed_place *place = &p->feeds[index];
     char *at = p->many.block + s->offset;
     bool same = is_same(p, s);
     if (!s->feed) {
         int64_t *ordinals = (int64_t *)(void *)at;
-        for (int64_t i = 0; i < p->samples * (same ? 1 : (int64_t)steps); i++)
-            ordinals[i] = state->sample + i;
+        size_t rows = place->bytes / sizeof *ordinals;
+        int64_t first = state->sample + (int64_t)(place->offset / sizeof *ordinals);
+        for (size_t step = 0; step < (same ? 1 : steps); step++)
+            for (size_t i = 0; i < rows; i++)
+                ordinals[step * rows + i] = first + (int64_t)step * p->samples + (int64_t)i;
     } else if (!same || !done) {
-        size_t batch = p->feeds[index].bytes / s->feed->table->row_bytes,
-               count = same ? batch : steps * batch;
-        tu__table_gather(s->feed->table, s->feed->rows + (same ? 0 : done * batch), count, at);
-        p->many.gathered_bytes += count * s->feed->table->row_bytes;
+        size_t rows = place->bytes / s->feed->table->row_bytes;
+        for (size_t step = 0; step < (same ? 1 : steps); step++)
+            tu__table_gather(s->feed->table, rows_of(s, place, done + step), rows, at + step * place->bytes);
+        p->many.gathered_bytes += (same ? 1 : steps) * place->bytes;
     }
     return at;
 }
@@ -250,9 +273,9 @@ static void fill_feed(tu_program *p, size_t index, const tu_state *state, size_t
     } else if (s->table) {
         f->table = s->table;
         f->row_bytes = s->feed->table->row_bytes;
-        f->rows = s->feed->rows + done * (place->bytes / f->row_bytes);
+        f->rows = rows_of(s, place, done);
     } else {
-        f->host = (const char *)s->feed->data + (f->same ? 0 : done * place->bytes);
+        f->host = (const char *)s->feed->data + (f->same ? 0 : done * place->whole) + place->offset;
     }
 }
 
@@ -276,6 +299,7 @@ static tu_status take_at_once(tu_program *p, tu_state *state, size_t steps) {
                           .feeds = p->many.feeds,
                           .fetches = p->many.fetches};
     TU_TRY(tu__program_repeat(p, (uint32_t)steps, &what));
+    tu__program_end_updates(p);
     if (p->unit.updates) state->sample += p->samples * (int64_t)steps;
     return TU_OK;
 }

@@ -114,6 +114,47 @@ tu_status tu__state_move(tu_state *state, tu__variable *variable, tu__device *de
     return status;
 }
 
+/* ---- Mirrors ---- */
+
+static void free_mirrors(tu__variable *v) {
+    while (v->mirrors) {
+        tu__mirror *m = v->mirrors;
+        v->mirrors = m->next;
+        if (m->data) m->device->api->release(m->device->instance, m->data);
+        tu__devices_close(1, &m->device);
+        tu__free(m);
+    }
+}
+
+tu_status tu__state_mirror(tu_state *state, tu__variable *variable, tu__device *device, tu__mirror **mirror) {
+    for (*mirror = variable->mirrors; *mirror; *mirror = (*mirror)->next)
+        if ((*mirror)->device == device) return TU_OK;
+    tu__mirror *made = tu__alloc(sizeof *made, variable->name);
+    if (!made) return TU_NO_MEMORY;
+    tu_status status = device->api->allocate(device->instance, tu_type_bytes(variable->type), &made->data);
+    if (status != TU_OK) {
+        tu__free(made);
+        return status;
+    }
+    tu__device_keep(device);
+    made->device = device;
+    made->next = variable->mirrors;
+    *mirror = variable->mirrors = made;
+    state->generation++;
+    return TU_OK;
+}
+
+tu_status tu__mirror_refresh(const tu__variable *variable, tu__mirror *mirror) {
+    if (mirror->version == variable->version) return TU_OK;
+    const tu__device *d = mirror->device;
+    size_t bytes = tu_type_bytes(variable->type);
+    tu_status status =
+        variable->home ? tu__device_copy(mirror->device, mirror->data, variable->home, variable->data, bytes)
+                       : d->api->upload(d->instance, mirror->data, variable->data, bytes);
+    if (status == TU_OK) mirror->version = variable->version;
+    return status;
+}
+
 /* ---- Life ---- */
 
 static tu_status add_variable(tu_state *state, const tu__node *node) {
@@ -125,7 +166,7 @@ static tu_status add_variable(tu_state *state, const tu__node *node) {
         state->variables = variables;
         state->capacity = capacity;
     }
-    tu__variable v = {.type = node->outputs[0]};
+    tu__variable v = {.type = node->outputs[0], .version = 1};
     size_t length = strlen(node->name);
     v.name = tu__alloc(length + 1, "a variable's name");
     v.data = tu__alloc_aligned(tu_type_bytes(v.type), node->name);
@@ -157,7 +198,7 @@ static tu_status run_initialisers(tu_state *state, tu_graph *init) {
 static tu_status gather(tu_state *state, const tu_graph *graph, tu_graph *init) {
     for (uint32_t i = 0; i < graph->node_count; i++) {
         const tu__node *node = graph->nodes[i];
-        if (node->op->code != TU__OP_VARIABLE) continue;
+        if (node->op->code != TU__OP_VARIABLE || node->stands_for) continue; /* mirrors are no variables */
         uint32_t known;
         if (tu__names_find(state->names, node->name, &known)) {
             if (!tu__state_bind(state, node->name, node->outputs[0])) return TU_INVALID;
@@ -186,6 +227,7 @@ tu_status tu_state_extend(tu_state *state, const tu_graph *graph) {
         tu__variable *last = &state->variables[--state->count];
         tu__names_remove(state->names, last->name);
         tu__free(last->name);
+        free_mirrors(last);
         free_data(last);
     }
     return status;
@@ -214,6 +256,7 @@ void tu_state_free(tu_state *state) {
     if (!state) return;
     for (size_t i = 0; i < state->count; i++) {
         tu__free(state->variables[i].name);
+        free_mirrors(&state->variables[i]);
         free_data(&state->variables[i]);
     }
     tu__free(state->variables);
@@ -271,6 +314,7 @@ tu_status tu_state_get(const tu_state *state, const char *name, void *data, size
 tu_status tu_state_set(tu_state *state, const char *name, const void *data, size_t bytes) {
     tu__variable *v;
     TU_TRY(sized(state, name, bytes, &v));
+    v->version++;
     return write_data(v, data);
 }
 

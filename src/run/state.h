@@ -7,11 +7,21 @@
 #include "device/device.h"
 #include "graph/names.h"
 
+/* What a device other than the variable's own computes on: another piece of memory that a program keeps equal. */
+typedef struct tu__mirror {
+    tu__device *device;
+    void *data;
+    uint64_t version; /* of the variable that it is equal to; 0: of none */
+    struct tu__mirror *next;
+} tu__mirror;
+
 typedef struct tu__variable {
     char *name;
     tu_type type;
-    tu__device *home; /* the device whose memory holds it; NULL: host memory, which host devices share */
-    void *data;       /* dense, in the variable's element type */
+    tu__device *home;    /* the device whose memory holds it; NULL: host memory, which host devices share */
+    void *data;          /* dense, in the variable's element type */
+    uint64_t version;    /* rises with every change of its value */
+    tu__mirror *mirrors; /* of any version: filled from the variable when they are next wanted */
 } tu__variable;
 
 struct tu_state {
@@ -29,5 +39,10 @@ tu__variable *tu__state_bind(const tu_state *state, const char *name, tu_type ty
 
 /* Moves the variable to where `device` can compute on it, if it is not there. */
 tu_status tu__state_move(tu_state *state, tu__variable *variable, tu__device *device);
+
+/* The variable's mirror on a device, made if there is none. It may be stale. */
+tu_status tu__state_mirror(tu_state *state, tu__variable *variable, tu__device *device, tu__mirror **mirror);
+/* Makes a mirror equal to its variable, if it is not. */
+tu_status tu__mirror_refresh(const tu__variable *variable, tu__mirror *mirror);
 
 #endif

@@ -3,17 +3,25 @@
  * A kernel that reads a value from another device, or must come after it, stands behind the wait for its arrival. A value that leaves is
  * signalled right behind the kernel that wrote it; one that no kernel writes, before the first. The barrier stands in
  * front of the kernels that change variables, or at the end where there are none: behind it, every part has computed
- * and every value has arrived. Neighbouring kernels become one launch.
+ * and every value has arrived. Neighbouring kernels become one launch. What a meeting wants is brought, and the meeting held,
+ * where meet.h says.
  *
  * A part that is alone waits for nobody, so it has no barrier: all its kernels are one launch, which a device may replay
  * as a whole. The kernels that change variables still come last, and a device stops at the first that fails. */
+#include <stdlib.h>
+
 #include "base/alloc.h"
-#include "run/part.h"
+#include "run/meet.h"
 
 typedef struct departure { /* a value that another part waits for */
     const tu__arrival *arrival;
     const struct departure *next; /* written by the same kernel */
 } departure;
+
+typedef struct appointment { /* something to do about a meeting, before the kernel at a place of the order */
+    uint32_t place, attendance;
+    bool hold; /* false: bring */
+} appointment;
 
 typedef struct writer {
     tu__part *part;
@@ -22,8 +30,10 @@ typedef struct writer {
     bool *awaited;               /* per arrival */
     uint32_t *wait_at;           /* per place in the order: the first wait without a read, or TU_NO_NODE */
     uint32_t *written_by;        /* per buffer: the kernel, or kernel_count: none */
-    const departure **departing; /* per kernel, and one more for what no kernel writes */
+    const departure **departing; /* per kernel, one more for what no kernel writes, and per meeting */
     departure *departures;
+    appointment *appointments; /* in the order in which they are kept */
+    uint32_t kept;
 } writer;
 
 /* ---- Who waits for what ---- */
@@ -39,6 +49,29 @@ static void note_writers(writer *w) {
     for (uint32_t k = 0; k < plan->kernel_count; k++)
         for (uint32_t i = 0; i < plan->kernels[k].write_count; i++)
             w->written_by[plan->kernels[k].writes[i]] = k;
+    for (uint32_t i = 0; i < w->part->meeting_count; i++) {
+        const tu__meeting *m = w->part->meetings[i].meeting;
+        for (uint32_t v = 0; v < m->value_count; v++)
+            w->written_by[m->attendees[w->part->meetings[i].rank].out[v]] = plan->kernel_count + 1 + i;
+    }
+}
+
+static int compare_appointments(const void *left, const void *right) {
+    const appointment *a = left, *b = right;
+    if (a->place != b->place) return a->place < b->place ? -1 : 1;
+    if (a->attendance != b->attendance) return a->attendance < b->attendance ? -1 : 1;
+    return a->hold - b->hold;
+}
+
+static void note_appointments(writer *w) {
+    uint32_t count = w->part->meeting_count;
+    for (uint32_t i = 0; i < count; i++) {
+        const tu__attendance *at = &w->part->meetings[i];
+        const tu__attendee *a = &at->meeting->attendees[at->rank];
+        w->appointments[2 * i] = (appointment){.place = a->ready, .attendance = i};
+        w->appointments[2 * i + 1] = (appointment){.place = a->held, .attendance = i, .hold = true};
+    }
+    if (count) qsort(w->appointments, 2 * (size_t)count, sizeof *w->appointments, compare_appointments);
 }
 
 static void note_departures(writer *w, const tu__part *parts, size_t count, size_t index) {
@@ -102,6 +135,27 @@ static void wait_all(writer *w) {
     for (uint32_t i = 0; i < w->part->arrival_count; i++) wait_arrival(w, i);
 }
 
+static void bring(writer *w, uint32_t attendance) {
+    const tu__attendance *at = &w->part->meetings[attendance];
+    const tu__attendee *a = &at->meeting->attendees[at->rank];
+    for (uint32_t v = 0; v < at->meeting->value_count; v++)
+        if (w->arrival_in[a->in[v]] != TU_NO_NODE) wait_arrival(w, w->arrival_in[a->in[v]]);
+    add_step(w->part, (tu__step){.kind = TU__STEP_BRING, .attendance = attendance});
+}
+
+/* What is to be done about meetings before the kernel at a place of the order. */
+static void keep_appointments(writer *w, uint32_t place) {
+    for (; w->kept < 2 * w->part->meeting_count && w->appointments[w->kept].place == place; w->kept++) {
+        const appointment *a = &w->appointments[w->kept];
+        if (!a->hold) {
+            bring(w, a->attendance);
+            continue;
+        }
+        add_step(w->part, (tu__step){.kind = TU__STEP_MEET, .attendance = a->attendance});
+        signal_departures(w, w->part->plan->kernel_count + 1 + a->attendance);
+    }
+}
+
 static void meet_the_others(writer *w) {
     if (!w->alone) add_step(w->part, (tu__step){.kind = TU__STEP_BARRIER});
 }
@@ -111,6 +165,7 @@ static void write_all(writer *w) {
     uint32_t kernels = part->plan->kernel_count, computing = kernels - part->update_kernels;
     signal_departures(w, kernels);
     for (uint32_t i = 0; i < kernels; i++) {
+        keep_appointments(w, i);
         wait_in_line(w, i);
         wait_inputs(w, &part->plan->kernels[part->order[i]]);
         if (i == computing) {
@@ -120,6 +175,7 @@ static void write_all(writer *w) {
         add_step(part, (tu__step){.kind = TU__STEP_LAUNCH, .first = i, .count = 1});
         signal_departures(w, part->order[i]);
     }
+    keep_appointments(w, kernels);
     wait_all(w);
     if (!part->update_kernels) meet_the_others(w);
 }
@@ -134,16 +190,18 @@ static bool sends(const tu__part *parts, size_t count, size_t index) {
 
 void tu__find_idle_parts(tu__part *parts, size_t count) {
     for (size_t i = 0; i < count; i++)
-        parts[i].idle = !parts[i].plan->kernel_count && !parts[i].arrival_count && !sends(parts, count, i);
+        parts[i].idle = !parts[i].plan->kernel_count && !parts[i].arrival_count && !parts[i].meeting_count &&
+                        !sends(parts, count, i);
 }
 
 tu_status tu__write_steps(tu__part *parts, size_t count, size_t index) {
     tu__part *part = &parts[index];
-    size_t buffers = part->plan->buffer_count, kernels = part->plan->kernel_count, arrivals = 0, working = 0;
+    size_t buffers = part->plan->buffer_count, kernels = part->plan->kernel_count, arrivals = 0, working = 0,
+           meetings = part->meeting_count;
     for (size_t p = 0; p < count; p++) working += !parts[p].idle;
     if (part->idle) return TU_OK;
     for (size_t p = 0; p < count; p++) arrivals += parts[p].arrival_count;
-    part->steps = tu__alloc_array(kernels + 2 * arrivals + 2, sizeof *part->steps, "a part");
+    part->steps = tu__alloc_array(kernels + 2 * (arrivals + meetings) + 2, sizeof *part->steps, "a part");
     tu__arena arena = {.purpose = "a part"};
     writer w = {.part = part,
                 .alone = working < 2,
@@ -151,15 +209,17 @@ tu_status tu__write_steps(tu__part *parts, size_t count, size_t index) {
                 .wait_at = tu__arena_alloc(&arena, (kernels + 1) * sizeof *w.wait_at),
                 .awaited = tu__arena_alloc(&arena, part->arrival_count),
                 .written_by = tu__arena_alloc(&arena, buffers * sizeof *w.written_by),
-                .departing = tu__arena_alloc(&arena, (kernels + 1) * sizeof(departure *)),
-                .departures = tu__arena_alloc(&arena, arrivals * sizeof *w.departures)};
-    bool ready =
-        part->steps && w.arrival_in && w.awaited && w.wait_at && w.written_by && w.departing && w.departures;
+                .departing = tu__arena_alloc(&arena, (kernels + 1 + meetings) * sizeof(departure *)),
+                .departures = tu__arena_alloc(&arena, arrivals * sizeof *w.departures),
+                .appointments = tu__arena_alloc(&arena, 2 * meetings * sizeof *w.appointments)};
+    bool ready = part->steps && w.arrival_in && w.awaited && w.wait_at && w.written_by && w.departing &&
+                 w.departures && w.appointments;
     if (ready) {
         note_arrivals(&w);
         note_waits(&w);
         note_writers(&w);
         note_departures(&w, parts, count, index);
+        note_appointments(&w);
         write_all(&w);
     }
     tu__arena_free(&arena);

@@ -58,7 +58,8 @@ static tu__span_list *row_of(const tu_program *p, tu__span_kind kind, size_t par
     bool launch_computes = !p->parts[part].device->api->synchronize;
     int row = TU__ROW_COPIES;
     if (kind == TU__SPAN_KERNEL) row = TU__ROW_COMPUTE;
-    if (kind == TU__SPAN_WAIT || kind == TU__SPAN_BARRIER)
+    if (kind == TU__SPAN_WAIT || kind == TU__SPAN_BARRIER || kind == TU__SPAN_MEETING ||
+        kind == TU__SPAN_GATHERING)
         row = launch_computes ? TU__ROW_COMPUTE : TU__ROW_HOST;
     return &p->trace->rows[part * TU__ROWS + (size_t)row];
 }
@@ -205,6 +206,13 @@ const char *tu__span_title(const tu_program *p, const tu__span *s) {
         snprintf(text, sizeof text, "wait for %s", node_name(p, part->arrivals[s->index].source.node));
         break;
     case TU__SPAN_BARRIER: return "wait for all devices";
+    case TU__SPAN_MEETING:
+        snprintf(text, sizeof text, "meeting %lld", (long long)part->meetings[s->index].meeting->number);
+        break;
+    case TU__SPAN_GATHERING:
+        snprintf(text, sizeof text, "wait at meeting %lld",
+                 (long long)part->meetings[s->index].meeting->number);
+        break;
     case TU__SPAN_FEED:
         snprintf(text, sizeof text, "upload %s", node_name(p, p->feeds[s->index].node));
         break;
@@ -225,6 +233,8 @@ uint64_t tu__span_bytes(const tu_program *p, const tu__span *s) {
     case TU__SPAN_FEED: return p->feeds[s->index].bytes;
     case TU__SPAN_FETCH: return p->fetches[s->index].bytes;
     case TU__SPAN_UPDATE: return part->plan->buffers[part->updates[s->index].buffer].bytes;
+    case TU__SPAN_MEETING: return part->meetings[s->index].meeting->bytes;
+    case TU__SPAN_GATHERING:
     case TU__SPAN_RUN:
     case TU__SPAN_KERNEL: /* tu_program_kernel knows */
     case TU__SPAN_WAIT:

@@ -10,13 +10,15 @@
 
 typedef enum tu__span_kind {
     TU__SPAN_RUN,
-    TU__SPAN_KERNEL,  /* index: its place in the order */
-    TU__SPAN_COPY,    /* index: the arrival */
-    TU__SPAN_WAIT,    /* index: the arrival waited for */
-    TU__SPAN_BARRIER, /* until all parts have computed */
-    TU__SPAN_FEED,    /* index: tu_program.feeds */
-    TU__SPAN_FETCH,   /* index: tu_program.fetches */
-    TU__SPAN_UPDATE,  /* index: the part's update */
+    TU__SPAN_KERNEL,    /* index: its place in the order */
+    TU__SPAN_COPY,      /* index: the arrival */
+    TU__SPAN_WAIT,      /* index: the arrival waited for */
+    TU__SPAN_BARRIER,   /* until all parts have computed */
+    TU__SPAN_MEETING,   /* index: of the part's meetings: its share of the adding */
+    TU__SPAN_GATHERING, /* index: likewise: waiting for the others there */
+    TU__SPAN_FEED,      /* index: tu_program.feeds */
+    TU__SPAN_FETCH,     /* index: tu_program.fetches */
+    TU__SPAN_UPDATE,    /* index: the part's update */
 } tu__span_kind;
 
 typedef struct tu__span {

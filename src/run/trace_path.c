@@ -142,6 +142,8 @@ static const tu__span *before(const scene *s, const tu__span *span) {
     case TU__SPAN_FEED: return latest(s, TU__SPAN_FEED, span->start);
     case TU__SPAN_RUN:
     case TU__SPAN_WAIT:
+    case TU__SPAN_MEETING:
+    case TU__SPAN_GATHERING:
     case TU__SPAN_BARRIER: return NULL;
     }
     bool comes_after = span->kind == TU__SPAN_UPDATE || span->kind == TU__SPAN_FETCH;

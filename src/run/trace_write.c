@@ -20,9 +20,10 @@ typedef struct writer {
 } writer;
 
 static const char *const categories[] = {
-    [TU__SPAN_RUN] = "run",     [TU__SPAN_KERNEL] = "kernel", [TU__SPAN_COPY] = "copy",
-    [TU__SPAN_WAIT] = "wait",   [TU__SPAN_BARRIER] = "wait",  [TU__SPAN_FEED] = "feed",
-    [TU__SPAN_FETCH] = "fetch", [TU__SPAN_UPDATE] = "update",
+    [TU__SPAN_RUN] = "run",        [TU__SPAN_KERNEL] = "kernel", [TU__SPAN_COPY] = "copy",
+    [TU__SPAN_WAIT] = "wait",      [TU__SPAN_BARRIER] = "wait",  [TU__SPAN_FEED] = "feed",
+    [TU__SPAN_FETCH] = "fetch",    [TU__SPAN_UPDATE] = "update", [TU__SPAN_MEETING] = "meeting",
+    [TU__SPAN_GATHERING] = "wait",
 };
 
 /* ---- Rows ---- */

@@ -1,0 +1,126 @@
+/* Collectives between devices whose memory is the host's: comm.h says what they do.
+ *
+ * Sums are made a tile at a time, which stays in the first cache: shares are read from where they lie, partial sums wait
+ * in tiles, one for each level of the tree, and the result goes to every rank from the last of them. The loops are those
+ * of the CPU device, compiled for each instruction set. */
+#include <string.h>
+
+#include "base/parallel.h"
+#include "comm/comm.h"
+#include "device/cpu/isa/loops.h"
+
+enum { TILE_BYTES = 8192, MOST_LEVELS = 8 }; /* a tree of up to 128 ranks */
+
+typedef struct tiles {
+    _Alignas(64) char level[MOST_LEVELS][TILE_BYTES];
+} tiles;
+
+/* Numbers in a tile: f64 is added in f64, everything else in f32. */
+static size_t tile_elements(tu_dtype dtype) {
+    return TILE_BYTES / (dtype == TU_F64 ? sizeof(double) : sizeof(float));
+}
+
+static const char *at(const void *base, tu_dtype dtype, size_t element) {
+    return (const char *)base + element * tu_dtype_size(dtype);
+}
+
+/* One rank's numbers in the type they are added in: where they lie, or in a tile. */
+static const void *operand(const cpu_loops *loops, tu_dtype dtype, const void *from, size_t count,
+                           void *tile) {
+    if (dtype == TU_F32 || dtype == TU_F64) return from;
+    loops->convert->load[dtype]((int64_t)count, from, tile);
+    return tile;
+}
+
+static void add(const cpu_loops *loops, tu_dtype dtype, size_t count, const void *x, const void *y,
+                void *sum) {
+    if (dtype == TU_F64)
+        loops->pointwise_f64[TU__OP_ADD]((int64_t)count, x, y, NULL, 0, 0, sum);
+    else
+        loops->pointwise[TU__OP_ADD]((int64_t)count, x, y, NULL, 0, 0, sum);
+}
+
+/* The sum of a tile's worth of numbers from `first` on, pairwise in the order of ranks: partial sums wait like the digits of a
+ * binary counter, and what is left at the end is added from the right. */
+static const void *add_tile(tu_dtype dtype, uint32_t ranks, const void *const *in, size_t first, size_t count,
+                            tiles *t) {
+    const cpu_loops *loops = cpu_loops_for_this_machine();
+    const void *waiting[MOST_LEVELS] = {0};
+    uint32_t depth = 0;
+    for (uint32_t r = 0; r < ranks; r++) {
+        waiting[depth] = operand(loops, dtype, at(in[r], dtype, first), count, t->level[depth]);
+        depth++;
+        for (uint32_t carry = r + 1; depth > 1 && (carry % 2 == 0 || r + 1 == ranks); carry /= 2) {
+            depth--;
+            add(loops, dtype, count, waiting[depth - 1], waiting[depth], t->level[depth - 1]);
+            waiting[depth - 1] = t->level[depth - 1];
+        }
+    }
+    return waiting[0];
+}
+
+/* The sum as it is stored. */
+static const void *stored(tu_dtype dtype, const void *sum, size_t count, void *tile) {
+    if (dtype == TU_F32 || dtype == TU_F64) return sum;
+    cpu_loops_for_this_machine()->convert->store[dtype]((int64_t)count, sum, tile);
+    return tile;
+}
+
+static void put(void *to, const void *from, size_t bytes) {
+    if (to != from) memcpy(to, from, bytes);
+}
+
+void tu__local_add(tu_dtype dtype, uint32_t ranks, const void *const *in, size_t count, void *out) {
+    size_t most = tile_elements(dtype), size = tu_dtype_size(dtype);
+    tiles t;
+    for (size_t first = 0, own; first < count; first += own) {
+        own = count - first < most ? count - first : most;
+        const void *sum = ranks == 1 ? at(in[0], dtype, first)
+                                     : stored(dtype, add_tile(dtype, ranks, in, first, own, &t), own,
+                                              t.level[MOST_LEVELS - 1]);
+        put((char *)out + first * size, sum, own * size);
+    }
+}
+
+/* ---- A rank's part ---- */
+
+typedef struct work {
+    tu__collective which;
+    uint32_t root;
+    const tu_combination *what;
+} work;
+
+/* What goes out for a piece that fits into a tile. */
+static const void *result(const work *w, const tu_combine_segment *s, const tu__comm_range *p, tiles *t) {
+    const tu_combination *c = w->what;
+    if (w->which == TU__BROADCAST) return at(s->in[w->root], c->dtype, p->first);
+    if (w->which == TU__ALL_GATHER) return at(s->in[c->rank], c->dtype, p->first);
+    if (c->ranks == 1) return at(s->in[0], c->dtype, p->first);
+    const void *sum = add_tile(c->dtype, c->ranks, s->in, p->first, p->count, t);
+    return stored(c->dtype, sum, p->count, t->level[MOST_LEVELS - 1]);
+}
+
+static void do_piece(const work *w, const tu__comm_range *p, tiles *t) {
+    const tu_combination *c = w->what;
+    const tu_combine_segment *s = &c->segments[p->segment];
+    const void *from = result(w, s, p, t);
+    size_t bytes = p->count * tu_dtype_size(c->dtype);
+    for (uint32_t r = 0; r < c->ranks; r++)
+        if (w->which != TU__REDUCE_SCATTER || r == c->rank)
+            put((char *)at(s->out[r], c->dtype, p->first), from, bytes);
+}
+
+static void do_lines(void *context, int64_t first, int64_t last, int worker) {
+    (void)worker;
+    const work *w = context;
+    tiles t;
+    tu__comm_range piece;
+    tu__comm_walk walk = tu__comm_walk_begin(w->what, (size_t)first, (size_t)(last - first));
+    while (tu__comm_walk_next(&walk, tile_elements(w->what->dtype), &piece)) do_piece(w, &piece, &t);
+}
+
+void tu__local_collective(tu__collective which, uint32_t root, const tu_combination *what) {
+    enum { GRAIN = 1024 }; /* lines: 64 KB, below which waking a thread costs more than it saves */
+    work w = {which, root, what};
+    tu__parallel_for((int64_t)tu__comm_lines(what), GRAIN, do_lines, &w);
+}

@@ -1,0 +1,148 @@
+/* Holding meetings.
+ *
+ * Between devices whose memory is the host's each adds up its share with its own threads (comm/local.c). Parts of one card do the
+ * same with a kernel (`combine` of the interface). All others meet through the host: each rank downloads its share from everybody,
+ * adds, and uploads it to everybody; the trace says so. */
+#include "run/hold.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "base/parallel.h"
+#include "comm/comm.h"
+#include "run/trace.h"
+
+/* ---- Who is late ---- */
+
+static tu_status late(tu_program *program, const tu__part *part, const tu__meeting *m, uint32_t missing) {
+    const tu__attendee *a = &m->attendees[missing];
+    tu__part *other = &program->parts[a->part];
+    return tu_fail(TU_DEVICE,
+                   "device '%s' waited %g s for device '%s', rank %u of %u of meeting %" PRId64
+                   ", to bring '%s'%s, which is late: %s",
+                   part->device->name, program->exchange.allowed, other->device->name, missing, m->ranks,
+                   m->number, program->unit.graph->nodes[a->nodes[0]]->name,
+                   m->value_count > 1 ? " and more" : "", tu__part_doing(program, other).text);
+}
+
+/* Waits until every rank has brought its values, or has done its share. */
+static tu_status wait_for_all(tu_program *program, const tu__part *part, const tu__meeting *m, bool done) {
+    for (uint32_t r = 0; r < m->ranks; r++) {
+        const tu__attendee *a = &m->attendees[r];
+        if (!tu__exchange_await(&program->exchange, done ? a->done : a->brought))
+            return late(program, part, m, r);
+        if (done || !a->recorded || tu__exchange_is_aborted(&program->exchange)) continue;
+        const tu__part *other = &program->parts[a->part];
+        tu_status status = other->device->api->event_synchronize(other->device->instance, a->recorded);
+        if (status != TU_OK) return tu__part_failed(other, status);
+    }
+    return TU_OK;
+}
+
+/* ---- A rank's share ---- */
+
+static int threads_of(const tu__device *device) {
+    int threads = 1;
+    const char *notice;
+    if (!device->api->inspect || device->api->inspect(device->instance, &threads, &notice) != TU_OK) return 1;
+    return threads > 0 ? threads : 1;
+}
+
+static tu_status add_on_host(const tu__part *part, const tu_combination *what) {
+    tu__parallel_setting before = tu__parallel_begin(threads_of(part->device));
+    tu__local_collective(TU__ALL_REDUCE, 0, what);
+    tu__parallel_end(before);
+    return TU_OK;
+}
+
+static tu_status add_on_device(const tu__part *part, const tu_combination *what) {
+    TU_TRY(part->device->api->combine(part->device->instance, what));
+    return part->device->api->synchronize ? part->device->api->synchronize(part->device->instance) : TU_OK;
+}
+
+/* One piece of a share, which fits into the staging memory: a place for each rank's. */
+static tu_status add_piece(const tu_program *program, const tu__meeting *m, const tu_combination *what,
+                           const tu__comm_range *piece, char *staging) {
+    const tu_combine_segment *s = &what->segments[piece->segment];
+    size_t size = tu_dtype_size(what->dtype), bytes = piece->count * size, offset = piece->first * size;
+    const void *in[TU__MOST_DEVICES];
+    for (uint32_t r = 0; r < m->ranks; r++) {
+        const tu__device *d = program->devices[m->attendees[r].part];
+        char *place = staging + r * (size_t)TU__STAGED_BYTES;
+        in[r] = place;
+        TU_TRY(d->api->download(d->instance, place, (const char *)s->in[r] + offset, bytes));
+    }
+    tu__local_add(what->dtype, m->ranks, in, piece->count, staging);
+    for (uint32_t r = 0; r < m->ranks; r++) {
+        const tu__device *d = program->devices[m->attendees[r].part];
+        TU_TRY(d->api->upload(d->instance, (char *)s->out[r] + offset, staging, bytes));
+    }
+    return TU_OK;
+}
+
+static tu_status add_through_host(const tu_program *program, const tu__meeting *m, const tu_combination *what,
+                                  char *staging) {
+    tu__comm_range piece;
+    tu__comm_walk walk = tu__comm_walk_begin(what, 0, tu__comm_lines(what));
+    while (tu__comm_walk_next(&walk, TU__STAGED_BYTES / tu_dtype_size(what->dtype), &piece))
+        TU_TRY(add_piece(program, m, what, &piece, staging));
+    return TU_OK;
+}
+
+static tu_status do_share(const tu_program *program, const tu__part *part, const tu__meeting *m,
+                          uint32_t rank) {
+    for (uint32_t i = 0; i < m->combination_count; i++) {
+        tu_combination what = m->combinations[i];
+        what.rank = rank;
+        switch (m->way) {
+        case TU__MEET_ON_HOST: TU_TRY(add_on_host(part, &what)); break;
+        case TU__MEET_ON_CARD: TU_TRY(add_on_device(part, &what)); break;
+        case TU__MEET_THROUGH_HOST:
+            TU_TRY(add_through_host(program, m, &what, m->attendees[rank].staging));
+            break;
+        }
+    }
+    return TU_OK;
+}
+
+/* ---- Steps ---- */
+
+tu_status tu__meeting_bring(tu_program *program, tu__part *part, uint32_t attendance) {
+    const tu__attendance *at = &part->meetings[attendance];
+    const tu__attendee *a = &at->meeting->attendees[at->rank];
+    tu_status status =
+        a->recorded ? part->device->api->event_record(part->device->instance, a->recorded) : TU_OK;
+    if (status != TU_OK) return tu__part_failed(part, status);
+    if (!a->recorded) TU_TRY(tu__part_synchronize(part));
+    tu__exchange_signal(&program->exchange, a->brought);
+    return TU_OK;
+}
+
+static tu_status failed_share(const tu__part *part, const tu__meeting *m, tu_status status) {
+    char message[768];
+    snprintf(message, sizeof message, "%s", tu_message());
+    return tu_fail(status == TU_INTERNAL ? TU_DEVICE : status,
+                   "device '%s' failed at its share of meeting %" PRId64 ": %s", part->device->name,
+                   m->number, message);
+}
+
+static tu_status wait_traced(tu_program *program, const tu__part *part, uint32_t attendance, bool done) {
+    double began = tu__trace_now(program);
+    TU_TRY(wait_for_all(program, part, part->meetings[attendance].meeting, done));
+    tu__trace_add(program, TU__SPAN_GATHERING, (size_t)(part - program->parts), attendance, began);
+    return TU_OK;
+}
+
+tu_status tu__meeting_hold(tu_program *program, tu__part *part, uint32_t attendance) {
+    const tu__meeting *m = part->meetings[attendance].meeting;
+    uint32_t rank = part->meetings[attendance].rank;
+    TU_TRY(wait_traced(program, part, attendance, false));
+    if (tu__exchange_is_aborted(&program->exchange)) return TU_OK;
+    double began = tu__trace_now(program);
+    tu_status status = do_share(program, part, m, rank);
+    if (status != TU_OK) return failed_share(part, m, status);
+    tu__trace_add(program, TU__SPAN_MEETING, (size_t)(part - program->parts), attendance, began);
+    tu__exchange_signal(&program->exchange, m->attendees[rank].done);
+    return wait_traced(program, part, attendance, true);
+}

@@ -1,0 +1,343 @@
+/* Meetings, before a program runs: who attends, with what, and at which level. How they are held: hold.c. */
+#include "run/meet.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/text.h"
+
+typedef struct invitation { /* an all_reduce of the graph */
+    int64_t number, rank, ranks;
+    uint32_t node;
+} invitation;
+
+static int compare_invitations(const void *left, const void *right) {
+    const invitation *a = left, *b = right;
+    if (a->number != b->number) return a->number < b->number ? -1 : 1;
+    if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+    return (a->node > b->node) - (a->node < b->node);
+}
+
+static uint32_t gather(const tu_graph *g, invitation *list) {
+    uint32_t count = 0;
+    for (uint32_t id = 0; id < g->node_count; id++) {
+        if (g->nodes[id]->op->code != TU__OP_ALL_REDUCE) continue;
+        const struct tu__all_reduce_attrs *a = g->nodes[id]->attrs;
+        if (list) list[count] = (invitation){a->meeting, a->rank, a->ranks, id};
+        count++;
+    }
+    return count;
+}
+
+/* ---- Checking ---- */
+
+/* What rank `rank` brings to a meeting: `count` of its invitations from `list` on. */
+static tu_status check_rank(const tu__unit *unit, const invitation *list, uint32_t count, int64_t rank,
+                            int64_t ranks, uint32_t *part) {
+    const tu_graph *g = unit->graph;
+    const char *name = count ? g->nodes[list[0].node]->name : "";
+    if (!count || list[0].rank != rank)
+        return tu_fail(TU_INVALID,
+                       "rank %" PRId64 " of %" PRId64 " brings nothing to meeting %" PRId64
+                       ": all ranks must bring the same values",
+                       rank, ranks, list[0].number);
+    *part = tu__part_of(unit, list[0].node);
+    for (uint32_t i = 0; i < count; i++) {
+        if (list[i].ranks != ranks)
+            return tu_fail(TU_INVALID,
+                           "all_reduce '%s' says that meeting %" PRId64 " has %" PRId64
+                           " ranks, another one says %" PRId64,
+                           name, list[i].number, list[i].ranks, ranks);
+        if (tu__part_of(unit, list[i].node) != *part)
+            return tu_fail(TU_INVALID,
+                           "rank %" PRId64 " of meeting %" PRId64
+                           " is on device '%s' with '%s' and elsewhere with '%s': a rank is one device",
+                           rank, list[i].number, unit->devices[*part], name, g->nodes[list[i].node]->name);
+    }
+    return TU_OK;
+}
+
+static tu_status check_lists(const tu__unit *unit, const tu__meeting *m) {
+    const tu_graph *g = unit->graph;
+    for (uint32_t r = 1; r < m->ranks; r++)
+        for (uint32_t v = 0; v < m->value_count; v++) {
+            const tu__node *first = g->nodes[m->attendees[0].nodes[v]],
+                           *other = g->nodes[m->attendees[r].nodes[v]];
+            tu_type a = first->outputs[0], b = other->outputs[0];
+            if (a.dtype == b.dtype && tu_shape_equal(a.shape, b.shape)) continue;
+            return tu_fail(TU_INVALID,
+                           "value %u of meeting %" PRId64
+                           " is %s ('%s') of rank 0, but %s ('%s') of rank %u: all ranks must bring the same",
+                           v, m->number, tu__type_string(a), first->name, tu__type_string(b), other->name, r);
+        }
+    for (uint32_t r = 1; r < m->ranks; r++)
+        for (uint32_t q = 0; q < r; q++)
+            if (m->attendees[q].part == m->attendees[r].part)
+                return tu_fail(TU_INVALID,
+                               "ranks %u and %u of meeting %" PRId64
+                               " are both on device '%s': each needs a device of its own",
+                               q, r, m->number, unit->devices[m->attendees[r].part]);
+    return TU_OK;
+}
+
+/* ---- Finding ---- */
+
+static tu_status reserve_meeting(tu__meetings *all, tu__meeting *m) {
+    m->attendees = tu__arena_alloc(&all->arena, m->ranks * sizeof *m->attendees);
+    if (!m->attendees) return TU_NO_MEMORY;
+    for (uint32_t r = 0; r < m->ranks; r++) {
+        uint32_t *numbers = tu__arena_alloc(&all->arena, 3 * (size_t)m->value_count * sizeof *numbers);
+        if (!numbers) return TU_NO_MEMORY;
+        m->attendees[r] = (tu__attendee){
+            .nodes = numbers, .in = numbers + m->value_count, .out = numbers + 2 * (size_t)m->value_count};
+    }
+    m->combinations = tu__arena_alloc(&all->arena, TU_DTYPE_COUNT * sizeof *m->combinations);
+    m->segments = tu__arena_alloc(&all->arena, m->value_count * sizeof *m->segments);
+    m->order = tu__arena_alloc(&all->arena, m->value_count * sizeof *m->order);
+    m->addresses = tu__arena_alloc(&all->arena, 2 * (size_t)m->value_count * m->ranks * sizeof(void *));
+    return m->combinations && m->segments && m->order && m->addresses ? TU_OK : TU_NO_MEMORY;
+}
+
+/* Values of one element type lie side by side, in the order of their nodes otherwise. */
+static void sort_values(const tu_graph *g, tu__meeting *m) {
+    uint32_t sorted = 0;
+    for (int type = 0; type < TU_DTYPE_COUNT; type++) {
+        uint32_t first = sorted;
+        for (uint32_t v = 0; v < m->value_count; v++)
+            if ((int)g->nodes[m->attendees[0].nodes[v]]->outputs[0].dtype == type) m->order[sorted++] = v;
+        if (sorted == first) continue;
+        m->combinations[m->combination_count++] = (tu_combination){.struct_size = sizeof(tu_combination),
+                                                                   .dtype = (tu_dtype)type,
+                                                                   .ranks = m->ranks,
+                                                                   .segment_count = sorted - first,
+                                                                   .segments = m->segments + first};
+    }
+}
+
+/* The meeting of `count` invitations of one number. */
+static tu_status convene(const tu__unit *unit, const invitation *list, uint32_t count, tu__meetings *all,
+                         tu__meeting *m) {
+    const tu_graph *g = unit->graph;
+    *m = (tu__meeting){.number = list[0].number, .ranks = (uint32_t)list[0].ranks};
+    while (m->value_count < count && list[m->value_count].rank == 0) m->value_count++;
+    if (list[0].ranks > TU__MOST_DEVICES)
+        return tu_fail(TU_INVALID,
+                       "meeting %" PRId64 " has %" PRId64 " ranks: a program has at most %d devices",
+                       m->number, list[0].ranks, TU__MOST_DEVICES);
+    TU_TRY(reserve_meeting(all, m));
+    for (uint32_t r = 0, at = 0; r < m->ranks; r++) {
+        uint32_t own = 0;
+        while (at + own < count && list[at + own].rank == r) own++;
+        TU_TRY(check_rank(unit, at < count ? list + at : list + count - 1, own, r, m->ranks,
+                          &m->attendees[r].part));
+        if (own != m->value_count)
+            return tu_fail(TU_INVALID,
+                           "rank %u brings %u values to meeting %" PRId64
+                           ", rank 0 brings %u: all ranks must bring "
+                           "the same",
+                           r, own, m->number, m->value_count);
+        for (uint32_t v = 0; v < own; v++) m->attendees[r].nodes[v] = list[at + v].node;
+        at += own;
+    }
+    TU_TRY(check_lists(unit, m));
+    for (uint32_t v = 0; v < m->value_count; v++)
+        m->bytes += tu_type_bytes(g->nodes[m->attendees[0].nodes[v]]->outputs[0]);
+    sort_values(g, m);
+    return TU_OK;
+}
+
+static tu_status convene_all(const tu__unit *unit, invitation *list, uint32_t count, tu__meetings *all) {
+    qsort(list, count, sizeof *list, compare_invitations);
+    all->list = tu__arena_alloc(&all->arena, count * sizeof *all->list);
+    if (!all->list) return TU_NO_MEMORY;
+    for (uint32_t at = 0, own; at < count; at += own) {
+        for (own = 1; at + own < count && list[at + own].number == list[at].number;) own++;
+        TU_TRY(convene(unit, list + at, own, all, &all->list[all->count]));
+        all->count++;
+    }
+    return TU_OK;
+}
+
+tu_status tu__meetings_find(const tu__unit *unit, tu__meetings *meetings) {
+    *meetings = (tu__meetings){.arena = {.purpose = "a program's meetings"}};
+    uint32_t count = gather(unit->graph, NULL);
+    if (!count) return TU_OK;
+    invitation *list = tu__alloc_array(count, sizeof *list, "a program's meetings");
+    if (!list) return TU_NO_MEMORY;
+    gather(unit->graph, list);
+    tu_status status = convene_all(unit, list, count, meetings);
+    tu__free(list);
+    return status;
+}
+
+void tu__meetings_end(tu__meetings *meetings) {
+    tu__arena_free(&meetings->arena);
+    *meetings = (tu__meetings){0};
+}
+
+/* ---- Levels ---- */
+
+static bool raise(uint32_t *level, uint32_t to) {
+    if (to <= *level) return false;
+    *level = to;
+    return true;
+}
+
+/* What the engine brings has its level already when it is there: one above where it comes from. */
+static bool is_brought(const tu__node *node) {
+    return node->op->code == TU__OP_COPY || node->op->code == TU__OP_ALL_REDUCE;
+}
+
+/* One sweep in the order of nodes. */
+static void sweep(const tu_graph *g, uint32_t *level) {
+    for (uint32_t id = 0; id < g->node_count; id++) {
+        const tu__node *node = g->nodes[id];
+        for (uint32_t i = 0; i < node->input_count; i++)
+            raise(&level[id], level[node->inputs[i].node] + is_brought(node));
+        for (uint32_t i = 0; i < node->after_count; i++)
+            raise(&level[id], level[node->after[i]] + !is_brought(g->nodes[node->after[i]]));
+    }
+}
+
+/* All of a meeting's nodes are at the level of the highest. */
+static bool level_meeting(tu__meeting *m, uint32_t *level) {
+    bool rose = false;
+    for (uint32_t r = 0; r < m->ranks; r++)
+        for (uint32_t v = 0; v < m->value_count; v++)
+            rose |= raise(&m->level, level[m->attendees[r].nodes[v]]);
+    for (uint32_t r = 0; r < m->ranks; r++)
+        for (uint32_t v = 0; v < m->value_count; v++)
+            rose |= raise(&level[m->attendees[r].nodes[v]], m->level);
+    return rose;
+}
+
+static int compare_meetings(const void *left, const void *right) {
+    const tu__meeting *a = left, *b = right;
+    if (a->level != b->level) return a->level < b->level ? -1 : 1;
+    return (a->number > b->number) - (a->number < b->number);
+}
+
+/* Every sweep settles at least one meeting more, unless some wait for each other. */
+static tu_status settle(const tu_graph *g, tu__meetings *all, uint32_t *level) {
+    for (uint32_t sweeps = 0;; sweeps++) {
+        bool rose = false;
+        sweep(g, level);
+        for (uint32_t i = 0; i < all->count; i++) rose |= level_meeting(&all->list[i], level);
+        if (!rose) return TU_OK;
+        if (sweeps > all->count + 1) break;
+    }
+    return tu_fail(
+        TU_INVALID,
+        "the program's meetings wait for each other: what a rank brings to one hangs on its result");
+}
+
+tu_status tu__find_levels(const tu_graph *graph, tu__meetings *meetings, uint32_t **levels) {
+    *levels = tu__alloc_array(graph->node_count, sizeof **levels, "a part");
+    if (!*levels) return TU_NO_MEMORY;
+    tu_status status = settle(graph, meetings, *levels);
+    if (status == TU_OK && meetings->count)
+        qsort(meetings->list, meetings->count, sizeof *meetings->list, compare_meetings);
+    return status;
+}
+
+/* ---- Where things are ---- */
+
+static bool all_on_host(const tu__meeting *m, const tu__part *parts) {
+    for (uint32_t r = 0; r < m->ranks; r++)
+        if (!parts[m->attendees[r].part].device->api->host_memory) return false;
+    return true;
+}
+
+static bool all_on_one_card(const tu__meeting *m, const tu__part *parts) {
+    const tu__device *first = parts[m->attendees[0].part].device;
+    for (uint32_t r = 0; r < m->ranks; r++) {
+        const tu__device *d = parts[m->attendees[r].part].device;
+        if (!d->api->combine || d->api != first->api || d->options.index != first->options.index)
+            return false;
+    }
+    return true;
+}
+
+static void choose_way(tu__meeting *m, const tu__part *parts) {
+    m->way = all_on_host(m, parts)       ? TU__MEET_ON_HOST
+             : all_on_one_card(m, parts) ? TU__MEET_ON_CARD
+                                         : TU__MEET_THROUGH_HOST;
+}
+
+static tu_status reserve_attendances(const tu__meetings *all, tu__part *part, size_t index) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < all->count; i++)
+        for (uint32_t r = 0; r < all->list[i].ranks; r++) count += all->list[i].attendees[r].part == index;
+    part->meetings = tu__alloc_array(count, sizeof *part->meetings, "a part");
+    return part->meetings ? TU_OK : TU_NO_MEMORY;
+}
+
+tu_status tu__meetings_locate(tu__meetings *all, const tu_graph *graph, tu__part *parts, size_t count,
+                              uint32_t *events) {
+    for (size_t i = 0; i < count; i++) TU_TRY(reserve_attendances(all, &parts[i], i));
+    for (uint32_t i = 0; i < all->count; i++) choose_way(&all->list[i], parts);
+    for (uint32_t i = 0; i < all->count; i++)
+        for (uint32_t r = 0; r < all->list[i].ranks; r++) {
+            tu__meeting *m = &all->list[i];
+            tu__attendee *a = &m->attendees[r];
+            tu__part *part = &parts[a->part];
+            part->meetings[part->meeting_count++] = (tu__attendance){.meeting = m, .rank = r};
+            a->brought = (*events)++;
+            a->done = (*events)++;
+            for (uint32_t v = 0; v < m->value_count; v++) {
+                a->in[v] = tu__part_buffer(part, graph->nodes[a->nodes[v]]->inputs[0]);
+                a->out[v] = tu__part_buffer(part, (tu__edge){a->nodes[v], 0});
+            }
+        }
+    return TU_OK;
+}
+
+static tu_status equip(const tu__meeting *m, tu__attendee *a, const tu__device *device) {
+    const tu_device_api *api = device->api;
+    if (api->event_new && api->event_synchronize && !a->recorded)
+        TU_TRY(api->event_new(device->instance, &a->recorded));
+    if (m->way != TU__MEET_THROUGH_HOST || a->staging) return TU_OK;
+    a->staging = tu__alloc_aligned((size_t)m->ranks * TU__STAGED_BYTES, "a meeting through the host");
+    return a->staging ? TU_OK : TU_NO_MEMORY;
+}
+
+tu_status tu__meetings_equip(tu__meetings *all, const tu__part *parts) {
+    for (uint32_t i = 0; i < all->count; i++)
+        for (uint32_t r = 0; r < all->list[i].ranks; r++) {
+            tu__attendee *a = &all->list[i].attendees[r];
+            TU_TRY(equip(&all->list[i], a, parts[a->part].device));
+        }
+    return TU_OK;
+}
+
+void tu__meetings_strip(tu__meetings *all, const tu__part *parts) {
+    for (uint32_t i = 0; i < all->count; i++)
+        for (uint32_t r = 0; r < all->list[i].ranks; r++) {
+            tu__attendee *a = &all->list[i].attendees[r];
+            const tu__device *d = parts[a->part].device;
+            if (a->recorded) d->api->event_free(d->instance, a->recorded);
+            tu__free_aligned(a->staging);
+            a->recorded = a->staging = NULL;
+        }
+}
+
+void tu__meetings_bind(tu__meetings *all, const tu_graph *graph, const tu__part *parts) {
+    for (uint32_t i = 0; i < all->count; i++) {
+        tu__meeting *m = &all->list[i];
+        void **next = m->addresses;
+        for (uint32_t k = 0; k < m->value_count; k++) {
+            uint32_t v = m->order[k];
+            void **in = next, **out = next + m->ranks;
+            next += 2 * (size_t)m->ranks;
+            for (uint32_t r = 0; r < m->ranks; r++) {
+                const tu__attendee *a = &m->attendees[r];
+                in[r] = parts[a->part].addresses[a->in[v]];
+                out[r] = parts[a->part].addresses[a->out[v]];
+            }
+            tu_shape shape = graph->nodes[m->attendees[0].nodes[v]]->outputs[0].shape;
+            m->segments[k] = (tu_combine_segment){
+                .in = (const void *const *)in, .out = out, .count = (size_t)tu_shape_elements(shape)};
+        }
+    }
+}
