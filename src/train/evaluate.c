@@ -13,6 +13,7 @@
 typedef struct evaluation { /* what a tu_evaluation stands on */
     tu__arena arena;        /* what the configuration's strings live in */
     tu__run_config config;  /* of the run, or of the ensemble */
+    tu__trained trained;    /* the network of the run, or of the member at hand */
     tu_dataset *opened;
     const tu_dataset *set;
     int64_t *confusion;
@@ -56,24 +57,28 @@ static tu_status check_set(const tu_dataset_info *own, const tu_dataset_info *se
 
 /* ---- One network ---- */
 
-static tu_status score_network(const evaluation *e, const char *folder, const tu_trained_options *o,
-                               tu__score *score, int64_t *step) {
-    tu__trained trained;
+/* The network of a run, or of one member: what can be wrong with its files is told before a set is opened. */
+static tu_status open_network(evaluation *e, const char *folder, int64_t number,
+                              const tu_trained_options *o) {
+    tu__trained_close(&e->trained);
+    if (!e->config.members) return tu__trained_open(folder, "evaluate", o, &e->trained);
+    tu_status status = tu__trained_open(tu__member_folder(folder, number).text, "evaluate", o, &e->trained);
+    return status == TU_OK ? TU_OK : tu_fail(status, "member %" PRId64 ": %s", number, tu_message());
+}
+
+static tu_status score_network(const evaluation *e, tu__score *score) {
     tu__evaluator evaluator = {0};
-    tu_status status = tu__trained_open(folder, "evaluate", o, &trained);
-    if (status == TU_OK)
-        status = tu__evaluator_open(trained.graph, &trained.config, score->probabilities != NULL, &evaluator);
-    if (status == TU_OK) status = tu__evaluator_run(&evaluator, trained.state, e->set, score);
-    *step = trained.progress.step;
+    const tu__trained *t = &e->trained;
+    tu_status status = tu__evaluator_open(t->graph, &t->config, score->probabilities != NULL, &evaluator);
+    if (status == TU_OK) status = tu__evaluator_run(&evaluator, t->state, e->set, score);
     tu__evaluator_close(&evaluator);
-    tu__trained_close(&trained);
     return status;
 }
 
-static tu_status evaluate_run(evaluation *e, const char *folder, const tu_trained_options *o,
-                              tu_evaluation *result) {
+static tu_status evaluate_run(evaluation *e, tu_evaluation *result) {
     tu__score score = {.confusion = e->confusion};
-    TU_TRY(score_network(e, folder, o, &score, &result->step));
+    TU_TRY(score_network(e, &score));
+    result->step = e->trained.progress.step;
     result->images = score.images;
     result->loss = score.loss;
     result->accuracy = (double)score.correct / (double)score.images;
@@ -86,8 +91,10 @@ static tu_status evaluate_run(evaluation *e, const char *folder, const tu_traine
 static tu_status add_member(evaluation *e, const char *folder, int64_t number, const tu_trained_options *o) {
     tu__score score = {.probabilities = e->answers.latest, .labels = e->answers.labels};
     tu_member_score *member = &e->members[number];
-    tu_status status = score_network(e, tu__member_folder(folder, number).text, o, &score, &member->step);
+    if (number > 0) TU_TRY(open_network(e, folder, number, o));
+    tu_status status = score_network(e, &score);
     if (status != TU_OK) return tu_fail(status, "member %" PRId64 ": %s", number, tu_message());
+    member->step = e->trained.progress.step;
     member->loss = score.loss;
     member->accuracy = (double)score.correct / (double)score.images;
     member->top5 = (double)score.top5 / (double)score.images;
@@ -122,6 +129,7 @@ static tu_status evaluate(evaluation *e, const char *folder, const tu_trained_op
                           tu_evaluation *result) {
     tu_dataset_info info;
     TU_TRY(tu__run_config_load(folder, &e->arena, &e->config));
+    TU_TRY(open_network(e, folder, 0, o));
     TU_TRY(open_set(e, o));
     tu_dataset_describe(e->set, &info);
     TU_TRY(check_set(&e->config.set, &info));
@@ -134,10 +142,11 @@ static tu_status evaluate(evaluation *e, const char *folder, const tu_trained_op
                               .confusion = e->confusion,
                               .own = e};
     if (!result->set) return TU_NO_MEMORY;
-    return (e->config.members ? evaluate_ensemble : evaluate_run)(e, folder, o, result);
+    return e->config.members ? evaluate_ensemble(e, folder, o, result) : evaluate_run(e, result);
 }
 
 static void free_evaluation(evaluation *e) {
+    tu__trained_close(&e->trained);
     tu_dataset_free(e->opened);
     tu__answers_free(&e->answers);
     tu__free(e->members);
