@@ -310,11 +310,15 @@ TU_API tu_status tu_trace_summary(tu_program *program, FILE *out);
 
 typedef struct tu_graph_after_options {
     size_t struct_size;
-    const char *pass;      /* the last one: "simplify", "precision", "place" or "partition"; NULL: all */
+    const char
+        *pass; /* the last one: "simplify", "replicate", "precision", "place" or "partition"; NULL: all */
     const char *devices;   /* as for tu_compile */
     const char *precision; /* "f32" or "tf32" (as built), "bf16" or "f16"; NULL: as built */
     const char *place;     /* as for tu_compile */
     bool strict_placement;
+    const char *strategy, *central; /* as for tu_compile */
+    int invariant;
+    bool bf16_gradients;
 } tu_graph_after_options;
 /* What the passes make of a graph whose named results and assignments are wanted: a graph of its own, to look at. */
 TU_API tu_status tu_graph_after_with(tu_graph *graph, tu_graph **result,

@@ -15,7 +15,8 @@ struct graph_values {
     int64_t batch; /* 0: the model's own */
     bool train, summary, digest;
     const char *out;
-    const char *after, *devices, *precision;
+    const char *after, *devices, *precision, *strategy;
+    int64_t invariant;
 };
 
 static const struct cli_option options[] = {
@@ -28,11 +29,15 @@ static const struct cli_option options[] = {
     CLI_FLAG(struct graph_values, digest, "digest", 'd',
              "print the SHA-256 of what the graph computes instead"),
     CLI_STRING(struct graph_values, after, "after", 'a', "PASS",
-               "the graph as a program has it after simplify, precision, place or partition"),
+               "the graph as a program has it after simplify, replicate, precision, place or partition"),
     CLI_STRING(struct graph_values, devices, "devices", 0, "LIST",
                "with --after: the program's devices, as in \"cpu:0/2\" (default all)"),
     CLI_STRING(struct graph_values, precision, "precision", 0, "TYPE",
                "with --after: f32 as built (default), bf16 or f16"),
+    CLI_STRING(struct graph_values, strategy, "strategy", 0, "NAME",
+               "with --after: how devices share a batch: single (default), central or mirrored"),
+    CLI_INT(struct graph_values, invariant, "invariant", 0, "K", 1, 1024,
+            "with --after: cut the batch into K parts, whatever the number of devices"),
     CLI_STRING(struct graph_values, out, "out", 'o', "FILE", "write to FILE instead of standard output"),
     {0},
 };
@@ -44,7 +49,8 @@ static tu_status apply_passes(const struct graph_values *values, tu_graph **grap
     if (!values->after) return TU_OK;
     tu_graph *result;
     TU_TRY(tu_graph_after(*graph, &result, .pass = values->after, .devices = values->devices,
-                          .precision = values->precision));
+                          .precision = values->precision, .strategy = values->strategy,
+                          .invariant = (int)values->invariant));
     tu_graph_free(*graph);
     *graph = result;
     return TU_OK;
@@ -92,9 +98,13 @@ static int refuse_combination(const struct graph_values *values) {
                           values->summary ? "--summary" : "--digest");
     if (values->format == FORMAT_FILE && !values->out)
         return cli_refuse("graph: --format file: expected --out FILE with it, a graph file is not text");
-    if (!values->after && (values->devices || values->precision))
-        return cli_refuse("graph: --%s without --after: expected --after PASS with it",
-                          values->devices ? "devices" : "precision");
+    const char *needs_after = values->devices     ? "devices"
+                              : values->precision ? "precision"
+                              : values->strategy  ? "strategy"
+                              : values->invariant ? "invariant"
+                                                  : NULL;
+    if (!values->after && needs_after)
+        return cli_refuse("graph: --%s without --after: expected --after PASS with it", needs_after);
     return CLI_DONE;
 }
 

@@ -4,6 +4,7 @@
  * the same results; one file a pass. In debug builds the verifier runs after each. The order:
  *
  *   simplify    constants folded, equal nodes merged, dead ones dropped
+ *   replicate   a part of the batch for every replica, sums between them
  *   precision   half precision where asked for, casts at the borders
  *   place       a device for every node
  *   partition   copies where an edge crosses devices
@@ -84,12 +85,13 @@ extern const tu__pass tu__passes[];
 tu_status tu__run_passes(tu__unit *unit, const char *last);
 
 tu_status tu__pass_simplify(tu__unit *unit);
+tu_status tu__pass_replicate(tu__unit *unit);
 tu_status tu__pass_precision(tu__unit *unit);
 tu_status tu__pass_place(tu__unit *unit);
 tu_status tu__pass_partition(tu__unit *unit);
 
-/* Which nodes the fetches and (with `updates`) the assignments hang on, one truth a node; NULL: out of
- * memory. */
+/* Which nodes the fetches, meetings and (with `updates`) the assignments hang on, one truth a node; NULL: out of
+ * memory. A meeting is held by all ranks or none, so it is needed also where its result is not read. */
 bool *tu__unit_needed(const tu__unit *unit);
 /* Drops all other nodes. */
 tu_status tu__unit_drop_dead(tu__unit *unit);

@@ -63,6 +63,7 @@ bool *tu__unit_needed(const tu__unit *unit) {
     for (uint32_t id = graph->node_count; id-- > 0;) {
         const tu__node *node = graph->nodes[id];
         if (unit->updates && (node->op->traits & TU__EFFECT)) needed[id] = true;
+        if (node->op->code == TU__OP_ALL_REDUCE) needed[id] = true; /* the other ranks wait for it */
         for (uint32_t i = 0; needed[id] && i < node->input_count; i++) needed[node->inputs[i].node] = true;
         for (uint32_t i = 0; needed[id] && i < node->after_count; i++) needed[node->after[i]] = true;
     }
@@ -89,6 +90,7 @@ tu_status tu__unit_drop_dead(tu__unit *unit) {
 
 const tu__pass tu__passes[] = {
     {"simplify", "constants folded, equal nodes merged, dead ones dropped", tu__pass_simplify},
+    {"replicate", "a part of the batch for every replica, sums between them", tu__pass_replicate},
     {"precision", "half precision where asked for, casts at the borders", tu__pass_precision},
     {"place", "a device for every node", tu__pass_place},
     {"partition", "copies where an edge crosses devices", tu__pass_partition},

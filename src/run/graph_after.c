@@ -29,13 +29,19 @@ static tu_status run_passes(tu__unit *unit, const tu_graph_after_options *o) {
     const char *names[TU__MOST_DEVICES];
     size_t count = 0;
     tu__open_list list = {.devices = devices, .names = names, .count = &count};
-    tu_compile_options rules = {.place = o->place, .strict_placement = o->strict_placement};
+    tu_compile_options rules = {.place = o->place,
+                                .strict_placement = o->strict_placement,
+                                .strategy = o->strategy,
+                                .central = o->central,
+                                .invariant = o->invariant,
+                                .bf16_gradients = o->bf16_gradients};
     tu__placing how;
     TU_TRY(tu__precision_parse(o->precision, &unit->precision));
-    TU_TRY(tu__placing_begin(&list, &how, unit, o->devices, NULL, &rules));
-    tu_status status = tu__run_passes(unit, o->pass);
+    tu_status status = tu__placing_begin(&list, &how, unit, o->devices, NULL, &rules);
+    if (status == TU_OK) status = tu__run_passes(unit, o->pass);
     unit->devices = NULL;
     unit->placing = NULL;
+    unit->replication = (tu__replication){0};
     tu__devices_close(count, devices);
     return status;
 }

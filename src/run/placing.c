@@ -25,15 +25,18 @@ static void show_to_unit(tu__open_list *list, tu__unit *unit) {
     unit->device_count = *list->count;
 }
 
-static tu_status add_host(void *context, tu__unit *unit) {
-    tu__open_list *list = context;
+tu_status tu__open_list_add(tu__open_list *list, tu__unit *unit, const char *name) {
     if (*list->count == TU__MOST_DEVICES)
         return tu_fail(TU_UNSUPPORTED, "at most %d devices in one program", TU__MOST_DEVICES);
     size_t added;
-    TU_TRY(tu__devices_open("cpu:0", &list->options, 1, &list->devices[*list->count], &added));
+    TU_TRY(tu__devices_open(name, &list->options, 1, &list->devices[*list->count], &added));
     *list->count += added;
     show_to_unit(list, unit);
     return TU_OK;
+}
+
+static tu_status add_host(void *context, tu__unit *unit) {
+    return tu__open_list_add(context, unit, "cpu:0");
 }
 
 /* Whether "all" is one of the names. */
@@ -60,5 +63,5 @@ tu_status tu__placing_begin(tu__open_list *list, tu__placing *how, tu__unit *uni
                          .add_host = asks_for_all(devices) ? add_host : NULL};
     show_to_unit(list, unit);
     unit->placing = how;
-    return TU_OK;
+    return tu__replication_begin(list, unit, rules);
 }

@@ -2,7 +2,8 @@
  * program.
  *
  * Inputs and variables get numbers that depend on their names alone, so that a graph before a pass and the
- * one after it are run on the same.
+ * one after it are run on the same. What stands for another is given that one's: a part of an input its rows, a mirror
+ * all. Meetings are held as the engine holds them: shares are added up pairwise, in the order of ranks.
  *
  *     interpretation before = interpret(graph);
  *     … same_numbers(value_in(&before, edge), value_in(&after, mapped)) …
@@ -32,18 +33,83 @@ static inline const tu__tensor *value_in(const interpretation *it, tu__edge edge
     return &it->nodes[edge.node][edge.output];
 }
 
-/* Floats in [-1/4, 1/4), so that networks of them stay tame; others in 0 … 2. */
-static inline void draw_leaf(const char *name, tu__tensor *t) {
+/* Floats in [-1/4, 1/4), so that networks of them stay tame; others in 0 … 2; ordinals of samples from 5 on. */
+static inline void draw_leaf(const tu__node *node, tu__tensor *t) {
+    const char *name = node->stands_for ? node->stands_for : node->name;
+    bool ordinals = strcmp(name, "sample_ordinal") == 0;
     uint64_t state = tu__name_hash(name);
-    int64_t count = tu_shape_elements(t->type.shape);
-    for (int64_t i = 0; i < count; i++) {
+    int64_t count = tu_shape_elements(t->type.shape), skipped = 0;
+    if (node->first_row) skipped = node->first_row * (count / t->type.shape.dim[0]);
+    for (int64_t i = -skipped; i < count; i++) {
         state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
         double u = (double)(state >> 11) * 0x1p-53;
-        t->data[i] = tu_dtype_is_float(t->type.dtype) ? (u - 0.5) / 2 : floor(3 * u);
+        if (i < 0) continue;
+        t->data[i] = ordinals                           ? (double)(5 + skipped + i)
+                     : tu_dtype_is_float(t->type.dtype) ? (u - 0.5) / 2
+                                                        : floor(3 * u);
     }
 }
 
+static inline void interpret_node(interpretation *it, const tu__node *node);
+
+/* How many values a rank has brought to a meeting before this one. */
+static inline uint32_t place_at_meeting(const tu_graph *graph, const tu__node *node) {
+    uint32_t place = 0;
+    for (uint32_t i = 0; i < node->id; i++) {
+        const tu__node *other = graph->nodes[i];
+        place += other->op->code == TU__OP_ALL_REDUCE &&
+                 tu__attrs(other, all_reduce)->meeting == tu__attrs(node, all_reduce)->meeting &&
+                 tu__attrs(other, all_reduce)->rank == tu__attrs(node, all_reduce)->rank;
+    }
+    return place;
+}
+
+/* What a rank brings where `node` is met. */
+static inline const tu__node *met_by(const tu_graph *graph, const tu__node *node, int64_t rank) {
+    uint32_t place = place_at_meeting(graph, node);
+    for (uint32_t i = 0; i < graph->node_count; i++) {
+        const tu__node *other = graph->nodes[i];
+        if (other->op->code == TU__OP_ALL_REDUCE && tu__attrs(other, all_reduce)->rank == rank &&
+            tu__attrs(other, all_reduce)->meeting == tu__attrs(node, all_reduce)->meeting && place-- == 0)
+            return other;
+    }
+    fail_msg("rank %d brings nothing to meeting %d", (int)rank, (int)tu__attrs(node, all_reduce)->meeting);
+    return NULL;
+}
+
+/* The sum of the shares of ranks first … first + count - 1; `width` is the power of two that is not below count. */
+static inline double met_sum(const tu__tensor *const *shares, int64_t first, int64_t count, int64_t width,
+                             int64_t i, tu_dtype dtype) {
+    if (count == 1) return shares[first]->data[i];
+    int64_t half = width / 2;
+    if (count <= half) return met_sum(shares, first, count, half, i, dtype);
+    double both = met_sum(shares, first, half, half, i, dtype) +
+                  met_sum(shares, first + half, count - half, half, i, dtype);
+    tu__round_array(dtype, &both, 1);
+    return both;
+}
+
+static inline void hold_meeting(interpretation *it, const tu__node *node, tu__tensor *out) {
+    int64_t ranks = tu__attrs(node, all_reduce)->ranks, width = 1;
+    const tu__tensor *shares[64];
+    assert_true(ranks <= 64);
+    while (width < ranks) width *= 2;
+    for (int64_t rank = 0; rank < ranks; rank++) {
+        const tu__node *other = met_by(it->graph, node, rank);
+        interpret_node(it, it->graph->nodes[other->inputs[0].node]);
+        shares[rank] = value_in(it, other->inputs[0]);
+        assert_true(tu_shape_equal(shares[rank]->type.shape, out->type.shape));
+        assert_int_equal(shares[rank]->type.dtype, out->type.dtype);
+    }
+    for (int64_t i = 0; i < tu_shape_elements(out->type.shape); i++)
+        out->data[i] = met_sum(shares, 0, ranks, width, i, out->type.dtype);
+}
+
+/* With all that it reads, where that has not been computed yet. */
 static inline void interpret_node(interpretation *it, const tu__node *node) {
+    if (it->nodes[node->id]) return;
+    for (uint32_t i = 0; i < node->input_count; i++)
+        interpret_node(it, it->graph->nodes[node->inputs[i].node]);
     tu__tensor *out = calloc(node->output_count, sizeof *out),
                *in = calloc(node->input_count + 1, sizeof *in);
     assert_true(out && in);
@@ -55,7 +121,9 @@ static inline void interpret_node(interpretation *it, const tu__node *node) {
         assert_non_null(out[i].data);
     }
     if (node->op->code == TU__OP_INPUT || node->op->code == TU__OP_VARIABLE) {
-        draw_leaf(node->name, &out[0]);
+        draw_leaf(node, &out[0]);
+    } else if (node->op->code == TU__OP_ALL_REDUCE) {
+        hold_meeting(it, node, &out[0]);
     } else {
         tu__meaning m = {.node = node, .attrs = node->attrs, .in = in, .out = out, .seed = 7};
         if (node->op->meaning(&m) != TU_OK) fail_msg("%s", tu_message());

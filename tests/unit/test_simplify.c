@@ -290,7 +290,7 @@ static void unknown_passes_are_refused(void **state) {
     assert_int_equal(tu__unit_begin(&unit, x.graph, 1, &x, false), TU_OK);
     assert_int_equal(tu__run_passes(&unit, "fuse"), TU_NOT_FOUND);
     assert_string_equal(tu_message(),
-                        "unknown pass 'fuse': expected simplify, precision, place or partition");
+                        "unknown pass 'fuse': expected simplify, replicate, precision, place or partition");
     tu__unit_end(&unit);
     tu_graph_free(x.graph);
 }

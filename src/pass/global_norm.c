@@ -1,0 +1,106 @@
+/* Batch-norm of global scope, taken apart for `replicate`.
+ *
+ * Its statistics are means over samples that are on different devices. In smaller operations these are ordinary sums,
+ * and the rules divide them like any other: the mean, and the mean square distance from it, each added up between the
+ * replicas. The forward operation has an expansion of its own (ops/norm.c). That of the gradient works from x alone, so
+ * that it can be differentiated again; here the saved statistics spare two sums over the devices, and the formula is the
+ * one that the operation means:
+ *
+ *     x^ = (x - mean) r        r = 1 / sqrt(variance + epsilon), n rows
+ *     dx = gamma r (dy - (dbeta + x^ dgamma) / n)        dgamma = sum(dy x^)        dbeta = sum(dy)
+ *
+ * The casts to the type of the statistics stay, also where they change nothing: they keep the pass `precision` from
+ * taking a mean in half precision. */
+#include <tutti/ops.h>
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "pass/replicate.h"
+
+static bool is_global(const tu__node *node) {
+    if (node->op->code == TU__OP_BATCH_NORM) return tu__attrs(node, batch_norm)->scope == TU_SCOPE_GLOBAL;
+    return node->op->code == TU__OP_BATCH_NORM_GRAD &&
+           tu__attrs(node, batch_norm_grad)->scope == TU_SCOPE_GLOBAL;
+}
+
+/* A cast that stays in the graph. */
+static tu_value hold(tu_value x, tu_dtype dtype) {
+    struct tu__cast_attrs a = {.dtype = dtype};
+    return tu__apply(CAST, &a, x);
+}
+
+static tu_value sum_rows(tu_value x) {
+    tu_axes axes = {.count = (uint32_t)tu_value_shape(x).rank - 1};
+    for (uint32_t i = 0; i < axes.count; i++) axes.axis[i] = (int32_t)i;
+    return tu_sum(x, .axes = axes);
+}
+
+static void expand_forward(tu_graph *graph, const tu__node *node, const tu_value *in, tu_value *out) {
+    tu_dtype dtype = tu_value_dtype(in[1]);
+    tu_value wide[] = {hold(in[0], dtype), in[1], in[2]};
+    node->op->expand(graph, node, wide, out);
+    out[0] = hold(out[0], tu_value_dtype(in[0]));
+}
+
+static void expand_gradient(const tu__node *node, const tu_value *in, tu_value *out) {
+    tu_value gamma = in[1], mean = in[2], variance = in[3];
+    tu_dtype dtype = tu_value_dtype(gamma);
+    tu_value x = hold(in[0], dtype), dy = hold(in[4], dtype);
+    double rows =
+        (double)tu_shape_elements(tu_value_shape(x)) / (double)tu_shape_elements(tu_value_shape(gamma));
+    tu_value r = tu_rsqrt(tu_shift(variance, tu__attrs(node, batch_norm_grad)->epsilon));
+    tu_value normal = tu_mul(tu_sub(x, mean), r);
+    out[1] = sum_rows(tu_mul(dy, normal));
+    out[2] = sum_rows(dy);
+    tu_value inner = tu_scale(tu_add(out[2], tu_mul(normal, out[1])), 1 / rows);
+    out[0] = hold(tu_mul(tu_mul(gamma, r), tu_sub(dy, inner)), tu_value_dtype(in[0]));
+}
+
+/* The nodes from `first` on wait for what the operation waits for. */
+static tu_status keep_waiting(const tu__rewrite *r, const tu__node *node, uint32_t first) {
+    for (uint32_t i = 0; i < node->after_count; i++) {
+        tu_value dependency = tu__rewrite_value(r, (tu__edge){node->after[i], 0});
+        if (!tu_ok(dependency) || !tu__node_is_computed(tu__node_of(dependency))) continue;
+        for (uint32_t id = first; id < r->to->node_count; id++)
+            if (tu__node_is_computed(r->to->nodes[id])) TU_TRY(tu__node_wait(r->to, id, dependency.node));
+    }
+    return TU_OK;
+}
+
+/* The nodes stand in a scope of the operation's own name. */
+static tu_status expand_node(tu__rewrite *r, const tu__node *node) {
+    tu_value in[5], out[3];
+    uint32_t first = r->to->node_count;
+    tu__text scope = {0};
+    tu__text_printf(&scope, "%s/global", node->name);
+    tu_status status = scope.failed ? TU_NO_MEMORY : tu__scope_replace(r->to, tu__text_string(&scope), NULL);
+    tu__text_free(&scope);
+    TU_TRY(status);
+    tu__rewrite_request(r, node, in);
+    if (node->op->code == TU__OP_BATCH_NORM)
+        expand_forward(r->to, node, in, out);
+    else
+        expand_gradient(node, in, out);
+    TU_TRY(tu_graph_status(r->to));
+    for (uint32_t i = 0; i < node->output_count; i++) tu__rewrite_map(r, (tu__edge){node->id, i}, out[i]);
+    return keep_waiting(r, node, first);
+}
+
+tu_status tu__expand_global_norm(tu__unit *unit) {
+    const tu_graph *graph = unit->graph;
+    bool any = false;
+    for (uint32_t i = 0; i < graph->node_count; i++) any = any || is_global(graph->nodes[i]);
+    if (!any) return TU_OK;
+    tu__rewrite r;
+    TU_TRY(tu__rewrite_begin(&r, graph));
+    tu_status status = TU_OK;
+    for (uint32_t i = 0; i < graph->node_count && status == TU_OK; i++)
+        status = is_global(graph->nodes[i]) ? expand_node(&r, graph->nodes[i])
+                                            : tu__rewrite_copy(&r, graph->nodes[i]);
+    if (status != TU_OK) {
+        tu__rewrite_abandon(&r);
+        return status;
+    }
+    TU_TRY(tu__rewrite_finish(&r, unit));
+    return tu__unit_drop_dead(unit);
+}

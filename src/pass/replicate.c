@@ -1,0 +1,620 @@
+/* replicate: one batch shared by several devices.
+ *
+ * The graph says what one device would do with the whole batch. This pass cuts the batch into parts and gives each replica
+ * some of them. A value that depends on no batched input stays whole. One with an axis of samples is cut along it: its node
+ * is made once for each part, with the shapes of that part. One that sums over samples is made once for each part too, of
+ * which each then has a share; the shares are added up at once (replicate_sums.c), and what hangs on the sum is whole
+ * again. Which of these a node is, follows from its operands by the table in shard_rules.c.
+ *
+ *     mirrored   whole values are computed by every replica; variables have a mirror on each, and each mirror its
+ *                assignment; replicas meet to add up shares
+ *     central    whole values are computed on one device, which also adds up; copies at the seams (partition) send
+ *                parameters out and shares back
+ *
+ * A whole value that meets a cut one gives each part its rows: a number everywhere is made with fewer of them, what was
+ * repeated is repeated less often, and anything else is sliced.
+ *
+ * Part 0 and the first place of a whole value keep the names of the nodes they stand for; the others end in "@1", "@2", ….
+ * A part of an input, and a mirror, know by `stands_for` whose feed or state is theirs. */
+#include "pass/replicate.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "graph/attrs.h"
+
+/* ---- Parts and places ---- */
+
+int64_t tu__part_rows(const tu__replicator *p, size_t part) {
+    int64_t parts = (int64_t)p->parts;
+    return p->samples / parts + ((int64_t)part < p->samples % parts);
+}
+
+/* The larger parts come first. */
+static int64_t first_row(const tu__replicator *p, size_t part) {
+    int64_t parts = (int64_t)p->parts, at = (int64_t)part, larger = p->samples % parts;
+    return at * (p->samples / parts) + (at < larger ? at : larger);
+}
+
+size_t tu__replica_of(const tu__replicator *p, size_t part) {
+    return part * p->replicas / p->parts;
+}
+
+static size_t central_place(const tu__replicator *p) {
+    return p->how->strategy == TU__CENTRAL ? p->places - 1 : 0;
+}
+
+const char *tu__place_device(const tu__replicator *p, size_t place) {
+    return place < p->replicas ? p->how->replicas[place] : p->how->central;
+}
+
+/* Rows of an axis, of which every sample has as many, that are a part's. */
+static int64_t rows_of_axis(const tu__replicator *p, tu_shape whole, int axis, size_t part) {
+    return whole.dim[axis] / p->samples * tu__part_rows(p, part);
+}
+
+/* ---- Making nodes ---- */
+
+tu__edge *tu__replicator_edges(tu__replicator *p, size_t count) {
+    tu__edge *edges = tu__arena_alloc(&p->arena, count * sizeof *edges);
+    for (size_t i = 0; edges && i < count; i++) edges[i] = (tu__edge){.node = TU_NO_NODE};
+    return edges;
+}
+
+tu__cutting *tu__cutting_of(tu__replicator *p, tu__edge edge, int axis) {
+    tu__replicated *value = tu__replicated_at(p, edge);
+    for (tu__cutting *c = value->cuttings; c; c = c->next)
+        if (c->axis == axis) return c;
+    tu__cutting *c = tu__arena_alloc(&p->arena, sizeof *c);
+    if (!c) return NULL;
+    c->axis = axis;
+    c->parts = tu__replicator_edges(p, p->parts);
+    if (!c->parts) return NULL;
+    c->next = value->cuttings;
+    return value->cuttings = c;
+}
+
+tu_value tu__replicator_insert(tu__replicator *p, const tu__node *beside, const char *what, size_t number,
+                               const tu__node_request *request) {
+    char suffix[80];
+    if (number)
+        snprintf(suffix, sizeof suffix, "%s@%zu", what, number);
+    else
+        snprintf(suffix, sizeof suffix, "%s", what);
+    return tu__rewrite_insert(&p->r, beside->name, suffix, request);
+}
+
+/* Number 0 of what stands for a node has its name. */
+static tu_value make_number(tu__replicator *p, const tu__node *node, size_t number,
+                            const tu__node_request *request) {
+    return number ? tu__replicator_insert(p, node, "", number, request)
+                  : tu__rewrite_make(&p->r, node, request);
+}
+
+static tu_value to_value(const tu__replicator *p, tu__edge edge) {
+    return tu__value(p->r.to, edge.node, edge.output);
+}
+
+/* Whether a node waits for another that stands for what it has to wait for: on its own device, and where one of them is
+ * on the central one. */
+static bool waits_for(const tu__replicator *p, const tu__node *node, const tu__node *dependency) {
+    if (!tu__node_is_computed(dependency)) return false;
+    if (strcmp(dependency->device, node->device) == 0) return true;
+    return p->how->strategy == TU__CENTRAL &&
+           (strcmp(dependency->device, p->how->central) == 0 || strcmp(node->device, p->how->central) == 0);
+}
+
+static tu_status wait_for_all(tu__replicator *p, tu__node *made, const tu__edge *edges, size_t count) {
+    for (size_t i = 0; edges && i < count; i++) {
+        if (edges[i].node == TU_NO_NODE) continue;
+        if (waits_for(p, made, p->r.to->nodes[edges[i].node]))
+            TU_TRY(tu__node_wait(p->r.to, made->id, edges[i].node));
+    }
+    return TU_OK;
+}
+
+static tu_status keep_waiting(tu__replicator *p, const tu__node *node, tu_value made) {
+    if (!tu_ok(made)) return tu_graph_status(p->r.to);
+    for (uint32_t i = 0; i < node->after_count; i++) {
+        const tu__replicated *value = tu__replicated_at(p, (tu__edge){node->after[i], 0});
+        TU_TRY(wait_for_all(p, p->r.to->nodes[made.node], value->whole, p->places));
+        for (const tu__cutting *c = value->cuttings; c; c = c->next)
+            if (c->axis == value->as) TU_TRY(wait_for_all(p, p->r.to->nodes[made.node], c->parts, p->parts));
+    }
+    return TU_OK;
+}
+
+/* The attributes of a node for a part: where they tell the shape of the result, or an end along the axis, with its
+ * rows. NULL: memory ran out. */
+static const void *attrs_of_part(tu__replicator *p, const tu__node *node, int axis, size_t part) {
+    unsigned char *own =
+        tu__arena_copy(&p->arena, node->attrs, node->op->attr_bytes ? node->op->attr_bytes : 1);
+    if (!own || axis < 0) return own;
+    int64_t rows = rows_of_axis(p, node->outputs[0].shape, axis, part);
+    for (tu__field f = tu__first_field(node->op, own); f.attr; f = tu__next_field(f))
+        if (f.attr->kind == TU__ATTR_SHAPE) {
+            tu_shape shape = tu__field_shape(f, 0);
+            shape.dim[axis] = rows;
+            memcpy(own + (f.cells - own), &shape, sizeof shape); /* the field, to be written to */
+        }
+    if (node->op->code == TU__OP_SLICE) ((struct tu__slice_attrs *)(void *)own)->end[axis] = rows;
+    return own;
+}
+
+/* ---- Values as a part or a place reads them ---- */
+
+/* A whole value as a place has it, or can copy it. */
+static tu_value whole_at(const tu__replicator *p, tu__edge edge, size_t place) {
+    const tu__edge *whole = tu__replicated_at(p, edge)->whole;
+    if (!whole) return tu__invalid(p->r.to);
+    return to_value(p, whole[place].node == TU_NO_NODE ? whole[central_place(p)] : whole[place]);
+}
+
+static tu_value part_of(tu__replicator *p, tu__edge edge, int axis, size_t part);
+
+static tu_value slice_rows(tu__replicator *p, const tu__node *node, tu_value whole, int axis, size_t part) {
+    if (!tu_ok(whole)) return whole;
+    tu_shape shape = tu_value_shape(whole);
+    struct tu__slice_attrs a = {{0}, {0}, {0}};
+    for (int i = 0; i < shape.rank; i++) {
+        a.end[i] = shape.dim[i];
+        a.step[i] = 1;
+    }
+    a.begin[axis] = shape.dim[axis] / p->samples * first_row(p, part);
+    a.end[axis] = a.begin[axis] + rows_of_axis(p, shape, axis, part);
+    return tu__replicator_insert(p, node, "/rows", part,
+                                 &(tu__node_request){.op = TU__OP_SLICE,
+                                                     .attrs = &a,
+                                                     .inputs = &whole,
+                                                     .input_count = 1,
+                                                     .device = tu__node_of(whole)->device});
+}
+
+/* The input of a broadcast or a reshape as a part reads it, to make its own rows of the result from; invalid: it cannot. */
+static tu_value source_of_rows(tu__replicator *p, const tu__node *node, int axis, size_t part) {
+    tu__edge source = node->inputs[0];
+    tu_shape from = tu_edge_type(p->r.from, source).shape;
+    int at = TU__WHOLE;
+    if (node->op->code == TU__OP_RESHAPE) {
+        at = tu__reshape_source_axis(p->r.from, node, p->samples, axis);
+        if (at < 0) return tu__invalid(p->r.to);
+    } else {
+        at = axis - (int)(node->outputs[0].shape.rank - from.rank);
+        if (at < 0 || from.dim[at] == 1) return whole_at(p, source, tu__replica_of(p, part));
+    }
+    return part_of(p, source, at, part);
+}
+
+/* A part's rows of a whole value. */
+static tu_value make_rows(tu__replicator *p, tu__edge edge, int axis, size_t part) {
+    const tu__node *node = p->r.from->nodes[edge.node];
+    bool remade = node->op->code == TU__OP_BROADCAST || node->op->code == TU__OP_RESHAPE;
+    tu_value source = remade ? source_of_rows(p, node, axis, part) : tu__invalid(p->r.to);
+    if (node->op->code != TU__OP_FILL && !tu_ok(source))
+        return slice_rows(p, node, whole_at(p, edge, tu__replica_of(p, part)), axis, part);
+    const void *attrs = attrs_of_part(p, node, axis, part);
+    if (!attrs) return tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message());
+    return tu__replicator_insert(p, node, "/rows", part,
+                                 &(tu__node_request){.op = node->op->code,
+                                                     .attrs = attrs,
+                                                     .inputs = &source,
+                                                     .input_count = node->input_count,
+                                                     .device = tu__place_device(p, tu__replica_of(p, part))});
+}
+
+/* A part of a value along an axis; made on first use where the value is whole. */
+static tu_value part_of(tu__replicator *p, tu__edge edge, int axis, size_t part) {
+    tu__cutting *c = tu__cutting_of(p, edge, axis);
+    if (!c) return tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message());
+    if (c->parts[part].node == TU_NO_NODE) {
+        tu_value made = make_rows(p, edge, axis, part);
+        c->parts[part] = (tu__edge){made.node, made.output};
+    }
+    return to_value(p, c->parts[part]);
+}
+
+/* An operand that counts once is part 0's; the others have zeros. */
+static tu_value read_once(tu__replicator *p, tu__edge edge, size_t part) {
+    if (part == 0) return whole_at(p, edge, 0);
+    const tu__node *node = p->r.from->nodes[edge.node];
+    tu_type type = node->outputs[edge.output];
+    struct tu__fill_attrs zeros = {.dtype = type.dtype, .shape = type.shape};
+    return tu__replicator_insert(p, node, "/zeros", part,
+                                 &(tu__node_request){.op = TU__OP_FILL,
+                                                     .attrs = &zeros,
+                                                     .device = tu__place_device(p, tu__replica_of(p, part))});
+}
+
+static tu_value read_as(tu__replicator *p, tu__edge edge, int as, size_t part) {
+    if (as == TU__WHOLE) return whole_at(p, edge, tu__replica_of(p, part));
+    return as == TU__ONCE ? read_once(p, edge, part) : part_of(p, edge, as, part);
+}
+
+/* ---- What each node becomes ---- */
+
+/* Whether a whole node is made at a place: everywhere between mirrors, with the central device on that alone. What is
+ * there without computing is made wherever it is read; what nobody reads is dropped in the end. */
+static bool is_made_at(const tu__replicator *p, const tu__node *node, size_t place) {
+    if (p->how->strategy == TU__MIRRORED) return true;
+    bool is_number = node->op->code == TU__OP_FILL || node->op->code == TU__OP_CONSTANT;
+    return is_number || place == central_place(p);
+}
+
+/* The central device's is the first. */
+static size_t number_of(const tu__replicator *p, size_t place) {
+    return p->how->strategy == TU__CENTRAL ? place + 1 : place;
+}
+
+static tu_status make_whole_at(tu__replicator *p, const tu__node *node, size_t place, tu_value *inputs) {
+    tu__node_request request = tu__rewrite_request(&p->r, node, inputs);
+    for (uint32_t i = 0; i < node->input_count; i++) inputs[i] = whole_at(p, node->inputs[i], place);
+    bool first = place == central_place(p);
+    bool fed = node->op->code == TU__OP_INPUT || node->op->code == TU__OP_VARIABLE;
+    request.device = tu__place_device(p, place);
+    request.group = 0;
+    request.stands_for = fed && !first ? node->name : NULL;
+    tu_value made = first ? tu__rewrite_make(&p->r, node, &request)
+                          : tu__replicator_insert(p, node, "", number_of(p, place), &request);
+    TU_TRY(tu_graph_status(p->r.to));
+    if (!tu_ok(made)) return tu_fail(TU_INTERNAL, "replicate lost an input of '%s'", node->name);
+    for (uint32_t i = 0; i < node->output_count; i++)
+        tu__replicated_at(p, (tu__edge){node->id, i})->whole[place] = (tu__edge){made.node, i};
+    return keep_waiting(p, node, made);
+}
+
+static tu_status make_whole(tu__replicator *p, const tu__node *node, tu_value *inputs) {
+    for (uint32_t i = 0; i < node->output_count; i++) {
+        tu__edge *whole = tu__replicator_edges(p, p->places);
+        if (!whole) return TU_NO_MEMORY;
+        tu__replicated_at(p, (tu__edge){node->id, i})->whole = whole;
+    }
+    for (size_t place = 0; place < p->places; place++)
+        if (is_made_at(p, node, place)) TU_TRY(make_whole_at(p, node, place, inputs));
+    return TU_OK;
+}
+
+/* A part of a batched input: rows of what the user feeds. */
+static tu_status make_input_part(tu__replicator *p, const tu__node *node, size_t part) {
+    tu__cutting *c = tu__cutting_of(p, (tu__edge){node->id, 0}, 0);
+    const void *attrs = attrs_of_part(p, node, 0, part);
+    if (!c || !attrs) return TU_NO_MEMORY;
+    tu__node_request request = {.op = TU__OP_INPUT,
+                                .attrs = attrs,
+                                .flags = node->flags,
+                                .device = tu__place_device(p, tu__replica_of(p, part)),
+                                .stands_for = node->name,
+                                .first_row = first_row(p, part)};
+    char suffix[32];
+    snprintf(suffix, sizeof suffix, "@%zu", part);
+    tu_value made = tu__rewrite_insert(&p->r, node->name, suffix, &request);
+    c->parts[part] = (tu__edge){made.node, made.output};
+    return tu_graph_status(p->r.to);
+}
+
+static tu_status note_part(tu__replicator *p, const tu__shard *shard, tu_value made, size_t part) {
+    for (uint32_t i = 0; i < shard->node->output_count; i++) {
+        tu__cutting *c = tu__cutting_of(p, (tu__edge){shard->node->id, i}, shard->out[i]);
+        if (!c) return TU_NO_MEMORY;
+        c->parts[part] = (tu__edge){made.node, i};
+    }
+    return TU_OK;
+}
+
+static tu_status make_part(tu__replicator *p, const tu__shard *shard, size_t part, tu_value *inputs) {
+    const tu__node *node = shard->node;
+    tu__node_request request = tu__rewrite_request(&p->r, node, inputs);
+    for (uint32_t i = 0; i < node->input_count; i++)
+        inputs[i] = read_as(p, node->inputs[i], shard->read[i], part);
+    request.attrs = attrs_of_part(p, node, shard->out[0], part);
+    if (!request.attrs) return TU_NO_MEMORY;
+    if (shard->is_mean) request.op = TU__OP_SUM;
+    request.device = tu__place_device(p, tu__replica_of(p, part));
+    request.group = 0;
+    tu_value made = make_number(p, node, part, &request);
+    TU_TRY(tu_graph_status(p->r.to));
+    if (!tu_ok(made)) return tu_fail(TU_INTERNAL, "replicate lost an input of '%s'", node->name);
+    TU_TRY(note_part(p, shard, made, part));
+    return keep_waiting(p, node, made);
+}
+
+/* x times a number. */
+static tu_value scale_share(tu__replicator *p, const tu__node *node, tu_value x, double factor, size_t part) {
+    const char *device = tu__place_device(p, tu__replica_of(p, part));
+    struct tu__fill_attrs a = {.dtype = tu_value_dtype(x), .number = factor};
+    tu_value number = tu__replicator_insert(
+        p, node, "/weight", part, &(tu__node_request){.op = TU__OP_FILL, .attrs = &a, .device = device});
+    return tu__replicator_insert(
+        p, node, "/weighted", part,
+        &(tu__node_request){
+            .op = TU__OP_MUL, .inputs = (tu_value[]){x, number}, .input_count = 2, .device = device});
+}
+
+/* What a part's result counts: a mean's sum by the number of all elements, a statistic of a part by its samples. */
+static double weight_of(const tu__replicator *p, const tu__shard *shard, uint32_t output, size_t part) {
+    if (shard->out[output] == TU__PER_PART) return (double)tu__part_rows(p, part) / (double)p->samples;
+    return 1 / shard->divisor;
+}
+
+static tu_status make_sum(tu__replicator *p, const tu__shard *shard, uint32_t output) {
+    tu__cutting *c = tu__cutting_of(p, (tu__edge){shard->node->id, output}, shard->out[output]);
+    tu_value *shares = tu__arena_alloc(&p->arena, p->parts * sizeof *shares);
+    if (!c || !shares) return TU_NO_MEMORY;
+    for (size_t part = 0; part < p->parts; part++) {
+        double weight = weight_of(p, shard, output, part);
+        shares[part] = to_value(p, c->parts[part]);
+        if (weight != 1) shares[part] = scale_share(p, shard->node, shares[part], weight, part);
+    }
+    return tu__sum_shares(p, shard->node, output, shares);
+}
+
+static tu_status make_parts(tu__replicator *p, const tu__shard *shard, tu_value *inputs) {
+    for (size_t part = 0; part < p->parts; part++) TU_TRY(make_part(p, shard, part, inputs));
+    for (uint32_t i = 0; i < shard->node->output_count; i++)
+        if (tu__replicated_at(p, (tu__edge){shard->node->id, i})->summed) TU_TRY(make_sum(p, shard, i));
+    return TU_OK;
+}
+
+static bool is_batched(const tu__node *node) {
+    return node->op->code == TU__OP_INPUT && tu__attrs(node, input)->batched;
+}
+
+static tu_status make_node(tu__replicator *p, const tu__node *node, tu_value *inputs) {
+    if (p->sharded[node->id]) return make_parts(p, p->sharded[node->id], inputs);
+    if (!is_batched(node)) return make_whole(p, node, inputs);
+    for (size_t part = 0; part < p->parts; part++) TU_TRY(make_input_part(p, node, part));
+    return TU_OK;
+}
+
+static tu_status make_nodes(tu__replicator *p) {
+    for (uint32_t id = 0; id < p->r.from->node_count; id++) {
+        const tu__node *node = p->r.from->nodes[id];
+        tu_value *inputs =
+            tu__alloc_array((size_t)node->input_count + 1, sizeof *inputs, "an operation's inputs");
+        tu_status status = inputs ? make_node(p, node, inputs) : TU_NO_MEMORY;
+        tu__free(inputs);
+        TU_TRY(status);
+    }
+    return TU_OK;
+}
+
+/* ---- Finding out what is cut ---- */
+
+static bool has_cut_operand(const tu__replicator *p, const tu__node *node) {
+    for (uint32_t i = 0; i < node->input_count; i++)
+        if (tu__replicated_at(p, node->inputs[i])->as >= 0) return true;
+    return false;
+}
+
+static tu__shard *new_shard(tu__replicator *p, const tu__node *node) {
+    tu__shard *s = tu__arena_alloc(&p->arena, sizeof *s);
+    int *in = tu__arena_alloc(&p->arena, 2 * ((size_t)node->input_count + 1) * sizeof *in);
+    if (!s || !in) return NULL;
+    *s = (tu__shard){.strategy = p->strategy,
+                     .graph = p->r.from,
+                     .node = node,
+                     .samples = p->samples,
+                     .in = in,
+                     .read = in + node->input_count + 1};
+    for (uint32_t i = 0; i < node->input_count; i++) in[i] = tu__replicated_at(p, node->inputs[i])->as;
+    return s;
+}
+
+static tu_status classify_node(tu__replicator *p, const tu__node *node) {
+    if (!has_cut_operand(p, node)) {
+        for (uint32_t i = 0; i < node->output_count; i++)
+            tu__replicated_at(p, (tu__edge){node->id, i})->as = is_batched(node) ? 0 : TU__WHOLE;
+        return TU_OK;
+    }
+    tu__shard *s = new_shard(p, node);
+    if (!s) return TU_NO_MEMORY;
+    TU_TRY(tu__shard_node(s));
+    for (uint32_t i = 0; i < node->output_count; i++) {
+        tu__replicated *value = tu__replicated_at(p, (tu__edge){node->id, i});
+        value->as = s->out[i] == TU__SHARE ? TU__WHOLE : s->out[i];
+    }
+    p->sharded[node->id] = s;
+    return TU_OK;
+}
+
+/* Marks what a node reads, from the end of the graph to its beginning: that it is read, whether parts are computed from
+ * it, and which statistics of parts are wanted as those of the batch. */
+static void mark_inputs(tu__replicator *p, const tu__node *node) {
+    const tu__shard *shard = p->sharded[node->id];
+    bool feeds = shard != NULL;
+    for (uint32_t i = 0; i < node->output_count; i++)
+        feeds = feeds || tu__replicated_at(p, (tu__edge){node->id, i})->feeds_parts;
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        tu__replicated *value = tu__replicated_at(p, node->inputs[i]);
+        value->is_read = true;
+        value->feeds_parts = value->feeds_parts || feeds;
+        if (value->as == TU__PER_PART && !(shard && shard->read[i] == TU__PER_PART)) value->summed = true;
+    }
+    for (uint32_t i = 0; feeds && i < node->after_count; i++)
+        tu__replicated_at(p, (tu__edge){node->after[i], 0})->feeds_parts = true;
+}
+
+static void mark_fetches(tu__replicator *p) {
+    for (size_t i = 0; i < p->unit->fetch_count; i++) {
+        tu__replicated *value = tu__replicated_at(p, p->unit->fetch[i]);
+        value->is_read = true;
+        if (value->as == TU__PER_PART) value->summed = true;
+    }
+}
+
+/* A share that nobody reads is not added up. */
+static void mark_sums(tu__replicator *p, const tu__node *node) {
+    const tu__shard *shard = p->sharded[node->id];
+    for (uint32_t i = 0; shard && i < node->output_count; i++) {
+        tu__replicated *value = tu__replicated_at(p, (tu__edge){node->id, i});
+        if (shard->out[i] == TU__SHARE && value->is_read) value->summed = true;
+    }
+}
+
+static tu_status classify(tu__replicator *p) {
+    uint32_t count = p->r.from->node_count;
+    for (uint32_t id = 0; id < count; id++) TU_TRY(classify_node(p, p->r.from->nodes[id]));
+    mark_fetches(p);
+    for (uint32_t id = count; id-- > 0;) {
+        mark_sums(p, p->r.from->nodes[id]);
+        mark_inputs(p, p->r.from->nodes[id]);
+    }
+    return p->how->strategy == TU__MIRRORED ? tu__number_meetings(p) : TU_OK;
+}
+
+/* ---- What the user gets ---- */
+
+/* Rows of all parts behind each other, on the first replica. */
+static tu_value join_parts(tu__replicator *p, tu__edge edge) {
+    const tu__replicated *value = tu__replicated_at(p, edge);
+    if (p->parts == 1) return part_of(p, edge, value->as, 0);
+    tu_value *parts = tu__arena_alloc(&p->arena, p->parts * sizeof *parts);
+    if (!parts) return tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message());
+    for (size_t part = 0; part < p->parts; part++) parts[part] = part_of(p, edge, value->as, part);
+    struct tu__concat_attrs a = {.axis = value->as};
+    return tu__replicator_insert(p, p->r.from->nodes[edge.node], "/whole", 0,
+                                 &(tu__node_request){.op = TU__OP_CONCAT,
+                                                     .attrs = &a,
+                                                     .inputs = parts,
+                                                     .input_count = p->parts,
+                                                     .device = tu__place_device(p, 0)});
+}
+
+/* Every whole value stands on the central device or the first replica for the user; a cut one is joined where it is
+ * fetched. */
+static tu_status map_results(tu__replicator *p) {
+    for (uint32_t id = 0; id < p->r.from->node_count; id++)
+        for (uint32_t i = 0; i < p->r.from->nodes[id]->output_count; i++) {
+            tu_value whole = whole_at(p, (tu__edge){id, i}, central_place(p));
+            if (tu_ok(whole)) tu__rewrite_map(&p->r, (tu__edge){id, i}, whole);
+        }
+    for (size_t i = 0; i < p->unit->fetch_count; i++) {
+        tu__edge edge = p->unit->fetch[i];
+        bool joined = tu_ok(tu__rewrite_value(&p->r, edge));
+        if (!joined) tu__rewrite_map(&p->r, edge, join_parts(p, edge));
+    }
+    return tu_graph_status(p->r.to);
+}
+
+/* ---- What is refused before anything is made ---- */
+
+static const char *const strategy_names[] = {
+    [TU__SINGLE] = "single", [TU__CENTRAL] = "central", [TU__MIRRORED] = "mirrored"};
+
+static tu_status check_invariant(const tu__replication *how) {
+    size_t parts = (size_t)how->invariant, replicas = how->replica_count;
+    if (how->invariant < 0)
+        return tu_fail(TU_INVALID, "invariant is %d: expected the number of parts of a batch",
+                       how->invariant);
+    if (!parts) return TU_OK;
+    if (parts % replicas || (replicas & (replicas - 1)))
+        return tu_fail(
+            TU_INVALID,
+            "invariant %d on %zu devices: expected 1, 2, 4, … devices that divide the %d parts, so "
+            "that sums are added up in one order",
+            how->invariant, replicas, how->invariant);
+    if (how->bf16_gradients)
+        return tu_fail(TU_INVALID,
+                       "invariant %d with gradients as bf16: what is rounded would depend on the "
+                       "number of devices; expected one of the two",
+                       how->invariant);
+    return TU_OK;
+}
+
+/* The devices are the strategy's to give. */
+static tu_status check_placement(const tu__unit *unit, const char *strategy) {
+    const tu__placing *how = unit->placing;
+    if (how && (how->patterns || how->by))
+        return tu_fail(TU_INVALID,
+                       "strategy '%s' gives every operation its device, and so does %s: use one of the two",
+                       strategy, how->patterns ? "a placement by patterns" : "a placement function");
+    for (uint32_t i = 0; i < unit->graph->node_count; i++)
+        if (unit->graph->nodes[i]->device)
+            return tu_fail(
+                TU_INVALID,
+                "strategy '%s' gives every operation its device, but %s '%s' is for '%s' by tu_with_device: use "
+                "one of the two",
+                strategy, unit->graph->nodes[i]->op->name, unit->graph->nodes[i]->name,
+                unit->graph->nodes[i]->device);
+    return TU_OK;
+}
+
+static tu_status find_samples(const tu__unit *unit, const char *strategy, int64_t *samples) {
+    const tu__node *first = NULL;
+    *samples = 0;
+    for (uint32_t i = 0; i < unit->graph->node_count; i++) {
+        const tu__node *node = unit->graph->nodes[i];
+        if (!is_batched(node)) continue;
+        if (!first) first = node;
+        *samples = first->outputs[0].shape.dim[0];
+        if (node->outputs[0].shape.dim[0] != *samples)
+            return tu_fail(TU_UNSUPPORTED,
+                           "strategy '%s' divides one batch, but '%s' is %s and '%s' is %s: expected as many "
+                           "samples in both",
+                           strategy, first->name, tu__type_string(first->outputs[0]), node->name,
+                           tu__type_string(node->outputs[0]));
+    }
+    return TU_OK;
+}
+
+static tu_status check_parts(const tu__replicator *p) {
+    if (!p->samples || p->samples >= (int64_t)p->parts) return TU_OK;
+    return tu_fail(TU_INVALID,
+                   "strategy '%s': a batch of %" PRId64
+                   " cannot be divided into %zu parts%s: expected at least "
+                   "one sample for each; use a larger batch or fewer %s",
+                   p->strategy, p->samples, p->parts, p->how->invariant ? " (invariant)" : ", one a device",
+                   p->how->invariant ? "parts" : "devices");
+}
+
+/* ---- The pass ---- */
+
+static bool changes_nothing(const tu__replication *how) {
+    if (how->strategy == TU__SINGLE) return true;
+    bool alone = how->replica_count == 1 && how->invariant <= 1;
+    return alone && (how->strategy == TU__MIRRORED || strcmp(how->central, how->replicas[0]) == 0);
+}
+
+static tu_status begin(tu__replicator *p, tu__unit *unit) {
+    const tu__replication *how = p->how;
+    TU_TRY(find_samples(unit, p->strategy, &p->samples));
+    p->replicas = how->replica_count;
+    p->parts = how->invariant ? (size_t)how->invariant : p->replicas;
+    p->places = p->replicas + (how->strategy == TU__CENTRAL);
+    TU_TRY(check_parts(p));
+    const tu_graph *graph = unit->graph;
+    size_t count = graph->node_count, outputs = 0;
+    for (uint32_t i = 0; i < count; i++) outputs += graph->nodes[i]->output_count;
+    p->values = tu__arena_alloc(&p->arena, (outputs + 1) * sizeof *p->values);
+    p->sharded = tu__arena_alloc(&p->arena, (count + 1) * sizeof(tu__shard *));
+    if (!p->values || !p->sharded) return TU_NO_MEMORY;
+    return tu__rewrite_begin(&p->r, graph);
+}
+
+static tu_status replicate(tu__replicator *p) {
+    TU_TRY(classify(p));
+    TU_TRY(make_nodes(p));
+    return map_results(p);
+}
+
+tu_status tu__pass_replicate(tu__unit *unit) {
+    const tu__replication *how = &unit->replication;
+    if (how->strategy != TU__SINGLE) TU_TRY(check_invariant(how));
+    if (changes_nothing(how)) return TU_OK;
+    const char *strategy = strategy_names[how->strategy];
+    TU_TRY(check_placement(unit, strategy));
+    if (!how->invariant) TU_TRY(tu__expand_global_norm(unit));
+    tu__replicator p = {.unit = unit, .how = how, .strategy = strategy, .arena = {.purpose = "a pass"}};
+    tu_status status = begin(&p, unit);
+    if (status == TU_OK) {
+        status = replicate(&p);
+        if (status == TU_OK)
+            status = tu__rewrite_finish(&p.r, unit);
+        else
+            tu__rewrite_abandon(&p.r);
+    }
+    tu__arena_free(&p.arena);
+    return status == TU_OK ? tu__unit_drop_dead(unit) : status;
+}

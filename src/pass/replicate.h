@@ -1,0 +1,71 @@
+/* What the files of the pass `replicate` share: replicate.c finds out what is cut and makes the nodes, replicate_sums.c
+ * adds shares up, global_norm.c takes batch-norm of global scope apart before. */
+#ifndef TU__PASS_REPLICATE_H
+#define TU__PASS_REPLICATE_H
+
+#include "pass/pass.h"
+#include "pass/shard_rules.h"
+
+/* The parts of a value along an axis, or its shares. */
+typedef struct tu__cutting {
+    int axis;        /* or TU__PER_PART, TU__SHARE */
+    tu__edge *parts; /* per part, of the new graph; TU_NO_NODE: not made yet */
+    struct tu__cutting *next;
+} tu__cutting;
+
+/* An output of the old graph. */
+typedef struct tu__replicated {
+    int as;           /* TU__WHOLE, TU__PER_PART or an axis */
+    bool summed;      /* it is whole as a sum over parts */
+    bool is_read;     /* by a node, or by the user */
+    bool feeds_parts; /* what reads it, or reads that …, computes parts of a batch */
+    uint32_t meeting; /* of a sum between mirrored replicas */
+    tu__edge *whole;  /* per place, of the new graph; TU_NO_NODE: it is not there */
+    tu__cutting *cuttings;
+} tu__replicated;
+
+typedef struct tu__replicator {
+    tu__unit *unit;
+    const tu__replication *how;
+    const char *strategy; /* its name, for refusals */
+    tu__rewrite r;
+    tu__arena arena;
+    int64_t samples;        /* of the whole batch; 0: the graph has no batched input */
+    size_t replicas, parts; /* part p is computed by replica p * replicas / parts */
+    size_t places;          /* where whole values can be: the replicas, and after them the central device */
+    tu__replicated *values; /* per output of the old graph: by tu__rewrite's slot */
+    const tu__shard **sharded; /* per node; NULL: it is whole */
+} tu__replicator;
+
+static inline tu__replicated *tu__replicated_at(const tu__replicator *p, tu__edge edge) {
+    return &p->values[p->r.slot[edge.node] + edge.output];
+}
+
+/* ---- replicate.c ---- */
+
+/* Rows of a part, counted in samples. */
+int64_t tu__part_rows(const tu__replicator *p, size_t part);
+size_t tu__replica_of(const tu__replicator *p, size_t part);
+const char *tu__place_device(const tu__replicator *p, size_t place);
+/* A node that the old graph does not have, beside one that it has, for a part or a place: "<name><what>", and "@2" after
+ * it for number 2. */
+tu_value tu__replicator_insert(tu__replicator *p, const tu__node *beside, const char *what, size_t number,
+                               const tu__node_request *request);
+/* Where the parts of a value along an axis are noted; NULL: memory ran out. */
+tu__cutting *tu__cutting_of(tu__replicator *p, tu__edge value, int axis);
+/* Room for the whole values of an output; NULL: memory ran out. */
+tu__edge *tu__replicator_edges(tu__replicator *p, size_t count);
+
+/* ---- replicate_sums.c ---- */
+
+/* Which sums go together: gives every sum between mirrored replicas the number of its meeting. */
+tu_status tu__number_meetings(tu__replicator *p);
+/* Adds up the shares of an output and notes the sum in its `whole`. `shares` has one for each part, and becomes scratch. */
+tu_status tu__sum_shares(tu__replicator *p, const tu__node *node, uint32_t output, tu_value *shares);
+
+/* ---- global_norm.c ---- */
+
+/* Batch-norm of global scope as sums over samples, which the rules can divide. */
+tu_status tu__expand_global_norm(tu__unit *unit);
+
+#endif

@@ -1,0 +1,74 @@
+/* The strategy of a program: from the words of tu_compile_options to what the pass `replicate` is told.
+ *
+ * The devices of the list are the replicas. A central device that is not among them is opened beside them, and computes no
+ * part of the batch. */
+#include <string.h>
+
+#include "run/placing.h"
+
+static const char *const strategies[] = {
+    [TU__SINGLE] = "single", [TU__CENTRAL] = "central", [TU__MIRRORED] = "mirrored"};
+
+static tu_status parse_strategy(const char *name, tu__strategy *strategy) {
+    *strategy = TU__SINGLE;
+    if (!name) return TU_OK;
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
+        if (strcmp(strategies[i], name) == 0) {
+            *strategy = (tu__strategy)i;
+            return TU_OK;
+        }
+    return tu_fail(TU_INVALID, "strategy '%s': expected single, central or mirrored", name);
+}
+
+static const char *find_by_name(const tu__unit *unit, const char *name) {
+    size_t length = strlen(name);
+    for (size_t i = 0; i < unit->device_count; i++) {
+        const char *known = unit->devices[i];
+        if (strncmp(known, name, length) == 0 && (!known[length] || strcmp(known + length, ":0") == 0))
+            return known;
+    }
+    return NULL;
+}
+
+static const char *find_host(const tu__open_list *list) {
+    for (size_t i = 0; i < *list->count; i++)
+        if (list->devices[i]->api->host_memory) return list->devices[i]->name;
+    return NULL;
+}
+
+/* The device that was named, else the first of the list on the host, else the CPU. */
+static tu_status find_central(tu__open_list *list, tu__unit *unit, const char *asked) {
+    const char *found = asked ? find_by_name(unit, asked) : find_host(list);
+    if (!found) {
+        TU_TRY(tu__open_list_add(list, unit, asked ? asked : "cpu:0"));
+        found = unit->devices[unit->device_count - 1];
+    }
+    unit->replication.central = found;
+    return TU_OK;
+}
+
+/* What says how a batch is shared, where it is not shared so. */
+static tu_status check_options(const tu__unit *unit, tu__strategy strategy, const tu_compile_options *rules) {
+    if (rules->central && strategy != TU__CENTRAL)
+        return tu_fail(TU_INVALID, "central device '%s' with strategy '%s': expected strategy 'central'",
+                       rules->central, strategies[strategy]);
+    if (rules->invariant && strategy == TU__SINGLE && unit->device_count > 1)
+        return tu_fail(TU_INVALID,
+                       "invariant %d on %zu devices with strategy 'single': expected strategy 'mirrored' or "
+                       "'central', or one device",
+                       rules->invariant, unit->device_count);
+    return TU_OK;
+}
+
+tu_status tu__replication_begin(tu__open_list *list, tu__unit *unit, const tu_compile_options *rules) {
+    tu__strategy strategy;
+    TU_TRY(parse_strategy(rules->strategy, &strategy));
+    TU_TRY(check_options(unit, strategy, rules));
+    if (strategy == TU__SINGLE && !rules->invariant) return TU_OK;
+    unit->replication = (tu__replication){.strategy = strategy == TU__SINGLE ? TU__MIRRORED : strategy,
+                                          .replica_count = unit->device_count,
+                                          .replicas = unit->devices,
+                                          .invariant = rules->invariant,
+                                          .bf16_gradients = rules->bf16_gradients};
+    return strategy == TU__CENTRAL ? find_central(list, unit, rules->central) : TU_OK;
+}
