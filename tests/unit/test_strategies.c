@@ -1,0 +1,210 @@
+/* Strategies: training on several devices goes where training on one goes.
+ *
+ * The reference device in f64 shows the mathematics: what is left are roundings of sums in another order. The CPU in f32 shows
+ * its kernels. A batch that does not divide, draws that belong to samples, statistics of batch-norm and uneven parts all
+ * are part of the networks here. */
+#include "test.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+#include "base/number.h"
+
+enum { BATCH = 10, MOST_VARIABLES = 1 << 18 };
+
+static void assert_ok(tu_status status) {
+    if (status != TU_OK) fail_msg("%s", tu_message());
+}
+
+/* How a network is trained, and what it comes to. */
+typedef struct training {
+    const char *network, *devices, *strategy, *central;
+    tu_dtype dtype;
+    int invariant, steps;
+    double *variables; /* all of the state, one behind the other */
+    size_t count;
+    double first_loss, loss;
+} training;
+
+static void read_variables(tu_state *state, training *t) {
+    t->variables = calloc(MOST_VARIABLES, sizeof *t->variables);
+    unsigned char *data = calloc(MOST_VARIABLES, 8);
+    assert_true(t->variables && data);
+    for (size_t i = 0; i < tu_state_count(state); i++) {
+        const char *name;
+        tu_type type;
+        assert_ok(tu_state_variable(state, i, &name, &type));
+        size_t count = (size_t)tu_shape_elements(type.shape);
+        assert_true(t->count + count <= MOST_VARIABLES);
+        assert_ok(tu_state_get(state, name, data, tu_type_bytes(type)));
+        tu__load_array(type.dtype, data, (int64_t)count, t->variables + t->count);
+        t->count += count;
+    }
+    free(data);
+}
+
+/* The network behind flips and noise that are drawn for each sample, with a momentum step. */
+static tu_value build(const training *t, tu_graph *g, tu_value *images, tu_value *labels) {
+    int64_t side = strcmp(t->network, "tutorial-cnn") == 0 ? 12 : 8;
+    int64_t channels = strcmp(t->network, "mlp") == 0 ? 1 : 3;
+    *images = tu_batch_input(g, "images", t->dtype, TU_SHAPE(BATCH, side, side, channels));
+    *labels = tu_batch_input(g, "labels", TU_I32, TU_SHAPE(BATCH));
+    tu_value logits, x = tu_random_brightness(tu_random_flip(*images), 0.1);
+    assert_ok(tu_model_logits(x, t->network, &logits, .classes = 10, .base = 4));
+    tu_value loss = tu_mean(tu_cross_entropy(tu_dropout(logits, 0.1), *labels, .smoothing = 0.1));
+    tu_optimizer_values values;
+    assert_ok(
+        tu_add_optimizer(loss, &values, .name = "momentum", .constant_rate = 0.05, .weight_decay = 1e-3));
+    return loss;
+}
+
+static void feed(const training *t, int step, size_t count, unsigned char *images, int32_t *labels) {
+    uint64_t random = (uint64_t)step + 1;
+    for (size_t i = 0; i < count; i++) {
+        random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        double wide = (double)(random >> 11) * 0x1p-53;
+        float narrow = (float)wide;
+        if (t->dtype == TU_F64)
+            memcpy(images + 8 * i, &wide, 8);
+        else
+            memcpy(images + 4 * i, &narrow, 4);
+    }
+    for (int i = 0; i < BATCH; i++) labels[i] = (step * 3 + i * i) % 10;
+}
+
+static void train(training *t) {
+    tu_graph *g;
+    tu_program *program;
+    tu_state *state;
+    tu_value images, labels;
+    unsigned char *data = calloc(BATCH * 24 * 24 * 3, 8);
+    int32_t classes[BATCH];
+    assert_ok(tu_graph_new(&g));
+    tu_value loss = build(t, g, &images, &labels);
+    assert_ok(tu_compile(g, &program, .devices = t->devices, .strategy = t->strategy, .central = t->central,
+                         .invariant = t->invariant, .fetch = &loss, .fetch_count = 1, .updates = true,
+                         .threads = 1, .deadline = 60));
+    assert_ok(tu_state_new(g, &state, .seed = 11));
+    double fetched = 0;
+    for (int step = 0; step < t->steps; step++) {
+        feed(t, step, (size_t)tu_shape_elements(tu_value_shape(images)), data, classes);
+        assert_ok(
+            tu_run(program, state, 2, (tu_feed[]){{images, data}, {labels, classes}}, (void *[]){&fetched}));
+        tu__load_array(t->dtype, &fetched, 1, &t->loss);
+        if (step == 0) t->first_loss = t->loss;
+    }
+    assert_true(fabs(t->loss - t->first_loss) > 1e-4); /* it has moved */
+    read_variables(state, t);
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(g);
+    free(data);
+}
+
+/* The largest difference between two trainings' variables. */
+static double apart(const training *a, const training *b) {
+    double most = fabs(a->loss - b->loss);
+    assert_int_equal(a->count, b->count);
+    for (size_t i = 0; i < a->count; i++) {
+        assert_true(isfinite(a->variables[i]));
+        most = fmax(most, fabs(a->variables[i] - b->variables[i]));
+    }
+    return most;
+}
+
+static void assert_same_training(training one, training many, double tolerance) {
+    train(&one);
+    train(&many);
+    double most = apart(&one, &many);
+    if (!(most <= tolerance))
+        fail_msg("%s, %s on %s: %g from one device after %d steps, at most %g expected", many.network,
+                 many.strategy, many.devices, most, many.steps, tolerance);
+    free(one.variables);
+    free(many.variables);
+}
+
+/* On `devices`, by a strategy, against one device alone. */
+static void assert_goes_along(training one, const char *devices, const char *strategy, const char *central,
+                              double tolerance) {
+    training many = one;
+    many.devices = devices;
+    many.strategy = strategy;
+    many.central = central;
+    assert_same_training(one, many, tolerance);
+}
+
+static void strategies_are_one_mathematics(void **state) {
+    (void)state;
+    static const char *const networks[] = {"mlp", "tutorial-cnn", "resnet20"};
+    for (int i = 0; i < 3; i++) {
+        training one = {.network = networks[i], .devices = "ref", .dtype = TU_F64, .steps = 50};
+        assert_goes_along(one, "ref:0/2", "mirrored", NULL, 1e-9);
+        assert_goes_along(one, "ref:0/2", "central", NULL, 1e-9);
+    }
+}
+
+/* Ten samples on four devices: three, three, two and two. */
+static void parts_may_be_uneven(void **state) {
+    (void)state;
+    training one = {.network = "resnet20", .devices = "ref", .dtype = TU_F64, .steps = 8};
+    assert_goes_along(one, "ref:0/4", "mirrored", NULL, 1e-11);
+    assert_goes_along(one, "ref:0/3", "central", NULL, 1e-11);
+}
+
+static void a_device_apart_holds_the_variables(void **state) {
+    (void)state;
+    training one = {.network = "tutorial-cnn", .devices = "ref", .dtype = TU_F64, .steps = 8};
+    assert_goes_along(one, "ref:0/2", "central", "cpu:0", 1e-11);
+}
+
+static void the_cpu_goes_along(void **state) {
+    (void)state;
+    static const char *const networks[] = {"mlp", "tutorial-cnn", "resnet20"};
+    for (int i = 0; i < 3; i++) {
+        training one = {.network = networks[i], .devices = "cpu:0", .steps = 5};
+        assert_goes_along(one, "cpu:0/2", "mirrored", NULL, 2e-4);
+        assert_goes_along(one, "cpu:0/2", "central", NULL, 2e-4);
+    }
+}
+
+/* ---- The same bits ---- */
+
+static void assert_same_bits(const char *network, const char *strategy) {
+    static const char *const devices[] = {"cpu:0/1", "cpu:0/2", "cpu:0/4", "cpu:0/8"};
+    training one = {0};
+    for (int i = 0; i < 4; i++) {
+        training t = {.network = network,
+                      .devices = devices[i],
+                      .strategy = i ? strategy : NULL,
+                      .invariant = 8,
+                      .steps = 6};
+        train(&t);
+        if (i && apart(&one, &t) != 0)
+            fail_msg("%s %s on %s: other bits than on one device", network, strategy, devices[i]);
+        if (i)
+            free(t.variables);
+        else
+            one = t;
+    }
+    free(one.variables);
+}
+
+static void invariant_bits_do_not_depend_on_devices(void **state) {
+    (void)state;
+    assert_same_bits("tutorial-cnn", "mirrored");
+    assert_same_bits("resnet20", "mirrored");
+    assert_same_bits("resnet20", "central");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(strategies_are_one_mathematics),          cmocka_unit_test(parts_may_be_uneven),
+        cmocka_unit_test(a_device_apart_holds_the_variables),      cmocka_unit_test(the_cpu_goes_along),
+        cmocka_unit_test(invariant_bits_do_not_depend_on_devices),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
