@@ -45,12 +45,12 @@ static uint32_t root(const planner *p, uint32_t buffer) {
 
 /* ---- Lifetimes ---- */
 
-/* The kernel before a place is under way, or nobody's is, when values are brought or held there. */
+/* Others may write the sum as soon as the kernel before `ready` is done, and read the share until the one at `held` begins: which
+ * therefore, and none before it, may take the share's memory. */
 static void find_sum_lifetime(planner *p, const tu__sum *sum) {
-    int64_t ready = (int64_t)sum->ready - 1, held = (int64_t)sum->held - 1;
-    p->written[sum->out] = ready;
-    if (p->read_last[sum->in] < held) p->read_last[sum->in] = held;
-    if (p->read_last[sum->out] < held) p->read_last[sum->out] = held;
+    p->written[sum->out] = (int64_t)sum->ready - 1;
+    if (p->read_last[sum->in] < sum->held) p->read_last[sum->in] = sum->held;
+    if (p->read_last[sum->out] < sum->held) p->read_last[sum->out] = sum->held;
 }
 
 static void find_lifetimes(planner *p) {
