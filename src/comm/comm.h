@@ -17,6 +17,8 @@
 
 #include <tutti/device.h>
 
+#include "base/shared.h"
+
 typedef enum tu__collective {
     TU__ALL_REDUCE,
     TU__REDUCE_SCATTER,
@@ -37,10 +39,10 @@ typedef struct tu__comm_range {
     size_t first, count;
 } tu__comm_range;
 
-size_t tu__comm_lines(const tu_combination *what); /* in the share of `what->rank` */
-tu__comm_walk tu__comm_walk_begin(const tu_combination *what, size_t first, size_t lines);
+TU__SHARED size_t tu__comm_lines(const tu_combination *what); /* in the share of `what->rank` */
+TU__SHARED tu__comm_walk tu__comm_walk_begin(const tu_combination *what, size_t first, size_t lines);
 /* The next run, of at most `most` elements (at least a line's); false when there are no more. */
-bool tu__comm_walk_next(tu__comm_walk *walk, size_t most, tu__comm_range *range);
+TU__SHARED bool tu__comm_walk_next(tu__comm_walk *walk, size_t most, tu__comm_range *range);
 
 /* local.c: the part of `what->rank` between devices whose memory is the host's, on as many threads as the caller's loops may have
  * (base/parallel.h). `root`: of broadcast. */

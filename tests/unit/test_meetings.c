@@ -1,35 +1,45 @@
 /* Meetings: values that several devices add up together, and what replicas hang on besides: parts of inputs and mirrors of
- * variables. The graphs are built by hand, as the pass replicate would make them. */
-#include <math.h>
+ * variables. The graphs are built by hand, as the pass replicate would make them.
+ *
+ *     test_meetings [KIND]      over logical devices of that kind: cpu (the default), ref, gpu */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <tutti/tutti.h>
 
 #include "base/alloc.h"
+#include "base/number.h"
+#include "far_device.h"
 #include "graph/graph.h"
-#include "test.h"
 
-enum { MOST_RANKS = 8 };
+enum { MOST_RANKS = 12 };
+
+static const char *kind = "cpu";
 
 static void assert_ok(tu_status status) {
     if (status != TU_OK) fail_msg("%s", tu_message());
 }
 
+static void expect_message(const char *part) {
+    if (!strstr(tu_message(), part)) fail_msg("'%s' is not in: %s", part, tu_message());
+}
+
 static tu_graph *new_graph(void) {
     tu_graph *graph;
-    assert_int_equal(tu_graph_new(&graph), TU_OK);
+    assert_ok(tu_graph_new(&graph));
     return graph;
 }
 
 static const char *device_name(int rank) {
-    static char names[MOST_RANKS][24];
-    snprintf(names[rank], sizeof names[rank], "cpu:0.%d", rank);
+    static char names[MOST_RANKS][32];
+    snprintf(names[rank], sizeof names[rank], "%s:0.%d", kind, rank);
     return names[rank];
 }
 
 static const char *device_list(int ranks) {
-    static char list[24];
-    snprintf(list, sizeof list, "cpu:0/%d", ranks);
+    static char list[32];
+    snprintf(list, sizeof list, "%s:0/%d", kind, ranks);
     return list;
 }
 
@@ -72,39 +82,85 @@ static tu_value mirror_of(tu_value variable, int rank) {
 
 /* ---- Sums ---- */
 
-/* Each rank squares its rows of x and sums them up over the ranks. */
-static void assert_sums(int ranks, int64_t columns) {
-    tu_graph *g = new_graph();
-    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(ranks, columns)), sums[MOST_RANKS];
-    for (int r = 0; r < ranks; r++) tu_with_device(g, device_name(r)) {
-            tu_value part = rows_of(g, "x", r, r, TU_F32, TU_SHAPE(1, columns));
-            sums[r] = meet(tu_mul(part, part), 0, r, ranks);
+/* ((0 + 1) + (2 + 3)) + …: in f64 for f64, in f32 for everything else. */
+static double pairwise(tu_dtype dtype, int ranks, double *x) {
+    for (; ranks > 1; ranks = (ranks + 1) / 2)
+        for (int k = 0; k < (ranks + 1) / 2; k++) {
+            double sum = 2 * k + 1 < ranks ? x[2 * k] + x[2 * k + 1] : x[2 * k];
+            x[k] = dtype == TU_F64 ? sum : (float)sum;
         }
-    tu_program *program;
-    tu_state *state;
-    assert_ok(
-        tu_compile(g, &program, .devices = device_list(ranks), .fetch_count = (size_t)ranks, .fetch = sums));
-    assert_ok(tu_state_new(g, &state));
-    size_t count = (size_t)(ranks * columns);
-    float *data = tu__alloc(count * sizeof *data, "x"), *got = tu__alloc(count * sizeof *got, "sums");
-    void *out[MOST_RANKS];
-    for (size_t i = 0; i < count; i++) data[i] = (float)((i * 7919) % 1009) / 64;
-    for (int r = 0; r < ranks; r++) out[r] = got + r * columns;
-    for (int run = 0; run < 3; run++) {
-        memset(got, 0xff, count * sizeof *got);
-        assert_ok(tu_run(program, state, 1, &(tu_feed){x, data}, out));
-        for (int64_t i = 0; i < columns; i++) {
-            float wanted[MOST_RANKS];
-            int left = ranks;
-            for (int r = 0; r < ranks; r++) wanted[r] = data[r * columns + i] * data[r * columns + i];
-            for (; left > 1; left = (left + 1) / 2)
-                for (int k = 0; k < (left + 1) / 2; k++)
-                    wanted[k] = 2 * k + 1 < left ? wanted[2 * k] + wanted[2 * k + 1] : wanted[2 * k];
-            for (int r = 0; r < ranks; r++) assert_true(got[r * columns + i] == wanted[0]);
+    return tu__round_to(dtype, x[0]);
+}
+
+/* What the ranks do with their rows of x, the columns of which are cut into `values` of different lengths: negate each, bring
+ * all of them to one meeting, and negate the sums. */
+typedef struct summing {
+    int ranks, values;
+    tu_dtype dtype;
+    int64_t columns[4]; /* of the values */
+} summing;
+
+static int64_t all_columns(const summing *s) {
+    int64_t sum = 0;
+    for (int v = 0; v < s->values; v++) sum += s->columns[v];
+    return sum;
+}
+
+static tu_graph *build_sums(const summing *s, tu_value *inputs, tu_value *fetch) {
+    tu_graph *g = new_graph();
+    for (int v = 0; v < s->values; v++) {
+        char name[16];
+        snprintf(name, sizeof name, "x%d", v);
+        inputs[v] = tu_input(g, name, s->dtype, TU_SHAPE(s->ranks, s->columns[v]));
+        for (int r = 0; r < s->ranks; r++) tu_with_device(g, device_name(r)) {
+                tu_value part = rows_of(g, name, r, r, s->dtype, TU_SHAPE(1, s->columns[v]));
+                fetch[v * s->ranks + r] = tu_neg(meet(tu_neg(part), 0, r, s->ranks));
+            }
+    }
+    return g;
+}
+
+static void check_sums(const summing *s, int value, const void *x, void *const *got) {
+    int64_t columns = s->columns[value];
+    for (int64_t i = 0; i < columns; i++) {
+        double share[MOST_RANKS];
+        for (int r = 0; r < s->ranks; r++) share[r] = tu__load(s->dtype, x, r * columns + i);
+        double wanted = pairwise(s->dtype, s->ranks, share);
+        for (int r = 0; r < s->ranks; r++) {
+            double sum = tu__load(s->dtype, got[value * s->ranks + r], i);
+            if (sum != wanted)
+                fail_msg("%d ranks of %s: element %lld of %lld of value %d is %.9g on rank %d, expected %.9g",
+                         s->ranks, tu_dtype_name(s->dtype), (long long)i, (long long)columns, value, sum, r,
+                         wanted);
         }
     }
-    tu__free(data);
-    tu__free(got);
+}
+
+static void assert_sums(const summing *s) {
+    enum { MOST = 4 * MOST_RANKS };
+    tu_value inputs[4], fetch[MOST];
+    tu_feed feeds[4];
+    void *data[4], *got[MOST];
+    tu_graph *g = build_sums(s, inputs, fetch);
+    tu_program *program;
+    tu_state *state;
+    assert_ok(tu_compile(g, &program, .devices = device_list(s->ranks),
+                         .fetch_count = (size_t)(s->values * s->ranks), .fetch = fetch));
+    assert_ok(tu_state_new(g, &state));
+    for (int v = 0; v < s->values; v++) {
+        int64_t count = s->ranks * s->columns[v];
+        data[v] = malloc((size_t)count * 8);
+        for (int64_t i = 0; i < count; i++)
+            tu__store(s->dtype, data[v], i, (double)((i * 7919 + v * 31) % 1009) / 63 - 8);
+        feeds[v] = (tu_feed){inputs[v], data[v]};
+        for (int r = 0; r < s->ranks; r++) got[v * s->ranks + r] = malloc((size_t)s->columns[v] * 8);
+    }
+    for (int run = 0; run < 2; run++) {
+        assert_ok(tu_run(program, state, (size_t)s->values, feeds, got));
+        for (int v = 0; v < s->values; v++) check_sums(s, v, data[v], got);
+    }
+    for (int v = 0; v < s->values; v++) free(data[v]);
+    for (int i = 0; i < s->values * s->ranks; i++) free(got[i]);
     tu_program_free(program);
     tu_state_free(state);
     tu_graph_free(g);
@@ -112,20 +168,225 @@ static void assert_sums(int ranks, int64_t columns) {
 
 static void every_rank_gets_the_sum(void **unused) {
     (void)unused;
-    static const int64_t columns[] = {1, 5, 16, 17, 1000, 40000};
-    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
-        for (int ranks = 2; ranks <= 5; ranks++) assert_sums(ranks, columns[i]);
+    static const tu_dtype types[] = {TU_F32, TU_F64, TU_BF16, TU_F16};
+    for (int t = 0; t < 4; t++)
+        for (int ranks = 2; ranks <= 5; ranks++)
+            assert_sums(&(summing){ranks, 4, types[t], {1, 17, 1000, 40}});
+}
+
+static void many_ranks_get_the_sum(void **unused) {
+    (void)unused;
+    assert_sums(&(summing){11, 2, TU_F32, {5, 3000}});
+    assert_sums(&(summing){9, 1, TU_BF16, {123}});
+}
+
+static void values_of_any_size_are_dealt_out(void **unused) {
+    (void)unused;
+    uint32_t random = 12345;
+    for (int i = 0; i < 40; i++) {
+        summing s = {.ranks = 2 + i % 3, .values = 1 + i % 4, .dtype = i % 5 ? TU_F32 : TU_F16};
+        for (int v = 0; v < s.values; v++) {
+            random = random * 1664525 + 1013904223;
+            s.columns[v] = 1 + (random >> 8) % (i % 7 ? 300 : 30000);
+        }
+        assert_true(all_columns(&s) > 0);
+        assert_sums(&s);
+    }
+}
+
+/* Sums of element types of their own go to one meeting too, and one sum may be brought to the next meeting. */
+static void types_mix_and_meetings_follow_each_other(void **unused) {
+    (void)unused;
+    tu_graph *g = new_graph();
+    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2, 20)), fetch[6];
+    for (int r = 0; r < 2; r++) tu_with_device(g, device_name(r)) {
+            tu_value part = rows_of(g, "x", r, r, TU_F32, TU_SHAPE(1, 20));
+            tu_value sum = meet(part, 3, r, 2), wide = meet(tu_cast(part, TU_F64), 3, r, 2);
+            fetch[r] = meet(sum, 5, r, 2);
+            fetch[2 + r] = wide;
+            fetch[4 + r] = tu_add(sum, tu_square(part)); /* the share is wanted by others too */
+        }
+    tu_program *program;
+    tu_state *state;
+    assert_ok(tu_compile(g, &program, .devices = device_list(2), .fetch_count = 6, .fetch = fetch));
+    assert_ok(tu_state_new(g, &state));
+    float data[40], twice[2][20], added[2][20];
+    double wide[2][20];
+    for (int i = 0; i < 40; i++) data[i] = (float)i;
+    assert_ok(tu_run(program, state, 1, &(tu_feed){x, data},
+                     (void *[]){twice[0], twice[1], wide[0], wide[1], added[0], added[1]}));
+    for (int r = 0; r < 2; r++)
+        for (int i = 0; i < 20; i++) {
+            assert_true(twice[r][i] == (float)(4 * i + 40));
+            assert_true(wide[r][i] == 2 * i + 20);
+            assert_true(added[r][i] == (float)(2 * i + 20 + (20 * r + i) * (20 * r + i)));
+        }
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(g);
+}
+
+/* A sum goes on to a device that was not at the meeting. */
+static void a_sum_leaves_for_another_device(void **unused) {
+    (void)unused;
+    tu_graph *g = new_graph();
+    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2, 8)), fetch[3];
+    for (int r = 0; r < 2; r++)
+        tu_with_device(g, device_name(r)) fetch[r] =
+            meet(tu_neg(rows_of(g, "x", r, r, TU_F32, TU_SHAPE(1, 8))), 0, r, 2);
+    tu_with_device(g, device_name(2)) fetch[2] = tu_neg(fetch[1]);
+    tu_program *program;
+    tu_state *state;
+    float data[16], got[3][8];
+    assert_ok(tu_compile(g, &program, .devices = device_list(3), .fetch_count = 3, .fetch = fetch));
+    assert_ok(tu_state_new(g, &state));
+    for (int i = 0; i < 16; i++) data[i] = (float)i;
+    for (int run = 0; run < 3; run++) {
+        assert_ok(tu_run(program, state, 1, &(tu_feed){x, data}, (void *[]){got[0], got[1], got[2]}));
+        for (int i = 0; i < 8; i++) assert_true(got[0][i] == (float)(-2 * i - 8) && got[2][i] == -got[0][i]);
+    }
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(g);
+}
+
+/* Devices that cannot reach each other's memory meet through the host. */
+static void devices_far_apart_meet_through_the_host(void **unused) {
+    (void)unused;
+    const char *before = kind;
+    plug_in_far();
+    kind = "far";
+    assert_sums(&(summing){3, 3, TU_F32, {7, 100000, 30}});
+    assert_sums(&(summing){2, 1, TU_BF16, {300000}});
+    kind = before;
+    assert_int_equal(far.held, 0);
+}
+
+/* ---- What cannot be ---- */
+
+static void assert_refused(tu_graph *g, size_t count, const tu_value *fetch, const char *message) {
+    tu_program *program;
+    assert_int_equal(tu_compile(g, &program, .devices = device_list(2), .fetch_count = count, .fetch = fetch),
+                     TU_INVALID);
+    expect_message(message);
+    tu_graph_free(g);
+}
+
+static tu_value share_of(tu_graph *g, int rank, int64_t columns) {
+    char name[16];
+    snprintf(name, sizeof name, "y%d", rank);
+    tu_value y = {0};
+    tu_with_device(g, device_name(rank)) y = tu_input(g, name, TU_F32, TU_SHAPE(columns));
+    return y;
+}
+
+static void ranks_must_bring_the_same(void **unused) {
+    (void)unused;
+    tu_graph *g = new_graph();
+    tu_value one = meet(share_of(g, 0, 3), 4, 0, 2);
+    assert_refused(g, 1, &one,
+                   "rank 1 of 2 brings nothing to meeting 4: all ranks must bring the same values");
+
+    g = new_graph();
+    tu_value two[3] = {meet(share_of(g, 0, 3), 0, 0, 2), meet(share_of(g, 1, 4), 0, 1, 2)};
+    assert_refused(g, 2, two, "value 0 of meeting 0 is f32[3]");
+
+    g = new_graph();
+    tu_value more = share_of(g, 0, 3);
+    two[0] = meet(more, 0, 0, 2), two[1] = meet(share_of(g, 1, 3), 0, 1, 2),
+    two[2] = meet(tu_neg(more), 0, 0, 2);
+    assert_refused(g, 3, two, "rank 1 brings 1 values to meeting 0, rank 0 brings 2");
+
+    g = new_graph();
+    two[0] = meet(share_of(g, 0, 3), 0, 0, 2), two[1] = meet(share_of(g, 1, 3), 0, 1, 3);
+    assert_refused(g, 2, two, "says that meeting 0 has 3 ranks, another one says 2");
+}
+
+static void every_rank_needs_a_device_of_its_own(void **unused) {
+    (void)unused;
+    tu_graph *g = new_graph();
+    tu_value y = share_of(g, 0, 3), two[2] = {meet(y, 0, 0, 2), meet(tu_neg(y), 0, 1, 2)};
+    g->nodes[two[1].node]->device = g->nodes[two[0].node]->device;
+    assert_refused(g, 2, two, "ranks 0 and 1 of meeting 0 are both on device");
+}
+
+static void meetings_in_a_circle_are_refused(void **unused) {
+    (void)unused;
+    tu_graph *g = new_graph();
+    tu_value a = share_of(g, 0, 3), b = share_of(g, 1, 3);
+    tu_value first = meet(a, 0, 0, 2),
+             second = meet(b, 1, 1, 2); /* rank 0 goes to 0, then 1; rank 1 the other way round */
+    tu_value two[2] = {meet(first, 1, 0, 2), meet(second, 0, 1, 2)};
+    assert_refused(g, 2, two, "the program's meetings wait for each other");
+}
+
+/* ---- Parts of inputs ---- */
+
+/* Uneven parts, by tu_run and by many steps; rows of tables; ordinals of samples. */
+static void parts_get_their_rows(void **unused) {
+    (void)unused;
+    tu_graph *g = new_graph();
+    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(5, 2)), fetch[4];
+    tu_sample_ordinals(g, 5);
+    static const int64_t first[] = {0, 3}, rows[] = {3, 2};
+    for (int r = 0; r < 2; r++) tu_with_device(g, device_name(r)) {
+            fetch[r] = tu_neg(rows_of(g, "x", r, first[r], TU_F32, TU_SHAPE(rows[r], 2)));
+            fetch[2 + r] = tu_neg(rows_of(g, "sample_ordinal", r, first[r], TU_I64, TU_SHAPE(rows[r])));
+        }
+    tu_variable(g, "v", TU_F32, TU_SHAPE(1));
+    tu_program *program;
+    tu_state *state;
+    assert_ok(tu_compile(g, &program, .devices = device_list(2), .fetch_count = 4, .fetch = fetch,
+                         .updates = true));
+    assert_ok(tu_state_new(g, &state));
+    float data[30], a[3][6], b[3][4];
+    int64_t oa[3][3], ob[3][2];
+    void *out[] = {a, b, oa, ob};
+    for (int i = 0; i < 30; i++) data[i] = (float)i;
+    assert_ok(tu_run(program, state, 1, &(tu_feed){x, data}, out));
+    for (int i = 0; i < 6; i++) assert_true(a[0][i] == -data[i]);
+    for (int i = 0; i < 4; i++) assert_true(b[0][i] == -data[6 + i]);
+    for (int i = 0; i < 3; i++) assert_int_equal(oa[0][i], -i);
+    for (int i = 0; i < 2; i++) assert_int_equal(ob[0][i], -3 - i);
+    assert_int_equal(tu_state_sample(state), 5);
+    assert_ok(tu_run_many(program, state, 3, 1, &(tu_feed_many){.input = x, .data = data}, out));
+    for (int s = 0; s < 3; s++) {
+        for (int i = 0; i < 6; i++) assert_true(a[s][i] == -data[10 * s + i]);
+        for (int i = 0; i < 4; i++) assert_true(b[s][i] == -data[10 * s + 6 + i]);
+        assert_int_equal(ob[s][1], -(5 + 5 * s + 4));
+    }
+    assert_int_equal(tu_state_sample(state), 20);
+    tu_table *table;
+    static const int64_t numbers[] = {14, 0, 1, 2, 3, 4, 5, 6, 7, 8};
+    assert_ok(tu_table_new(data, 2 * sizeof *data, 15, &table));
+    assert_ok(
+        tu_run_many(program, state, 2, 1, &(tu_feed_many){.input = x, .table = table, .rows = numbers}, out));
+    for (int s = 0; s < 2; s++) {
+        for (int i = 0; i < 6; i++) assert_true(a[s][i] == -data[2 * numbers[5 * s + i / 2] + i % 2]);
+        for (int i = 0; i < 4; i++) assert_true(b[s][i] == -data[2 * numbers[5 * s + 3 + i / 2] + i % 2]);
+    }
+    tu_table_free(table);
+    assert_int_equal(tu_run(program, state, 0, NULL, out), TU_INVALID);
+    assert_string_equal(tu_message(), "input 'x' f32[5,2] was not fed");
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(g);
 }
 
 /* ---- Mirrors ---- */
 
-/* One step of w -= 0.5 * mean gradient of (w - x)^2 / 2 over the rows of x, on `ranks` replicas. */
+/* One step of w -= mean over the ranks of (w - x) / 2, each with a row of x, on replicas. */
 typedef struct replicas {
     tu_graph *g;
-    tu_value x, w, mirrors[MOST_RANKS];
+    tu_value x, w, mirrors[MOST_RANKS], next[MOST_RANKS];
     tu_program *program;
     tu_state *state;
 } replicas;
+
+static tu_status compile_replicas(replicas *t, int ranks) {
+    return tu_compile(t->g, &t->program, .devices = device_list(ranks), .updates = true,
+                      .fetch_count = (size_t)ranks, .fetch = t->mirrors);
+}
 
 static replicas build_replicas(int ranks) {
     replicas t = {.g = new_graph()};
@@ -137,8 +398,7 @@ static replicas build_replicas(int ranks) {
             tu_value sum = meet(tu_sub(w, part), 7, r, ranks);
             tu_assign(w, tu_sub(w, tu_mul(sum, tu_fill(t.g, TU_F32, TU_SCALAR, 0.5 / ranks))));
         }
-    assert_ok(tu_compile(t.g, &t.program, .devices = device_list(ranks), .updates = true,
-                         .fetch_count = (size_t)ranks, .fetch = t.mirrors));
+    assert_ok(compile_replicas(&t, ranks));
     assert_ok(tu_state_new(t.g, &t.state));
     return t;
 }
@@ -149,46 +409,181 @@ static void free_replicas(replicas *t) {
     tu_graph_free(t->g);
 }
 
+/* Runs a step; what every replica had before it. */
+static void step(replicas *t, int ranks, const float *x, float w[][3]) {
+    void *out[MOST_RANKS];
+    for (int r = 0; r < ranks; r++) out[r] = w[r];
+    assert_ok(tu_run(t->program, t->state, 1, &(tu_feed){t->x, x}, out));
+}
+
 static void replicas_update_alike(void **unused) {
     (void)unused;
-    replicas t = build_replicas(4);
+    static const float left[] = {1, 0.5f, 0.25f, 0.125f};
     const float x[12] = {1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3};
+    replicas t = build_replicas(4);
     float w[4][3], own[3];
-    void *out[4] = {w[0], w[1], w[2], w[3]};
     assert_int_equal(tu_state_count(t.state), 1);
-    for (int step = 0; step < 3; step++) {
-        assert_ok(tu_run(t.program, t.state, 1, &(tu_feed){t.x, x}, out));
+    for (int n = 0; n < 3; n++) {
+        step(&t, 4, x, w);
         for (int r = 0; r < 4; r++)
-            for (int i = 0; i < 3; i++)
-                assert_true(w[r][i] == (float)(i + 1) * (1 - powf(0.5f, (float)step)));
+            for (int i = 0; i < 3; i++) assert_true(w[r][i] == (float)(i + 1) * (1 - left[n]));
     }
     assert_ok(tu_state_get(t.state, "w", own, sizeof own));
-    for (int i = 0; i < 3; i++) assert_true(own[i] == (float)(i + 1) * 0.875f);
+    for (int i = 0; i < 3; i++) assert_true(own[i] == (float)(i + 1) * (1 - left[3]));
     free_replicas(&t);
+}
+
+static void expect_all(float w[][3], int ranks, float value) {
+    for (int r = 0; r < ranks; r++)
+        for (int i = 0; i < 3; i++)
+            if (w[r][i] != value) fail_msg("w of replica %d is %g, expected %g", r, w[r][i], value);
 }
 
 static void mirrors_follow_a_variable_that_was_set(void **unused) {
     (void)unused;
-    replicas t = build_replicas(2);
     const float x[6] = {0}, eight[3] = {8, 8, 8};
+    replicas t = build_replicas(2);
     float w[2][3];
-    void *out[2] = {w[0], w[1]};
-    assert_ok(tu_run(t.program, t.state, 1, &(tu_feed){t.x, x}, out));
+    step(&t, 2, x, w);
     assert_ok(tu_state_set(t.state, "w", eight, sizeof eight));
-    assert_ok(tu_run(t.program, t.state, 1, &(tu_feed){t.x, x}, out));
-    for (int r = 0; r < 2; r++)
-        for (int i = 0; i < 3; i++) assert_true(w[r][i] == 8);
-    assert_ok(tu_run(t.program, t.state, 1, &(tu_feed){t.x, x}, out));
-    for (int r = 0; r < 2; r++)
-        for (int i = 0; i < 3; i++) assert_true(w[r][i] == 4);
+    step(&t, 2, x, w);
+    expect_all(w, 2, 8);
+    step(&t, 2, x, w);
+    expect_all(w, 2, 4);
     free_replicas(&t);
 }
 
-int main(void) {
+/* w *= 3, on one device alone. */
+static void mirrors_follow_another_program(void **unused) {
+    (void)unused;
+    const float x[6] = {0}, eight[3] = {8, 8, 8};
+    replicas t = build_replicas(2);
+    tu_graph *other = new_graph();
+    tu_value w3 = tu_variable(other, "w", TU_F32, TU_SHAPE(3));
+    tu_assign(w3, tu_mul(w3, tu_fill(other, TU_F32, TU_SCALAR, 3)));
+    tu_program *triple;
+    assert_ok(tu_compile(other, &triple, .devices = kind, .updates = true));
+    float w[2][3];
+    assert_ok(tu_state_set(t.state, "w", eight, sizeof eight));
+    step(&t, 2, x, w);
+    assert_ok(tu_run(triple, t.state, 0, NULL, NULL));
+    step(&t, 2, x, w);
+    expect_all(w, 2, 12);
+    step(&t, 2, x, w);
+    expect_all(w, 2, 6);
+    tu_program_free(triple);
+    tu_graph_free(other);
+    free_replicas(&t);
+}
+
+/* Programs that read mirrors leave them as they are; one that changes a mirror alone has it filled anew. */
+static void a_mirror_changed_alone_is_not_the_variable(void **unused) {
+    (void)unused;
+    tu_graph *g = new_graph();
+    tu_value w = {0}, mirror = {0}, fetch[2];
+    tu_with_device(g, device_name(0)) w = fetch[0] = tu_variable(g, "w", TU_F32, TU_SHAPE(3));
+    tu_with_device(g, device_name(1)) {
+        mirror = fetch[1] = mirror_of(w, 1);
+        tu_assign(mirror, tu_add(mirror, tu_fill(g, TU_F32, TU_SCALAR, 1)));
+    }
+    tu_program *program;
+    tu_state *state;
+    float got[2][3];
+    assert_ok(tu_compile(g, &program, .devices = device_list(2), .updates = true, .fetch_count = 2,
+                         .fetch = fetch));
+    assert_ok(tu_state_new(g, &state));
+    for (int run = 0; run < 3; run++) {
+        assert_ok(tu_run(program, state, 0, NULL, (void *[]){got[0], got[1]}));
+        expect_all(got, 2, 0);
+    }
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(g);
+}
+
+static void memory_reports_count_mirrors(void **unused) {
+    (void)unused;
+    replicas t = build_replicas(3);
+    for (size_t i = 0; i < 3; i++) {
+        tu_memory_report report;
+        assert_ok(tu_program_memory(t.program, i, &report));
+        assert_int_equal(report.variable_bytes, 3 * sizeof(float));
+    }
+    free_replicas(&t);
+}
+
+/* A sum takes its share's place, so a device has room for one of both. */
+static void sums_take_the_place_of_shares(void **unused) {
+    (void)unused;
+    enum { COLUMNS = 1 << 20 };
+    tu_value x[4], fetch[2];
+    tu_program *program;
+    tu_graph *g = build_sums(&(summing){2, 1, TU_F32, {COLUMNS}}, x, fetch);
+    assert_ok(tu_compile(g, &program, .devices = device_list(2), .fetch_count = 2, .fetch = fetch,
+                         .plan_only = true));
+    for (size_t i = 0; i < 2; i++) {
+        tu_memory_report report;
+        assert_ok(tu_program_memory(program, i, &report));
+        assert_true(report.scratch_bytes <=
+                    2 * COLUMNS * sizeof(float)); /* the input, or the result, and the sum */
+    }
+    tu_program_free(program);
+    tu_graph_free(g);
+}
+
+/* ---- Without memory ---- */
+
+/* Every allocation of compiling and of a first run fails once: an error, nothing lost, and the next try succeeds. */
+static void running_out_of_memory_is_an_error(void **unused) {
+    (void)unused;
+    const float x[6] = {1, 2, 3, 1, 2, 3};
+    float w[2][3];
+    void *out[] = {w[0], w[1]};
+    replicas t = build_replicas(2);
+    step(&t, 2, x, w); /* threads and scratch are there from now on */
+    tu_program_free(t.program);
+    for (uint64_t nth = 1;; nth++) {
+        tu_state *state = NULL;
+        t.program = NULL;
+        assert_ok(tu_state_new(t.g, &state));
+        int64_t live = tu__alloc_live();
+        tu__alloc_fail_at(nth);
+        tu_status status = compile_replicas(&t, 2);
+        if (status == TU_OK) status = tu_run(t.program, state, 1, &(tu_feed){t.x, x}, out);
+        tu__alloc_fail_at(0);
+        if (status == TU_OK) {
+            tu_state_free(state);
+            break;
+        }
+        assert_int_equal(status, TU_NO_MEMORY);
+        tu_program_free(t.program);
+        tu_state_free(state);
+        assert_true(tu__alloc_live() <= live);
+    }
+    expect_all(w, 2, 0);
+    free_replicas(&t);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) kind = argv[1];
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_gets_the_sum),
+        cmocka_unit_test(many_ranks_get_the_sum),
+        cmocka_unit_test(values_of_any_size_are_dealt_out),
+        cmocka_unit_test(types_mix_and_meetings_follow_each_other),
+        cmocka_unit_test(a_sum_leaves_for_another_device),
+        cmocka_unit_test(devices_far_apart_meet_through_the_host),
+        cmocka_unit_test(ranks_must_bring_the_same),
+        cmocka_unit_test(every_rank_needs_a_device_of_its_own),
+        cmocka_unit_test(meetings_in_a_circle_are_refused),
+        cmocka_unit_test(parts_get_their_rows),
         cmocka_unit_test(replicas_update_alike),
         cmocka_unit_test(mirrors_follow_a_variable_that_was_set),
+        cmocka_unit_test(mirrors_follow_another_program),
+        cmocka_unit_test(a_mirror_changed_alone_is_not_the_variable),
+        cmocka_unit_test(memory_reports_count_mirrors),
+        cmocka_unit_test(sums_take_the_place_of_shares),
+        cmocka_unit_test(running_out_of_memory_is_an_error),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("meetings", tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "device/cuda/combine.h"
 #include "device/cuda/streams.h"
 
 enum {
@@ -364,6 +365,12 @@ static tu_status synchronize(tu_device_instance *device) {
     return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
 }
 
+static tu_status combine(tu_device_instance *device, const tu_combination *what) {
+    cuda_device *d = inside(device);
+    TU_TRY(cuda_enter(d));
+    return cuda_combine(d, what);
+}
+
 static uint64_t overhead(tu_device_instance *device) {
     return inside(device)->overhead_bytes;
 }
@@ -394,6 +401,7 @@ static const tu_device_api api = {
     .overhead = overhead,
     .takes = takes,
     .event_synchronize = event_synchronize,
+    .combine = combine,
 };
 
 /* The device reads the engine's own structures: it serves the very version it was built with. */

@@ -68,6 +68,7 @@ typedef struct cuda_device {
     cudnnHandle_t dnn;            /* NULL until cuda_dnn() */
     cusolverDnHandle_t solver;    /* NULL until cuda_solver() */
     pthread_mutex_t lock;         /* of the two above and `modules` */
+    CUfunction combine[4][9];     /* per element type and number of ranks, once they were needed: combine.c */
 } cuda_device;
 
 /* The device of a kernel or a selection, which hold it as the constant that it is to everybody else. */
