@@ -1,6 +1,14 @@
 /* replicate: a batch shared by several devices gives what one device would have given. */
 #include "replicated.h"
 
+#include "base/alloc.h"
+
+static tu_graph *new_graph(void) {
+    tu_graph *graph;
+    assert_int_equal(tu_graph_new(&graph), TU_OK);
+    return graph;
+}
+
 /* ---- Networks, with a step of an optimizer ---- */
 
 typedef struct network {
@@ -49,10 +57,445 @@ static void networks_have_a_central_device(void **state) {
     assert_replicates("resnet20", TU__CENTRAL, 2, 4);
 }
 
+static void networks_train_in_half_precision(void **state) {
+    (void)state;
+    network n = make_network("resnet20", 4, TU_F32);
+    tu__unit unit = unit_to_replicate(n.graph, 2, n.fetch, TU__MIRRORED, 2);
+    unit.precision = TU__PRECISION_BF16;
+    run_all_passes(&unit);
+    for (uint32_t i = 0; i < unit.graph->node_count; i++) { /* sums of gradients and of statistics */
+        const tu__node *node = unit.graph->nodes[i];
+        if (node->op->code == TU__OP_ALL_REDUCE) assert_int_equal(node->outputs[0].dtype, TU_F32);
+    }
+    interpretation before = interpret(n.graph), after = interpret(unit.graph);
+    assert_true(distance(value_in(&before, (tu__edge){n.fetch[1].node, n.fetch[1].output}),
+                         value_in(&after, unit.fetch[1])) < 0.02);
+    interpretation_free(&before);
+    interpretation_free(&after);
+    tu__unit_end(&unit);
+    tu_graph_free(n.graph);
+}
+
+/* ---- Parts ---- */
+
+static const tu__node *find(const tu__unit *unit, const char *name) {
+    const tu__node *node = tu__find_node(unit->graph, name);
+    if (!node) fail_msg("there is no '%s'", name);
+    return node;
+}
+
+static void parts_know_what_they_stand_for(void **state) {
+    (void)state;
+    tu_graph *g = new_graph();
+    tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(8, 2)),
+             rate = tu_input(g, "rate", TU_F32, TU_SCALAR);
+    tu_value w = tu_variable(g, "w", TU_F32, TU_SHAPE(2));
+    tu_assign(w, tu_sub(w, tu_mul(rate, tu_sum(tu_mul(x, w), .axes = TU_AXES(0)))));
+    tu__unit unit = unit_to_replicate(g, 0, NULL, TU__MIRRORED, 3);
+    run_all_passes(&unit);
+    static const int64_t rows[] = {3, 3, 2}, first[] = {0, 3, 6};
+    for (int i = 0; i < 3; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "x@%d", i);
+        const tu__node *part = find(&unit, name);
+        assert_string_equal(part->stands_for, "x");
+        assert_int_equal(part->first_row, first[i]);
+        assert_int_equal(part->outputs[0].shape.dim[0], rows[i]);
+        assert_string_equal(part->device, replica_names[i]);
+    }
+    assert_null(find(&unit, "w")->stands_for);
+    assert_string_equal(find(&unit, "w@2")->stands_for, "w");
+    assert_string_equal(find(&unit, "w@2")->device, "cpu:0.2");
+    assert_string_equal(find(&unit, "rate@1")->stands_for, "rate");
+    assert_int_equal(count_nodes(unit.graph, TU__OP_ASSIGN), 3);
+    assert_int_equal(count_nodes(unit.graph, TU__OP_COPY), 0);
+    tu__unit_end(&unit);
+    tu_graph_free(g);
+}
+
+static void the_central_device_has_the_variables(void **state) {
+    (void)state;
+    network n = make_network("mlp", 6, TU_F32);
+    tu__unit unit = unit_to_replicate(n.graph, 2, n.fetch, TU__CENTRAL, 3);
+    run_all_passes(&unit);
+    assert_int_equal(count_nodes(unit.graph, TU__OP_ALL_REDUCE), 0);
+    for (uint32_t i = 0; i < unit.graph->node_count; i++) {
+        const tu__node *node = unit.graph->nodes[i];
+        bool held = node->op->code == TU__OP_VARIABLE || node->op->code == TU__OP_ASSIGN;
+        if (held) assert_string_equal(node->device, central_name);
+        if (node->op->code == TU__OP_MATMUL) assert_string_not_equal(node->device, central_name);
+        assert_true(node->op->code != TU__OP_VARIABLE || !node->stands_for);
+    }
+    tu__unit_end(&unit);
+    tu_graph_free(n.graph);
+}
+
+/* Nothing is divided: every replica does the same. */
+static void a_graph_without_samples_is_mirrored_as_it_is(void **state) {
+    (void)state;
+    tu_graph *g = new_graph();
+    tu_value w = tu_variable(g, "w", TU_F32, TU_SHAPE(3)), next = tu_tanh(w);
+    tu_assign(w, next);
+    tu__unit unit = unit_to_replicate(g, 1, &next, TU__MIRRORED, 2);
+    run_all_passes(&unit);
+    assert_int_equal(count_nodes(unit.graph, TU__OP_TANH), 2);
+    assert_int_equal(count_nodes(unit.graph, TU__OP_ASSIGN), 2);
+    assert_same_results(g, &next, &unit, 0);
+    tu__unit_end(&unit);
+    tu_graph_free(g);
+}
+
+static void one_device_is_left_as_it_is(void **state) {
+    (void)state;
+    network n = make_network("mlp", 4, TU_F32);
+    tu__unit unit = unit_to_replicate(n.graph, 2, n.fetch, TU__MIRRORED, 1);
+    run_all_passes(&unit);
+    assert_non_null(tu__find_node(unit.graph, "images"));
+    assert_same_results(n.graph, n.fetch, &unit, 0);
+    tu__unit_end(&unit);
+    tu_graph_free(n.graph);
+}
+
+/* A fill of the batch's size is made with the part's, and what was repeated over it is repeated less often. */
+static void whole_values_are_made_smaller_where_they_can_be(void **state) {
+    (void)state;
+    tu_graph *g = new_graph();
+    tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 2, 3));
+    tu_value w = tu_variable(g, "w", TU_F32, TU_SHAPE(3));
+    tu_value y = tu_mul(x, tu_broadcast(w, TU_SHAPE(4, 2, 3)));
+    tu_value rows = tu_reshape(tu_broadcast(tu_tanh(w), TU_SHAPE(8, 3)), TU_SHAPE(4, 2, 3));
+    tu_value fetch = tu_add(tu_mul(y, rows), tu_random_uniform(g, TU_F32, TU_SHAPE(4, 1, 1), 0, 1));
+    tu__unit unit = unit_to_replicate(g, 1, &fetch, TU__MIRRORED, 2);
+    run_all_passes(&unit);
+    assert_same_results(g, &fetch, &unit, 0);
+    assert_int_equal(count_nodes(unit.graph, TU__OP_SLICE),
+                     2); /* of the draw by the step, which is one for all */
+    for (uint32_t i = 0; i < unit.graph->node_count; i++) {
+        const tu__node *node = unit.graph->nodes[i];
+        if (node->op->code == TU__OP_BROADCAST) assert_true(tu_shape_elements(node->outputs[0].shape) == 12);
+    }
+    tu__unit_end(&unit);
+    tu_graph_free(g);
+}
+
+/* ---- Waiting and belonging together ---- */
+
+static void parts_wait_for_parts(void **state) {
+    (void)state;
+    for (tu__strategy strategy = TU__CENTRAL; strategy <= TU__MIRRORED; strategy++) {
+        tu_graph *g = new_graph();
+        tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 2));
+        tu_value a = tu_name(tu_tanh(x), "a"), b = tu_name(tu_exp(x), "b");
+        tu_value total = tu_name(tu_sum(a), "total"), late = tu_name(tu_square(tu_sin(x)), "late");
+        tu_colocate(a, b);
+        tu_after(b, a);
+        tu_after(late, total);
+        tu_value fetch[] = {b, late, total};
+        tu__unit unit = unit_to_replicate(g, 3, fetch, strategy, 2);
+        run_all_passes(&unit);
+        assert_same_results(g, fetch, &unit, 1e-6);
+        const tu__node *second = find(&unit, "b@1");
+        assert_int_equal(second->after_count, 1);
+        assert_int_equal(second->after[0], find(&unit, "a@1")->id);
+        assert_int_equal(find(&unit, "late@1")->after_count, 1);
+        tu__unit_end(&unit);
+        tu_graph_free(g);
+    }
+}
+
+/* ---- Batch-norm ---- */
+
+/* y, and what the moving mean and variance become, of images whose parts are normalised by themselves. */
+static void parts_are_normalized_by_themselves(tu_batch_scope scope, int invariant) {
+    tu_graph *g = new_graph();
+    tu_value x = tu_batch_input(g, "x", TU_F64, TU_SHAPE(5, 3, 2)), y = x;
+    tu_scope(g, "norm") y = tu_batch_norm(x, .name = "one", .scope = scope);
+    tu_value w = tu_find(g, "norm/one/gamma"), dw;
+    assert_int_equal(tu_gradients(tu_sum(tu_mul(y, tu_square(x))), 1, &w, &dw), TU_OK);
+    tu_value fetch[] = {y, dw};
+    tu__unit unit = unit_to_replicate(g, 2, fetch, TU__MIRRORED, 2);
+    unit.replication.invariant = invariant;
+    run_all_passes(&unit);
+    assert_int_equal(count_nodes(unit.graph, TU__OP_BATCH_NORM), 2);
+    interpretation it = interpret(unit.graph);
+    const tu__tensor *in[] = {value_in(&it, (tu__edge){find(&unit, "x@0")->id, 0}),
+                              value_in(&it, (tu__edge){find(&unit, "x@1")->id, 0})};
+    double mean[2] = {0}; /* of a channel, weighted by samples, which is that of all rows */
+    for (int part = 0; part < 2; part++)
+        for (int64_t i = 0; i < tu_shape_elements(in[part]->type.shape); i++)
+            mean[i % 2] += in[part]->data[i] / 15;
+    const tu__tensor *moved = assigned_in(&it, "norm/one/moving_mean"),
+                     *before = value_in(&it, (tu__edge){find(&unit, "norm/one/moving_mean")->id, 0});
+    for (int c = 0; c < 2; c++)
+        assert_true(fabs(moved->data[c] - (0.9 * before->data[c] + 0.1 * mean[c])) < 1e-14);
+    const tu__tensor *last = value_in(&it, unit.fetch[0]); /* the last part has rows 3 and 4 of the batch */
+    double sum = 0;
+    for (int64_t i = 18; i < 30; i += 2) sum += last->data[i];
+    const tu__tensor *beta = value_in(&it, (tu__edge){find(&unit, "norm/one/beta")->id, 0});
+    assert_true(fabs(sum - 6 * beta->data[0]) < 1e-13);
+    interpretation_free(&it);
+    tu__unit_end(&unit);
+    tu_graph_free(g);
+}
+
+static void batch_norm_can_keep_to_a_part(void **state) {
+    (void)state;
+    parts_are_normalized_by_themselves(TU_SCOPE_REPLICA, 0);
+    parts_are_normalized_by_themselves(TU_SCOPE_SHARD, 0);
+    parts_are_normalized_by_themselves(TU_SCOPE_GLOBAL, 2);
+}
+
+/* Two meetings forward, mean and then variance; one backward, for both gradients that the input's hangs on. */
+static void global_batch_norm_meets_three_times(void **state) {
+    (void)state;
+    tu_graph *g = new_graph();
+    tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 3));
+    tu_value w = tu_variable(g, "w", TU_F32, TU_SHAPE(3)), dw;
+    tu_value y = tu_batch_normalize(tu_mul(x, w), w, w);
+    assert_int_equal(tu_gradients(tu_sum(tu_square(y)), 1, &w, &dw), TU_OK);
+    tu__unit unit = unit_to_replicate(g, 1, &dw, TU__MIRRORED, 2);
+    run_all_passes(&unit);
+    int64_t most = 0;
+    for (uint32_t i = 0; i < unit.graph->node_count; i++)
+        if (unit.graph->nodes[i]->op->code == TU__OP_ALL_REDUCE) {
+            int64_t meeting = tu__attrs(unit.graph->nodes[i], all_reduce)->meeting;
+            most = meeting > most ? meeting : most;
+        }
+    assert_int_equal(most, 3); /* and that of the gradient by w */
+    assert_same_results(g, &dw, &unit, 1e-4);
+    tu__unit_end(&unit);
+    tu_graph_free(g);
+}
+
+/* ---- Meetings ---- */
+
+/* Of each node, the highest meeting that it hangs on; -1: none. Freed by the caller. */
+static int64_t *meetings_below(const tu_graph *g) {
+    int64_t *below = calloc(g->node_count, sizeof *below);
+    assert_non_null(below);
+    for (uint32_t id = 0; id < g->node_count; id++) {
+        const tu__node *node = g->nodes[id];
+        below[id] = -1;
+        for (uint32_t i = 0; i < node->input_count; i++)
+            if (below[node->inputs[i].node] > below[id]) below[id] = below[node->inputs[i].node];
+        if (node->op->code != TU__OP_ALL_REDUCE) continue;
+        int64_t meeting = tu__attrs(node, all_reduce)->meeting;
+        if (below[id] >= meeting)
+            fail_msg("'%s' of meeting %d hangs on meeting %d", node->name, (int)meeting, (int)below[id]);
+        below[id] = meeting;
+    }
+    return below;
+}
+
+static void assert_meetings_can_be_held(const char *name) {
+    network n = make_network(name, 6, TU_F32);
+    tu__unit unit = unit_to_replicate(n.graph, 2, n.fetch, TU__MIRRORED, 3);
+    run_all_passes(&unit);
+    free(meetings_below(unit.graph));
+    for (uint32_t i = 0; i < unit.graph->node_count; i++) /* every rank brings the same to each */
+        if (unit.graph->nodes[i]->op->code == TU__OP_ALL_REDUCE)
+            for (int64_t rank = 0; rank < 3; rank++) {
+                const tu__node *other = met_by(unit.graph, unit.graph->nodes[i], rank);
+                assert_true(tu_shape_equal(other->outputs[0].shape, unit.graph->nodes[i]->outputs[0].shape));
+            }
+    tu__unit_end(&unit);
+    tu_graph_free(n.graph);
+}
+
+static void meetings_hang_on_earlier_ones_alone(void **state) {
+    (void)state;
+    assert_meetings_can_be_held("mlp");
+    assert_meetings_can_be_held("resnet20");
+}
+
+static void gradients_share_meetings_until_these_are_full(void **state) {
+    (void)state;
+    tu_graph *g = new_graph();
+    tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 1024)), w[5], dw[5];
+    for (int i = 0; i < 5; i++) { /* the last three have 4 MiB each */
+        char name[8];
+        snprintf(name, sizeof name, "w%d", i);
+        w[i] = tu_variable(g, name, TU_F32, i < 2 ? TU_SHAPE(1024) : TU_SHAPE(1024, 1024));
+        x = i < 2 ? tu_mul(x, w[i]) : tu_matmul(x, w[i]);
+    }
+    assert_int_equal(tu_gradients(tu_sum(tu_square(x)), 5, w, dw), TU_OK);
+    tu__unit unit = unit_to_replicate(g, 5, dw, TU__MIRRORED, 2);
+    run_all_passes(&unit);
+    static const int64_t meeting[] = {3, 3, 2, 1, 0}; /* the backward pass begins at the end */
+    for (int i = 0; i < 5; i++) {
+        const tu__node *sum = unit.graph->nodes[unit.fetch[i].node];
+        assert_int_equal(sum->op->code, TU__OP_ALL_REDUCE);
+        assert_int_equal(tu__attrs(sum, all_reduce)->meeting, meeting[i]);
+    }
+    tu__unit_end(&unit);
+    tu_graph_free(g);
+}
+
+static void gradients_travel_as_bf16_where_asked(void **state) {
+    (void)state;
+    for (tu__strategy strategy = TU__CENTRAL; strategy <= TU__MIRRORED; strategy++) {
+        tu_graph *g = new_graph();
+        tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 32)), dw[2];
+        tu_value w[] = {tu_variable(g, "w", TU_F32, TU_SHAPE(32, 32)),
+                        tu_variable(g, "b", TU_F32, TU_SHAPE(32))};
+        assert_int_equal(tu_gradients(tu_sum(tu_tanh(tu_add(tu_matmul(x, w[0]), w[1]))), 2, w, dw), TU_OK);
+        tu__unit unit = unit_to_replicate(g, 2, dw, strategy, 2);
+        unit.replication.bf16_gradients = true;
+        run_all_passes(&unit);
+        size_t rounded = 0;
+        for (uint32_t i = 0; i < unit.graph->node_count; i++) {
+            const tu__node *node = unit.graph->nodes[i];
+            bool travels = node->op->code == TU__OP_ALL_REDUCE || node->op->code == TU__OP_COPY;
+            rounded += travels && node->outputs[0].dtype == TU_BF16;
+        }
+        assert_int_equal(rounded, 2);
+        assert_same_results(g, dw, &unit, 0.01);
+        tu__unit_end(&unit);
+        tu_graph_free(g);
+    }
+}
+
+/* ---- The same bits ---- */
+
+static void invariant_sums_have_one_order(void **state) {
+    (void)state;
+    network n = make_network("resnet20", 9, TU_F32);
+    tu__unit one = unit_to_replicate(n.graph, 2, n.fetch, TU__MIRRORED, 1);
+    one.replication.invariant = 8;
+    run_all_passes(&one);
+    interpretation alone = interpret(one.graph);
+    for (size_t replicas = 2; replicas <= 8; replicas *= 2)
+        for (tu__strategy strategy = TU__CENTRAL; strategy <= TU__MIRRORED; strategy++) {
+            tu__unit unit = unit_to_replicate(n.graph, 2, n.fetch, strategy, replicas);
+            unit.replication.invariant = 8;
+            run_all_passes(&unit);
+            interpretation many = interpret(unit.graph);
+            for (uint32_t i = 0; i < n.graph->node_count; i++) {
+                const tu__tensor *a = assigned_in(&alone, n.graph->nodes[i]->name);
+                if (a && !same_numbers(a, assigned_in(&many, n.graph->nodes[i]->name)))
+                    fail_msg("'%s' has other bits on %zu devices", n.graph->nodes[i]->name, replicas);
+            }
+            interpretation_free(&many);
+            tu__unit_end(&unit);
+        }
+    interpretation_free(&alone);
+    tu__unit_end(&one);
+    tu_graph_free(n.graph);
+}
+
+/* ---- Refusals ---- */
+
+static void assert_refused(tu__unit *unit, tu_status status, const char *says) {
+    assert_int_equal(tu__run_passes(unit, NULL), status);
+    if (!strstr(tu_message(), says)) fail_msg("\"%s\" does not say \"%s\"", tu_message(), says);
+    tu__unit_end(unit);
+}
+
+static const char *anywhere(const tu_graph *graph, uint32_t node, void *context) {
+    (void)graph, (void)node, (void)context;
+    return NULL;
+}
+
+static void placements_of_the_users_are_refused(void **state) {
+    (void)state;
+    tu_graph *g = new_graph();
+    tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 2)), y = tu_tanh(x), told = x;
+    tu__placing patterns = {.patterns = "tanh=cpu:0.1"}, function = {.by = anywhere};
+    tu__unit unit = unit_to_replicate(g, 1, &y, TU__MIRRORED, 2);
+    unit.placing = &patterns;
+    assert_refused(
+        &unit, TU_INVALID,
+        "strategy 'mirrored' gives every operation its device, and so does a placement by patterns");
+    unit = unit_to_replicate(g, 1, &y, TU__CENTRAL, 2);
+    unit.placing = &function;
+    assert_refused(&unit, TU_INVALID, "and so does a placement function");
+    tu_with_device(g, "cpu:0.1") told = tu_exp(x);
+    unit = unit_to_replicate(g, 1, &told, TU__MIRRORED, 2);
+    assert_refused(&unit, TU_INVALID, "but exp 'exp' is for 'cpu:0.1' by tu_with_device");
+    tu_graph_free(g);
+}
+
+static void batches_that_cannot_be_divided_are_refused(void **state) {
+    (void)state;
+    tu_graph *g = new_graph();
+    tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(3, 2)),
+             y = tu_batch_input(g, "y", TU_F32, TU_SHAPE(4));
+    tu_value z = tu_tanh(x), both[] = {z, tu_tanh(y)};
+    tu__unit unit = unit_to_replicate(g, 1, &z, TU__MIRRORED, 4);
+    assert_refused(&unit, TU_INVALID, "a batch of 3 cannot be divided into 4 parts, one a device");
+    unit = unit_to_replicate(g, 1, &z, TU__MIRRORED, 2);
+    unit.replication.invariant = 8;
+    assert_refused(&unit, TU_INVALID, "a batch of 3 cannot be divided into 8 parts (invariant)");
+    unit = unit_to_replicate(g, 2, both, TU__MIRRORED, 2);
+    assert_refused(&unit, TU_UNSUPPORTED,
+                   "'x' is f32[3,2] and 'y' is f32[4]: expected as many samples in both");
+    tu_graph_free(g);
+}
+
+static void invariance_that_cannot_be_is_refused(void **state) {
+    (void)state;
+    tu_graph *g = new_graph();
+    tu_value y = tu_tanh(tu_batch_input(g, "x", TU_F32, TU_SHAPE(24, 2)));
+    static const struct {
+        int parts;
+        size_t replicas;
+    } bad[] = {{8, 3}, {12, 3}, {2, 4}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        tu__unit unit = unit_to_replicate(g, 1, &y, TU__MIRRORED, bad[i].replicas);
+        unit.replication.invariant = bad[i].parts;
+        assert_refused(&unit, TU_INVALID, "expected 1, 2, 4, … devices that divide the");
+    }
+    tu__unit unit = unit_to_replicate(g, 1, &y, TU__MIRRORED, 2);
+    unit.replication.invariant = -1;
+    assert_refused(&unit, TU_INVALID, "invariant is -1");
+    unit = unit_to_replicate(g, 1, &y, TU__MIRRORED, 2);
+    unit.replication.invariant = 4;
+    unit.replication.bf16_gradients = true;
+    assert_refused(&unit, TU_INVALID, "invariant 4 with gradients as bf16");
+    tu_graph_free(g);
+}
+
+/* ---- Memory ---- */
+
+static void running_out_of_memory_is_told(void **state) {
+    (void)state;
+    network n = make_network("mlp", 4, TU_F32);
+    int64_t live = tu__alloc_live();
+    tu_status status = TU_NO_MEMORY;
+    for (uint64_t nth = 1; status != TU_OK; nth += 7) {
+        tu__unit unit = unit_to_replicate(n.graph, 2, n.fetch, nth % 2 ? TU__MIRRORED : TU__CENTRAL, 2);
+        assert_int_equal(tu__run_passes(&unit, "simplify"), TU_OK);
+        tu__alloc_fail_at(nth);
+        status = tu__pass_replicate(&unit);
+        tu__alloc_fail_at(0);
+        assert_true(status == TU_OK || status == TU_NO_MEMORY);
+        tu__unit_end(&unit);
+        assert_int_equal(tu__alloc_live(), live);
+    }
+    tu_graph_free(n.graph);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(networks_are_mirrored),
         cmocka_unit_test(networks_have_a_central_device),
+        cmocka_unit_test(networks_train_in_half_precision),
+        cmocka_unit_test(parts_know_what_they_stand_for),
+        cmocka_unit_test(the_central_device_has_the_variables),
+        cmocka_unit_test(a_graph_without_samples_is_mirrored_as_it_is),
+        cmocka_unit_test(one_device_is_left_as_it_is),
+        cmocka_unit_test(whole_values_are_made_smaller_where_they_can_be),
+        cmocka_unit_test(parts_wait_for_parts),
+        cmocka_unit_test(batch_norm_can_keep_to_a_part),
+        cmocka_unit_test(global_batch_norm_meets_three_times),
+        cmocka_unit_test(meetings_hang_on_earlier_ones_alone),
+        cmocka_unit_test(gradients_share_meetings_until_these_are_full),
+        cmocka_unit_test(gradients_travel_as_bf16_where_asked),
+        cmocka_unit_test(invariant_sums_have_one_order),
+        cmocka_unit_test(placements_of_the_users_are_refused),
+        cmocka_unit_test(batches_that_cannot_be_divided_are_refused),
+        cmocka_unit_test(invariance_that_cannot_be_is_refused),
+        cmocka_unit_test(running_out_of_memory_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
