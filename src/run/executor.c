@@ -295,6 +295,14 @@ static void repeat_part(void *argument) {
     if (status != TU_OK) abort_run(&j->program->exchange, status);
 }
 
+static void repeat_all(void *argument) {
+    const tu__job *j = argument;
+    const tu__joint *joint = &j->program->many.joint;
+    tu_status status = j->part->device->api->repeat_joint(joint->part_count, joint->parts, joint->move_count,
+                                                          joint->moves, j->steps);
+    if (status != TU_OK) abort_run(&j->program->exchange, status);
+}
+
 static tu_status fetch_arrival(tu_program *program, tu__part *part, const tu__arrival *a) {
     tu__part *from = &program->parts[a->source_part];
     if (a->ready) {
@@ -353,9 +361,10 @@ static tu_status start_workers(tu__part *part) {
 }
 
 /* Where only one part has anything to do it has nobody to run beside: on a whole device it runs on the caller's thread,
- * and no hand-over is paid for. A logical device keeps to its own thread, which is pinned to its cores. */
+ * and no hand-over is paid for. A logical device keeps to its own thread, which is pinned to its cores, and one of several
+ * to that which it was attached to. */
 static bool runs_on_caller(const tu_program *program) {
-    return program->alone->device->options.parts == 1;
+    return program->alone && program->alone->device->options.parts == 1;
 }
 
 static void begin_run(tu__exchange *x) {
@@ -381,7 +390,7 @@ static tu_status check_free(const tu__part *part) {
                    part->device->name);
 }
 
-/* The work of the only part that has any. */
+/* The work of the only part that has any, or of all in one thread. */
 static tu_status run_alone(tu_program *program, void (*work)(void *job), tu__job job) {
     tu__device *device = job.part->device;
     TU_TRY(check_free(job.part));
@@ -450,4 +459,11 @@ tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repet
     tu__job job = {.program = program, .part = program->alone, .steps = steps, .what = what};
     tu__program_begin_updates(program);
     return run_alone(program, repeat_part, job);
+}
+
+tu_status tu__program_repeat_joint(tu_program *program, uint32_t steps) {
+    tu__part *first = &program->parts[program->many.joint.first];
+    for (size_t i = 0; i < program->device_count; i++) TU_TRY(check_free(&program->parts[i]));
+    tu__program_begin_updates(program);
+    return run_alone(program, repeat_all, (tu__job){.program = program, .part = first, .steps = steps});
 }

@@ -115,7 +115,7 @@ static tu_status compile(tu_program *p, const tu_compile_options *o) {
     TU_TRY(tu__exchange_begin(&p->exchange, events, o->deadline));
     TU_TRY(find_feeds(p));
     TU_TRY(find_fetches(p));
-    tu__many_begin(p);
+    TU_TRY(tu__many_begin(p));
     return o->plan_only ? TU_OK : tu__check_memory(p, o);
 }
 

@@ -119,6 +119,8 @@ tu__phrase tu__part_doing(const tu_program *program, tu__part *part);
 bool tu__program_is_stuck(const tu_program *program);
 /* Many steps by the program's one device, where it can be told to: repeat.h. */
 tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repetition *what);
+/* Many steps by all its devices together: joint.h. */
+tu_status tu__program_repeat_joint(tu_program *program, uint32_t steps);
 
 /* placement_report.c: counts what leaves each node, for its report. */
 tu_status tu__program_count_departing(tu_program *program);

@@ -3,8 +3,9 @@
  * Between two runs the host has little to do: fill the inputs, read the results. For a device that is fast and far away
  * that little is most of the time. A device whose table has `repeat` therefore takes many steps at once: it is told
  * where the data of every step lie, and the host is back when all are done. That needs a program whose steps are the
- * device's affair alone: one device that has anything to do, and every update written into its variable's own memory. Any other program gets the
- * same work done by a run for each step, with the same results.
+ * device's affair alone: one device that has anything to do, and every update written into its variable's own memory; or
+ * several devices that can be joined (joint.c). Any other program gets the same work done by a run for each step, with the
+ * same results.
  *
  * What the engine itself makes for the steps, sample ordinals and the rows of tables that a device has no room for, lies
  * in one block. The steps are taken in pieces of as many as fit into it. */
@@ -41,10 +42,11 @@ static bool is_all_there(const tu_program *p) {
     return true;
 }
 
-void tu__many_begin(tu_program *p) {
+tu_status tu__many_begin(tu_program *p) {
     char *notice = p->many.notice;
     size_t size = sizeof p->many.notice;
-    if (!p->alone || !is_all_there(p))
+    if (!p->alone) return tu__joint_begin(p, notice, size);
+    if (!is_all_there(p))
         snprintf(notice, size, "the program has %zu devices, which meet in every step", p->device_count);
     else if (p->meetings.count)
         snprintf(notice, size, "the engine holds its %u meetings", p->meetings.count);
@@ -52,12 +54,15 @@ void tu__many_begin(tu_program *p) {
         snprintf(notice, size, "device '%s' takes one step at a time", p->alone->device->name);
     else if (updated_elsewhere(p))
         snprintf(notice, size, "variable '%s' is not updated in its own memory", updated_elsewhere(p));
+    return TU_OK;
 }
 
 void tu__many_end(tu__many *many) {
     tu__free(many->sources);
     tu__free(many->feeds);
     tu__free(many->fetches);
+    tu__free(many->fetched);
+    tu__joint_end(&many->joint);
     tu__free_aligned(many->block);
 }
 
@@ -122,14 +127,15 @@ static tu_status reserve(tu_program *p) {
     if (!m->sources) m->sources = tu__alloc_array(p->feed_count, sizeof *m->sources, "many steps");
     if (!m->feeds) m->feeds = tu__alloc_array(p->feed_count, sizeof *m->feeds, "many steps");
     if (!m->fetches) m->fetches = tu__alloc_array(p->unit.fetch_count, sizeof *m->fetches, "many steps");
-    return m->sources && m->feeds && m->fetches ? TU_OK : TU_NO_MEMORY;
+    if (!m->fetched) m->fetched = tu__alloc_array(p->unit.fetch_count, sizeof *m->fetched, "many steps");
+    return m->sources && m->feeds && m->fetches && m->fetched ? TU_OK : TU_NO_MEMORY;
 }
 
-/* Bytes that tables may take on the program's device: what is left of the limit it was compiled with; without one, half of
+/* Bytes that tables may take on a device of the program: what is left of the limit it was compiled with; without one, half of
  * what the device has beside the program, since other programs want memory too. */
-static tu_status room_for_tables(const tu_program *p, uint64_t *room) {
+static tu_status room_for_tables(const tu_program *p, size_t part, uint64_t *room) {
     tu_memory_report report;
-    TU_TRY(tu_program_memory(p, (size_t)(p->alone - p->parts), &report));
+    TU_TRY(tu_program_memory(p, part, &report));
     *room = UINT64_MAX;
     if (!report.limit_bytes) return TU_OK;
     uint64_t left = report.limit_bytes > report.need_bytes ? report.limit_bytes - report.need_bytes : 0;
@@ -141,11 +147,12 @@ static tu_status room_for_tables(const tu_program *p, uint64_t *room) {
 /* Puts the feed's table into the device's memory, if it is for a device that picks rows itself and has room. */
 static tu_status place_table(tu_program *p, const tu__feed_place *place, tu__many_source *s) {
     const tu_table *t = s->feed->table;
+    tu__device *device = p->parts[place->part].device;
     if (!takes_many_at_once(p) || s->feed->same) return TU_OK;
-    if (!tu__table_find(s->feed->table, p->alone->device, &s->table)) {
+    if (!tu__table_find(s->feed->table, device, &s->table)) {
         uint64_t room;
-        TU_TRY(room_for_tables(p, &room));
-        TU_TRY(tu__table_put(s->feed->table, p->alone->device, room, &s->table));
+        TU_TRY(room_for_tables(p, place->part, &room));
+        TU_TRY(tu__table_put(s->feed->table, device, room, &s->table));
     }
     if (s->table)
         p->many.table_bytes += (uint64_t)t->rows * t->row_bytes;
@@ -155,7 +162,7 @@ static tu_status place_table(tu_program *p, const tu__feed_place *place, tu__man
             "the table for input '%s' (%.4g MiB) does not fit into device '%s' beside the program: its rows "
             "are gathered on the host",
             p->unit.graph->nodes[place->node]->name, (double)t->rows * (double)t->row_bytes / 1048576,
-            p->alone->device->name);
+            device->name);
     return TU_OK;
 }
 
@@ -283,22 +290,28 @@ static void fill_fetches(tu_program *p, void *const *fetches, size_t done) {
     p->many.fetch_count = 0;
     for (size_t i = 0; fetches && i < p->unit.fetch_count; i++) {
         const tu__fetch_place *place = &p->fetches[i];
-        if (fetches[i])
-            p->many.fetches[p->many.fetch_count++] =
-                (tu_repeat_fetch){.from = p->parts[place->part].addresses[place->buffer],
-                                  .bytes = place->bytes,
-                                  .host = (char *)fetches[i] + done * place->bytes};
+        if (!fetches[i]) continue;
+        p->many.fetched[p->many.fetch_count] = (uint32_t)i;
+        p->many.fetches[p->many.fetch_count++] =
+            (tu_repeat_fetch){.from = p->parts[place->part].addresses[place->buffer],
+                              .bytes = place->bytes,
+                              .host = (char *)fetches[i] + done * place->bytes};
     }
 }
 
-/* All steps of the piece by the device. */
-static tu_status take_at_once(tu_program *p, tu_state *state, size_t steps) {
+static tu_status repeat(tu_program *p, size_t steps) {
+    if (!p->alone) return tu__joint_take(p, (uint32_t)steps);
     tu_repetition what = {.struct_size = sizeof what,
                           .feed_count = (uint32_t)p->feed_count,
                           .fetch_count = p->many.fetch_count,
                           .feeds = p->many.feeds,
                           .fetches = p->many.fetches};
-    TU_TRY(tu__program_repeat(p, (uint32_t)steps, &what));
+    return tu__program_repeat(p, (uint32_t)steps, &what);
+}
+
+/* All steps of the piece by the program's devices. */
+static tu_status take_at_once(tu_program *p, tu_state *state, size_t steps) {
+    TU_TRY(repeat(p, steps));
     tu__program_end_updates(p);
     if (p->unit.updates) state->sample += p->samples * (int64_t)steps;
     return TU_OK;
@@ -346,11 +359,11 @@ static tu_status explain(const tu_program *p, tu_status status, size_t done, siz
     if (piece == 1)
         return tu_fail(status, "step %zu of %zu failed, the %zu before it took effect: %s", done + 1, steps,
                        done, tu_message());
-    return tu_fail(
-        status,
-        "steps %zu to %zu of %zu, which device '%s' took at once, failed; the %zu before them took "
-        "effect, of these some may have: %s",
-        done + 1, done + piece, steps, p->alone->device->name, done, tu_message());
+    return tu_fail(status,
+                   "steps %zu to %zu of %zu, which %s%s%s took at once, failed; the %zu before them took "
+                   "effect, of these some may have: %s",
+                   done + 1, done + piece, steps, p->alone ? "device '" : "all devices",
+                   p->alone ? p->alone->device->name : "", p->alone ? "'" : "", done, tu_message());
 }
 
 /* ---- A call ---- */

@@ -23,7 +23,7 @@ struct tu_device_instance {
     cuda_device device;
 };
 
-static cuda_device *inside(tu_device_instance *device) {
+cuda_device *cuda_inside(tu_device_instance *device) {
     return &device->device;
 }
 
@@ -268,7 +268,7 @@ cusolverDnHandle_t cuda_solver(cuda_device *device) {
 /* ---- Memory ---- */
 
 static tu_status allocate(tu_device_instance *device, size_t bytes, void **address) {
-    cuda_device *d = inside(device);
+    cuda_device *d = cuda_inside(device);
     TU_TRY(cuda_enter(d));
     CUdeviceptr block = 0;
     tu_status status = CUDA_CALL(cuMemAlloc, &block, bytes ? bytes : 1);
@@ -286,49 +286,49 @@ static tu_status allocate(tu_device_instance *device, size_t bytes, void **addre
 
 static void release(tu_device_instance *device, void *address) {
     if (!address) return;
-    cuda.cuCtxSetCurrent(inside(device)->context);
+    cuda.cuCtxSetCurrent(cuda_inside(device)->context);
     cuda.cuMemFree(cuda_address(address));
 }
 
 static tu_status upload(tu_device_instance *device, void *to, const void *host, size_t bytes) {
-    return cuda_upload(inside(device), to, host, bytes);
+    return cuda_upload(cuda_inside(device), to, host, bytes);
 }
 
 static tu_status download(tu_device_instance *device, void *host, const void *from, size_t bytes) {
-    return cuda_download(inside(device), host, from, bytes);
+    return cuda_download(cuda_inside(device), host, from, bytes);
 }
 
 static tu_status copy(tu_device_instance *device, void *to, tu_device_instance *other,
                       const tu_device_api *other_api, const void *from, size_t bytes) {
     if (other_api->host_memory) return upload(device, to, from, bytes);
     if (strcmp(other_api->kind, "gpu") != 0) return TU_UNSUPPORTED;
-    return cuda_copy_from(inside(device), to, inside(other), from, bytes);
+    return cuda_copy_from(cuda_inside(device), to, cuda_inside(other), from, bytes);
 }
 
 static tu_status event_new(tu_device_instance *device, void **event) {
-    return cuda_event_new(inside(device), event);
+    return cuda_event_new(cuda_inside(device), event);
 }
 
 static void event_free(tu_device_instance *device, void *event) {
-    cuda_event_free(inside(device), event);
+    cuda_event_free(cuda_inside(device), event);
 }
 
 static tu_status event_record(tu_device_instance *device, void *event) {
-    return cuda_event_record(inside(device), event);
+    return cuda_event_record(cuda_inside(device), event);
 }
 
 static tu_status event_wait(tu_device_instance *device, void *event) {
-    return cuda_event_wait(inside(device), event);
+    return cuda_event_wait(cuda_inside(device), event);
 }
 
 static tu_status event_synchronize(tu_device_instance *device, void *event) {
-    return cuda_event_synchronize(inside(device), event);
+    return cuda_event_synchronize(cuda_inside(device), event);
 }
 
 /* ---- Programs: plan.c ---- */
 
 static tu_status select_kernels(tu_device_instance *device, const tu_part *part, tu_plan **plan) {
-    return cuda_select(inside(device), part, plan);
+    return cuda_select(cuda_inside(device), part, plan);
 }
 
 static tu_status takes(tu_device_instance *device, const tu_graph *graph, uint32_t node) {
@@ -337,42 +337,37 @@ static tu_status takes(tu_device_instance *device, const tu_graph *graph, uint32
 }
 
 static tu_status build(tu_device_instance *device, tu_plan *plan, const tu_binding *binding) {
-    return cuda_build(inside(device), plan, binding);
+    return cuda_build(cuda_inside(device), plan, binding);
 }
 
 static void plan_free(tu_device_instance *device, tu_plan *plan) {
-    cuda_plan_free(inside(device), plan);
+    cuda_plan_free(cuda_inside(device), plan);
 }
 
 static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
-    return cuda_launch_plan(inside(device), plan, first, count);
-}
-
-static tu_status repeat(tu_device_instance *device, tu_plan *plan, uint32_t steps,
-                        const tu_repetition *what) {
-    return cuda_repeat_plan(inside(device), plan, steps, what);
+    return cuda_launch_plan(cuda_inside(device), plan, first, count);
 }
 
 static tu_status trace(tu_device_instance *device, tu_plan *plan, uint32_t place, double *start,
                        double *seconds) {
-    return cuda_trace(inside(device), plan, place, start, seconds);
+    return cuda_trace(cuda_inside(device), plan, place, start, seconds);
 }
 
 static tu_status synchronize(tu_device_instance *device) {
-    const cuda_device *d = inside(device);
+    const cuda_device *d = cuda_inside(device);
     TU_TRY(cuda_enter(d));
     tu_status status = CUDA_CALL(cuStreamSynchronize, d->stream);
     return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
 }
 
 static tu_status combine(tu_device_instance *device, const tu_combination *what) {
-    cuda_device *d = inside(device);
+    cuda_device *d = cuda_inside(device);
     TU_TRY(cuda_enter(d));
     return cuda_combine(d, what);
 }
 
 static uint64_t overhead(tu_device_instance *device) {
-    return inside(device)->overhead_bytes;
+    return cuda_inside(device)->overhead_bytes;
 }
 
 static const tu_device_api api = {
@@ -397,11 +392,12 @@ static const tu_device_api api = {
     .event_record = event_record,
     .event_wait = event_wait,
     .trace = trace,
-    .repeat = repeat,
+    .repeat = cuda_repeat_plan,
     .overhead = overhead,
     .takes = takes,
     .event_synchronize = event_synchronize,
     .combine = combine,
+    .repeat_joint = cuda_repeat_joint,
 };
 
 /* The device reads the engine's own structures: it serves the very version it was built with. */

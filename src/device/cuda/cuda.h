@@ -71,6 +71,9 @@ typedef struct cuda_device {
     CUfunction combine[4][9];     /* per element type and number of ranks, once they were needed: combine.c */
 } cuda_device;
 
+/* What the engine holds of it. */
+cuda_device *cuda_inside(tu_device_instance *device);
+
 /* The device of a kernel or a selection, which hold it as the constant that it is to everybody else. */
 static inline cuda_device *cuda_mutable(const void *device) {
     union {
@@ -181,7 +184,10 @@ tu_status cuda_takes(const tu__node *node);
 tu_status cuda_build(cuda_device *device, tu_plan *plan, const tu_binding *binding);
 void cuda_plan_free(cuda_device *device, tu_plan *plan);
 tu_status cuda_launch_plan(cuda_device *device, tu_plan *plan, uint32_t first, uint32_t count);
-tu_status cuda_repeat_plan(cuda_device *device, tu_plan *plan, uint32_t steps, const tu_repetition *what);
+tu_status cuda_repeat_plan(tu_device_instance *device, tu_plan *plan, uint32_t steps,
+                           const tu_repetition *what);
+tu_status cuda_repeat_joint(uint32_t part_count, const tu_joint_part *parts, uint32_t move_count,
+                            const tu_joint_move *moves, uint32_t steps);
 tu_status cuda_trace(cuda_device *device, tu_plan *plan, uint32_t place, double *start, double *seconds);
 
 /* ---- Compiling: compile.c ---- */

@@ -22,12 +22,11 @@ typedef struct cuda_runtime {
     cuda_segment *segments;
     struct cuda_times *times; /* once somebody asked for them: times.c */
     bool timed;
-    bool spread;            /* captured kernels go to several streams: spread.c */
-    cuda_place *places;     /* per place in the order */
-    CUevent *made;          /* per place: recorded behind a kernel that another stream waits for */
-    struct cuda_ring *ring; /* repeat.c */
+    bool spread;        /* captured kernels go to several streams: spread.c */
+    cuda_place *places; /* per place in the order */
+    CUevent *made;      /* per place: recorded behind a kernel that another stream waits for */
     const cuda_function *ring_in, *ring_out;
-    bool repeat_warm; /* a step of a repetition ran one by one */
+    struct cuda_repetition *repetition; /* of steps whose first part this plan is: repeat.c */
 } cuda_runtime;
 
 /* The plan's; made when first asked for, NULL when memory runs out. */
@@ -54,7 +53,7 @@ tu_status cuda_enqueue_spread(cuda_device *device, tu__kernel_plan *plan, uint32
 /* plan.c: one kernel, into the device's stream as it is. */
 tu_status cuda_enqueue_one(const tu__kernel_plan *plan, uint32_t place);
 
-/* repeat.c: the rings of a plan, freed with it, and when its addresses change. */
-void cuda_ring_free(cuda_runtime *runtime);
+/* repeat.c: what repeating keeps with a plan, freed with it, and when its addresses change. */
+void cuda_repetition_free(cuda_runtime *runtime);
 
 #endif

@@ -1,6 +1,11 @@
-/* The fake driver: streams, events, captures and graphs. */
+/* The fake driver: streams, events, captures and graphs.
+ *
+ * What is captured becomes a node that comes after what its stream stood behind, as on a card: the node captured there before
+ * it, and what the stream waited for since. A graph then does its nodes in the order that is furthest from the one in
+ * which they were captured: of those that may be next always the youngest. Who forgot to wait is found out. */
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -11,9 +16,12 @@
 
 /* ---- What there is ---- */
 
+typedef std::set<size_t> places; /* of nodes */
+
 struct item {
     std::string what;
     work run;
+    places after; /* of a graph */
 };
 
 struct CUgraph_st {
@@ -35,6 +43,7 @@ struct CUstream_st {
     bool blocking; /* waits for the default stream, and that for it */
     std::deque<item> queue;
     std::shared_ptr<capture> captured;
+    places behind; /* what a node captured now comes after */
 };
 
 struct event_state {
@@ -43,6 +52,7 @@ struct event_state {
     double time;
     bool timed;
     std::shared_ptr<capture> captured;
+    places behind; /* what the captured stream stood behind when it was recorded */
 };
 struct CUevent_st {
     std::shared_ptr<event_state> state;
@@ -78,9 +88,11 @@ static bool is_stream(CUstream stream) {
     return streams.count(stream) != 0;
 }
 
-static CUresult capture_one(const std::shared_ptr<capture> &c, const char *what, work w) {
-    if (c->lost) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    c->graph->nodes.push_back({what, std::move(w)});
+static CUresult capture_one(CUstream stream, const char *what, work w) {
+    if (stream->captured->lost) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    std::vector<item> &nodes = stream->captured->graph->nodes;
+    nodes.push_back({what, std::move(w), stream->behind});
+    stream->behind = {nodes.size() - 1};
     return CUDA_SUCCESS;
 }
 
@@ -99,8 +111,8 @@ CUresult fake_enqueue(CUstream stream, const char *what, work w) {
     fake_guard guard(fake_lock());
     if (!stream || stream == CU_STREAM_LEGACY) return enqueue_default(std::move(w));
     NEED(is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
-    if (stream->captured) return capture_one(stream->captured, what, std::move(w));
-    stream->queue.push_back({what, std::move(w)});
+    if (stream->captured) return capture_one(stream, what, std::move(w));
+    stream->queue.push_back({what, std::move(w), {}});
     if (is_eager()) finish(stream);
     return CUDA_SUCCESS;
 }
@@ -110,7 +122,7 @@ CUresult fake_enqueue(CUstream stream, const char *what, work w) {
 CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
-    *stream = new CUstream_st{!(flags & CU_STREAM_NON_BLOCKING), {}, nullptr};
+    *stream = new CUstream_st{!(flags & CU_STREAM_NON_BLOCKING), {}, nullptr, {}};
     streams.insert(*stream);
     fake_born("stream", *stream);
     return CUDA_SUCCESS;
@@ -193,7 +205,10 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
     NEED(fake_is("event", event) && (!stream || is_stream(stream)), CUDA_ERROR_INVALID_HANDLE);
     std::shared_ptr<event_state> e = event->state;
     e->captured = stream ? stream->captured : nullptr;
-    if (e->captured) return e->captured->lost ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+    if (e->captured) {
+        e->behind = stream->behind;
+        return e->captured->lost ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+    }
     e->stream = stream;
     uint64_t number = ++e->asked;
     return fake_enqueue(stream, "cuEventRecord", [=] {
@@ -248,7 +263,9 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
     std::shared_ptr<event_state> e = event->state;
     if (e->captured) {
         NEED(!stream->captured || stream->captured == e->captured, CUDA_ERROR_STREAM_CAPTURE_MERGE);
+        if (!stream->captured) stream->behind.clear();
         stream->captured = e->captured;
+        stream->behind.insert(e->behind.begin(), e->behind.end());
         return CUDA_SUCCESS;
     }
     if (stream->captured) {
@@ -282,8 +299,31 @@ CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
     fake_born("graph", graph);
     stream->captured =
         std::make_shared<capture>(capture{graph, stream, mode, std::this_thread::get_id(), false});
+    stream->behind.clear();
     return CUDA_SUCCESS;
 }
+/* These nodes and all they come after, at whatever distance. */
+static places with_all_before(const std::vector<item> &nodes, places these) {
+    std::vector<size_t> left(these.begin(), these.end());
+    while (!left.empty()) {
+        size_t one = left.back();
+        left.pop_back();
+        for (size_t before : nodes[one].after)
+            if (these.insert(before).second) left.push_back(before);
+    }
+    return these;
+}
+
+/* Whether all that other streams captured comes before the end of the stream that the capture began in. */
+static bool all_came_back(const capture &c) {
+    const places before = with_all_before(c.graph->nodes, c.origin->behind);
+    for (CUstream other : streams)
+        if (other->captured.get() == &c)
+            for (size_t node : other->behind)
+                if (!before.count(node)) return false;
+    return true;
+}
+
 CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
@@ -293,12 +333,13 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     std::shared_ptr<capture> c = stream->captured;
     NEED(c->mode == CU_STREAM_CAPTURE_MODE_RELAXED || c->thread == std::this_thread::get_id(),
          CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+    bool joined = all_came_back(*c);
     for (CUstream other : streams)
         if (other->captured == c) other->captured = nullptr;
-    if (c->lost) {
+    if (c->lost || !joined) {
         fake_gone("graph", c->graph);
         delete c->graph;
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+        return c->lost ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
     }
     *graph = c->graph;
     return CUDA_SUCCESS;
@@ -306,11 +347,32 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
 
 /* ---- Graphs ---- */
 
+/* The youngest first, of those that have nothing left to wait for. */
+static std::vector<item> in_latest_order(const std::vector<item> &nodes) {
+    std::vector<size_t> waits(nodes.size());
+    std::vector<std::vector<size_t>> next(nodes.size());
+    std::set<size_t, std::greater<size_t>> ready;
+    for (size_t i = 0; i < nodes.size(); i++) {
+        waits[i] = nodes[i].after.size();
+        for (size_t before : nodes[i].after) next[before].push_back(i);
+        if (!waits[i]) ready.insert(i);
+    }
+    std::vector<item> order;
+    while (!ready.empty()) {
+        size_t one = *ready.begin();
+        ready.erase(ready.begin());
+        order.push_back(nodes[one]);
+        for (size_t after : next[one])
+            if (--waits[after] == 0) ready.insert(after);
+    }
+    return order;
+}
+
 CUresult cuGraphInstantiate(CUgraphExec *executable, CUgraph graph, unsigned long long) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
     NEED(fake_is("graph", graph), CUDA_ERROR_INVALID_VALUE);
-    *executable = new CUgraphExec_st{graph->nodes};
+    *executable = new CUgraphExec_st{in_latest_order(graph->nodes)};
     fake_born("executable graph", *executable);
     return CUDA_SUCCESS;
 }

@@ -1,0 +1,282 @@
+/* Steps that several devices take together, without the engine in between.
+ *
+ * One step at a time, every device has a host thread, and threads wait for each other where values cross. Devices that know
+ * how (`repeat_joint` in their table) are told instead what a step of all of them is, once: a list of moves, in an order in
+ * which nobody waits for something that stands further down. It is made of the parts' own steps by going through them in
+ * turn, each as far as it gets:
+ *
+ *     part 0    launch a b | signal x | launch c | barrier | launch u        launch 0 a b
+ *     part 1    wait x | launch d | barrier | launch v                  ->   copy x 0 to 1
+ *                                                                            launch 0 c u
+ *                                                                            wait x, launch 1 d v
+ *
+ * The barrier is left out: it is there so that a run that fails changes nothing, which steps taken at once do not
+ * promise. Values for variables that could not be written in place are copied at the end of a part's step, when what others
+ * read of the old ones has left and results are kept.
+ *
+ * Where the list was made addresses are not known yet; they are filled in for every call. */
+#include "run/joint.h"
+
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "run/program.h"
+
+struct tu__joint_source {
+    uint32_t part;              /* of the program: where it goes */
+    const tu__arrival *arrival; /* of a COPY between parts */
+    const tu__update *update;   /* of a COPY within a part: a variable's next value */
+    bool aside;                 /* to where it waits while variables change */
+};
+
+/* ---- Whether they can be joined ---- */
+
+static const tu_device_api *common_api(const tu_program *p) {
+    const tu_device_api *api = NULL;
+    for (size_t i = 0; i < p->device_count; i++) {
+        if (p->parts[i].idle) continue;
+        if (api && p->parts[i].device->api != api) return NULL;
+        api = p->parts[i].device->api;
+    }
+    return api && api->repeat_joint ? api : NULL;
+}
+
+/* Whether everything that is fed and fetched lies with parts that have something to do. */
+static bool is_all_there(const tu_program *p) {
+    for (size_t i = 0; i < p->feed_count; i++)
+        if (p->parts[p->feeds[i].part].idle) return false;
+    for (size_t i = 0; i < p->unit.fetch_count; i++)
+        if (p->parts[p->fetches[i].part].idle) return false;
+    return true;
+}
+
+/* ---- The list of moves ---- */
+
+typedef struct writer {
+    const tu_program *program;
+    tu__joint *joint;
+    uint32_t *at;     /* per part of the program: the next of its steps */
+    uint32_t *owner;  /* per event: the part that an arrival comes to */
+    uint32_t *copied; /* per event: the move that is the copy; TU_NO_NODE: not written yet */
+} writer;
+
+static uint32_t add_move(tu__joint *j, tu_joint_move move, tu__joint_source source) {
+    j->moves[j->move_count] = move;
+    j->sources[j->move_count] = source;
+    return j->move_count++;
+}
+
+static void add_copy(writer *w, const tu__arrival *a) {
+    const tu_joint_move move = {.kind = TU_JOINT_COPY,
+                                .part = w->joint->number[w->owner[a->made]],
+                                .other = w->joint->number[a->source_part]};
+    w->copied[a->arrived] =
+        add_move(w->joint, move, (tu__joint_source){.part = w->owner[a->made], .arrival = a});
+}
+
+/* Writes one step of a part; false: it waits for something that is not there yet. */
+static bool take_step(writer *w, uint32_t part, const tu__step *step) {
+    uint32_t number = w->joint->number[part];
+    tu_joint_move move = {.part = number};
+    switch (step->kind) {
+    case TU__STEP_WAIT:
+        if (w->copied[step->arrival->arrived] == TU_NO_NODE) return false;
+        move.kind = TU_JOINT_WAIT;
+        move.after = w->copied[step->arrival->arrived];
+        break;
+    case TU__STEP_LAUNCH:
+        move.kind = TU_JOINT_LAUNCH;
+        move.first = step->first;
+        move.count = step->count;
+        break;
+    case TU__STEP_SIGNAL: add_copy(w, step->arrival); return true;
+    case TU__STEP_BRING:
+    case TU__STEP_MEET:
+    case TU__STEP_BARRIER: return true;
+    }
+    add_move(w->joint, move, (tu__joint_source){0});
+    return true;
+}
+
+/* As far as a part gets; whether that is any further. */
+static bool advance(writer *w, uint32_t index) {
+    const tu__part *part = &w->program->parts[index];
+    uint32_t before = w->at[index];
+    while (w->at[index] < part->step_count && take_step(w, index, &part->steps[w->at[index]])) w->at[index]++;
+    return w->at[index] > before;
+}
+
+static tu_status merge_steps(writer *w) {
+    bool moved = true;
+    while (moved) {
+        moved = false;
+        for (uint32_t i = 0; i < w->program->device_count; i++)
+            if (!w->program->parts[i].idle && advance(w, i)) moved = true;
+    }
+    for (uint32_t i = 0; i < w->program->device_count; i++)
+        if (w->at[i] < w->program->parts[i].step_count)
+            return tu_fail(TU_INTERNAL, "the steps of device '%s' wait for each other",
+                           w->program->parts[i].device->name);
+    return TU_OK;
+}
+
+/* Old values that others read have left before they are overwritten. */
+static void wait_for_departures(tu__joint *j, uint32_t number) {
+    uint32_t count = j->move_count;
+    for (uint32_t i = 0; i < count; i++)
+        if (j->moves[i].kind == TU_JOINT_COPY && j->moves[i].other == number && j->moves[i].part != number)
+            add_move(j, (tu_joint_move){.kind = TU_JOINT_WAIT, .part = number, .after = i},
+                     (tu__joint_source){0});
+}
+
+static void copy_updates(const tu_program *p, tu__joint *j, uint32_t index, bool aside) {
+    const tu__part *part = &p->parts[index];
+    uint32_t number = j->number[index];
+    for (uint32_t i = 0; i < part->update_count; i++) {
+        const tu__update *u = &part->updates[i];
+        if (u->in_place || (aside && !tu__update_waits(part, u))) continue;
+        add_move(j, (tu_joint_move){.kind = TU_JOINT_COPY, .part = number, .other = number},
+                 (tu__joint_source){.part = index, .update = u, .aside = aside});
+    }
+}
+
+static bool updates_by_copy(const tu__part *part) {
+    for (uint32_t i = 0; i < part->update_count; i++)
+        if (!part->updates[i].in_place) return true;
+    return false;
+}
+
+static void end_part(const tu_program *p, tu__joint *j, uint32_t index) {
+    uint32_t number = j->number[index];
+    add_move(j, (tu_joint_move){.kind = TU_JOINT_KEEP, .part = number}, (tu__joint_source){0});
+    if (!updates_by_copy(&p->parts[index])) return;
+    wait_for_departures(j, number);
+    copy_updates(p, j, index, true);
+    copy_updates(p, j, index, false);
+}
+
+static void number_parts(const tu_program *p, tu__joint *j) {
+    for (size_t i = 0; i < p->device_count; i++) {
+        const tu__part *part = &p->parts[i];
+        j->number[i] = part->idle ? TU_NO_NODE : j->part_count;
+        if (part->idle) continue;
+        if (!j->part_count) j->first = (uint32_t)i;
+        j->parts[j->part_count++] = (tu_joint_part){.device = part->device->instance, .plan = part->plan};
+    }
+}
+
+/* Every step is a move at most, every arrival one more to wait for before variables change, and every update two. */
+static size_t most_moves(const tu_program *p) {
+    size_t count = 0;
+    for (size_t i = 0; i < p->device_count; i++)
+        count +=
+            p->parts[i].step_count + p->parts[i].arrival_count + 2 * (size_t)p->parts[i].update_count + 1;
+    return count;
+}
+
+static tu_status write_moves(const tu_program *p, tu__joint *j) {
+    tu__arena arena = {.purpose = "steps of all devices"};
+    size_t events = p->exchange.event_count;
+    writer w = {.program = p,
+                .joint = j,
+                .at = tu__arena_alloc(&arena, p->device_count * sizeof *w.at),
+                .owner = tu__arena_alloc(&arena, events * sizeof *w.owner),
+                .copied = tu__arena_alloc(&arena, events * sizeof *w.copied)};
+    tu_status status = w.at && w.owner && w.copied ? TU_OK : TU_NO_MEMORY;
+    for (size_t i = 0; i < events && status == TU_OK; i++) w.copied[i] = TU_NO_NODE;
+    for (uint32_t i = 0; i < p->device_count && status == TU_OK; i++)
+        for (uint32_t k = 0; k < p->parts[i].arrival_count; k++) w.owner[p->parts[i].arrivals[k].made] = i;
+    if (status == TU_OK) status = merge_steps(&w);
+    for (uint32_t i = 0; i < p->device_count && status == TU_OK; i++)
+        if (!p->parts[i].idle) end_part(p, j, i);
+    tu__arena_free(&arena);
+    return status;
+}
+
+/* ---- Beginning and ending ---- */
+
+static tu_status make(const tu_program *p, tu__joint *j) {
+    const char *purpose = "steps of all devices";
+    size_t moves = most_moves(p);
+    j->parts = tu__alloc_array(p->device_count, sizeof *j->parts, purpose);
+    j->number = tu__alloc_array(p->device_count, sizeof *j->number, purpose);
+    j->moves = tu__alloc_array(moves, sizeof *j->moves, purpose);
+    j->sources = tu__alloc_array(moves, sizeof *j->sources, purpose);
+    j->feeds = tu__alloc_array(p->feed_count, sizeof *j->feeds, purpose);
+    j->fetches = tu__alloc_array(p->unit.fetch_count, sizeof *j->fetches, purpose);
+    if (!j->parts || !j->number || !j->moves || !j->sources || !j->feeds || !j->fetches) return TU_NO_MEMORY;
+    number_parts(p, j);
+    return write_moves(p, j);
+}
+
+tu_status tu__joint_begin(tu_program *p, char *notice, size_t capacity) {
+    const tu_device_api *api = common_api(p);
+    if (!api || !is_all_there(p) || p->meetings.count) {
+        snprintf(notice, capacity, "the program has %zu devices, which meet in every step", p->device_count);
+        return TU_OK;
+    }
+    tu__joint *j = &p->many.joint;
+    TU_TRY(make(p, j));
+    tu_status status = api->repeat_joint(j->part_count, j->parts, j->move_count, j->moves, 0);
+    if (status == TU_UNSUPPORTED)
+        snprintf(notice, capacity, "the program's devices take one step at a time: %.200s", tu_message());
+    return status == TU_UNSUPPORTED ? TU_OK : status;
+}
+
+void tu__joint_end(tu__joint *j) {
+    tu__free(j->parts);
+    tu__free(j->number);
+    tu__free(j->moves);
+    tu__free(j->sources);
+    tu__free(j->feeds);
+    tu__free(j->fetches);
+}
+
+/* ---- A call ---- */
+
+static void fill_arrival(const tu_program *p, const tu__joint_source *s, tu_joint_move *m) {
+    const tu__arrival *a = s->arrival;
+    const tu__part *part = &p->parts[s->part];
+    m->from = p->parts[a->source_part].addresses[a->source_buffer];
+    m->to = part->addresses[a->buffer];
+    m->bytes = part->plan->buffers[a->buffer].bytes;
+}
+
+static void fill_update(const tu_program *p, const tu__joint_source *s, tu_joint_move *m) {
+    const tu__update *u = s->update;
+    void *variable = u->mirror ? u->mirror->data : u->target->data;
+    m->from = u->staging && !s->aside ? u->staging : p->parts[s->part].addresses[u->buffer];
+    m->to = s->aside ? u->staging : variable;
+    m->bytes = tu_type_bytes(u->target->type);
+}
+
+static void fill_moves(const tu_program *p) {
+    const tu__joint *j = &p->many.joint;
+    for (uint32_t i = 0; i < j->move_count; i++) {
+        const tu__joint_source *s = &j->sources[i];
+        if (s->arrival) fill_arrival(p, s, &j->moves[i]);
+        if (s->update) fill_update(p, s, &j->moves[i]);
+    }
+}
+
+/* Deals out what tu_run_many lists for all parts. */
+static void fill_repetitions(const tu_program *p) {
+    const tu__joint *j = &p->many.joint;
+    tu_repeat_feed *feed = j->feeds;
+    tu_repeat_fetch *fetch = j->fetches;
+    for (uint32_t i = 0; i < p->device_count; i++) {
+        if (j->number[i] == TU_NO_NODE) continue;
+        tu_repetition what = {.struct_size = sizeof what, .feeds = feed, .fetches = fetch};
+        for (size_t k = 0; k < p->feed_count; k++)
+            if (p->feeds[k].part == i) *feed++ = p->many.feeds[k], what.feed_count++;
+        for (uint32_t k = 0; k < p->many.fetch_count; k++)
+            if (p->fetches[p->many.fetched[k]].part == i) *fetch++ = p->many.fetches[k], what.fetch_count++;
+        j->parts[j->number[i]].what = what;
+    }
+}
+
+tu_status tu__joint_take(tu_program *p, uint32_t steps) {
+    fill_moves(p);
+    fill_repetitions(p);
+    return tu__program_repeat_joint(p, steps);
+}

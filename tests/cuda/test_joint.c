@@ -1,0 +1,330 @@
+/* Statements about steps that several devices of one kind take together: the same bits as one step at a time, whatever the
+ * parts exchange and wherever they are fed; a failure of any call leaves a message and nothing else behind; devices of
+ * different kinds go on a step at a time, and say so. */
+#include "test.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+#include "base/alloc.h"
+#include "cuda/emulated.h"
+
+enum { ROWS = 4, COLUMNS = 6, STEPS = 23, MOST_INPUTS = 4, MOST_FETCHES = 6 };
+
+/* A program, its inputs and what is fetched of it. Input i of step s is the same in every program. */
+typedef struct work {
+    tu_graph *graph;
+    tu_program *program;
+    tu_state *state;
+    tu_value inputs[MOST_INPUTS], fetches[MOST_FETCHES];
+    size_t input_count, fetch_count;
+    float data[MOST_INPUTS][STEPS][ROWS][COLUMNS];
+    float results[MOST_FETCHES][STEPS];
+} work;
+
+typedef void builder(work *w, const char *devices[]);
+
+static tu_value add_input(work *w) {
+    char name[16];
+    snprintf(name, sizeof name, "x%zu", w->input_count);
+    tu_value x = tu_batch_input(w->graph, name, TU_F32, TU_SHAPE(ROWS, COLUMNS));
+    float *data = &w->data[w->input_count][0][0][0];
+    for (int i = 0; i < STEPS * ROWS * COLUMNS; i++) data[i] = (float)sin(0.37 * i + (double)w->input_count);
+    w->inputs[w->input_count++] = x;
+    return x;
+}
+
+/* ---- Programs ---- */
+
+static tu_value small_network(tu_value x, const char *scope) {
+    tu_value y = x;
+    tu_scope(x.graph, scope) {
+        y = tu_dense(y, .units = 5, .act = TU_TANH, .name = "hidden");
+        y = tu_dropout(y, 0.25);
+        y = tu_mean(tu_square(tu_dense(y, .units = 3, .name = "out")));
+    }
+    return y;
+}
+
+/* Four networks that share nothing but the input. */
+static void build_independent(work *w, const char *devices[]) {
+    tu_value x = {0}, sum = {0};
+    for (int i = 0; i < 4; i++) tu_with_device(w->graph, devices[i]) {
+            if (i == 0) x = add_input(w);
+            char scope[16];
+            snprintf(scope, sizeof scope, "net%d", i);
+            tu_value loss = small_network(x, scope);
+            sum = i ? tu_add(sum, loss) : loss;
+        }
+    w->fetches[w->fetch_count++] = sum;
+    assert_int_equal(tu_add_sgd(sum, 0.1, 0.9), TU_OK);
+}
+
+/* Each fed by itself, and each fetched; nothing crosses. */
+static void build_apart(work *w, const char *devices[]) {
+    tu_value sum = {0};
+    for (int i = 0; i < 4; i++) tu_with_device(w->graph, devices[i]) {
+            char name[16];
+            snprintf(name, sizeof name, "a%d", i);
+            tu_value x = add_input(w), a = tu_variable(w->graph, name, TU_F32, TU_SHAPE(ROWS, COLUMNS));
+            tu_value next = tu_tanh(tu_add(a, x));
+            tu_assign(a, next);
+            sum = tu_sum(tu_mul(a, x));
+            w->fetches[w->fetch_count++] = sum;
+        }
+}
+
+/* One network by layers, back and forth; the guard's variables are read on both sides and change every step. */
+static void build_layers(work *w, const char *devices[]) {
+    tu_value x = {0}, loss = {0};
+    tu_with_device(w->graph, devices[0]) {
+        x = add_input(w);
+        x = tu_dense(x, .units = 8, .act = TU_TANH, .name = "first");
+    }
+    tu_with_device(w->graph, devices[1]) x = tu_dense(x, .units = 8, .act = TU_TANH, .name = "second");
+    tu_with_device(w->graph, devices[0]) x = tu_dense(x, .units = 8, .act = TU_TANH, .name = "third");
+    tu_with_device(w->graph, devices[1]) loss = tu_mean(tu_square(tu_dense(x, .units = 2, .name = "fourth")));
+    w->fetches[w->fetch_count++] = loss;
+    assert_int_equal(
+        tu_add_optimizer(loss, NULL, .name = "adam", .rate = tu_fill(w->graph, TU_F64, TU_SCALAR, 0.05)),
+        TU_OK);
+}
+
+/* Variables that exchange their values, of which the other device reads the old ones late. */
+static void build_exchange(work *w, const char *devices[]) {
+    tu_value a = {0}, b = {0}, x = {0}, old = {0};
+    tu_with_device(w->graph, devices[0]) {
+        x = add_input(w);
+        a = tu_variable(w->graph, "a", TU_F32, TU_SCALAR, .init = {TU_INIT_CONSTANT, .a = 1});
+        b = tu_variable(w->graph, "b", TU_F32, TU_SCALAR, .init = {TU_INIT_CONSTANT, .a = 2});
+        tu_value c = tu_variable(w->graph, "c", TU_F32, TU_SCALAR);
+        tu_assign(a, b);
+        tu_assign(b, a);
+        tu_assign(c, tu_add(c, tu_mean(x)));
+        w->fetches[w->fetch_count++] = c;
+    }
+    tu_with_device(w->graph, devices[1]) {
+        old = tu_sum(tu_square(x));
+        for (int i = 0; i < 3; i++) old = tu_sub(tu_mul(a, tu_tanh(old)), b);
+        w->fetches[w->fetch_count++] = old;
+    }
+    w->fetches[w->fetch_count++] = a;
+}
+
+/* ---- Running ---- */
+
+static tu_status begin(work *w, builder *build, const char *devices[], const char *list) {
+    *w = (work){0};
+    TU_TRY(tu_graph_new(&w->graph));
+    tu_set_training(w->graph, true);
+    build(w, devices);
+    TU_TRY(tu_compile(w->graph, &w->program, .devices = list, .fetch = w->fetches,
+                      .fetch_count = w->fetch_count, .updates = true));
+    return tu_state_new(w->graph, &w->state, .seed = 11);
+}
+
+static void end(work *w) {
+    tu_program_free(w->program);
+    tu_state_free(w->state);
+    tu_graph_free(w->graph);
+}
+
+static void run_one_by_one(work *w) {
+    for (int s = 0; s < STEPS; s++) {
+        tu_feed feeds[MOST_INPUTS];
+        void *results[MOST_FETCHES];
+        for (size_t i = 0; i < w->input_count; i++) feeds[i] = (tu_feed){w->inputs[i], w->data[i][s]};
+        for (size_t i = 0; i < w->fetch_count; i++) results[i] = &w->results[i][s];
+        if (tu_run(w->program, w->state, w->input_count, feeds, results) != TU_OK)
+            fail_msg("%s", tu_message());
+    }
+}
+
+/* Steps first … first+count-1; the first input from a table that has the rows in another order. */
+static tu_status run_many(work *w, int first, int count, bool from_table) {
+    float rows[STEPS * ROWS][COLUMNS];
+    int64_t numbers[STEPS * ROWS];
+    tu_table *table = NULL;
+    for (int i = 0; i < STEPS * ROWS; i++) {
+        numbers[i] = STEPS * ROWS - 1 - i;
+        memcpy(rows[numbers[i]], w->data[0][i / ROWS][i % ROWS], sizeof rows[0]);
+    }
+    tu_feed_many feeds[MOST_INPUTS];
+    void *results[MOST_FETCHES];
+    for (size_t i = 0; i < w->input_count; i++)
+        feeds[i] = (tu_feed_many){.input = w->inputs[i], .data = w->data[i][first]};
+    for (size_t i = 0; i < w->fetch_count; i++) results[i] = &w->results[i][first];
+    if (from_table) {
+        TU_TRY(tu_table_new(rows, sizeof rows[0], STEPS * ROWS, &table));
+        feeds[0] = (tu_feed_many){.input = w->inputs[0], .table = table, .rows = numbers + first * ROWS};
+    }
+    tu_status status = tu_run_many(w->program, w->state, (size_t)count, w->input_count, feeds, results);
+    tu_table_free(table);
+    return status;
+}
+
+static void assert_same_state(const tu_state *a, const tu_state *b) {
+    assert_int_equal(tu_state_count(a), tu_state_count(b));
+    assert_int_equal(tu_state_sample(a), tu_state_sample(b));
+    for (size_t i = 0; i < tu_state_count(a); i++) {
+        const char *name;
+        tu_type type;
+        assert_int_equal(tu_state_variable(a, i, &name, &type), TU_OK);
+        size_t bytes = tu_type_bytes(type);
+        char *left = test_malloc(bytes), *right = test_malloc(bytes);
+        assert_int_equal(tu_state_get(a, name, left, bytes), TU_OK);
+        assert_int_equal(tu_state_get(b, name, right, bytes), TU_OK);
+        if (memcmp(left, right, bytes) != 0) fail_msg("'%s' differs", name);
+        test_free(left);
+        test_free(right);
+    }
+}
+
+static void assert_same_results(const work *a, const work *b) {
+    for (size_t i = 0; i < a->fetch_count; i++)
+        for (int s = 0; s < STEPS; s++)
+            if (memcmp(&a->results[i][s], &b->results[i][s], sizeof(float)) != 0)
+                fail_msg("fetch %zu of step %d is %.9g, and %.9g in steps taken together", i, s,
+                         (double)a->results[i][s], (double)b->results[i][s]);
+}
+
+static void assert_at_once(const work *w, bool at_once) {
+    tu_many_report report;
+    assert_int_equal(tu_program_many(w->program, &report), TU_OK);
+    if (report.at_once != at_once)
+        fail_msg("steps are%s taken at once: %s", at_once ? " not" : "", report.notice);
+}
+
+static void expect_same_bits(builder *build, const char *devices[], const char *list, bool at_once) {
+    for (int from_table = 0; from_table < 2; from_table++) {
+        static work one, many;
+        assert_int_equal(begin(&one, build, devices, list), TU_OK);
+        if (begin(&many, build, devices, list) != TU_OK) fail_msg("%s", tu_message());
+        assert_at_once(&many, at_once);
+        run_one_by_one(&one);
+        if (run_many(&many, 0, 2, from_table) != TU_OK) fail_msg("%s", tu_message());
+        if (run_many(&many, 2, STEPS - 2, from_table) != TU_OK) fail_msg("%s", tu_message());
+        assert_same_results(&one, &many);
+        assert_same_state(one.state, many.state);
+        end(&one);
+        end(&many);
+    }
+}
+
+static const char *quarters[] = {"gpu:0.0", "gpu:0.1", "gpu:0.2", "gpu:0.3"};
+static const char *halves[] = {"gpu:0.0", "gpu:0.1"};
+
+static void independent_networks_keep_their_bits(void **unused) {
+    (void)unused;
+    expect_same_bits(build_independent, quarters, "gpu:0/4", true);
+}
+
+static void parts_may_be_fed_and_fetched_each_by_itself(void **unused) {
+    (void)unused;
+    expect_same_bits(build_apart, quarters, "gpu:0/4", true);
+}
+
+static void a_network_split_by_layers_keeps_its_bits(void **unused) {
+    (void)unused;
+    expect_same_bits(build_layers, halves, "gpu:0/2", true);
+}
+
+static void variables_that_others_read_change_at_the_end_of_a_step(void **unused) {
+    (void)unused;
+    expect_same_bits(build_exchange, halves, "gpu:0/2", true);
+}
+
+static void two_cards_are_joined_as_parts_of_one_are(void **unused) {
+    (void)unused;
+    static const char *cards[] = {"gpu:0", "gpu:1"};
+    expect_same_bits(build_layers, cards, "gpu:0,gpu:1", true);
+    expect_same_bits(build_exchange, cards, "gpu:0,gpu:1", true);
+}
+
+static void a_card_and_the_processor_take_a_step_at_a_time(void **unused) {
+    (void)unused;
+    static const char *mixed[] = {"gpu:0", "cpu:0"};
+    static work w;
+    tu_many_report report;
+    expect_same_bits(build_layers, mixed, "gpu:0,cpu:0", false);
+    assert_int_equal(begin(&w, build_layers, mixed, "gpu:0,cpu:0"), TU_OK);
+    assert_int_equal(tu_program_many(w.program, &report), TU_OK);
+    assert_string_equal(report.notice, "the program has 2 devices, which meet in every step");
+    end(&w);
+}
+
+/* A trace wants to see single steps; afterwards they are taken together again. */
+static void a_trace_is_taken_step_by_step(void **unused) {
+    (void)unused;
+    static work one, many;
+    assert_int_equal(begin(&one, build_layers, halves, "gpu:0/2"), TU_OK);
+    assert_int_equal(begin(&many, build_layers, halves, "gpu:0/2"), TU_OK);
+    run_one_by_one(&one);
+    assert_int_equal(run_many(&many, 0, 3, false), TU_OK);
+    assert_int_equal(tu_program_trace_begin(many.program), TU_OK);
+    assert_int_equal(run_many(&many, 3, 3, false), TU_OK);
+    tu_program_trace_end(many.program);
+    assert_int_equal(run_many(&many, 6, STEPS - 6, false), TU_OK);
+    assert_same_results(&one, &many);
+    assert_same_state(one.state, many.state);
+    end(&one);
+    end(&many);
+}
+
+/* ---- Failing ---- */
+
+static tu_status everything(void) {
+    static work w;
+    tu_status status = begin(&w, build_layers, halves, "gpu:0/2");
+    if (status == TU_OK) status = run_many(&w, 0, 6, true);
+    if (status == TU_OK) status = run_many(&w, 6, 3, true);
+    end(&w);
+    return status;
+}
+
+/* Thousands of calls, of which many are much the same: every fifth of them. */
+static void any_call_may_fail(void **unused) {
+    (void)unused;
+    enum { BEYOND_THE_LAST = 20, STRIDE = 5 };
+    char text[256], number[16];
+    unsigned failures = 0;
+    assert_int_equal(everything(), TU_OK);
+    int64_t blocks = tu__alloc_live();
+    size_t objects = emulated_live(text, sizeof text);
+    for (unsigned nth = 1, since = 0; since < BEYOND_THE_LAST; nth += STRIDE) {
+        snprintf(number, sizeof number, "%u", nth);
+        setenv("TUTTI_CUDA_FAIL", number, 1);
+        tu_status status = everything();
+        unsetenv("TUTTI_CUDA_FAIL");
+        since = status == TU_OK ? since + 1 : 0;
+        failures += status != TU_OK;
+        if (status != TU_OK && !strstr(tu_message(), "cu") && !strstr(tu_message(), "nvrtc"))
+            fail_msg("call %u failed, and the message does not say which it was: '%s'", nth, tu_message());
+        if (tu__alloc_live() != blocks)
+            fail_msg("call %u failed ('%s'): %ld blocks of memory were lost", nth, tu_message(),
+                     (long)(tu__alloc_live() - blocks));
+        if (emulated_live(text, sizeof text) != objects)
+            fail_msg("call %u failed ('%s'): not given back: %s", nth, tu_message(), text);
+    }
+    assert_int_equal(everything(), TU_OK);
+    assert_true(failures > 200);
+    print_message("%u calls failed, each once\n", failures);
+}
+
+int main(void) {
+    use_emulated_card();
+    setenv("FAKE_CUDA_COUNT", "2", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(independent_networks_keep_their_bits),
+        cmocka_unit_test(parts_may_be_fed_and_fetched_each_by_itself),
+        cmocka_unit_test(a_network_split_by_layers_keeps_its_bits),
+        cmocka_unit_test(variables_that_others_read_change_at_the_end_of_a_step),
+        cmocka_unit_test(two_cards_are_joined_as_parts_of_one_are),
+        cmocka_unit_test(a_card_and_the_processor_take_a_step_at_a_time),
+        cmocka_unit_test(a_trace_is_taken_step_by_step),
+        cmocka_unit_test(any_call_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
