@@ -2,6 +2,7 @@
  * the operation, no variable has changed, and once the device is itself again so are its programs. */
 #include "test.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
@@ -174,11 +175,90 @@ static void a_device_that_never_comes_back_does_not_hold_the_run(void **unused) 
     end(&p);
 }
 
+/* ---- Meetings ---- */
+
+/* w += the sum of exp(x) of both devices, on both: the odd one has a mirror of w. */
+static tu_value replica(pair *p, tu_value w, int rank, const char *device) {
+    struct tu__all_reduce_attrs attrs = {.meeting = 3, .rank = rank, .ranks = 2};
+    tu_value sum = {0};
+    tu_with_device(p->graph, device) {
+        tu_value share = tu_exp(p->x);
+        sum = tu__make(p->graph, &(tu__node_request){.op = TU__OP_ALL_REDUCE,
+                                                     .name = rank ? "odd_sum" : "sum",
+                                                     .attrs = &attrs,
+                                                     .inputs = &share,
+                                                     .input_count = 1,
+                                                     .device = device});
+        tu_assign(w, tu_add(w, sum));
+    }
+    return sum;
+}
+
+static void begin_meeting(pair *p, double deadline) {
+    plug_in_odd();
+    assert_int_equal(tu_graph_new(&p->graph), TU_OK);
+    p->x = tu_input(p->graph, "x", TU_F32, TU_SHAPE(3));
+    tu_value w = tu_variable(p->graph, "w", TU_F32, TU_SHAPE(3));
+    tu_value mirror = tu__make(p->graph, &(tu__node_request){.op = TU__OP_VARIABLE,
+                                                             .name = "w/odd",
+                                                             .exact_name = true,
+                                                             .attrs = p->graph->nodes[w.node]->attrs,
+                                                             .device = "odd:0",
+                                                             .stands_for = "w"});
+    p->y = replica(p, w, 0, "cpu:0");
+    replica(p, mirror, 1, "odd:0");
+    if (tu_compile(p->graph, &p->program, .devices = "cpu,odd", .fetch = &p->y, .fetch_count = 1,
+                   .updates = true, .deadline = deadline) != TU_OK)
+        fail_msg("%s", tu_message());
+    assert_int_equal(tu_state_new(p->graph, &p->state, .seed = 1), TU_OK);
+}
+
+static void expect_runs(pair *p, int runs) {
+    float w[3];
+    get(p, w);
+    for (int i = 0; i < 3; i++)
+        if (fabsf(w[i] - (float)runs * 2 * expf(input[i])) > 1e-3f)
+            fail_msg("w is %g after %d runs that succeeded", w[i], runs);
+}
+
+static void a_rank_that_fails_ends_the_meeting_and_changes_nothing(void **unused) {
+    (void)unused;
+    pair p;
+    begin_meeting(&p, 0);
+    if (run(&p) != TU_OK) fail_msg("%s", tu_message());
+    odd.fails_in = odd.launches + 1;
+    assert_int_equal(run(&p), TU_DEVICE);
+    expect_message("device 'odd:0' failed at exp 'exp_1': its fan has stopped");
+    expect_runs(&p, 1);
+    if (run(&p) != TU_OK) fail_msg("%s", tu_message()); /* its mirror is the variable's again */
+    expect_runs(&p, 2);
+    end(&p);
+}
+
+static void a_rank_that_does_not_come_is_named(void **unused) {
+    (void)unused;
+    pair p;
+    begin_meeting(&p, 0.2);
+    if (run(&p) != TU_OK) fail_msg("%s", tu_message());
+    odd.sticks_in = odd.launches + 1;
+    assert_int_equal(run(&p), TU_DEVICE);
+    expect_message(
+        "device 'cpu:0' waited 0.2 s for device 'odd:0', rank 1 of 2 of meeting 3, to bring 'odd_sum', which "
+        "is late: it is at exp 'exp_1'");
+    expect_runs(&p, 1);
+    free_odd();
+    assert_true(is_idle_soon(&p));
+    expect_runs(&p, 2);
+    end(&p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failure_names_device_and_operation_and_changes_nothing),
         cmocka_unit_test(a_failing_copy_names_value_and_devices),
         cmocka_unit_test(a_device_that_never_comes_back_does_not_hold_the_run),
+        cmocka_unit_test(a_rank_that_fails_ends_the_meeting_and_changes_nothing),
+        cmocka_unit_test(a_rank_that_does_not_come_is_named),
     };
     return cmocka_run_group_tests_name("failing_device", tests, NULL, NULL);
 }
