@@ -54,6 +54,9 @@ typedef struct tu_batch_norm_options {
     tu_activation act;
     const char *name; /* default: "batch_norm" */
 } tu_batch_norm_options;
+/* The scope of batch normalisations that are built from now on and name none: whose part of a batch that several devices
+ * share (tu_compile_options.strategy) they take the statistics of. Graphs start with TU_SCOPE_GLOBAL. */
+TU_API void tu_set_batch_scope(tu_graph *graph, tu_batch_scope scope);
 /* Training mode: the batch's statistics, and the running ones (moving_mean, moving_variance) are updated by
  * assignments. Inference mode: the running ones. */
 TU_API tu_value tu_batch_norm_with(tu_value x, const tu_batch_norm_options *options);

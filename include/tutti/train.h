@@ -251,11 +251,12 @@ TU_API tu_status tu_train_recipe(size_t index, const char **name, const char **s
 typedef struct tu_trained_options {
     size_t struct_size;
     const char *checkpoint; /* "last" (NULL), "best", or a step: "1200" */
-    const char *devices;    /* NULL: the one the run was trained on */
+    const char *devices;    /* NULL: those the run was trained on */
     int threads;
     const char *data;      /* tu_evaluate: another set of the same size and classes; NULL: the run's own */
     const tu_dataset *set; /* tu_evaluate: likewise, a set of your own */
     bool offline;
+    const char *strategy; /* tu_evaluate: how several devices share a batch; NULL: as in training */
 } tu_trained_options;
 
 typedef struct tu_member_score { /* of a member of an ensemble by itself */

@@ -12,17 +12,22 @@ enum { MOST_COLUMNS = 20, LONGEST_NAME = 16 }; /* a confusion matrix of more cla
 struct eval_values {
     const char *data, *checkpoint, *devices, *out;
     int64_t threads;
+    int strategy; /* -1: not given */
     bool offline, json;
 };
 
-static const struct eval_values defaults = {.checkpoint = "last"};
+static const char *const strategies[] = {"single", "central", "mirrored", NULL};
+
+static const struct eval_values defaults = {.checkpoint = "last", .strategy = -1};
 
 static const struct cli_option options[] = {
     CLI_STRING(struct eval_values, data, "data", 'd', "SET",
                "another set of the same size and classes (unless given: the run's own)"),
     CLI_STRING(struct eval_values, checkpoint, "checkpoint", 'c', "NAME", "last, best, or a step"),
     CLI_STRING(struct eval_values, devices, "devices", 0, "LIST",
-               "the device to run on (unless given: as the run was trained)"),
+               "the devices to run on (unless given: as the run was trained)"),
+    CLI_CHOICE(struct eval_values, strategy, "strategy", 0, "NAME", strategies,
+               "how they share a batch: mirrored (several alike), central or single"),
     CLI_INT(struct eval_values, threads, "threads", 't', "N", 1, 1024, "threads of a CPU device"),
     CLI_STRING(struct eval_values, out, "out", 'o', "FILE",
                "where to draw the confusion matrix (unless given: RUN/confusion.svg)"),
@@ -194,7 +199,8 @@ static int run(const void *given, int operand_count, char **operands) {
     struct picture picture;
     tu_status status =
         tu_evaluate(operands[0], &evaluation, .checkpoint = v->checkpoint, .devices = v->devices,
-                    .threads = (int)v->threads, .data = v->data, .offline = v->offline);
+                    .threads = (int)v->threads, .data = v->data, .offline = v->offline,
+                    .strategy = v->strategy >= 0 ? strategies[v->strategy] : NULL);
     if (status != TU_OK) return cli_report(status);
     status = draw(&evaluation, operands[0], v->out, &picture);
     if (status == TU_OK && v->json)

@@ -69,6 +69,7 @@ struct tu_graph {
     uint32_t group_count,
         group_scope; /* groups of nodes; that of new nodes, while a gradient is made; 0: none */
     bool training;
+    int batch_scope;  /* a tu_batch_scope: of normalisations that name none */
     tu_status status; /* the first mistake, and its message */
     char *message;
 };

@@ -33,26 +33,6 @@ int64_t tu_ensemble_members(const char *folder) {
     return known ? config.members : 0;
 }
 
-/* ---- The devices ---- */
-
-/* What a list must say to mean this device alone. */
-static void name_device(const tu__device *device, tu__member_device *named) {
-    const tu_open_options *o = &device->options;
-    if (o->parts > 1)
-        snprintf(named->name, sizeof named->name, "%s:%d.%d/%d", device->api->kind, o->index, o->part,
-                 o->parts);
-    else
-        snprintf(named->name, sizeof named->name, "%s:%d", device->api->kind, o->index);
-}
-
-static tu_status find_devices(tu__ensemble *e, const char *list) {
-    tu__device *devices[TU__MOST_DEVICES];
-    TU_TRY(tu__devices_open(list, NULL, TU__MOST_DEVICES, devices, &e->device_count));
-    for (size_t i = 0; i < e->device_count; i++) name_device(devices[i], &e->devices[i]);
-    tu__devices_close(e->device_count, devices);
-    return TU_OK;
-}
-
 /* ---- What can be refused at once ---- */
 
 static tu_status check_number(int64_t members, bool resume) {
@@ -65,6 +45,12 @@ static tu_status check_options(const tu_train_options *o) {
     if (o->trace)
         return tu_fail(TU_INVALID,
                        "--trace with --ensemble: expected one network; trace a run without --ensemble");
+    if (o->strategy || o->central || o->invariant > 0)
+        return tu_fail(TU_INVALID,
+                       "%s with --ensemble: each member has one device to itself; expected one of the two",
+                       o->strategy  ? "--strategy"
+                       : o->central ? "--central"
+                                    : "--invariant");
     return TU_OK;
 }
 
@@ -108,7 +94,7 @@ static tu_status plan_member(const tu__ensemble *e, const char *model, const cha
     tu_train_options o = *given;
     o.out = NULL;
     o.resume = false;
-    o.devices = e->devices[0].name;
+    o.devices = e->devices[0].text;
     return tu__trainer_plan(planned, model, data, &o);
 }
 
@@ -126,7 +112,7 @@ static tu_status begin_new(tu__ensemble *e, const char *model, const char *data)
         return tu_fail(TU_INVALID,
                        "'%s' holds a run already: go on with it by --resume, or give another --out",
                        e->options.out);
-    TU_TRY(find_devices(e, e->options.devices));
+    TU_TRY(tu__device_words(e->options.devices, &e->device_count, e->devices));
     TU_TRY(decide(e, model, data));
     TU_TRY(check_seeds(e));
     TU_TRY(tu__run_folder_create(e->options.out, e->config.model, e->config.set.name, &e->folder));
@@ -184,7 +170,7 @@ static tu_status begin_again(tu__ensemble *e, const char *folder, const char *mo
     TU_TRY(check_same(e, folder, model, data, members));
     const tu__settings before = e->config.settings;
     TU_TRY(tu__settings_resume(&e->config.settings, &e->options, &e->arena));
-    TU_TRY(find_devices(e, e->config.settings.devices));
+    TU_TRY(tu__device_words(e->config.settings.devices, &e->device_count, e->devices));
     TU_TRY(check_missing(e));
     if (tu__settings_equal(&e->config.settings, &before)) return TU_OK;
     return tu__run_config_save(&e->folder, &e->config);

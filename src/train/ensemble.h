@@ -4,12 +4,8 @@
 
 #include <pthread.h>
 
-#include "device/device.h"
 #include "train/run_folder.h"
-
-typedef struct tu__member_device {
-    char name[64]; /* as a list has it: "cpu:0.1/2" */
-} tu__member_device;
+#include "train/sharing.h"
 
 typedef struct tu__member {
     struct tu__ensemble *ensemble;
@@ -29,7 +25,7 @@ typedef struct tu__ensemble {
     tu__run_config config; /* of all members; theirs differ in seed and devices */
     bool made;             /* by this process, which removes it when nothing comes of it */
     size_t device_count;
-    tu__member_device devices[TU__MOST_DEVICES];
+    tu__device_word devices[TU__MOST_DEVICES];
     tu__member *members;
     tu_train_result *results;
     double began;

@@ -93,7 +93,7 @@ static tu_status begin_member(tu__member *m, tu__trainer *trainer) {
     tu__settings_as_options(&c->settings, &o);
     int64_t seed = c->settings.seed + m->number;
     o.seed = seed ? seed : -1;
-    o.devices = e->devices[(size_t)m->number % e->device_count].name;
+    o.devices = e->devices[(size_t)m->number % e->device_count].text;
     o.watch = tell;
     o.context = m;
     o.stop = &m->stop;

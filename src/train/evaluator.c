@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "data/dataset.h"
+#include "train/sharing.h"
 #include "train/stepper.h"
 
 /* What a batch gives; probabilities come last, since most do not want them. */
@@ -17,7 +18,8 @@ enum { LOSS, CORRECT, TOP5, CLASS, PROBABILITY, RESULTS };
 static const char *const result_names[RESULTS] = {"loss", "correct", "top5", "class", "probability"};
 
 static tu_status compile(tu__evaluator *e, const tu__run_config *config) {
-    const tu__settings *s = &config->settings;
+    tu__device_word first;
+    tu_compile_options o;
     tu_value fetch[RESULTS];
     size_t count = e->probability ? RESULTS : PROBABILITY;
     for (size_t i = 0; i < count; i++) fetch[i] = tu_find_output(e->graph, result_names[i]);
@@ -25,10 +27,10 @@ static tu_status compile(tu__evaluator *e, const tu__run_config *config) {
         return tu_fail(TU_UNSUPPORTED,
                        "the evaluation graph of the run gives no probabilities: an earlier version "
                        "of tutti began it");
-    return tu_compile(e->graph, &e->program, .devices = s->devices, .threads = (int)s->threads,
-                      .memory_limit = (uint64_t)s->memory_limit, .precision = s->precision,
-                      .tune_kernels = s->tune_kernels, .place = s->place,
-                      .strict_placement = s->strict_placement, .fetch = fetch, .fetch_count = count);
+    TU_TRY(tu__sharing_options(&config->settings, e->batch, &first, &o));
+    o.fetch = fetch;
+    o.fetch_count = count;
+    return tu_compile_with(e->graph, &e->program, &o);
 }
 
 tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, bool probabilities,

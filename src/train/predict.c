@@ -10,6 +10,7 @@
 #include "graph/graph.h"
 #include "io/image.h"
 #include "train/ensemble.h"
+#include "train/sharing.h"
 #include "train/stepper.h"
 #include "train/trained.h"
 
@@ -31,12 +32,14 @@ struct tu_predictor {
 static tu_status open_network(network *n, const char *folder, const tu_trained_options *o) {
     TU_TRY(tu__trained_open(folder, "predict", o, &n->trained));
     tu_graph *graph = n->trained.graph;
-    const tu__settings *s = &n->trained.config.settings;
+    tu__device_word first;
+    tu_compile_options compiling;
     n->images = tu__find_input(graph, "images");
     tu_value probability = tu_find_output(graph, "probability");
-    return tu_compile(graph, &n->program, .devices = s->devices, .threads = (int)s->threads,
-                      .precision = s->precision, .tune_kernels = s->tune_kernels, .place = s->place,
-                      .strict_placement = s->strict_placement, .fetch = &probability, .fetch_count = 1);
+    TU_TRY(tu__sharing_options(&n->trained.config.settings, 1, &first, &compiling));
+    compiling.fetch = &probability;
+    compiling.fetch_count = 1;
+    return tu_compile_with(graph, &n->program, &compiling);
 }
 
 static tu_status open_members(tu_predictor *p, const char *folder, const tu_trained_options *o) {

@@ -105,10 +105,15 @@ static void settle_threads(tu__trainer *t) {
         t->config.settings.threads = device.threads;
 }
 
+/* The parts of one device say the same, and are heard once. */
 static void tell_device(tu__trainer *t) {
     tu_device_report device;
-    for (size_t i = 0; tu_program_device(t->stepper.full.program, i, &device) == TU_OK; i++)
-        if (device.notice) tu__trainer_notice(t, device.notice);
+    char said[256] = "";
+    for (size_t i = 0; tu_program_device(t->stepper.full.program, i, &device) == TU_OK; i++) {
+        if (!device.notice || strcmp(device.notice, said) == 0) continue;
+        snprintf(said, sizeof said, "%s", device.notice);
+        tu__trainer_notice(t, device.notice);
+    }
     tu_placement_totals placed;
     if (tu_program_placed(t->stepper.full.program, &placed) == TU_OK && placed.notice)
         tu__trainer_notice(t, placed.notice);
@@ -225,10 +230,15 @@ static tu_status check_same_words(const tu__trainer *t, const char *folder, cons
     return TU_OK;
 }
 
+/* The number of threads was that of the devices before: others have their own. */
 static tu_status take_settings(tu__trainer *t) {
+    tu__settings *s = &t->config.settings;
     int64_t images = t->config.set.count[TU_TRAIN];
     if (t->options.batch > images) t->options.batch = images; /* as when the run began */
-    return tu__settings_resume(&t->config.settings, &t->options, &t->arena);
+    const char *before = s->devices;
+    TU_TRY(tu__settings_resume(s, &t->options, &t->arena));
+    if (!t->options.threads && strcmp(before, s->devices) != 0) s->threads = 0;
+    return TU_OK;
 }
 
 static tu_status load_state(tu__trainer *t) {

@@ -115,24 +115,45 @@ static tu_status check(const setting *s, const void *field) {
                    s->kind == NUMBER ? "a number" : "a whole number", s->least, s->most);
 }
 
-/* What training can compute in: a type enters this table when training is sound in it. */
-static tu_status check_precision(const tu__settings *settings) {
-    static const char *const precisions[] = {"f32", "tf32", "bf16", "f16"};
-    enum { PRECISIONS = sizeof precisions / sizeof *precisions };
+/* Settings that are one of a few words. A type enters `precisions` when training is sound in it. */
+enum { MOST_WORDS = 4 };
+typedef struct choice {
+    const char *shown;
+    size_t offset; /* in tu__settings */
+    size_t count;
+    const char *words[MOST_WORDS];
+} choice;
+static const choice choices[] = {
+    {"--precision", offsetof(tu__settings, precision), 4, {"f32", "tf32", "bf16", "f16"}},
+    {"--strategy", offsetof(tu__settings, strategy), 3, {"single", "central", "mirrored"}},
+    {"--batch-norm", offsetof(tu__settings, batch_norm), 3, {"global", "replica", "shard"}},
+};
+
+static tu_status check_choice(const choice *c, const char *given) {
     char known[128] = "";
-    for (size_t i = 0, used = 0; i < PRECISIONS; i++) {
-        if (strcmp(settings->precision, precisions[i]) == 0) return TU_OK;
-        const char *between = i == 0 ? "" : i + 1 < PRECISIONS ? ", " : " or ";
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", between, precisions[i]);
+    for (size_t i = 0, used = 0; i < c->count; i++) {
+        if (strcmp(given, c->words[i]) == 0) return TU_OK;
+        const char *between = i == 0 ? "" : i + 1 < c->count ? ", " : " or ";
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", between, c->words[i]);
     }
-    const char *nearest = tu__nearest(settings->precision, precisions, PRECISIONS);
-    return tu_fail(TU_INVALID, "--precision '%.60s': expected %s%s%s%s", settings->precision, known,
+    const char *nearest = tu__nearest(given, c->words, c->count);
+    return tu_fail(TU_INVALID, "%s '%.60s': expected %s%s%s%s", c->shown, given, known,
                    nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+/* An empty word leaves the choice to the run: sharing.h. */
+static tu_status check_choices(const tu__settings *settings) {
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
+        const char *given = *(const char *const *)((const char *)settings + choices[i].offset);
+        bool open = choices[i].offset == offsetof(tu__settings, strategy) && !*given;
+        if (!open) TU_TRY(check_choice(&choices[i], given));
+    }
+    return TU_OK;
 }
 
 static tu_status check_all(tu__settings *settings) {
     for (size_t i = 0; i < SETTING_COUNT; i++) TU_TRY(check(&table[i], field_of(&table[i], settings)));
-    return check_precision(settings);
+    return check_choices(settings);
 }
 
 /* ---- Deciding ---- */
@@ -195,8 +216,8 @@ void tu__settings_as_options(const tu__settings *settings, tu_train_options *opt
 
 static bool may_change(const setting *s) {
     static const char *const free_to_change[] = {
-        "devices",          "threads", "memory_limit",     "tune_kernels", "keep",
-        "checkpoint_every", "place",   "strict_placement", "lock"};
+        "devices", "strategy",     "central", "bf16_gradients",   "place",       "strict_placement", "lock",
+        "threads", "memory_limit", "keep",    "checkpoint_every", "tune_kernels"};
     for (size_t i = 0; i < sizeof free_to_change / sizeof *free_to_change; i++)
         if (strcmp(s->name, free_to_change[i]) == 0) return true;
     return false;
@@ -245,7 +266,7 @@ tu_status tu__settings_resume(tu__settings *settings, const tu_train_options *gi
         return tu_fail(TU_INVALID, "--recipe '%s' with --resume: the run was begun with '%s'", given->recipe,
                        settings->recipe);
     for (size_t i = 0; i < SETTING_COUNT; i++) TU_TRY(resume_setting(&table[i], settings, given, arena));
-    return TU_OK;
+    return check_choices(settings);
 }
 
 bool tu__settings_equal(const tu__settings *a, const tu__settings *b) {

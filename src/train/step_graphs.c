@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tutti/layers.h>
 #include <tutti/model.h>
 #include <tutti/ops.h>
 
@@ -145,8 +146,14 @@ int64_t tu__piece_size(const tu__run_config *config) {
     return config->settings.batch / config->settings.accumulate;
 }
 
+static tu_batch_scope batch_scope(const tu__settings *s) {
+    if (strcmp(s->batch_norm, "replica") == 0) return TU_SCOPE_REPLICA;
+    return strcmp(s->batch_norm, "shard") == 0 ? TU_SCOPE_SHARD : TU_SCOPE_GLOBAL;
+}
+
 static tu_status add_step(const tu__run_config *config, int64_t samples, tu_graph *graph) {
     const tu__settings *s = &config->settings;
+    tu_set_batch_scope(graph, batch_scope(s));
     inputs in = make_inputs(graph, config, samples);
     tu_value logits = network(in.images, config);
     TU_TRY(tu_ok(logits) ? TU_OK : tu_graph_status(graph) != TU_OK ? tu_graph_status(graph) : TU_INVALID);

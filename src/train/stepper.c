@@ -2,6 +2,7 @@
 #include "train/stepper.h"
 
 #include "graph/graph.h"
+#include "train/sharing.h"
 
 tu_value tu__find_input(tu_graph *graph, const char *name) {
     const tu__node *node = tu__find_node(graph, name);
@@ -10,22 +11,27 @@ tu_value tu__find_input(tu_graph *graph, const char *name) {
 
 /* ---- Opening ---- */
 
-static tu_status compile(tu_graph *graph, const tu__run_config *config, const tu_value *fetch, size_t count,
-                         bool plan_only, tu_program **program) {
-    const tu__settings *s = &config->settings;
-    return tu_compile(graph, program, .devices = s->devices, .threads = (int)s->threads,
-                      .memory_limit = (uint64_t)s->memory_limit, .precision = s->precision,
-                      .tune_kernels = s->tune_kernels, .place = s->place,
-                      .strict_placement = s->strict_placement, .fetch = fetch, .fetch_count = count,
-                      .updates = true, .plan_only = plan_only);
+/* `samples`: as for tu__sharing_options. */
+static tu_status compile(tu_graph *graph, const tu__run_config *config, int64_t samples,
+                         const tu_value *fetch, size_t count, bool plan_only, tu_program **program) {
+    tu__device_word first;
+    tu_compile_options o;
+    TU_TRY(tu__sharing_options(&config->settings, samples, &first, &o));
+    o.fetch = fetch;
+    o.fetch_count = count;
+    o.updates = true;
+    o.plan_only = plan_only;
+    return tu_compile_with(graph, program, &o);
 }
 
 /* What a piece tells, in this order; rate and norm come last, since a piece that only sums has none. */
 enum { LOSS, CORRECT, FINITE, RATE, NORM, RESULTS };
 static const char *const result_names[RESULTS] = {"loss", "correct", "finite", "rate", "gradient_norm"};
 
-/* What the graph takes and gives was checked when it was built or loaded: run_graphs.c. */
-static tu_status open_piece(tu_graph *graph, const tu__run_config *config, bool plan_only, tu__piece *piece) {
+/* What the graph takes and gives was checked when it was built or loaded: run_graphs.c. A whole batch is shared as the
+ * settings say or refused; what is left of an epoch may be too small for that. */
+static tu_status open_piece(tu_graph *graph, const tu__run_config *config, bool whole, bool plan_only,
+                            tu__piece *piece) {
     if (!graph) return TU_OK;
     *piece = (tu__piece){.graph = graph,
                          .images = tu__find_input(graph, "images"),
@@ -36,7 +42,8 @@ static tu_status open_piece(tu_graph *graph, const tu__run_config *config, bool 
     size_t count = tu_ok(piece->share) ? RATE : RESULTS;
     tu_value fetch[RESULTS];
     for (size_t i = 0; i < count; i++) fetch[i] = tu_find_output(graph, result_names[i]);
-    return compile(graph, config, fetch, count, plan_only, &piece->program);
+    int64_t samples = whole ? TU__ANY_SAMPLES : piece->samples;
+    return compile(graph, config, samples, fetch, count, plan_only, &piece->program);
 }
 
 static tu_status open_apply(tu_graph *graph, const tu__run_config *config, bool plan_only,
@@ -46,7 +53,7 @@ static tu_status open_apply(tu_graph *graph, const tu__run_config *config, bool 
     if (!plan_only) TU_TRY(tu__undo_new(stepper->full.graph, &stepper->undo));
     tu_value fetch[RESULTS - FINITE];
     for (size_t i = FINITE; i < RESULTS; i++) fetch[i - FINITE] = tu_find_output(graph, result_names[i]);
-    return compile(graph, config, fetch, RESULTS - FINITE, plan_only, &stepper->apply);
+    return compile(graph, config, TU__ANY_SAMPLES, fetch, RESULTS - FINITE, plan_only, &stepper->apply);
 }
 
 static tu_status open_programs(const tu__run_graphs *graphs, const tu__run_config *config, bool plan_only,
@@ -54,10 +61,10 @@ static tu_status open_programs(const tu__run_graphs *graphs, const tu__run_confi
     const tu_dataset_info *set = &config->set;
     *stepper = (tu__stepper){.image_bytes = (size_t)(set->height * set->width * set->channels) *
                                             tu_dtype_size(set->dtype)};
-    TU_TRY(open_piece(graphs->step, config, plan_only, &stepper->full));
+    TU_TRY(open_piece(graphs->step, config, true, plan_only, &stepper->full));
     if (*config->settings.lock && !plan_only)
         TU_TRY(tu_program_lock(stepper->full.program, config->settings.lock, false, NULL));
-    TU_TRY(open_piece(graphs->step_short, config, plan_only, &stepper->rest));
+    TU_TRY(open_piece(graphs->step_short, config, false, plan_only, &stepper->rest));
     return open_apply(graphs->apply, config, plan_only, stepper);
 }
 

@@ -10,8 +10,12 @@ tu_status tu__trained_open(const char *folder, const char *graph, const tu_train
     tu__settings *settings = &trained->config.settings;
     TU_TRY(tu__run_config_load(folder, &trained->arena, &trained->config));
     TU_TRY(tu__checkpoint_find(folder, options->checkpoint, &path));
-    if (options->devices) /* other ones: what was said of the run's does not hold for them */
-        settings->devices = options->devices, settings->threads = 0, settings->place = "";
+    if (options->devices) { /* other ones: what was said of the run's does not hold for them */
+        settings->devices = options->devices;
+        settings->strategy = settings->central = settings->place = settings->lock = "";
+        settings->threads = settings->invariant = 0;
+    }
+    if (options->strategy) settings->strategy = options->strategy;
     if (options->threads) settings->threads = options->threads;
     TU_TRY(tu__run_graph_load(folder, graph, &trained->config, &trained->graph));
     TU_TRY(tu_state_new(trained->graph, &trained->state));

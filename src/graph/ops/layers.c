@@ -96,6 +96,10 @@ static tu_value normalize_by(tu_value x, tu_value mean, tu_value variance, tu_va
     return tu_cast(y, tu_value_dtype(x));
 }
 
+void tu_set_batch_scope(tu_graph *graph, tu_batch_scope scope) {
+    if (graph) graph->batch_scope = (int)scope;
+}
+
 tu_value tu_batch_norm_with(tu_value x, const tu_batch_norm_options *options) {
     TU__OPTIONS(tu_batch_norm_options, o, options);
     if (!tu_ok(x)) return tu__invalid(x.graph);
@@ -108,6 +112,7 @@ tu_value tu_batch_norm_with(tu_value x, const tu_batch_norm_options *options) {
         return refuse(x, "batch_norm", ".epsilon above 0 and .momentum in [0, 1]");
     tu_shape c = TU_SHAPE(type.shape.dim[type.shape.rank - 1]);
     tu_dtype dtype = statistics_dtype(type.dtype);
+    tu_batch_scope scope = o.scope ? o.scope : (tu_batch_scope)g->batch_scope;
     tu_value y = x;
     tu_scope(g, o.name ? o.name : "batch_norm") {
         tu_value gamma = tu_variable(g, "gamma", dtype, c, .init = {TU_INIT_CONSTANT, .a = 1});
@@ -116,7 +121,7 @@ tu_value tu_batch_norm_with(tu_value x, const tu_batch_norm_options *options) {
         tu_value variance =
             tu_variable(g, "moving_variance", dtype, c, .init = {TU_INIT_CONSTANT, .a = 1}, .frozen = true);
         if (tu_training(g)) {
-            y = tu_batch_normalize(x, gamma, beta, .epsilon = epsilon, .scope = o.scope);
+            y = tu_batch_normalize(x, gamma, beta, .epsilon = epsilon, .scope = scope);
             update_running(mean, tu_output_of(y, 1), momentum);
             update_running(variance, tu_output_of(y, 2), momentum);
         } else {

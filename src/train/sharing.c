@@ -1,0 +1,105 @@
+/* Deciding how batches are shared. See sharing.h.
+ *
+ * What a list of devices means by default is read from its words alone: to open devices only to count them would cost a
+ * GPU's context, twice. */
+#include "train/sharing.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Devices by name ---- */
+
+static void name_device(const tu__device *device, tu__device_word *word) {
+    const tu_open_options *o = &device->options;
+    if (o->parts > 1)
+        snprintf(word->text, sizeof word->text, "%s:%d.%d/%d", device->api->kind, o->index, o->part,
+                 o->parts);
+    else
+        snprintf(word->text, sizeof word->text, "%s:%d", device->api->kind, o->index);
+}
+
+tu_status tu__device_words(const char *list, size_t *count, tu__device_word words[TU__MOST_DEVICES]) {
+    tu__device *devices[TU__MOST_DEVICES];
+    TU_TRY(tu__devices_open(list, NULL, TU__MOST_DEVICES, devices, count));
+    for (size_t i = 0; i < *count; i++) name_device(devices[i], &words[i]);
+    tu__devices_close(*count, devices);
+    return TU_OK;
+}
+
+/* ---- The strategy ---- */
+
+static int count_gpus(void) {
+    tu_device_info info;
+    int count = 0;
+    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++)
+        count += !info.unusable && strcmp(info.kind, "gpu") == 0;
+    return count;
+}
+
+/* How many devices a word of a list stands for, as far as it matters: one, or more. */
+static int count_word(const char *word, size_t length) {
+    if (length == 3 && strncmp(word, "all", 3) == 0) return count_gpus();
+    bool range = memchr(word, '-', length) != NULL;
+    bool divided = memchr(word, '/', length) && !memchr(word, '.', length);
+    return range || divided ? 2 : 1;
+}
+
+/* Whether the list names several devices, and all of one kind. A word that no device has is the compiler's to refuse. */
+static bool names_equals(const char *list) {
+    int count = 0;
+    size_t kind = strcspn(list, ":,");
+    for (const char *word = list; *word;) {
+        size_t length = strcspn(word, ",");
+        if (strcspn(word, ":,") != kind || strncmp(word, list, kind) != 0) return false;
+        count += count_word(word, length);
+        word += length + (word[length] == ',');
+    }
+    return count > 1;
+}
+
+const char *tu__strategy_of(const tu__settings *s) {
+    if (*s->strategy) return s->strategy;
+    bool placed = *s->place || *s->lock;
+    return s->invariant || (!placed && names_equals(s->devices)) ? "mirrored" : "single";
+}
+
+/* ---- Options ---- */
+
+static bool can_be_divided(const tu__settings *s, int64_t samples, size_t devices) {
+    int64_t parts = s->invariant ? s->invariant : (int64_t)devices;
+    return samples == TU__ANY_SAMPLES || samples >= parts;
+}
+
+/* Where a few samples are left, one device takes them all: the weight of a sample does not hang on that. */
+static tu_status leave_to_first(const tu__settings *s, int64_t samples, tu__device_word *first,
+                                tu_compile_options *o) {
+    if (can_be_divided(s, samples, TU__MOST_DEVICES) && s->invariant <= samples) return TU_OK;
+    tu__device_word words[TU__MOST_DEVICES];
+    size_t count;
+    TU_TRY(tu__device_words(s->devices, &count, words));
+    if (can_be_divided(s, samples, count)) return TU_OK;
+    *first = words[0];
+    o->devices = first->text;
+    o->strategy = o->central = NULL;
+    o->invariant = 0;
+    o->bf16_gradients = false;
+    return TU_OK;
+}
+
+tu_status tu__sharing_options(const tu__settings *s, int64_t samples, tu__device_word *first,
+                              tu_compile_options *o) {
+    *o = (tu_compile_options){.struct_size = sizeof *o,
+                              .devices = s->devices,
+                              .threads = (int)s->threads,
+                              .memory_limit = (uint64_t)s->memory_limit,
+                              .precision = s->precision,
+                              .tune_kernels = s->tune_kernels,
+                              .place = *s->place ? s->place : NULL,
+                              .strict_placement = s->strict_placement,
+                              .strategy = tu__strategy_of(s),
+                              .central = *s->central ? s->central : NULL,
+                              .invariant = (int)s->invariant,
+                              .bf16_gradients = s->bf16_gradients};
+    if (strcmp(o->strategy, "single") == 0 || samples == TU__ANY_SAMPLES) return TU_OK;
+    return leave_to_first(s, samples, first, o);
+}
