@@ -1,0 +1,297 @@
+/* Random networks on random numbers of replicas: the same results as on one device.
+ *
+ * Each graph is built from a seed over a batch of random size: operations on samples, sums over them that go back into
+ * them, batch-norm, draws for samples and for the step, whole values with a row for each sample, gradients and updates.
+ * It is run on one device, and shared between several; in f64, so that what differs is the order of sums alone. With fixed
+ * parts (invariant) the bits must be the same on every number of devices. On null devices the program is planned
+ * and run for its order alone. Every run has a deadline, so a deadlock is a failure with a name.
+ *
+ * test_random_replicas COUNT [FIRST] */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+#include "base/alloc.h"
+#include "graph/graph.h"
+
+enum { MOST_VALUES = 128, COLUMNS = 8, MOST_ROWS = 12, MOST_FETCHES = 12, MOST_VARIABLES = 64, STEPS = 3 };
+
+typedef struct maker {
+    tu_graph *graph;
+    uint64_t random;
+    int64_t rows;
+    tu_value samples[MOST_VALUES]; /* [rows, COLUMNS], mostly cut */
+    tu_value wholes[MOST_VALUES];  /* [COLUMNS], which hang on samples through sums alone */
+    int sample_count, whole_count;
+    tu_value classes;
+    tu_value fetches[MOST_FETCHES];
+    int fetch_count;
+} maker;
+
+static uint64_t draw(uint64_t *state, uint64_t below) {
+    uint64_t x = *state += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return (x ^ (x >> 31)) % below;
+}
+
+/* Mostly recent values, so that graphs grow deep as well as wide. */
+static tu_value pick(maker *m, const tu_value *values, int count) {
+    uint64_t span = draw(&m->random, 3) ? 5 : (uint64_t)count;
+    uint64_t back = draw(&m->random, span < (uint64_t)count ? span : (uint64_t)count);
+    return values[count - 1 - (int)back];
+}
+static tu_value any_samples(maker *m) {
+    return pick(m, m->samples, m->sample_count);
+}
+static tu_value any_whole(maker *m) {
+    return pick(m, m->wholes, m->whole_count);
+}
+static void push(maker *m, tu_value value) {
+    if (m->sample_count < MOST_VALUES) m->samples[m->sample_count++] = value;
+}
+static void push_whole(maker *m, tu_value value) {
+    if (m->whole_count < MOST_VALUES) m->wholes[m->whole_count++] = value;
+}
+
+static tu_value weights(maker *m, int index, tu_shape shape) {
+    char name[24];
+    snprintf(name, sizeof name, "w%d", index);
+    return tu_variable(m->graph, name, TU_F64, shape, .init = {.kind = TU_INIT_UNIFORM, .a = -0.4, .b = 0.4});
+}
+
+static tu_value mean_of_rows(tu_value x) {
+    return tu_mean(x, .axes = TU_AXES(0));
+}
+
+/* Samples as images, through a convolution and back. */
+static tu_value convolved(maker *m, int index, tu_value x) {
+    tu_value images = tu_reshape(x, TU_SHAPE(m->rows, 2, 2, COLUMNS / 4));
+    tu_value y = tu_convolve(images, weights(m, index, TU_SHAPE(COLUMNS / 4, 3, 3, COLUMNS / 4)));
+    return tu_tanh(tu_reshape(y, TU_SHAPE(m->rows, COLUMNS)));
+}
+
+static tu_value normalized(int index, tu_value x) {
+    char name[24];
+    snprintf(name, sizeof name, "norm%d", index);
+    return tu_batch_norm(x, .name = name, .epsilon = 0.1);
+}
+
+static tu_value picked(maker *m, int index) {
+    tu_value table = weights(m, index, TU_SHAPE(5, COLUMNS));
+    return tu_gather(table, m->classes, 0);
+}
+
+static tu_value joined(tu_value x, tu_value y) {
+    tu_value halves[] = {tu_slice(x, 1, 0, COLUMNS / 2, 1), tu_slice(y, 1, COLUMNS / 2, TU_END, 1)};
+    return tu_concat(halves, 2, 1);
+}
+
+/* Two rows for each sample, then one again. */
+static tu_value doubled_rows(maker *m, tu_value x) {
+    tu_value rows = tu_reshape(x, TU_SHAPE(2 * m->rows, COLUMNS / 2));
+    return tu_reshape(tu_softmax(rows, 1), TU_SHAPE(m->rows, COLUMNS));
+}
+
+static tu_value noise(maker *m, bool per_sample) {
+    return tu_random_uniform(m->graph, TU_F64, TU_SHAPE(m->rows, COLUMNS), -0.5, 0.5,
+                             .per_sample = per_sample);
+}
+
+/* One more operation over values there are; results stay around one in size. */
+static void grow(maker *m, int index) {
+    tu_value x = any_samples(m), y = any_samples(m), w = any_whole(m);
+    switch (draw(&m->random, 20)) {
+    case 0: push(m, tu_tanh(tu_add(x, y))); break;
+    case 1: push(m, tu_mul(x, tu_sigmoid(y))); break;
+    case 2: push(m, tu_maximum(x, tu_scale(y, 0.5))); break;
+    case 3: push(m, tu_tanh(tu_matmul(x, weights(m, index, TU_SHAPE(COLUMNS, COLUMNS))))); break;
+    case 4:
+        push(m, tu_tanh(tu_matmul(x, weights(m, index, TU_SHAPE(COLUMNS, COLUMNS)), .transpose_b = true)));
+        break;
+    case 5: push(m, tu_add(x, w)); break;
+    case 6: push(m, tu_softmax(x, 1)); break;
+    case 7: push(m, tu_sub(x, tu_mean(x, .axes = TU_AXES(1), .keep = true))); break;
+    case 8: push_whole(m, tu_tanh(tu_add(mean_of_rows(x), w))); break;
+    case 9: push_whole(m, tu_tanh(tu_scale(tu_sum(tu_mul(x, y), .axes = TU_AXES(0)), 0.2))); break;
+    case 10: push(m, joined(x, y)); break;
+    case 11: push(m, tu_dropout(x, 0.25)); break;
+    case 12: push(m, tu_transpose(tu_tanh(tu_add(tu_transpose(x), tu_transpose(y))))); break;
+    case 13: push(m, convolved(m, index, x)); break;
+    case 14: push(m, normalized(index, x)); break;
+    case 15: push(m, tu_add(x, picked(m, index))); break;
+    case 16: push(m, tu_mul(x, doubled_rows(m, y))); break;
+    case 17: push(m, tu_mul(x, noise(m, draw(&m->random, 2)))); break;
+    case 18: push(m, tu_add(tu_scale(x, 0.5), tu_broadcast(tu_tanh(w), TU_SHAPE(m->rows, COLUMNS)))); break;
+    default: push_whole(m, tu_tanh(tu_mul(w, weights(m, index, TU_SHAPE(COLUMNS))))); break;
+    }
+}
+
+static void fetch(maker *m, tu_value value) {
+    if (m->fetch_count < MOST_FETCHES) m->fetches[m->fetch_count++] = value;
+}
+
+/* Some values wait for earlier ones, and some are put together. */
+static void bind(maker *m) {
+    for (uint64_t i = draw(&m->random, 4); i > 0; i--) {
+        tu_value a = any_samples(m), b = draw(&m->random, 2) ? any_samples(m) : any_whole(m);
+        tu_value late = a.node > b.node ? a : b, early = a.node > b.node ? b : a;
+        if (a.node != b.node && tu__node_is_computed(tu__node_of(late))) tu_after(late, early);
+        if (draw(&m->random, 2)) tu_colocate(a, b);
+    }
+}
+
+/* Operations, then gradients of a loss by all variables, and updates of these. */
+static bool make_graph(maker *m, uint64_t seed) {
+    m->random = seed;
+    m->rows = 4 + (int64_t)draw(&m->random, MOST_ROWS - 3);
+    if (tu_graph_new(&m->graph) != TU_OK) return false;
+    push(m, tu_batch_input(m->graph, "a", TU_F64, TU_SHAPE(m->rows, COLUMNS)));
+    push(m,
+         tu_input(m->graph, "b", TU_F64, TU_SHAPE(m->rows, COLUMNS))); /* whole, with a row for each sample */
+    m->classes = tu_batch_input(m->graph, "classes", TU_I32, TU_SHAPE(m->rows));
+    push_whole(m, weights(m, 1000, TU_SHAPE(COLUMNS)));
+    int operations = 3 + (int)draw(&m->random, 25);
+    for (int i = 0; i < operations; i++) grow(m, i);
+    bind(m);
+    for (int i = 0; i < 3; i++) fetch(m, any_samples(m));
+    fetch(m, any_whole(m));
+    tu_value loss = tu_mean(tu_square(tu_add(tu_mul(any_samples(m), m->samples[0]), any_whole(m))));
+    fetch(m, loss);
+    tu_value variables[MOST_VARIABLES], gradients[MOST_VARIABLES];
+    size_t count = tu_trainable(m->graph, MOST_VARIABLES, variables);
+    tu_gradients(loss, count, variables, gradients);
+    for (size_t i = 0; i < count; i++) {
+        if (draw(&m->random, 2)) fetch(m, gradients[i]);
+        tu_assign(variables[i], tu_sub(variables[i], tu_scale(gradients[i], 0.5)));
+    }
+    return tu_graph_status(m->graph) == TU_OK;
+}
+
+/* ---- Running ---- */
+
+typedef struct outcome {
+    double *results[MOST_FETCHES];
+    double *variables; /* all of the state, one behind the other */
+    size_t variable_count;
+} outcome;
+
+static void free_outcome(outcome *o) {
+    for (int i = 0; i < MOST_FETCHES; i++) free(o->results[i]);
+    free(o->variables);
+}
+
+static void read_variables(tu_state *state, outcome *o) {
+    for (size_t i = 0; i < tu_state_count(state); i++) {
+        const char *name;
+        tu_type type;
+        tu_state_variable(state, i, &name, &type);
+        if (type.dtype != TU_F64) continue;
+        size_t n = (size_t)tu_shape_elements(type.shape);
+        o->variables = realloc(o->variables, (o->variable_count + n) * sizeof *o->variables);
+        tu_state_get(state, name, o->variables + o->variable_count, n * sizeof *o->variables);
+        o->variable_count += n;
+    }
+}
+
+typedef struct arrangement {
+    const char *devices, *strategy;
+    int invariant;
+} arrangement;
+
+/* Some steps over one state; what the last fetched, and the variables after it. */
+static bool run_graph(maker *m, const arrangement *a, outcome *o) {
+    tu_program *program = NULL;
+    tu_state *state = NULL;
+    double data[2][MOST_ROWS * COLUMNS];
+    int32_t classes[MOST_ROWS];
+    uint64_t random = 77;
+    for (int i = 0; i < MOST_ROWS * COLUMNS; i++)
+        for (int k = 0; k < 2; k++) data[k][i] = (double)draw(&random, 1000) / 500 - 1;
+    for (int i = 0; i < MOST_ROWS; i++) classes[i] = (int32_t)draw(&random, 6) - 1; /* some are outside */
+    for (int i = 0; i < m->fetch_count; i++)
+        o->results[i] = calloc(1, tu_type_bytes(tu_value_type(m->fetches[i])));
+    tu_feed feeds[] = {{m->samples[0], data[0]}, {m->samples[1], data[1]}, {m->classes, classes}};
+    bool good = tu_compile(m->graph, &program, .devices = a->devices, .strategy = a->strategy,
+                           .invariant = a->invariant, .threads = 1, .fetch = m->fetches,
+                           .fetch_count = (size_t)m->fetch_count, .updates = true, .deadline = 20) == TU_OK &&
+                tu_state_new(m->graph, &state, .seed = 4) == TU_OK;
+    for (int step = 0; step < STEPS && good; step++)
+        good = tu_run(program, state, 3, feeds, (void *const *)o->results) == TU_OK;
+    if (good) read_variables(state, o);
+    if (!good) printf("     %s %s: %s\n", a->strategy ? a->strategy : "single", a->devices, tu_message());
+    tu_program_free(program);
+    tu_state_free(state);
+    return good;
+}
+
+static bool agree(const double *x, const double *y, size_t n, double tolerance, const char *what) {
+    for (size_t i = 0; i < n; i++) {
+        if (fabs(x[i] - y[i]) <= tolerance * fmax(1, fabs(x[i]))) continue;
+        printf("     %s element %zu: %.17g on one device, %.17g on several\n", what, i, x[i], y[i]);
+        return false;
+    }
+    return true;
+}
+
+static bool same_outcome(const maker *m, const outcome *one, const outcome *many, double tolerance) {
+    for (int i = 0; i < m->fetch_count; i++)
+        if (!agree(one->results[i], many->results[i],
+                   (size_t)tu_shape_elements(tu_value_shape(m->fetches[i])), tolerance,
+                   tu_value_name(m->fetches[i])))
+            return false;
+    return one->variable_count == many->variable_count &&
+           agree(one->variables, many->variables, one->variable_count, tolerance, "variables");
+}
+
+/* ---- Arrangements ---- */
+
+typedef struct comparison {
+    arrangement one, many;
+    bool computes;
+    double tolerance; /* 0: the same bits */
+} comparison;
+
+static const comparison comparisons[] = {
+    {{"ref", NULL, 0}, {"ref:0/2", "mirrored", 0}, true, 1e-8},
+    {{"ref", NULL, 0}, {"ref:0/3", "central", 0}, true, 1e-8},
+    {{"ref", NULL, 0}, {"ref:0/4", "mirrored", 0}, true, 1e-8},
+    {{"cpu:0", NULL, 0}, {"cpu:0/2", "central", 0}, true, 1e-8},
+    {{"cpu:0", NULL, 0}, {"cpu:0/3", "mirrored", 0}, true, 1e-8},
+    {{"cpu:0", NULL, 4}, {"cpu:0/2", "mirrored", 4}, true, 0},
+    {{"cpu:0", NULL, 4}, {"cpu:0/4", "mirrored", 4}, true, 0},
+    {{"cpu:0", NULL, 4}, {"cpu:0/4", "central", 4}, true, 0},
+    {{"null:0", NULL, 0}, {"null:0-3", "mirrored", 0}, false, 0},
+};
+
+static bool check_graph(uint64_t seed) {
+    const comparison *c = &comparisons[seed % (sizeof comparisons / sizeof *comparisons)];
+    maker m = {0};
+    outcome alone = {0}, together = {0};
+    bool good = make_graph(&m, seed);
+    if (!good) printf("     %s\n", tu_message());
+    good = good && run_graph(&m, &c->many, &together);
+    if (good && c->computes)
+        good = run_graph(&m, &c->one, &alone) && same_outcome(&m, &alone, &together, c->tolerance);
+    if (!good)
+        printf("FAIL graph %llu, %s on %s\n", (unsigned long long)seed, c->many.strategy, c->many.devices);
+    free_outcome(&alone);
+    free_outcome(&together);
+    tu_graph_free(m.graph);
+    return good;
+}
+
+int main(int argc, char **argv) {
+    int count = argc > 1 ? atoi(argv[1]) : 100, first = argc > 2 ? atoi(argv[2]) : 0, failed = 0;
+    int64_t live = tu__alloc_live();
+    for (int i = 0; i < count; i++) failed += !check_graph((uint64_t)first + (uint64_t)i);
+    if (tu__alloc_live() != live) {
+        printf("FAIL %lld blocks leaked\n", (long long)(tu__alloc_live() - live));
+        failed++;
+    }
+    printf("%d passed, %d failed\n", count - failed, failed);
+    return failed != 0;
+}
