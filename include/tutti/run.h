@@ -216,6 +216,7 @@ typedef struct tu_device_report {
     const char *device; /* "cpu:0.1" */
     int threads;        /* of its parallel loops; 0: not known, or does not apply */
     const char *notice; /* NULL, or a line for the user: what makes this device slower than it looks */
+    const char *word;   /* what a list of devices says to mean it alone: "cpu:0.1/2" */
 } tu_device_report;
 /* The program's device number `index`, in the order of the list it was compiled for; TU_NOT_FOUND past the last. */
 TU_API tu_status tu_program_device(const tu_program *program, size_t index, tu_device_report *report);
@@ -297,10 +298,13 @@ typedef struct tu_trace_report { /* seconds, of all traced runs together */
     double runs;            /* from the first feed to the last update */
     double computing;       /* in kernels */
     double copying;         /* in copies from other devices */
-    double overlapped;      /* of these, while a kernel ran here */
+    double overlapped;      /* of these and of `meeting`, while a kernel ran here */
     double lost_to_copies;  /* waiting for a copy under way */
     double waiting;         /* waiting for others to compute */
     uint64_t arrived_bytes; /* copied here from other devices */
+    double meeting;         /* adding up its share of what devices sum up together */
+    double gathering;       /* waiting for the others there */
+    uint64_t met_bytes;     /* brought to be summed up */
 } tu_trace_report;
 /* Device number `index` of a traced program; TU_NOT_FOUND past the last. */
 TU_API tu_status tu_trace_device(tu_program *program, size_t index, tu_trace_report *report);

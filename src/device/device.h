@@ -15,6 +15,7 @@
 
 typedef struct tu__device {
     char name[48]; /* "cpu:0.1" */
+    char word[64]; /* what a list says to mean it alone: "cpu:0.1/2" */
     const tu_device_api *api;
     tu_device_instance *instance;
     tu_open_options options;

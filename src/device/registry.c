@@ -233,6 +233,14 @@ static tu__device *find_opened(const tu_device_api *api, const tu_open_options *
     return NULL;
 }
 
+static void name_device(tu__device *d) {
+    const tu_open_options *o = &d->options;
+    int used = snprintf(d->name, sizeof d->name, "%s:%d", d->api->kind, o->index);
+    if (o->parts > 1) snprintf(d->name + used, sizeof d->name - (size_t)used, ".%d", o->part);
+    used = snprintf(d->word, sizeof d->word, "%s", d->name);
+    if (o->parts > 1) snprintf(d->word + used, sizeof d->word - (size_t)used, "/%d", o->parts);
+}
+
 static tu_status open_one(const tu_device_api *api, const tu_open_options *o, tu__device **device) {
     tu__device *d = find_opened(api, o);
     if (!d) {
@@ -240,8 +248,7 @@ static tu_status open_one(const tu_device_api *api, const tu_open_options *o, tu
         if (!d) return TU_NO_MEMORY;
         d->api = api;
         d->options = *o;
-        int used = snprintf(d->name, sizeof d->name, "%s:%d", api->kind, o->index);
-        if (o->parts > 1) snprintf(d->name + used, sizeof d->name - (size_t)used, ".%d", o->part);
+        name_device(d);
         tu_status status = api->open(o, &d->instance);
         if (status != TU_OK) {
             tu__free(d);

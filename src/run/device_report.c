@@ -12,7 +12,7 @@ tu_status tu_program_device(const tu_program *program, size_t index, tu_device_r
         return tu_fail(TU_NOT_FOUND, "the program has %zu devices: there is no number %zu",
                        program->device_count, index);
     const tu__device *device = program->devices[index];
-    *report = (tu_device_report){.device = device->name};
+    *report = (tu_device_report){.device = device->name, .word = device->word};
     if (device->api->inspect)
         return device->api->inspect(device->instance, &report->threads, &report->notice);
     report->threads = cores_of(device);

@@ -151,8 +151,19 @@ static tu_status check_choices(const tu__settings *settings) {
     return TU_OK;
 }
 
+/* The bits of a part hang on the threads that compute it, and how many there are on the machine. */
+static tu_status check_width(const tu__settings *s) {
+    if (!s->invariant || s->threads <= 1) return TU_OK;
+    return tu_fail(
+        TU_INVALID,
+        "--invariant %" PRId64 " with --threads %" PRId64
+        ": a part is computed by one thread; for more cores divide the processor, as in --devices cpu:0/%" PRId64,
+        s->invariant, s->threads, s->threads);
+}
+
 static tu_status check_all(tu__settings *settings) {
     for (size_t i = 0; i < SETTING_COUNT; i++) TU_TRY(check(&table[i], field_of(&table[i], settings)));
+    TU_TRY(check_width(settings));
     return check_choices(settings);
 }
 
@@ -216,8 +227,8 @@ void tu__settings_as_options(const tu__settings *settings, tu_train_options *opt
 
 static bool may_change(const setting *s) {
     static const char *const free_to_change[] = {
-        "devices", "strategy",     "central", "bf16_gradients",   "place",       "strict_placement", "lock",
-        "threads", "memory_limit", "keep",    "checkpoint_every", "tune_kernels"};
+        "devices", "strategy",     "central", "bf16_gradients",   "place",        "strict_placement", "lock",
+        "threads", "memory_limit", "keep",    "checkpoint_every", "tune_kernels", "deadline"};
     for (size_t i = 0; i < sizeof free_to_change / sizeof *free_to_change; i++)
         if (strcmp(s->name, free_to_change[i]) == 0) return true;
     return false;
@@ -266,6 +277,7 @@ tu_status tu__settings_resume(tu__settings *settings, const tu_train_options *gi
         return tu_fail(TU_INVALID, "--recipe '%s' with --resume: the run was begun with '%s'", given->recipe,
                        settings->recipe);
     for (size_t i = 0; i < SETTING_COUNT; i++) TU_TRY(resume_setting(&table[i], settings, given, arena));
+    TU_TRY(check_width(settings));
     return check_choices(settings);
 }
 

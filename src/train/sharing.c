@@ -9,19 +9,10 @@
 
 /* ---- Devices by name ---- */
 
-static void name_device(const tu__device *device, tu__device_word *word) {
-    const tu_open_options *o = &device->options;
-    if (o->parts > 1)
-        snprintf(word->text, sizeof word->text, "%s:%d.%d/%d", device->api->kind, o->index, o->part,
-                 o->parts);
-    else
-        snprintf(word->text, sizeof word->text, "%s:%d", device->api->kind, o->index);
-}
-
 tu_status tu__device_words(const char *list, size_t *count, tu__device_word words[TU__MOST_DEVICES]) {
     tu__device *devices[TU__MOST_DEVICES];
     TU_TRY(tu__devices_open(list, NULL, TU__MOST_DEVICES, devices, count));
-    for (size_t i = 0; i < *count; i++) name_device(devices[i], &words[i]);
+    for (size_t i = 0; i < *count; i++) snprintf(words[i].text, sizeof words[i].text, "%s", devices[i]->word);
     tu__devices_close(*count, devices);
     return TU_OK;
 }
@@ -90,8 +81,9 @@ tu_status tu__sharing_options(const tu__settings *s, int64_t samples, tu__device
                               tu_compile_options *o) {
     *o = (tu_compile_options){.struct_size = sizeof *o,
                               .devices = s->devices,
-                              .threads = (int)s->threads,
+                              .threads = s->invariant && !s->threads ? 1 : (int)s->threads,
                               .memory_limit = (uint64_t)s->memory_limit,
+                              .deadline = s->deadline,
                               .precision = s->precision,
                               .tune_kernels = s->tune_kernels,
                               .place = *s->place ? s->place : NULL,

@@ -1,0 +1,161 @@
+/* A device that fails or never comes back while it trains its part of a batch: the run ends with one message that names it,
+ * and goes on from its last checkpoint, on the same devices or on others, as if nothing had been. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "device/device.h"
+#include "train/checkpoint_digest.h"
+#include "train/fresh_run.h"
+
+/* ---- The processor, as a device that misbehaves in its Nth launch ---- */
+
+static struct {
+    atomic_int launches;
+    int fails_in, sticks_in; /* counted from 1; 0: never */
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool stuck, freed;
+} odd = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static tu_device_api odd_api;
+
+static tu_status describe_odd(int index, tu_device_info *info) {
+    if (index > 0) return tu_fail(TU_NOT_FOUND, "there is one odd device");
+    *info = (tu_device_info){.name = "odd:0", .kind = "odd"};
+    return TU_OK;
+}
+
+static void stay_until_freed(void) {
+    pthread_mutex_lock(&odd.lock);
+    odd.stuck = true;
+    pthread_cond_broadcast(&odd.changed);
+    while (!odd.freed) pthread_cond_wait(&odd.changed, &odd.lock);
+    pthread_mutex_unlock(&odd.lock);
+}
+
+static tu_status launch_odd(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
+    int number = ++odd.launches;
+    if (number == odd.fails_in) return tu_fail(TU_INTERNAL, "its fan has stopped");
+    if (number == odd.sticks_in) stay_until_freed();
+    return tu__cpu_api.launch(device, plan, first, count);
+}
+
+static void plug_in_odd(void) {
+    odd.launches = 0;
+    odd.fails_in = odd.sticks_in = 0;
+    odd.stuck = odd.freed = false;
+    odd_api = tu__cpu_api;
+    odd_api.kind = "odd";
+    odd_api.describe = describe_odd;
+    odd_api.launch = launch_odd;
+    assert_int_equal(tu__device_kind_add(&odd_api), TU_OK);
+}
+
+/* ---- Runs ---- */
+
+enum { STEPS = 8 };
+
+#define MIRRORED                                                                                             \
+    .devices = "cpu:0,odd:0", .strategy = "mirrored", .threads = 1, .batch = SMALL_BATCH, .base = 8,         \
+    .steps = STEPS, .recipe = "plain", .checkpoint_every = 1, .keep = STEPS
+
+static int launches_of_a_run(void) {
+    plug_in_odd();
+    assert_int_equal(tu_train("mlp", NULL, NULL, .set = set, .out = in_scratch("whole").text, MIRRORED),
+                     TU_OK);
+    return odd.launches;
+}
+
+/* The newest checkpoint has the bits of the run that nothing happened to. Returns its step. */
+static int64_t expect_good_checkpoint(const char *folder) {
+    char name[64], path[64], good[TU_DIGEST_TEXT], left[TU_DIGEST_TEXT];
+    int64_t newest = 0;
+    for (int64_t i = 1; i <= STEPS; i++) {
+        snprintf(path, sizeof path, "checkpoints/step-%d.safetensors", (int)i);
+        if (exists(folder, path)) newest = i;
+    }
+    assert_true(newest > 0 && newest < STEPS);
+    snprintf(name, sizeof name, "step-%d", (int)newest);
+    checkpoint_digest(in_scratch("whole").text, name, good);
+    checkpoint_digest(folder, name, left);
+    assert_string_equal(left, good);
+    return newest;
+}
+
+static void expect_to_go_on(const char *folder) {
+    char good[TU_DIGEST_TEXT];
+    tu_train_result result;
+    plug_in_odd();
+    tu_status status = tu_train(folder, NULL, &result, .set = set, .resume = true);
+    if (status != TU_OK) print_message("%s\n", tu_message());
+    assert_int_equal(status, TU_OK);
+    checkpoint_digest(in_scratch("whole").text, "step-8", good);
+    assert_string_equal(result.digest, good);
+}
+
+static void a_replica_that_fails_is_named_and_costs_no_checkpoint(void **state) {
+    (void)state;
+    int launches = launches_of_a_run();
+    struct scratch_path run = in_scratch("failed");
+    plug_in_odd();
+    odd.fails_in = launches / 2;
+    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, MIRRORED), TU_DEVICE,
+                   "device 'odd:0' failed at ");
+    expect_message("its fan has stopped");
+    expect_good_checkpoint(run.text);
+    expect_to_go_on(run.text);
+}
+
+static void a_run_goes_on_without_the_device_that_failed(void **state) {
+    (void)state;
+    int launches = launches_of_a_run();
+    struct scratch_path run = in_scratch("left");
+    plug_in_odd();
+    odd.fails_in = launches / 2;
+    assert_int_equal(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, MIRRORED), TU_DEVICE);
+    int64_t step = expect_good_checkpoint(run.text);
+    tu_train_result result;
+    assert_int_equal(tu_train(run.text, NULL, &result, .set = set, .resume = true, .devices = "cpu:0"),
+                     TU_OK);
+    assert_int_equal(result.step, STEPS);
+    assert_true(step < STEPS);
+}
+
+/* Frees the device some time after the run has given up on it: what it still holds is to be waited for. */
+static void *free_later(void *unused) {
+    pthread_mutex_lock(&odd.lock);
+    while (!odd.stuck) pthread_cond_wait(&odd.changed, &odd.lock);
+    pthread_mutex_unlock(&odd.lock);
+    nanosleep(&(struct timespec){.tv_sec = 4}, NULL);
+    pthread_mutex_lock(&odd.lock);
+    odd.freed = true;
+    pthread_cond_broadcast(&odd.changed);
+    pthread_mutex_unlock(&odd.lock);
+    return unused;
+}
+
+static void a_replica_that_does_not_come_back_ends_the_run_at_the_deadline(void **state) {
+    (void)state;
+    int launches = launches_of_a_run();
+    struct scratch_path run = in_scratch("late");
+    plug_in_odd();
+    odd.sticks_in = launches / 2;
+    pthread_t helper;
+    assert_int_equal(pthread_create(&helper, NULL, free_later, NULL), 0);
+    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, MIRRORED, .deadline = 2),
+                   TU_DEVICE, "device 'odd:0'");
+    expect_message("late");
+    pthread_join(helper, NULL);
+    expect_good_checkpoint(run.text);
+    expect_to_go_on(run.text);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        fresh(a_replica_that_fails_is_named_and_costs_no_checkpoint),
+        fresh(a_run_goes_on_without_the_device_that_failed),
+        fresh(a_replica_that_does_not_come_back_ends_the_run_at_the_deadline),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
