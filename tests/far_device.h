@@ -4,6 +4,7 @@
 #ifndef TUTTI_FAR_DEVICE_H
 #define TUTTI_FAR_DEVICE_H
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "test.h"
@@ -12,7 +13,8 @@
 
 static struct {
     uint64_t memory;     /* what it says it has; 0: it does not say */
-    int launches, calls; /* of launch; of repeat */
+    atomic_int launches; /* of launch: several devices may be in one program */
+    int calls;           /* of repeat */
     size_t longest_call; /* in steps */
     int fails_in_call;   /* counted from 1; 0: none */
     int fails_in_launch;
@@ -48,10 +50,10 @@ static tu_status launch_far(tu_device_instance *device, tu_plan *plan, uint32_t 
 static void fill_input(const tu_repeat_feed *f, uint32_t step) {
     char *to = f->to;
     size_t batch = f->host ? 0 : f->bytes / f->row_bytes;
-    if (f->host) memcpy(to, (const char *)f->host + (f->same ? 0 : step * f->bytes), f->bytes);
+    if (f->host) memcpy(to, (const char *)f->host + (f->same ? 0 : step * f->stride), f->bytes);
     for (size_t i = 0; i < batch; i++, far.rows_read++)
         memcpy(to + i * f->row_bytes,
-               (const char *)f->table + (size_t)f->rows[step * batch + i] * f->row_bytes, f->row_bytes);
+               (const char *)f->table + (size_t)f->rows[step * f->stride + i] * f->row_bytes, f->row_bytes);
 }
 
 static tu_status repeat_far(tu_device_instance *device, tu_plan *plan, uint32_t steps,

@@ -130,11 +130,13 @@ typedef struct tu_device_instance tu_device_instance; /* the device's own */
 typedef struct tu_repeat_feed {
     void *to; /* the input's buffer */
     size_t bytes;
-    const void *host; /* steps x bytes one after another, or one batch for all steps; NULL: rows of `table` */
-    bool same;        /* one for all steps */
-    const void *table;   /* rows of row_bytes, in the device's memory */
-    const int64_t *rows; /* in host memory: steps x (bytes / row_bytes) row numbers, each within the table */
+    const void *host;  /* `bytes` for every step, or one batch for all steps; NULL: rows of `table` */
+    bool same;         /* one for all steps */
+    const void *table; /* rows of row_bytes, in the device's memory */
+    const int64_t
+        *rows; /* in host memory: bytes / row_bytes row numbers for every step, each within the table */
     size_t row_bytes;
+    size_t stride; /* from a step's to the next one's: bytes of `host`, or numbers of `rows` */
 } tu_repeat_feed;
 
 typedef struct tu_repeat_fetch {
@@ -184,7 +186,8 @@ typedef struct tu_joint_part {
 typedef enum tu_joint_kind {
     TU_JOINT_LAUNCH, /* kernels first … first+count-1 of the part's order */
     TU_JOINT_COPY, /* `bytes` into the part's memory: behind the moves of part `other`, whose they are, before this one */
-    TU_JOINT_WAIT, /* moves of the part behind this one come after move `after`: a COPY from or to it */
+    TU_JOINT_MEET, /* combinations, all ranks' parts of them: behind the moves of all their parts before this one */
+    TU_JOINT_WAIT, /* moves of the part behind this one come after move `after`: a COPY from or to it, or a MEET */
     TU_JOINT_KEEP, /* once a part: its fetches are as they are to be kept. Only copies of the part's own follow */
 } tu_joint_kind;
 
@@ -196,7 +199,10 @@ typedef struct tu_joint_move {
     const void *from;
     void *to;
     size_t bytes;
-    uint32_t after; /* WAIT: the number of a move before it */
+    uint32_t after;             /* WAIT: the number of a move before it */
+    uint32_t combination_count; /* MEET; `combine` says what each is */
+    const tu_combination *combinations;
+    const uint32_t *ranks; /* the part that each rank is; the first is `part` */
 } tu_joint_move;
 
 /* ---- The interface ------------------------------------------------------------------------------------------- */

@@ -10,6 +10,8 @@
  *                                                                            launch 0 c u
  *                                                                            wait x, launch 1 d v
  *
+ * A meeting (meet.h) is one move, where the last of its ranks brings its values; each waits for it where it would hold it.
+ *
  * The barrier is left out: it is there so that a run that fails changes nothing, which steps taken at once do not
  * promise. Values for variables that could not be written in place are copied at the end of a part's step, when what others
  * read of the old ones has left and results are kept.
@@ -27,6 +29,7 @@ struct tu__joint_source {
     const tu__arrival *arrival; /* of a COPY between parts */
     const tu__update *update;   /* of a COPY within a part: a variable's next value */
     bool aside;                 /* to where it waits while variables change */
+    const tu__meeting *meeting; /* of a MEET */
 };
 
 /* ---- Whether they can be joined ---- */
@@ -39,6 +42,13 @@ static const tu_device_api *common_api(const tu_program *p) {
         api = p->parts[i].device->api;
     }
     return api && api->repeat_joint ? api : NULL;
+}
+
+/* What the engine holds between devices through the host, devices cannot hold alone. */
+static bool meet_on_card(const tu_program *p) {
+    for (uint32_t i = 0; i < p->meetings.count; i++)
+        if (p->meetings.list[i].way != TU__MEET_ON_CARD) return false;
+    return true;
 }
 
 /* Whether everything that is fed and fetched lies with parts that have something to do. */
@@ -58,6 +68,9 @@ typedef struct writer {
     uint32_t *at;     /* per part of the program: the next of its steps */
     uint32_t *owner;  /* per event: the part that an arrival comes to */
     uint32_t *copied; /* per event: the move that is the copy; TU_NO_NODE: not written yet */
+    uint32_t *brought,
+        *met; /* per meeting: ranks that have brought their values; the move; TU_NO_NODE: not written yet */
+    uint32_t rank_count; /* of meetings written */
 } writer;
 
 static uint32_t add_move(tu__joint *j, tu_joint_move move, tu__joint_source source) {
@@ -74,27 +87,45 @@ static void add_copy(writer *w, const tu__arrival *a) {
         add_move(w->joint, move, (tu__joint_source){.part = w->owner[a->made], .arrival = a});
 }
 
+/* A meeting is held as soon as the last of its ranks has brought its values. */
+static void bring(writer *w, const tu__meeting *meeting) {
+    size_t number = (size_t)(meeting - w->program->meetings.list);
+    if (++w->brought[number] < meeting->ranks) return;
+    uint32_t *ranks = w->joint->ranks + w->rank_count;
+    for (uint32_t r = 0; r < meeting->ranks; r++) ranks[r] = w->joint->number[meeting->attendees[r].part];
+    w->rank_count += meeting->ranks;
+    w->met[number] =
+        add_move(w->joint, (tu_joint_move){.kind = TU_JOINT_MEET, .part = ranks[0], .ranks = ranks},
+                 (tu__joint_source){.meeting = meeting});
+}
+
+/* Writes that a part waits for a move; false: that is not written yet. */
+static bool wait_for(writer *w, uint32_t number, uint32_t move) {
+    if (move == TU_NO_NODE) return false;
+    add_move(w->joint, (tu_joint_move){.kind = TU_JOINT_WAIT, .part = number, .after = move},
+             (tu__joint_source){0});
+    return true;
+}
+
 /* Writes one step of a part; false: it waits for something that is not there yet. */
-static bool take_step(writer *w, uint32_t part, const tu__step *step) {
-    uint32_t number = w->joint->number[part];
-    tu_joint_move move = {.part = number};
+static bool take_step(writer *w, uint32_t index, const tu__step *step) {
+    const tu__part *part = &w->program->parts[index];
+    uint32_t number = w->joint->number[index];
+    const tu__meeting *meetings = w->program->meetings.list;
     switch (step->kind) {
-    case TU__STEP_WAIT:
-        if (w->copied[step->arrival->arrived] == TU_NO_NODE) return false;
-        move.kind = TU_JOINT_WAIT;
-        move.after = w->copied[step->arrival->arrived];
-        break;
     case TU__STEP_LAUNCH:
-        move.kind = TU_JOINT_LAUNCH;
-        move.first = step->first;
-        move.count = step->count;
-        break;
+        add_move(w->joint,
+                 (tu_joint_move){
+                     .kind = TU_JOINT_LAUNCH, .part = number, .first = step->first, .count = step->count},
+                 (tu__joint_source){0});
+        return true;
     case TU__STEP_SIGNAL: add_copy(w, step->arrival); return true;
-    case TU__STEP_BRING:
+    case TU__STEP_WAIT: return wait_for(w, number, w->copied[step->arrival->arrived]);
+    case TU__STEP_BRING: bring(w, part->meetings[step->attendance].meeting); return true;
     case TU__STEP_MEET:
+        return wait_for(w, number, w->met[part->meetings[step->attendance].meeting - meetings]);
     case TU__STEP_BARRIER: return true;
     }
-    add_move(w->joint, move, (tu__joint_source){0});
     return true;
 }
 
@@ -165,6 +196,12 @@ static void number_parts(const tu_program *p, tu__joint *j) {
     }
 }
 
+static size_t count_ranks(const tu_program *p) {
+    size_t count = 0;
+    for (uint32_t i = 0; i < p->meetings.count; i++) count += p->meetings.list[i].ranks;
+    return count;
+}
+
 /* Every step is a move at most, every arrival one more to wait for before variables change, and every update two. */
 static size_t most_moves(const tu_program *p) {
     size_t count = 0;
@@ -181,8 +218,11 @@ static tu_status write_moves(const tu_program *p, tu__joint *j) {
                 .joint = j,
                 .at = tu__arena_alloc(&arena, p->device_count * sizeof *w.at),
                 .owner = tu__arena_alloc(&arena, events * sizeof *w.owner),
-                .copied = tu__arena_alloc(&arena, events * sizeof *w.copied)};
-    tu_status status = w.at && w.owner && w.copied ? TU_OK : TU_NO_MEMORY;
+                .copied = tu__arena_alloc(&arena, events * sizeof *w.copied),
+                .brought = tu__arena_alloc(&arena, p->meetings.count * sizeof *w.brought),
+                .met = tu__arena_alloc(&arena, p->meetings.count * sizeof *w.met)};
+    tu_status status = w.at && w.owner && w.copied && w.brought && w.met ? TU_OK : TU_NO_MEMORY;
+    for (uint32_t i = 0; i < p->meetings.count && status == TU_OK; i++) w.met[i] = TU_NO_NODE;
     for (size_t i = 0; i < events && status == TU_OK; i++) w.copied[i] = TU_NO_NODE;
     for (uint32_t i = 0; i < p->device_count && status == TU_OK; i++)
         for (uint32_t k = 0; k < p->parts[i].arrival_count; k++) w.owner[p->parts[i].arrivals[k].made] = i;
@@ -204,14 +244,16 @@ static tu_status make(const tu_program *p, tu__joint *j) {
     j->sources = tu__alloc_array(moves, sizeof *j->sources, purpose);
     j->feeds = tu__alloc_array(p->feed_count, sizeof *j->feeds, purpose);
     j->fetches = tu__alloc_array(p->unit.fetch_count, sizeof *j->fetches, purpose);
-    if (!j->parts || !j->number || !j->moves || !j->sources || !j->feeds || !j->fetches) return TU_NO_MEMORY;
+    j->ranks = tu__alloc_array(count_ranks(p), sizeof *j->ranks, purpose);
+    if (!j->parts || !j->number || !j->moves || !j->sources || !j->feeds || !j->fetches || !j->ranks)
+        return TU_NO_MEMORY;
     number_parts(p, j);
     return write_moves(p, j);
 }
 
 tu_status tu__joint_begin(tu_program *p, char *notice, size_t capacity) {
     const tu_device_api *api = common_api(p);
-    if (!api || !is_all_there(p) || p->meetings.count) {
+    if (!api || !is_all_there(p) || !meet_on_card(p)) {
         snprintf(notice, capacity, "the program has %zu devices, which meet in every step", p->device_count);
         return TU_OK;
     }
@@ -228,6 +270,7 @@ void tu__joint_end(tu__joint *j) {
     tu__free(j->number);
     tu__free(j->moves);
     tu__free(j->sources);
+    tu__free(j->ranks);
     tu__free(j->feeds);
     tu__free(j->fetches);
 }
@@ -256,6 +299,10 @@ static void fill_moves(const tu_program *p) {
         const tu__joint_source *s = &j->sources[i];
         if (s->arrival) fill_arrival(p, s, &j->moves[i]);
         if (s->update) fill_update(p, s, &j->moves[i]);
+        if (s->meeting) {
+            j->moves[i].combination_count = s->meeting->combination_count;
+            j->moves[i].combinations = s->meeting->combinations;
+        }
     }
 }
 

@@ -277,12 +277,15 @@ static void fill_feed(tu_program *p, size_t index, const tu_state *state, size_t
         .to = p->parts[place->part].addresses[place->buffer], .bytes = place->bytes, .same = is_same(p, s)};
     if (is_made(s)) {
         f->host = make(p, index, state, done, steps);
+        f->stride = place->bytes;
     } else if (s->table) {
         f->table = s->table;
         f->row_bytes = s->feed->table->row_bytes;
         f->rows = rows_of(s, place, done);
+        f->stride = place->whole / f->row_bytes;
     } else {
         f->host = (const char *)s->feed->data + (f->same ? 0 : done * place->whole) + place->offset;
+        f->stride = place->whole;
     }
 }
 

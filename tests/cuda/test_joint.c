@@ -11,7 +11,7 @@
 #include "base/alloc.h"
 #include "cuda/emulated.h"
 
-enum { ROWS = 4, COLUMNS = 6, STEPS = 23, MOST_INPUTS = 4, MOST_FETCHES = 6 };
+enum { ROWS = 8, COLUMNS = 6, STEPS = 23, MOST_INPUTS = 4, MOST_FETCHES = 6 };
 
 /* A program, its inputs and what is fetched of it. Input i of step s is the same in every program. */
 typedef struct work {
@@ -113,15 +113,31 @@ static void build_exchange(work *w, const char *devices[]) {
     w->fetches[w->fetch_count++] = a;
 }
 
+/* One network for all replicas: what is drawn, what is normalized and what is clipped hangs on the whole batch. */
+static void build_replicated(work *w, const char *devices[]) {
+    (void)devices;
+    tu_value y = tu_dense(add_input(w), .units = 8, .name = "first");
+    y = tu_relu(tu_batch_norm(y, .name = "normal"));
+    y = tu_dropout(tu_dense(y, .units = 8, .act = TU_TANH, .name = "second"), 0.25);
+    tu_value loss = tu_mean(tu_square(tu_dense(y, .units = 2, .name = "third")));
+    w->fetches[w->fetch_count++] = loss;
+    assert_int_equal(tu_add_optimizer(loss, NULL, .name = "momentum", .momentum = 0.9, .clip_norm = 0.5,
+                                      .rate = tu_fill(w->graph, TU_F64, TU_SCALAR, 0.05)),
+                     TU_OK);
+}
+
 /* ---- Running ---- */
+
+static const char *strategy; /* of the programs to come */
+static int invariant;
 
 static tu_status begin(work *w, builder *build, const char *devices[], const char *list) {
     *w = (work){0};
     TU_TRY(tu_graph_new(&w->graph));
     tu_set_training(w->graph, true);
     build(w, devices);
-    TU_TRY(tu_compile(w->graph, &w->program, .devices = list, .fetch = w->fetches,
-                      .fetch_count = w->fetch_count, .updates = true));
+    TU_TRY(tu_compile(w->graph, &w->program, .devices = list, .strategy = strategy, .invariant = invariant,
+                      .fetch = w->fetches, .fetch_count = w->fetch_count, .updates = true));
     return tu_state_new(w->graph, &w->state, .seed = 11);
 }
 
@@ -236,6 +252,28 @@ static void variables_that_others_read_change_at_the_end_of_a_step(void **unused
     expect_same_bits(build_exchange, halves, "gpu:0/2", true);
 }
 
+static void replicas_keep_their_bits(void **unused) {
+    (void)unused;
+    strategy = "mirrored";
+    expect_same_bits(build_replicated, NULL, "gpu:0/4", true);
+    expect_same_bits(build_replicated, NULL, "gpu:0/3", true);
+    invariant = 4;
+    expect_same_bits(build_replicated, NULL, "gpu:0/2", true);
+    expect_same_bits(build_replicated, NULL, "gpu:0", true);
+    invariant = 0;
+    strategy = NULL;
+}
+
+/* Cards that add up through the host, and parameters that the processor keeps, need the engine in every step. */
+static void replicas_that_need_the_host_take_a_step_at_a_time(void **unused) {
+    (void)unused;
+    strategy = "mirrored";
+    expect_same_bits(build_replicated, NULL, "gpu:0,gpu:1", false);
+    strategy = "central";
+    expect_same_bits(build_replicated, NULL, "gpu:0/2,cpu:0", false);
+    strategy = NULL;
+}
+
 static void two_cards_are_joined_as_parts_of_one_are(void **unused) {
     (void)unused;
     static const char *cards[] = {"gpu:0", "gpu:1"};
@@ -275,28 +313,27 @@ static void a_trace_is_taken_step_by_step(void **unused) {
 
 /* ---- Failing ---- */
 
-static tu_status everything(void) {
+static tu_status everything(builder *build) {
     static work w;
-    tu_status status = begin(&w, build_layers, halves, "gpu:0/2");
+    tu_status status = begin(&w, build, halves, "gpu:0/2");
     if (status == TU_OK) status = run_many(&w, 0, 6, true);
     if (status == TU_OK) status = run_many(&w, 6, 3, true);
     end(&w);
     return status;
 }
 
-/* Thousands of calls, of which many are much the same: every fifth of them. */
-static void any_call_may_fail(void **unused) {
-    (void)unused;
-    enum { BEYOND_THE_LAST = 20, STRIDE = 5 };
+/* Thousands of calls, of which many are much the same: every ninth of them. */
+static void fail_calls(builder *build) {
+    enum { BEYOND_THE_LAST = 12, STRIDE = 9 };
     char text[256], number[16];
     unsigned failures = 0;
-    assert_int_equal(everything(), TU_OK);
+    assert_int_equal(everything(build), TU_OK);
     int64_t blocks = tu__alloc_live();
     size_t objects = emulated_live(text, sizeof text);
     for (unsigned nth = 1, since = 0; since < BEYOND_THE_LAST; nth += STRIDE) {
         snprintf(number, sizeof number, "%u", nth);
         setenv("TUTTI_CUDA_FAIL", number, 1);
-        tu_status status = everything();
+        tu_status status = everything(build);
         unsetenv("TUTTI_CUDA_FAIL");
         since = status == TU_OK ? since + 1 : 0;
         failures += status != TU_OK;
@@ -308,9 +345,17 @@ static void any_call_may_fail(void **unused) {
         if (emulated_live(text, sizeof text) != objects)
             fail_msg("call %u failed ('%s'): not given back: %s", nth, tu_message(), text);
     }
-    assert_int_equal(everything(), TU_OK);
+    assert_int_equal(everything(build), TU_OK);
     assert_true(failures > 200);
     print_message("%u calls failed, each once\n", failures);
+}
+
+static void any_call_may_fail(void **unused) {
+    (void)unused;
+    fail_calls(build_layers);
+    strategy = "mirrored";
+    fail_calls(build_replicated);
+    strategy = NULL;
 }
 
 int main(void) {
@@ -321,6 +366,8 @@ int main(void) {
         cmocka_unit_test(parts_may_be_fed_and_fetched_each_by_itself),
         cmocka_unit_test(a_network_split_by_layers_keeps_its_bits),
         cmocka_unit_test(variables_that_others_read_change_at_the_end_of_a_step),
+        cmocka_unit_test(replicas_keep_their_bits),
+        cmocka_unit_test(replicas_that_need_the_host_take_a_step_at_a_time),
         cmocka_unit_test(two_cards_are_joined_as_parts_of_one_are),
         cmocka_unit_test(a_card_and_the_processor_take_a_step_at_a_time),
         cmocka_unit_test(a_trace_is_taken_step_by_step),

@@ -1,4 +1,4 @@
-/* A rank's part of what the parts of one card add up together: which pieces of its share go into which launch. The share is
+/* What the parts of one card add up together, a rank's part of it or all of it: which pieces go into which launch. A share is
  * the same as on the host (src/comm/share.c); kernels/combine.cu adds.
  *
  * Addresses travel as the kernels' argument, so that nothing is uploaded and a launch can be captured. Those of a
@@ -54,27 +54,40 @@ static void add_piece(combine_args *a, const tu_combination *what, const tu__com
     a->pieces++;
 }
 
-static tu_status launch(const cuda_device *device, CUfunction function, combine_args *a) {
+static tu_status launch(CUstream stream, CUfunction function, combine_args *a) {
     void *parameters[] = {a};
     unsigned blocks = a->first_block[a->pieces];
     a->pieces = 0;
     if (blocks)
-        CUDA_TRY(cuLaunchKernel, function, blocks, 1, 1, COMBINE_THREADS, 1, 1, 0, device->stream, parameters,
-                 NULL);
+        CUDA_TRY(cuLaunchKernel, function, blocks, 1, 1, COMBINE_THREADS, 1, 1, 0, stream, parameters, NULL);
     return TU_OK;
 }
 
-tu_status cuda_combine(cuda_device *device, const tu_combination *what) {
+/* So many cache lines from where the share of `what->rank` begins. */
+static tu_status combine_lines(cuda_device *device, const tu_combination *what, size_t lines,
+                               CUstream stream) {
     enum { MOST_ELEMENTS = 1 << 30 }; /* of a piece: blocks are counted in 32 bits */
     TU_TRY(cuda_combine_prepare(device, what));
     int fit = COMBINE_POINTERS / (2 * (int)what->ranks);
     if (fit > COMBINE_PIECES) fit = COMBINE_PIECES;
     combine_args a = {.ranks = (int)what->ranks};
     tu__comm_range piece;
-    tu__comm_walk walk = tu__comm_walk_begin(what, 0, tu__comm_lines(what));
+    tu__comm_walk walk = tu__comm_walk_begin(what, 0, lines);
     while (tu__comm_walk_next(&walk, MOST_ELEMENTS, &piece)) {
         add_piece(&a, what, &piece);
-        if (a.pieces == fit) TU_TRY(launch(device, *place_of(device, what), &a));
+        if (a.pieces == fit) TU_TRY(launch(stream, *place_of(device, what), &a));
     }
-    return launch(device, *place_of(device, what), &a);
+    return launch(stream, *place_of(device, what), &a);
+}
+
+tu_status cuda_combine(cuda_device *device, const tu_combination *what) {
+    return combine_lines(device, what, tu__comm_lines(what), device->stream);
+}
+
+tu_status cuda_combine_all(cuda_device *device, const tu_combination *what, CUstream stream) {
+    tu_combination part = *what;
+    size_t lines = 0;
+    for (part.rank = 0; part.rank < part.ranks; part.rank++) lines += tu__comm_lines(&part);
+    part.rank = 0;
+    return combine_lines(device, &part, lines, stream);
 }

@@ -8,5 +8,7 @@
 tu_status cuda_combine_prepare(cuda_device *device, const tu_combination *what);
 /* Enqueues what->rank's part of a combination into the device's stream. */
 tu_status cuda_combine(cuda_device *device, const tu_combination *what);
+/* Enqueues all ranks' parts of it into a stream of the same card: fewer and larger launches. */
+tu_status cuda_combine_all(cuda_device *device, const tu_combination *what, CUstream stream);
 
 #endif

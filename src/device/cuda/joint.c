@@ -14,10 +14,14 @@
  * chains beside each other, through all steps of a graph. There is no barrier in front of the kernels that change
  * variables either: it lets a run that fails leave the state as it was, which steps taken at once do not promise.
  *
+ * What parts add up together they add in a stream of its own, so that each goes on with what does not need the sums. All are on
+ * one card, which no part owns a piece of: instead of its share each, one launch does everything. The bits are the same.
+ *
  * Within a part, kernels may be on several streams as well (spread.c). */
 #include "device/cuda/joint.h"
 
 #include "base/alloc.h"
+#include "device/cuda/combine.h"
 
 /* ---- Beginning and ending ---- */
 
@@ -46,11 +50,17 @@ static tu_status make_route(cuda_joint *j, uint32_t from, uint32_t to) {
     return TU_OK;
 }
 
+static tu_status make_meeting(cuda_joint *j, cuda_move *m) {
+    if (!j->sums) CUDA_TRY(cuStreamCreate, &j->sums, CU_STREAM_NON_BLOCKING);
+    return make_event(&m->done);
+}
+
 static tu_status make_move(cuda_joint *j, uint32_t number) {
     cuda_move *m = &j->moves[number];
     m->route = CUDA_NO_ROUTE;
-    if (m->what.kind != TU_JOINT_COPY || m->what.other == m->what.part) return TU_OK;
     TU_TRY(cuda_enter(j->members[m->what.part].device));
+    if (m->what.kind == TU_JOINT_MEET) return make_meeting(j, m);
+    if (m->what.kind != TU_JOINT_COPY || m->what.other == m->what.part) return TU_OK;
     m->route = find_route(j, m->what.other, m->what.part);
     if (m->route == j->route_count) TU_TRY(make_route(j, m->what.other, m->what.part));
     j->routes[m->route].last = number;
@@ -77,12 +87,15 @@ tu_status cuda_joint_begin(cuda_joint *j, uint32_t part_count, const tu_joint_pa
     return TU_OK;
 }
 
+static void end_stream(CUstream stream) {
+    if (!stream) return;
+    cuda.cuStreamSynchronize(stream);
+    cuda.cuStreamDestroy(stream);
+}
+
 void cuda_joint_end(cuda_joint *j) {
-    for (uint32_t i = 0; i < j->route_count; i++)
-        if (j->routes[i].stream) {
-            cuda.cuStreamSynchronize(j->routes[i].stream);
-            cuda.cuStreamDestroy(j->routes[i].stream);
-        }
+    for (uint32_t i = 0; i < j->route_count; i++) end_stream(j->routes[i].stream);
+    end_stream(j->sums);
     for (uint32_t i = 0; i < j->move_count; i++)
         if (j->moves[i].done) cuda.cuEventDestroy(j->moves[i].done);
     for (uint32_t i = 0; i < j->member_count; i++) {
@@ -134,9 +147,21 @@ static tu_status take_copy(cuda_joint *j, const cuda_move *m) {
     return TU_OK;
 }
 
+static tu_status take_meet(cuda_joint *j, const cuda_move *m) {
+    for (uint32_t r = 0; r < m->what.combinations[0].ranks; r++) {
+        const cuda_member *rank = &j->members[m->what.ranks[r]];
+        CUDA_TRY(cuEventRecord, rank->so_far, rank->device->stream);
+        CUDA_TRY(cuStreamWaitEvent, j->sums, rank->so_far, 0);
+    }
+    for (uint32_t i = 0; i < m->what.combination_count; i++)
+        TU_TRY(cuda_combine_all(j->members[m->what.part].device, &m->what.combinations[i], j->sums));
+    CUDA_TRY(cuEventRecord, m->done, j->sums);
+    return TU_OK;
+}
+
 static tu_status take_wait(cuda_joint *j, const cuda_move *m) {
     const cuda_move *before = &j->moves[m->what.after];
-    if (before->what.bytes)
+    if (before->what.kind == TU_JOINT_MEET || before->what.bytes)
         CUDA_TRY(cuStreamWaitEvent, j->members[m->what.part].device->stream, before->done, 0);
     return TU_OK;
 }
@@ -149,6 +174,7 @@ static tu_status take_keep(cuda_joint *j, const cuda_move *m) {
 static tu_status take_move(cuda_joint *j, const cuda_move *m) {
     static tu_status (*const take[])(cuda_joint * j, const cuda_move *m) = {[TU_JOINT_LAUNCH] = take_launch,
                                                                             [TU_JOINT_COPY] = take_copy,
+                                                                            [TU_JOINT_MEET] = take_meet,
                                                                             [TU_JOINT_WAIT] = take_wait,
                                                                             [TU_JOINT_KEEP] = take_keep};
     TU_TRY(cuda_enter(j->members[m->what.part].device));

@@ -26,7 +26,7 @@ enum { CUDA_NO_ROUTE = UINT32_MAX };
 typedef struct cuda_move {
     tu_joint_move what;
     uint32_t route; /* COPY; CUDA_NO_ROUTE: within a part */
-    CUevent done;   /* COPY */
+    CUevent done;   /* COPY, MEET */
 } cuda_move;
 
 typedef struct cuda_joint {
@@ -34,6 +34,7 @@ typedef struct cuda_joint {
     cuda_member *members;
     cuda_move *moves;
     cuda_route *routes;
+    CUstream sums; /* meetings, one behind the other; NULL: there are none */
 } cuda_joint;
 
 /* What a failure left is freed as the whole would be. */

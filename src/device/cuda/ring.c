@@ -207,6 +207,16 @@ static const unsigned char *host_of(const tu_repeat_feed *f) {
     return f->table ? (const unsigned char *)f->rows : f->host;
 }
 
+/* What steps first … first + count - 1 are fed, one behind the other. */
+static void gather(unsigned char *to, const tu_repeat_feed *f, size_t bytes, size_t first, size_t count) {
+    size_t stride = f->table ? f->stride * sizeof *f->rows : f->stride;
+    const unsigned char *from = host_of(f) + first * stride;
+    if (stride == bytes)
+        memcpy(to, from, count * bytes);
+    else
+        for (size_t i = 0; i < count; i++) memcpy(to + i * bytes, from + i * stride, bytes);
+}
+
 static tu_status upload(const cuda_ring *r, uint32_t i, size_t from, size_t bytes) {
     CUdeviceptr to = cuda_address(feed_slots(r, i) + from);
     CUDA_TRY(cuMemcpyHtoDAsync, to, r->pinned + r->in[i].offset + from, bytes, r->copies);
@@ -228,8 +238,7 @@ tu_status cuda_ring_stage(const cuda_ring *r, const tu_repetition *what, uint32_
     for (uint32_t i = 0; i < r->feed_count; i++) {
         size_t bytes = r->in[i].bytes, slot = (size_t)half * r->half * bytes;
         if (r->in[i].same || !bytes) continue;
-        memcpy(r->pinned + r->in[i].offset + slot, host_of(&what->feeds[i]) + (size_t)first * bytes,
-               count * bytes);
+        gather(r->pinned + r->in[i].offset + slot, &what->feeds[i], bytes, first, count);
         TU_TRY(upload(r, i, slot, count * bytes));
     }
     CUDA_TRY(cuEventRecord, r->uploaded[half], r->copies);
