@@ -40,12 +40,13 @@ static const void *operand(const cpu_loops *loops, tu_dtype dtype, const void *f
     return tile;
 }
 
+/* The loops read a third operand, whatever they do with it. */
 static void add(const cpu_loops *loops, tu_dtype dtype, size_t count, const void *x, const void *y,
                 void *sum) {
     if (dtype == TU_F64)
-        loops->pointwise_f64[TU__OP_ADD]((int64_t)count, x, y, NULL, 0, 0, sum);
+        loops->pointwise_f64[TU__OP_ADD]((int64_t)count, x, y, y, 0, 0, sum);
     else
-        loops->pointwise[TU__OP_ADD]((int64_t)count, x, y, NULL, 0, 0, sum);
+        loops->pointwise[TU__OP_ADD]((int64_t)count, x, y, y, 0, 0, sum);
 }
 
 /* The sum of a tile's worth of numbers from `first` on, pairwise in the order of ranks: partial sums wait like the digits of a
