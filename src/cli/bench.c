@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/communication.h"
 #include "cli/memory_refusal.h"
 #include "cli/placed.h"
 #include "cli/size.h"
@@ -28,20 +29,32 @@ enum {
 };
 
 static const char *const precisions[] = {"f32", "tf32", "bf16", "f16", NULL};
+static const char *const strategies[] = {"single", "central", "mirrored", NULL};
 
 struct bench_values {
-    const char *devices, *place, *lock, *memory_limit, *trace;
+    const char *devices, *place, *lock, *memory_limit, *trace, *central;
     int64_t threads, batch, steps, warmup, repeat, trace_steps; /* threads, steps 0: ours to choose */
-    int precision;
-    bool json, kernels, tune_kernels, strict_placement;
+    int64_t invariant;
+    int precision, strategy; /* strategy -1: not given */
+    bool json, kernels, tune_kernels, strict_placement, bf16_gradients, scaling;
 };
 
 static const struct bench_values defaults = {
-    .devices = "cpu:0", .batch = 128, .warmup = 5, .repeat = 5, .trace_steps = 10};
+    .devices = "cpu:0", .batch = 128, .warmup = 5, .repeat = 5, .trace_steps = 10, .strategy = -1};
 
 static const struct cli_option options[] = {
     CLI_STRING(struct bench_values, devices, "devices", 0, "LIST",
-               "the devices to run on, as in \"cpu:0/2\"; several for branches, or with --place"),
+               "the devices to run on, as in \"cpu:0/2\"; several share the batch"),
+    CLI_CHOICE(struct bench_values, strategy, "strategy", 0, "NAME", strategies,
+               "how they share it: mirrored (several alike), central or single"),
+    CLI_STRING(struct bench_values, central, "central", 0, "DEVICE",
+               "with --strategy central: the device that holds the variables"),
+    CLI_INT(struct bench_values, invariant, "invariant", 0, "K", 1, 1024,
+            "cut the batch into K parts, for the same bits on any number of devices"),
+    CLI_FLAG(struct bench_values, bf16_gradients, "bf16-gradients", 0,
+             "send gradients between devices as bf16"),
+    CLI_FLAG(struct bench_values, scaling, "scaling", 0,
+             "also measure the first device alone with its part of the batch, in turns"),
     CLI_STRING(struct bench_values, place, "place", 0, "RULES",
                "names and devices, as in 'conv1/*=gpu:1,local*=cpu:0'; the first that fits counts"),
     CLI_FLAG(struct bench_values, strict_placement, "strict-placement", 0,
@@ -124,17 +137,34 @@ static int compare_times(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static tu_status time_blocks(struct workload *work, int64_t count, struct measurement *m) {
-    double ms[MOST_BLOCKS];
-    for (int64_t i = 0; i < count; i++) {
-        double start = seconds_now();
-        TU_TRY(workload_steps(work, m->steps));
-        ms[i] = 1e3 * (seconds_now() - start) / (double)m->steps;
-    }
+/* Milliseconds of a step in one block. */
+static tu_status time_block(struct workload *work, const struct measurement *m, double *ms) {
+    double start = seconds_now();
+    TU_TRY(workload_steps(work, m->steps));
+    *ms = 1e3 * (seconds_now() - start) / (double)m->steps;
+    return TU_OK;
+}
+
+static void sum_up(double *ms, int64_t count, struct measurement *m) {
     qsort(ms, (size_t)count, sizeof *ms, compare_times);
     m->least_ms = ms[0];
     m->most_ms = ms[count - 1];
     m->median_ms = (ms[(count - 1) / 2] + ms[count / 2]) / 2;
+}
+
+/* What is measured, and with --scaling what it is compared with. */
+struct run {
+    struct workload work;
+    struct measurement m;
+    int64_t batch;
+};
+
+/* In turns, so that whatever else the machine does falls on both. */
+static tu_status time_blocks(size_t run_count, struct run *runs, int64_t count) {
+    double ms[2][MOST_BLOCKS];
+    for (int64_t i = 0; i < count; i++)
+        for (size_t k = 0; k < run_count; k++) TU_TRY(time_block(&runs[k].work, &runs[k].m, &ms[k][i]));
+    for (size_t k = 0; k < run_count; k++) sum_up(ms[k], count, &runs[k].m);
     return TU_OK;
 }
 
@@ -161,12 +191,17 @@ static tu_status time_kernels(struct workload *work, struct measurement *m) {
     return TU_OK;
 }
 
-static tu_status measure(struct workload *work, const struct bench_values *values, double began,
-                         struct measurement *m) {
-    TU_TRY(warm_up(work, values, began, m));
-    TU_TRY(time_blocks(work, values->repeat, m));
-    TU_TRY(workload_check_loss(work));
-    return values->kernels ? time_kernels(work, m) : TU_OK;
+static bool is_shared(const struct workload *work) {
+    return strcmp(work->strategy, "single") != 0;
+}
+
+static tu_status measure(size_t run_count, struct run *runs, const struct bench_values *values, double began,
+                         struct communication *spent) {
+    for (size_t k = 0; k < run_count; k++) TU_TRY(warm_up(&runs[k].work, values, began, &runs[k].m));
+    TU_TRY(time_blocks(run_count, runs, values->repeat));
+    for (size_t k = 0; k < run_count; k++) TU_TRY(workload_check_loss(&runs[k].work));
+    if (is_shared(&runs->work)) TU_TRY(communication_measure(&runs->work, values->trace_steps, spent));
+    return values->kernels ? time_kernels(&runs->work, &runs->m) : TU_OK;
 }
 
 /* A few steps more, which are written down. */
@@ -239,15 +274,42 @@ static void print_kernels(const struct workload *work, const struct measurement 
                fmax(m->median_ms - total, 0));
 }
 
-static void print_text(const struct bench_values *values, const char *model, const struct workload *work,
-                       const struct measurement *m) {
+static double samples_per_second(const struct run *run) {
+    return 1e3 * (double)run->batch / run->m.median_ms;
+}
+
+/* How much of as many times one device's throughput the devices come to. */
+static double efficiency(const struct run *run, const struct run *one) {
+    return samples_per_second(run) / samples_per_second(one) / (double)workload_device_count(&run->work);
+}
+
+static void print_sharing(const struct run *run, const struct communication *c) {
+    printf(
+        "%-12s  %s; of a step %.4g ms in communication, %.0f%% of it beside computing, %.4g ms waiting for others, "
+        "%.3g MB arrive\n",
+        "strategy", run->work.strategy, c->ms, 100 * c->overlapped, c->waiting_ms, 1e-6 * (double)c->bytes);
+}
+
+static void print_scaling(const struct run *run, const struct run *one) {
+    printf("%-12s  %.2f times the first device alone with batch %" PRId64
+           " (%.1f samples/s): %.1f%% of what %zu could\n",
+           "scaling", samples_per_second(run) / samples_per_second(one), one->batch, samples_per_second(one),
+           100 * efficiency(run, one), workload_device_count(&run->work));
+}
+
+static void print_text(const struct bench_values *values, const char *model, const struct run *runs,
+                       const struct communication *spent) {
+    const struct workload *work = &runs->work;
+    const struct measurement *m = &runs->m;
     printf("%-12s  %s, batch %" PRId64 ", %s\n", "workload", model, values->batch,
            precisions[values->precision]);
     print_devices(work);
     printf("%-12s  %.4g ms (least %.4g, most %.4g; %" PRId64 " times %" PRId64 " steps%s)\n", "step",
            m->median_ms, m->least_ms, m->most_ms, values->repeat, m->steps,
            work->at_once ? ", each time in one call" : "");
-    printf("%-12s  %.1f samples/s\n", "throughput", 1e3 * (double)values->batch / m->median_ms);
+    printf("%-12s  %.1f samples/s\n", "throughput", samples_per_second(runs));
+    if (values->scaling) print_scaling(runs, runs + 1);
+    if (is_shared(work)) print_sharing(runs, spent);
     printf("%-12s  %.1f MiB\n", "planned peak", (double)workload_peak(work) / 1048576);
     printf("%-12s  %.3f s\n", "compiling", work->compile_seconds);
     printf("%-12s  %.3f s after the process began\n", "first step", m->first_step_seconds);
@@ -279,19 +341,38 @@ static void put_kernels(tu__json *json, const struct workload *work, const struc
     tu__json_end_array(json);
 }
 
-static void print_json(const struct bench_values *values, const char *model, const struct workload *work,
-                       const struct measurement *m) {
+static void put_scaling(tu__json *json, const struct run *run, const struct run *one) {
+    tu__json_begin_object(json, "one_device");
+    tu__json_i64(json, "batch", one->batch);
+    tu__json_f64(json, "ms_per_step", rounded(one->m.median_ms));
+    tu__json_f64(json, "per_s", rounded(samples_per_second(one)));
+    tu__json_end_object(json);
+    tu__json_f64(json, "speedup", rounded(samples_per_second(run) / samples_per_second(one)));
+    tu__json_f64(json, "efficiency", rounded(efficiency(run, one)));
+}
+
+static void put_communication(tu__json *json, const struct communication *c) {
+    tu__json_f64(json, "communication_ms", rounded(c->ms));
+    tu__json_f64(json, "overlapped", rounded(c->overlapped));
+    tu__json_f64(json, "waiting_ms", rounded(c->waiting_ms));
+    tu__json_u64(json, "communication_bytes", c->bytes);
+}
+
+static void print_json(const struct bench_values *values, const char *model, const struct run *runs,
+                       const struct communication *spent) {
+    const struct workload *work = &runs->work;
+    const struct measurement *m = &runs->m;
     struct device_names names = device_names(work, ",");
     tu__json json = tu__json_to_file(stdout);
     tu__json_begin_object(&json, NULL);
     tu__json_string(&json, "workload", model);
     tu__json_string(&json, "devices", names.text);
-    tu__json_string(&json, "strategy", "single");
+    tu__json_string(&json, "strategy", work->strategy);
     tu__json_string(&json, "precision", precisions[values->precision]);
     tu__json_i64(&json, "batch", values->batch);
     tu__json_i64(&json, "threads", names.threads);
     tu__json_f64(&json, "ms_per_step", rounded(m->median_ms));
-    tu__json_f64(&json, "per_s", rounded(1e3 * (double)values->batch / m->median_ms));
+    tu__json_f64(&json, "per_s", rounded(samples_per_second(runs)));
     tu__json_u64(&json, "peak_bytes", workload_peak(work));
     tu__json_f64(&json, "compile_s", rounded(work->compile_seconds));
     tu__json_f64(&json, "first_step_s", rounded(m->first_step_seconds));
@@ -301,6 +382,9 @@ static void print_json(const struct bench_values *values, const char *model, con
     tu__json_i64(&json, "steps", m->steps);
     tu__json_i64(&json, "repeat", values->repeat);
     tu__json_bool(&json, "at_once", work->at_once);
+    if (values->invariant) tu__json_i64(&json, "invariant", values->invariant);
+    if (is_shared(work)) put_communication(&json, spent);
+    if (values->scaling) put_scaling(&json, runs, runs + 1);
     if (values->kernels) put_kernels(&json, work, m);
     tu__json_end_object(&json);
     putchar('\n');
@@ -319,17 +403,39 @@ static void print_notices(const struct workload *work) {
     }
 }
 
+/* The first device alone, with the part of the batch that is its own. */
+static tu_status begin_one(const struct workload_settings *settings, const struct run *shared,
+                           struct run *one) {
+    struct workload_settings s = *settings;
+    tu_device_report first;
+    int64_t devices = (int64_t)workload_device_count(&shared->work);
+    if (devices < 2)
+        return tu_fail(TU_INVALID,
+                       "bench: --scaling on one device: expected several, as in --devices cpu:0/2");
+    TU_TRY(tu_program_device(shared->work.list, 0, &first));
+    s.devices = first.word;
+    s.strategy = "single";
+    s.central = s.place = s.lock = NULL;
+    s.invariant = 0;
+    s.bf16_gradients = false;
+    s.batch = one->batch = (settings->batch + devices - 1) / devices;
+    return workload_begin(&one->work, &s);
+}
+
 static tu_status bench(const struct bench_values *values, const struct workload_settings *settings,
-                       double began, struct workload *work, struct measurement *m) {
-    TU_TRY(workload_begin(work, settings));
-    print_notices(work);
-    cli_say_placement(work->step);
-    TU_TRY(measure(work, values, began, m));
-    if (values->trace) TU_TRY(trace_steps(work, values));
-    (values->json ? print_json : print_text)(values, settings->model, work, m);
+                       double began, struct run runs[2]) {
+    struct communication spent;
+    runs->batch = settings->batch;
+    TU_TRY(workload_begin(&runs->work, settings));
+    print_notices(&runs->work);
+    cli_say_placement(runs->work.step);
+    if (values->scaling) TU_TRY(begin_one(settings, runs, runs + 1));
+    TU_TRY(measure(values->scaling ? 2 : 1, runs, values, began, &spent));
+    if (values->trace) TU_TRY(trace_steps(&runs->work, values));
+    (values->json ? print_json : print_text)(values, settings->model, runs, &spent);
     if (!values->trace || values->json) return TU_OK;
     printf("\n%-12s  %s: ", "trace", values->trace);
-    return tu_trace_summary(work->step, stdout);
+    return tu_trace_summary(runs->work.step, stdout);
 }
 
 static tu_status plan_workload(void *context, const struct memory_settings *settings,
@@ -359,6 +465,11 @@ static int run(const void *given, int operand_count, char **operands) {
                                          .place = values->place,
                                          .strict_placement = values->strict_placement,
                                          .lock = values->lock,
+                                         .strategy =
+                                             values->strategy < 0 ? NULL : strategies[values->strategy],
+                                         .central = values->central,
+                                         .invariant = (int)values->invariant,
+                                         .bf16_gradients = values->bf16_gradients,
                                          .precision = precisions[values->precision],
                                          .tune_kernels = values->tune_kernels,
                                          .threads = (int)values->threads,
@@ -366,12 +477,18 @@ static int run(const void *given, int operand_count, char **operands) {
     if (values->memory_limit && !cli_parse_size(values->memory_limit, &settings.memory_limit))
         return cli_refuse("bench: --memory-limit %s: expected bytes, as in 64M, 1G or 1.5G",
                           cli_quote(values->memory_limit).text);
-    struct workload work;
-    struct measurement m = {0};
-    tu_status status = bench(values, &settings, began, &work, &m);
-    bool planned_too_large = status == TU_NO_MEMORY && !work.step;
-    workload_end(&work);
-    free(m.kernel_ms);
+    if (values->invariant && values->threads > 1)
+        return cli_refuse(
+            "bench: --invariant %d with --threads %d: a part is computed by one thread; for more cores "
+            "divide the processor, as in --devices cpu:0/%d",
+            (int)values->invariant, (int)values->threads, (int)values->threads);
+    struct run runs[2] = {{.batch = 0}};
+    tu_status status = bench(values, &settings, began, runs);
+    bool planned_too_large = status == TU_NO_MEMORY && !runs->work.step;
+    for (size_t k = 0; k < 2; k++) {
+        workload_end(&runs[k].work);
+        free(runs[k].m.kernel_ms);
+    }
     if (!planned_too_large) return cli_report(status);
     return cli_report_memory(&(struct memory_planner){.command = "bench",
                                                       .what = "a workload",
@@ -392,8 +509,9 @@ const struct cli_command cli_command_bench = {
                    "same digest computed the same bits. What does not fit into memory is refused\n"
                    "before anything is computed, with what weighs most and what would help.\n"
                    "\n"
-                   "'branches' is a workload for several devices: sixteen independent networks,\n"
-                   "dealt out among them.",
+                   "Several devices share the batch; --scaling compares them with the first alone.\n"
+                   "'branches' is a workload of sixteen independent networks, dealt out among the\n"
+                   "devices.",
     .takes_model = true,
     .options = options,
     .values_size = sizeof(struct bench_values),

@@ -71,6 +71,18 @@ size_t workload_device_count(const struct workload *w) {
     return count;
 }
 
+/* Whether there are several, all of one kind. */
+static bool devices_are_alike(const struct workload *w) {
+    tu_device_report first, other;
+    size_t count = workload_device_count(w);
+    if (count < 2 || tu_program_device(w->list, 0, &first) != TU_OK) return false;
+    size_t kind = strcspn(first.device, ":") + 1;
+    for (size_t i = 1; i < count; i++)
+        if (tu_program_device(w->list, i, &other) != TU_OK || strncmp(first.device, other.device, kind) != 0)
+            return false;
+    return true;
+}
+
 /* ---- The program ---- */
 
 static const char branches[] = "branches";
@@ -96,14 +108,21 @@ static tu_status build_model(struct workload *w, const struct workload_settings 
     if (strcmp(s->model, branches) == 0) return branches_build(w->graph, w->list, s->batch, &w->net);
     tu_status status = tu_model_build(w->graph, s->model, &w->net, .batch = s->batch);
     if (status == TU_NOT_FOUND) return refuse_model(s->model);
-    TU_TRY(status);
-    size_t devices = workload_device_count(w);
-    if (devices == 1 || s->place) return TU_OK;
-    return tu_fail(
-        TU_INVALID,
-        "bench: --devices '%.60s' names %zu devices: expected one, as the step of %s is not divided "
-        "unless --place says how; the workload 'branches' runs on several",
-        s->devices, devices, s->model);
+    return status;
+}
+
+/* Branches are placed one by one; so are operations where rules say how. */
+static tu_status choose_strategy(struct workload *w, const struct workload_settings *s) {
+    bool placed = s->place || s->lock || strcmp(s->model, branches) == 0;
+    bool alike = devices_are_alike(w);
+    if (!s->strategy && !placed && !alike && workload_device_count(w) > 1)
+        return tu_fail(
+            TU_INVALID,
+            "bench: --devices '%.60s' names devices of several kinds: expected --strategy or --place to say "
+            "how they share the step of %s",
+            s->devices, s->model);
+    w->strategy = s->strategy ? s->strategy : s->invariant || (!placed && alike) ? "mirrored" : "single";
+    return TU_OK;
 }
 
 static tu_status build(struct workload *w, const struct workload_settings *s) {
@@ -111,16 +130,18 @@ static tu_status build(struct workload *w, const struct workload_settings *s) {
     TU_TRY(tu_graph_new(&w->graph));
     tu_set_training(w->graph, true);
     TU_TRY(build_model(w, s));
+    TU_TRY(choose_strategy(w, s));
     return tu_add_sgd(w->net.loss, 0.01, 0.9);
 }
 
 static tu_status compile(struct workload *w, const struct workload_settings *s, bool plan_only) {
     double start = seconds_now();
-    tu_status status =
-        tu_compile(w->graph, &w->step, .devices = s->devices, .threads = s->threads,
-                   .precision = s->precision, .memory_limit = s->memory_limit, .place = s->place,
-                   .strict_placement = s->strict_placement, .tune_kernels = s->tune_kernels,
-                   .fetch = &w->net.loss, .fetch_count = 1, .updates = true, .plan_only = plan_only);
+    tu_status status = tu_compile(
+        w->graph, &w->step, .devices = s->devices, .threads = s->invariant && !s->threads ? 1 : s->threads,
+        .strategy = w->strategy, .central = s->central, .invariant = s->invariant,
+        .bf16_gradients = s->bf16_gradients, .precision = s->precision, .memory_limit = s->memory_limit,
+        .place = s->place, .strict_placement = s->strict_placement, .tune_kernels = s->tune_kernels,
+        .fetch = &w->net.loss, .fetch_count = 1, .updates = true, .plan_only = plan_only);
     w->compile_seconds = seconds_now() - start;
     tu_many_report many;
     w->at_once = status == TU_OK && tu_program_many(w->step, &many) == TU_OK && many.at_once;

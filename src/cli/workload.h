@@ -11,6 +11,9 @@ struct workload_settings {
     const char *model, *devices, *precision;
     const char *place, *lock; /* as for tu_compile and tu_program_lock; NULL: none */
     bool strict_placement;
+    const char *strategy, *central; /* as for tu_compile; strategy NULL: mirrored on several devices alike */
+    int invariant;
+    bool bf16_gradients;
     int threads; /* 0: all cores */
     int64_t batch;
     uint64_t memory_limit; /* bytes on each device; 0: what it has */
@@ -25,7 +28,8 @@ struct workload {
     tu_state *state;
     float *images;
     int32_t *labels;
-    float loss; /* of the latest step */
+    float loss;           /* of the latest step */
+    const char *strategy; /* "single", "mirrored", "central" */
     double compile_seconds;
     bool at_once; /* the device takes many steps in one call */
 };
@@ -44,7 +48,7 @@ tu_status workload_check_loss(const struct workload *workload);
 /* SHA-256 of all variables: names, types, values. */
 tu_status workload_digest(const struct workload *workload, char hex[TU__SHA256_HEX]);
 
-/* How many devices the program has. */
+/* How many devices the list has. */
 size_t workload_device_count(const struct workload *workload);
 /* Bytes that the plan takes, of all devices together. */
 uint64_t workload_peak(const struct workload *workload);

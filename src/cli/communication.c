@@ -1,0 +1,23 @@
+/* Summing up the trace of a few steps. See communication.h. */
+#include "cli/communication.h"
+
+tu_status communication_measure(struct workload *work, int64_t steps, struct communication *spent) {
+    *spent = (struct communication){0};
+    TU_TRY(tu_program_trace_begin(work->step));
+    TU_TRY(workload_steps(work, steps));
+    tu_program_trace_end(work->step);
+    tu_trace_report r;
+    double seconds = 0, overlapped = 0, waiting = 0;
+    size_t devices = 0;
+    for (; tu_trace_device(work->step, devices, &r) == TU_OK; devices++) {
+        seconds += r.copying;
+        overlapped += r.overlapped;
+        waiting += r.waiting + r.lost_to_copies;
+        spent->bytes += r.arrived_bytes / (uint64_t)steps;
+    }
+    double times = (double)steps * (double)devices;
+    spent->ms = 1e3 * seconds / times;
+    spent->overlapped = seconds > 0 ? overlapped / seconds : 0;
+    spent->waiting_ms = 1e3 * waiting / times;
+    return TU_OK;
+}
