@@ -424,7 +424,7 @@ static tu_status begin_one(const struct workload_settings *settings, const struc
 
 static tu_status bench(const struct bench_values *values, const struct workload_settings *settings,
                        double began, struct run runs[2]) {
-    struct communication spent;
+    struct communication spent = {0};
     runs->batch = settings->batch;
     TU_TRY(workload_begin(&runs->work, settings));
     print_notices(&runs->work);
