@@ -271,6 +271,18 @@ typedef struct tu_copy_report {
 /* Copy number `index` of those between devices that every run makes; TU_NOT_FOUND past the last. */
 TU_API tu_status tu_program_copy(const tu_program *program, size_t index, tu_copy_report *report);
 
+/* What devices sum up together in every run, each bringing a share: meetings in the order in which they are held. */
+typedef struct tu_meeting_report {
+    int64_t number;
+    uint32_t ranks;    /* devices that meet */
+    uint32_t values;   /* that each brings */
+    const char *value; /* the first of them */
+    uint64_t bytes;    /* of all that one device brings */
+    bool through_host; /* the devices do not reach each other's memory */
+} tu_meeting_report;
+/* Meeting `index`; TU_NOT_FOUND past the last. */
+TU_API tu_status tu_program_meeting(const tu_program *program, size_t index, tu_meeting_report *report);
+
 /* ---- When everything happens ---------------------------------------------------------------------------------- */
 
 /* From now on notes when each kernel, copy and wait of the program's runs begins and ends, and forgets what was noted

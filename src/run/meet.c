@@ -282,7 +282,8 @@ tu_status tu__meetings_locate(tu__meetings *all, const tu_graph *graph, tu__part
             tu__meeting *m = &all->list[i];
             tu__attendee *a = &m->attendees[r];
             tu__part *part = &parts[a->part];
-            part->meetings[part->meeting_count++] = (tu__attendance){.meeting = m, .rank = r};
+            a->attendance = part->meeting_count++;
+            part->meetings[a->attendance] = (tu__attendance){.meeting = m, .rank = r};
             a->brought = (*events)++;
             a->done = (*events)++;
             for (uint32_t v = 0; v < m->value_count; v++) {

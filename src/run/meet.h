@@ -24,8 +24,9 @@ enum { TU__STAGED_BYTES = 1 << 18 }; /* of each rank's values at a time, where t
 
 typedef struct tu__attendee { /* one rank of a meeting */
     uint32_t part;
-    uint32_t *nodes;    /* per value: its all_reduce */
-    uint32_t *in, *out; /* per value: buffers of the part; equal memory where it is added up in place */
+    uint32_t attendance; /* its place in the part's list of meetings */
+    uint32_t *nodes;     /* per value: its all_reduce */
+    uint32_t *in, *out;  /* per value: buffers of the part; equal memory where it is added up in place */
     uint32_t ready,
         held; /* places in the part's order: brought behind the kernels before the one, held before the other */
     uint32_t brought, done; /* events of the program */

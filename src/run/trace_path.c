@@ -3,7 +3,8 @@
  * Found backwards: from what ended last to that one of the things it had to wait for which ended last itself, and so on.
  * A kernel had to wait for the kernel before it on its device, and for the copies it reads; the first that changes a
  * variable, for all that others compute. A copy had to wait for the kernel that wrote its value and for the copy
- * before it; whatever waits for nothing else, for the latest feed. */
+ * before it; a share of a meeting, for what every rank brought; a kernel behind a meeting, for all shares of it; whatever
+ * waits for nothing else, for the latest feed. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -15,10 +16,11 @@ typedef struct scene {
     const tu_program *program;
     uint32_t run;
     uint32_t first_kernel[TU__MOST_DEVICES], first_copy[TU__MOST_DEVICES], first_buffer[TU__MOST_DEVICES];
-    uint32_t kernel_count, copy_count, buffer_count;
-    const tu__span **kernels, **copies; /* NULL: none noted in this run */
-    uint32_t *written_at;               /* per buffer of every part: the place of the kernel that writes it */
-    size_t *next;                       /* per row: the first span of this run or a later one */
+    uint32_t first_share[TU__MOST_DEVICES];
+    uint32_t kernel_count, copy_count, buffer_count, share_count;
+    const tu__span **kernels, **copies, **shares; /* NULL: none noted in this run; shares: of meetings */
+    uint32_t *written_at; /* per buffer of every part: the place of the kernel that writes it */
+    size_t *next;         /* per row: the first span of this run or a later one */
 } scene;
 
 /* ---- The scene ---- */
@@ -29,9 +31,11 @@ static void lay_out(scene *s) {
         s->first_kernel[i] = s->kernel_count;
         s->first_copy[i] = s->copy_count;
         s->first_buffer[i] = s->buffer_count;
+        s->first_share[i] = s->share_count;
         s->kernel_count += part->plan->kernel_count;
         s->copy_count += part->arrival_count;
         s->buffer_count += part->plan->buffer_count;
+        s->share_count += part->meeting_count;
     }
 }
 
@@ -50,6 +54,7 @@ static void note_writers(scene *s) {
 static void see(scene *s, const tu__span *span) {
     if (span->kind == TU__SPAN_KERNEL) s->kernels[s->first_kernel[span->part] + span->index] = span;
     if (span->kind == TU__SPAN_COPY) s->copies[s->first_copy[span->part] + span->index] = span;
+    if (span->kind == TU__SPAN_MEETING) s->shares[s->first_share[span->part] + span->index] = span;
 }
 
 static void look_at_run(scene *s, uint32_t run) {
@@ -57,6 +62,7 @@ static void look_at_run(scene *s, uint32_t run) {
     s->run = run;
     for (uint32_t i = 0; i < s->kernel_count; i++) s->kernels[i] = NULL;
     for (uint32_t i = 0; i < s->copy_count; i++) s->copies[i] = NULL;
+    for (uint32_t i = 0; i < s->share_count; i++) s->shares[i] = NULL;
     for (size_t row = 0; row < trace->row_count; row++) {
         const tu__span_list *list = &trace->rows[row];
         while (s->next[row] < list->count && list->spans[s->next[row]].run < run) s->next[row]++;
@@ -89,6 +95,15 @@ static const tu__span *last_computed(const scene *s) {
     const tu__span *found = NULL;
     for (uint32_t i = 0; i < s->kernel_count; i++) found = later(found, s->kernels[i]);
     for (uint32_t i = 0; i < s->copy_count; i++) found = later(found, s->copies[i]);
+    for (uint32_t i = 0; i < s->share_count; i++) found = later(found, s->shares[i]);
+    return found;
+}
+
+/* The last rank's share of a meeting. */
+static const tu__span *last_share(const scene *s, const tu__meeting *m) {
+    const tu__span *found = NULL;
+    for (uint32_t r = 0; r < m->ranks; r++)
+        found = later(found, s->shares[s->first_share[m->attendees[r].part] + m->attendees[r].attendance]);
     return found;
 }
 
@@ -101,6 +116,7 @@ static const tu__span *before_updates(const scene *s) {
         for (uint32_t k = 0; k < computing; k++) found = later(found, s->kernels[s->first_kernel[i] + k]);
     }
     for (uint32_t i = 0; i < s->copy_count; i++) found = later(found, s->copies[i]);
+    for (uint32_t i = 0; i < s->share_count; i++) found = later(found, s->shares[i]);
     return found;
 }
 
@@ -112,15 +128,47 @@ static const tu__span *before_kernel(const scene *s, const tu__span *span) {
         for (uint32_t r = 0; r < k->read_count; r++)
             if (part->arrivals[a].buffer == k->reads[r])
                 found = later(found, s->copies[s->first_copy[span->part] + a]);
+    for (uint32_t i = 0; i < part->meeting_count; i++) {
+        const tu__meeting *m = part->meetings[i].meeting;
+        if (m->attendees[part->meetings[i].rank].held == span->index) found = later(found, last_share(s, m));
+    }
     if (s->program->working > 1 && span->index == part->plan->kernel_count - part->update_kernels)
         found = later(found, before_updates(s));
     return found;
 }
 
+static const tu__span *kernel_before(const scene *s, uint32_t part, uint32_t place) {
+    return place ? s->kernels[s->first_kernel[part] + place - 1] : NULL;
+}
+
+/* What every rank brings, and what this one did before. */
+static const tu__span *before_share(const scene *s, const tu__span *span) {
+    const tu__part *part = &s->program->parts[span->part];
+    const tu__meeting *m = part->meetings[span->index].meeting;
+    const tu__attendee *own = &m->attendees[part->meetings[span->index].rank];
+    const tu__span *found = kernel_before(s, span->part, own->held);
+    if (span->index) found = later(found, last_share(s, part->meetings[span->index - 1].meeting));
+    for (uint32_t r = 0; r < m->ranks; r++)
+        found = later(found, kernel_before(s, m->attendees[r].part, m->attendees[r].ready));
+    return found;
+}
+
+/* The meeting that a value comes from. */
+static const tu__span *share_that_made(const scene *s, uint32_t index, uint32_t buffer) {
+    const tu__part *part = &s->program->parts[index];
+    for (uint32_t i = 0; i < part->meeting_count; i++) {
+        const tu__meeting *m = part->meetings[i].meeting;
+        for (uint32_t v = 0; v < m->value_count; v++)
+            if (m->attendees[part->meetings[i].rank].out[v] == buffer) return last_share(s, m);
+    }
+    return NULL;
+}
+
 static const tu__span *before_copy(const scene *s, const tu__span *span) {
     const tu__arrival *a = &s->program->parts[span->part].arrivals[span->index];
     uint32_t place = s->written_at[s->first_buffer[a->source_part] + a->source_buffer];
-    const tu__span *made = place == TU_NO_NODE ? NULL : s->kernels[s->first_kernel[a->source_part] + place];
+    const tu__span *made = place == TU_NO_NODE ? share_that_made(s, a->source_part, a->source_buffer)
+                                               : s->kernels[s->first_kernel[a->source_part] + place];
     const tu__span *found = made;
     for (uint32_t i = 0; i < s->program->parts[span->part].arrival_count; i++) {
         const tu__span *other = s->copies[s->first_copy[span->part] + i];
@@ -135,6 +183,7 @@ static const tu__span *before(const scene *s, const tu__span *span) {
     switch (span->kind) {
     case TU__SPAN_KERNEL: found = before_kernel(s, span); break;
     case TU__SPAN_COPY: found = before_copy(s, span); break;
+    case TU__SPAN_MEETING: found = before_share(s, span); break;
     case TU__SPAN_UPDATE:
         found = later(latest(s, TU__SPAN_UPDATE, span->start), latest(s, TU__SPAN_FETCH, span->start));
         break;
@@ -142,7 +191,6 @@ static const tu__span *before(const scene *s, const tu__span *span) {
     case TU__SPAN_FEED: return latest(s, TU__SPAN_FEED, span->start);
     case TU__SPAN_RUN:
     case TU__SPAN_WAIT:
-    case TU__SPAN_MEETING:
     case TU__SPAN_GATHERING:
     case TU__SPAN_BARRIER: return NULL;
     }
@@ -191,8 +239,8 @@ static int compare_items(const void *a, const void *b) {
 static size_t most_items(const scene *s) {
     size_t updates = 0;
     for (size_t i = 0; i < s->program->device_count; i++) updates += s->program->parts[i].update_count;
-    return s->kernel_count + s->copy_count + s->program->feed_count + s->program->unit.fetch_count +
-           2 * updates + 1;
+    return s->kernel_count + s->copy_count + s->share_count + s->program->feed_count +
+           s->program->unit.fetch_count + 2 * updates + 1;
 }
 
 tu_status tu__trace_path(const tu_program *program, tu__path *path) {
@@ -203,10 +251,11 @@ tu_status tu__trace_path(const tu_program *program, tu__path *path) {
     tu__arena arena = {.purpose = "a critical path"};
     s.kernels = tu__arena_alloc(&arena, (s.kernel_count + 1) * sizeof *s.kernels);
     s.copies = tu__arena_alloc(&arena, (s.copy_count + 1) * sizeof *s.copies);
+    s.shares = tu__arena_alloc(&arena, (s.share_count + 1) * sizeof *s.shares);
     s.written_at = tu__arena_alloc(&arena, (s.buffer_count + 1) * sizeof *s.written_at);
     s.next = tu__arena_alloc(&arena, program->trace->row_count * sizeof *s.next);
     path->items = tu__alloc_array(capacity, sizeof *path->items, "a critical path");
-    bool ready = s.kernels && s.copies && s.written_at && s.next && path->items;
+    bool ready = s.kernels && s.copies && s.shares && s.written_at && s.next && path->items;
     tu_status status = ready ? TU_OK : TU_NO_MEMORY;
     if (ready) note_writers(&s);
     for (uint32_t run = 0; run < program->trace->runs && status == TU_OK; run++) {

@@ -24,6 +24,22 @@ tu_status tu_program_copy(const tu_program *program, size_t index, tu_copy_repor
     return tu_fail(TU_NOT_FOUND, "there is no copy number %zu: the program has %zu", index, before);
 }
 
+/* ---- Meetings as planned ---- */
+
+tu_status tu_program_meeting(const tu_program *program, size_t index, tu_meeting_report *report) {
+    if (index >= program->meetings.count)
+        return tu_fail(TU_NOT_FOUND, "there is no meeting number %zu: the program has %u", index,
+                       program->meetings.count);
+    const tu__meeting *m = &program->meetings.list[index];
+    *report = (tu_meeting_report){.number = m->number,
+                                  .ranks = m->ranks,
+                                  .values = m->value_count,
+                                  .value = program->unit.graph->nodes[m->attendees[0].nodes[0]]->name,
+                                  .bytes = m->bytes,
+                                  .through_host = m->way == TU__MEET_THROUGH_HOST};
+    return TU_OK;
+}
+
 /* ---- One device ---- */
 
 static double length(const tu__span *s) {
@@ -56,11 +72,24 @@ static void count_wait(const tu_program *p, const tu__span *wait, tu_trace_repor
     r->waiting += idle - copy;
 }
 
+/* A device may still compute while its thread waits, or adds up on a card. */
+static void count_meeting(const tu_program *p, const tu__span *s, tu_trace_report *r) {
+    double computing = tu__trace_computing(p, s->part, s->start, s->end);
+    if (s->kind == TU__SPAN_GATHERING) {
+        r->gathering += length(s) > computing ? length(s) - computing : 0;
+        return;
+    }
+    r->meeting += length(s);
+    r->overlapped += computing;
+    r->met_bytes += tu__span_bytes(p, s);
+}
+
 static void count_row(const tu_program *p, const tu__span_list *row, tu_trace_report *r) {
     for (size_t i = 0; i < row->count; i++) {
         const tu__span *s = &row->spans[i];
         if (s->kind == TU__SPAN_KERNEL) r->computing += length(s);
         if (s->kind == TU__SPAN_WAIT || s->kind == TU__SPAN_BARRIER) count_wait(p, s, r);
+        if (s->kind == TU__SPAN_MEETING || s->kind == TU__SPAN_GATHERING) count_meeting(p, s, r);
         if (s->kind != TU__SPAN_COPY) continue;
         r->copying += length(s);
         r->overlapped += tu__trace_computing(p, s->part, s->start, s->end);
@@ -93,20 +122,41 @@ static double share(double part, double whole) {
 }
 
 static tu_status print_devices(tu_program *program, double runs, FILE *out) {
-    fprintf(out, "%-12s %11s %12s %12s %12s %12s %11s\n", "device", "computing %", "computing ms",
-            "copy wait ms", "other wait ms", "copies ms", "overlapped %");
+    bool meets = program->meetings.count;
+    fprintf(out, "%-12s %11s %12s %12s %12s %12s", "device", "computing %", "computing ms", "copy wait ms",
+            "other wait ms", "copies ms");
+    if (meets) fprintf(out, " %12s %12s", "meetings ms", "gathering ms");
+    fprintf(out, " %11s\n", "overlapped %");
     for (size_t i = 0; i < program->device_count; i++) {
         tu_trace_report r = {0};
         TU_TRY(tu_trace_device(program, i, &r));
         fprintf(out, "%-12s %11.1f %12.3f %12.3f %12.3f %12.3f", r.device, share(r.computing, r.runs),
                 1e3 * r.computing / runs, 1e3 * r.lost_to_copies / runs, 1e3 * r.waiting / runs,
                 1e3 * r.copying / runs);
-        if (r.copying > 0)
-            fprintf(out, " %12.1f\n", share(r.overlapped, r.copying));
+        if (meets) fprintf(out, " %12.3f %12.3f", 1e3 * r.meeting / runs, 1e3 * r.gathering / runs);
+        if (r.copying + r.meeting > 0)
+            fprintf(out, " %12.1f\n", share(r.overlapped, r.copying + r.meeting));
         else
             fprintf(out, " %12s\n", "-");
     }
     return TU_OK;
+}
+
+/* What devices sum up together in a run, as planned. */
+static void print_meetings(const tu_program *program, FILE *out) {
+    uint64_t bytes = 0, through_host = 0;
+    for (uint32_t i = 0; i < program->meetings.count; i++) {
+        const tu__meeting *m = &program->meetings.list[i];
+        bytes += m->bytes;
+        if (m->way == TU__MEET_THROUGH_HOST) through_host += m->bytes;
+    }
+    if (!bytes) return;
+    fprintf(out, "%u meetings: %" PRIu64 " bytes of every device summed up", program->meetings.count, bytes);
+    if (through_host)
+        fprintf(out,
+                ", %" PRIu64 " of them through the host, since the devices do not reach each other's memory",
+                through_host);
+    fprintf(out, "\n");
 }
 
 /* What goes from one device to another in a run: as traced, divided by the runs. */
@@ -170,5 +220,6 @@ tu_status tu_trace_summary(tu_program *program, FILE *out) {
     TU_TRY(print_devices(program, runs, out));
     for (uint32_t from = 0; from < program->device_count; from++)
         for (uint32_t to = 0; to < program->device_count; to++) print_pair(program, from, to, runs, out);
+    print_meetings(program, out);
     return print_path(program, seconds, runs, out);
 }

@@ -74,6 +74,18 @@ static void put_passage(writer *w, const tu__span *s) {
     tu__json_string(&w->json, "to", part->device->name);
 }
 
+static void put_meeting(writer *w, const tu__span *s) {
+    static const char *const ways[] = {[TU__MEET_ON_HOST] = "host memory",
+                                       [TU__MEET_ON_CARD] = "card",
+                                       [TU__MEET_THROUGH_HOST] = "through the host"};
+    const tu__attendance *at = &w->program->parts[s->part].meetings[s->index];
+    tu__json_i64(&w->json, "meeting", at->meeting->number);
+    tu__json_u64(&w->json, "rank", at->rank);
+    tu__json_u64(&w->json, "ranks", at->meeting->ranks);
+    tu__json_u64(&w->json, "values", at->meeting->value_count);
+    tu__json_string(&w->json, "way", ways[at->meeting->way]);
+}
+
 static void put_span(writer *w, const tu__span *s, size_t row) {
     tu__json *j = &w->json;
     tu__json_begin_object(j, NULL);
@@ -88,6 +100,7 @@ static void put_span(writer *w, const tu__span *s, size_t row) {
     tu__json_u64(j, "run", s->run + 1);
     if (s->kind == TU__SPAN_KERNEL) put_kernel(w, s);
     if (s->kind == TU__SPAN_COPY || s->kind == TU__SPAN_WAIT) put_passage(w, s);
+    if (s->kind == TU__SPAN_MEETING || s->kind == TU__SPAN_GATHERING) put_meeting(w, s);
     uint64_t bytes = tu__span_bytes(w->program, s);
     if (bytes) tu__json_u64(j, "bytes", bytes);
     tu__json_end_object(j);

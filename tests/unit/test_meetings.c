@@ -12,6 +12,8 @@
 #include "base/number.h"
 #include "far_device.h"
 #include "graph/graph.h"
+#include "run/trace.h"
+#include "trace_checks.h"
 
 enum { MOST_RANKS = 12 };
 
@@ -531,6 +533,94 @@ static void sums_take_the_place_of_shares(void **unused) {
     tu_graph_free(g);
 }
 
+/* ---- Reports and traces ---- */
+
+static void plans_tell_of_meetings(void **unused) {
+    (void)unused;
+    tu_value x[4], fetch[8];
+    tu_program *program;
+    tu_meeting_report report;
+    tu_graph *g = build_sums(&(summing){2, 2, TU_F32, {100, 20}}, x, fetch);
+    assert_ok(tu_compile(g, &program, .devices = device_list(2), .fetch_count = 4, .fetch = fetch,
+                         .plan_only = true));
+    assert_ok(tu_program_meeting(program, 0, &report));
+    assert_int_equal(report.number, 0);
+    assert_int_equal(report.ranks, 2);
+    assert_int_equal(report.values, 2);
+    assert_int_equal(report.bytes, 120 * sizeof(float));
+    assert_false(report.through_host);
+    assert_int_equal(tu_program_meeting(program, 1, &report), TU_NOT_FOUND);
+    assert_string_equal(tu_message(), "there is no meeting number 1: the program has 1");
+    tu_program_free(program);
+    tu_graph_free(g);
+}
+
+static void assert_summary_tells(tu_program *program, const char *what) {
+    char *text = NULL;
+    size_t length;
+    FILE *file = open_memstream(&text, &length);
+    assert_ok(tu_trace_summary(program, file));
+    fclose(file);
+    if (!strstr(text, what)) fail_msg("'%s' is not in: %s", what, text);
+    free(text);
+}
+
+static void traces_tell_of_meetings(void **unused) {
+    (void)unused;
+    enum { RUNS = 3, CLOCKS = 100 }; /* microseconds that a card's clock may be off by */
+    const float x[6] = {1, 2, 3, 4, 5, 6};
+    float w[2][3];
+    replicas t = build_replicas(2);
+    step(&t, 2, x, w);
+    assert_ok(tu_program_trace_begin(t.program));
+    for (int i = 0; i < RUNS; i++) step(&t, 2, x, w);
+    decoded d = decode(t.program);
+    rows_are_in_order(&d, CLOCKS);
+    spans_lie_within_their_run(&d, RUNS, CLOCKS);
+    int found = 0;
+    for (size_t i = 0; i < d.events->count; i++) {
+        const tu__json_value *e = &d.events->values[i];
+        if (!is_a(e, "meeting")) continue;
+        found++;
+        assert_string_equal(string(e, "name"), "meeting 7");
+        assert_true(argument(e, "ranks") == 2 && argument(e, "bytes") == sizeof *w &&
+                    argument(e, "values") == 1);
+    }
+    assert_int_equal(found, 2 * RUNS);
+    drop(&d);
+    for (size_t i = 0; i < 2; i++) {
+        tu_trace_report r;
+        assert_ok(tu_trace_device(t.program, i, &r));
+        assert_true(r.meeting > 0 && r.gathering >= 0 && r.meeting + r.gathering <= r.runs);
+        assert_int_equal(r.met_bytes, RUNS * sizeof *w);
+    }
+    assert_summary_tells(t.program, "gathering ms");
+    assert_summary_tells(t.program, "1 meetings: 12 bytes of every device summed up\n");
+    free_replicas(&t);
+}
+
+/* The end of a run hangs on the meeting: everything before and after it is less work than waiting for one another. */
+static void critical_paths_go_through_meetings(void **unused) {
+    (void)unused;
+    const float x[6] = {1, 2, 3, 4, 5, 6};
+    float w[2][3];
+    replicas t = build_replicas(2);
+    assert_ok(tu_program_trace_begin(t.program));
+    step(&t, 2, x, w);
+    tu_program_trace_end(t.program);
+    tu__path path;
+    assert_ok(tu__trace_path(t.program, &path));
+    int meetings = 0, kernels = 0;
+    for (size_t i = 0; i < path.count; i++) {
+        meetings += path.items[i].span.kind == TU__SPAN_MEETING;
+        kernels += path.items[i].span.kind == TU__SPAN_KERNEL;
+    }
+    assert_int_equal(meetings, 1);
+    assert_true(kernels >= 2); /* one that brings, one that updates */
+    tu__path_free(&path);
+    free_replicas(&t);
+}
+
 /* ---- Without memory ---- */
 
 /* Every allocation of compiling and of a first run fails once: an error, nothing lost, and the next try succeeds. */
@@ -583,6 +673,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_mirror_changed_alone_is_not_the_variable),
         cmocka_unit_test(memory_reports_count_mirrors),
         cmocka_unit_test(sums_take_the_place_of_shares),
+        cmocka_unit_test(plans_tell_of_meetings),
+        cmocka_unit_test(traces_tell_of_meetings),
+        cmocka_unit_test(critical_paths_go_through_meetings),
         cmocka_unit_test(running_out_of_memory_is_an_error),
     };
     return cmocka_run_group_tests_name("meetings", tests, NULL, NULL);
