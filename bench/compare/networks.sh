@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Four independent small networks, trained in one graph: one after another on one device, beside each other on its
-# logical parts, and (GPU) on several streams of one device.
+# logical parts, and (GPU) on several streams of one device, or of each part.
 #   bench/compare/networks.sh [BENCH_DEVICES]
 #
 # The sides take turns; ratios are of the medians over the rounds.
@@ -16,12 +16,14 @@ ms() { "$bench" networks "$1" "$networks" "$2" | sed 's/.*"ms_per_step":\([0-9.]
 median() { printf '%s\n' "$@" | sort -g | sed -n "$((rounds / 2 + 1))p"; }
 times() { awk -v a="$1" -v b="$2" 'BEGIN {printf "%.2f", a / b}'; }
 
-one=() split=() streams=()
+one=() split=() streams=() both=()
 for ((round = 0; round < rounds; round++)); do
     one+=("$(ms "$device" 1)")
     split+=("$(ms "$device/$parts" 1)")
     streams+=("$(ms "$device" 0)")
+    both+=("$(ms "$device/$parts" 0)")
 done
-a=$(median "${one[@]}") b=$(median "${split[@]}") c=$(median "${streams[@]}")
-printf '%-28s %10s ms a step\n' "$device, one after another" "$a" "$device/$parts" "$b" "$device, streams as pay" "$c"
-echo "$device/$parts is $(times "$a" "$b") times as fast, streams $(times "$a" "$c") times"
+a=$(median "${one[@]}") b=$(median "${split[@]}") c=$(median "${streams[@]}") d=$(median "${both[@]}")
+printf '%-28s %10s ms a step\n' "$device, one after another" "$a" "$device/$parts" "$b" "$device, streams as pay" "$c" \
+    "$device/$parts, streams as pay" "$d"
+echo "$device/$parts is $(times "$a" "$b") times as fast, streams $(times "$a" "$c") times, both $(times "$a" "$d") times"
