@@ -9,8 +9,8 @@
  *     x^ = (x - mean) r        r = 1 / sqrt(variance + epsilon), n rows
  *     dx = gamma r (dy - (dbeta + x^ dgamma) / n)        dgamma = sum(dy x^)        dbeta = sum(dy)
  *
- * The casts to the type of the statistics stay, also where they change nothing: they keep the pass `precision` from
- * taking a mean in half precision. */
+ * Where the pass `precision` will choose half precision, casts to the type of the statistics stand around it all though they
+ * change nothing yet: a cast keeps its type, so no mean is taken in halves. */
 #include <tutti/ops.h>
 
 #include "base/alloc.h"
@@ -23,10 +23,10 @@ static bool is_global(const tu__node *node) {
            tu__attrs(node, batch_norm_grad)->scope == TU_SCOPE_GLOBAL;
 }
 
-/* A cast that stays in the graph. */
-static tu_value hold(tu_value x, tu_dtype dtype) {
+/* A cast; with `held` one that stays in the graph where it changes nothing. */
+static tu_value cast(tu_value x, tu_dtype dtype, bool held) {
     struct tu__cast_attrs a = {.dtype = dtype};
-    return tu__apply(CAST, &a, x);
+    return held ? tu__apply(CAST, &a, x) : tu_cast(x, dtype);
 }
 
 static tu_value sum_rows(tu_value x) {
@@ -35,17 +35,16 @@ static tu_value sum_rows(tu_value x) {
     return tu_sum(x, .axes = axes);
 }
 
-static void expand_forward(tu_graph *graph, const tu__node *node, const tu_value *in, tu_value *out) {
-    tu_dtype dtype = tu_value_dtype(in[1]);
-    tu_value wide[] = {hold(in[0], dtype), in[1], in[2]};
-    node->op->expand(graph, node, wide, out);
-    out[0] = hold(out[0], tu_value_dtype(in[0]));
+static void expand_forward(const tu__node *node, const tu_value *in, bool held, tu_value *out) {
+    tu_value wide[] = {cast(in[0], tu_value_dtype(in[1]), held), in[1], in[2]};
+    node->op->expand(in[0].graph, node, wide, out);
+    out[0] = cast(out[0], tu_value_dtype(in[0]), held);
 }
 
-static void expand_gradient(const tu__node *node, const tu_value *in, tu_value *out) {
+static void expand_gradient(const tu__node *node, const tu_value *in, bool held, tu_value *out) {
     tu_value gamma = in[1], mean = in[2], variance = in[3];
     tu_dtype dtype = tu_value_dtype(gamma);
-    tu_value x = hold(in[0], dtype), dy = hold(in[4], dtype);
+    tu_value x = cast(in[0], dtype, held), dy = cast(in[4], dtype, held);
     double rows =
         (double)tu_shape_elements(tu_value_shape(x)) / (double)tu_shape_elements(tu_value_shape(gamma));
     tu_value r = tu_rsqrt(tu_shift(variance, tu__attrs(node, batch_norm_grad)->epsilon));
@@ -53,7 +52,7 @@ static void expand_gradient(const tu__node *node, const tu_value *in, tu_value *
     out[1] = sum_rows(tu_mul(dy, normal));
     out[2] = sum_rows(dy);
     tu_value inner = tu_scale(tu_add(out[2], tu_mul(normal, out[1])), 1 / rows);
-    out[0] = hold(tu_mul(tu_mul(gamma, r), tu_sub(dy, inner)), tu_value_dtype(in[0]));
+    out[0] = cast(tu_mul(tu_mul(gamma, r), tu_sub(dy, inner)), tu_value_dtype(in[0]), held);
 }
 
 /* The nodes from `first` on wait for what the operation waits for. */
@@ -68,7 +67,7 @@ static tu_status keep_waiting(const tu__rewrite *r, const tu__node *node, uint32
 }
 
 /* The nodes stand in a scope of the operation's own name. */
-static tu_status expand_node(tu__rewrite *r, const tu__node *node) {
+static tu_status expand_node(tu__rewrite *r, const tu__node *node, bool held) {
     tu_value in[5], out[3];
     uint32_t first = r->to->node_count;
     tu__text scope = {0};
@@ -78,9 +77,9 @@ static tu_status expand_node(tu__rewrite *r, const tu__node *node) {
     TU_TRY(status);
     tu__rewrite_request(r, node, in);
     if (node->op->code == TU__OP_BATCH_NORM)
-        expand_forward(r->to, node, in, out);
+        expand_forward(node, in, held, out);
     else
-        expand_gradient(node, in, out);
+        expand_gradient(node, in, held, out);
     TU_TRY(tu_graph_status(r->to));
     for (uint32_t i = 0; i < node->output_count; i++) tu__rewrite_map(r, (tu__edge){node->id, i}, out[i]);
     return keep_waiting(r, node, first);
@@ -88,14 +87,14 @@ static tu_status expand_node(tu__rewrite *r, const tu__node *node) {
 
 tu_status tu__expand_global_norm(tu__unit *unit) {
     const tu_graph *graph = unit->graph;
-    bool any = false;
+    bool any = false, held = unit->precision == TU__PRECISION_BF16 || unit->precision == TU__PRECISION_F16;
     for (uint32_t i = 0; i < graph->node_count; i++) any = any || is_global(graph->nodes[i]);
     if (!any) return TU_OK;
     tu__rewrite r;
     TU_TRY(tu__rewrite_begin(&r, graph));
     tu_status status = TU_OK;
     for (uint32_t i = 0; i < graph->node_count && status == TU_OK; i++)
-        status = is_global(graph->nodes[i]) ? expand_node(&r, graph->nodes[i])
+        status = is_global(graph->nodes[i]) ? expand_node(&r, graph->nodes[i], held)
                                             : tu__rewrite_copy(&r, graph->nodes[i]);
     if (status != TU_OK) {
         tu__rewrite_abandon(&r);

@@ -63,10 +63,15 @@ static void networks_train_in_half_precision(void **state) {
     tu__unit unit = unit_to_replicate(n.graph, 2, n.fetch, TU__MIRRORED, 2);
     unit.precision = TU__PRECISION_BF16;
     run_all_passes(&unit);
+    size_t statistics = 0;
     for (uint32_t i = 0; i < unit.graph->node_count; i++) { /* sums of gradients and of statistics */
         const tu__node *node = unit.graph->nodes[i];
+        bool statistic = node->op->code == TU__OP_SUM && strstr(node->name, "/global/");
+        if (statistic) assert_int_equal(tu_edge_type(unit.graph, node->inputs[0]).dtype, TU_F32);
+        statistics += statistic;
         if (node->op->code == TU__OP_ALL_REDUCE) assert_int_equal(node->outputs[0].dtype, TU_F32);
     }
+    assert_int_equal(statistics, 2 * 4 * count_nodes(n.graph, TU__OP_BATCH_NORM));
     interpretation before = interpret(n.graph), after = interpret(unit.graph);
     assert_true(distance(value_in(&before, (tu__edge){n.fetch[1].node, n.fetch[1].output}),
                          value_in(&after, unit.fetch[1])) < 0.02);
