@@ -87,6 +87,7 @@ static bool is_known(tu_value value) {
 static bool worth_folding(const tu__candidate *c) {
     const tu__op *op = tu__op_get(c->op);
     if (c->input_count == 0 || c->origin->output_count != 1 || op->code == TU__OP_CUSTOM) return false;
+    if (op->code == TU__OP_ALL_REDUCE) return false; /* a known share is not a known sum */
     if ((op->traits & (TU__RANDOM | TU__EFFECT)) || tu_type_bytes(c->origin->outputs[0]) > MOST_BYTES)
         return false;
     int64_t elements = 0;

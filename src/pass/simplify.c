@@ -86,6 +86,7 @@ static bool equal_nodes(const tu__node *a, const tu__node *b) {
 
 static bool may_merge(const tu__node *node) {
     if (node->op->code == TU__OP_INPUT || node->op->code == TU__OP_VARIABLE) return false;
+    if (node->op->code == TU__OP_ALL_REDUCE) return false; /* all ranks bring equally many values */
     return !(node->op->traits & (TU__RANDOM | TU__EFFECT)) && !(node->flags & TU__NODE_RECOMPUTED) &&
            !node->after_count;
 }

@@ -252,6 +252,35 @@ static void a_sum_leaves_for_another_device(void **unused) {
     tu_graph_free(g);
 }
 
+/* A value that is known before is no known sum; of one that is brought twice there are two sums, as of the other rank's two. */
+static void constants_and_equal_values_are_summed_up(void **unused) {
+    (void)unused;
+    tu_graph *g = new_graph();
+    tu_value fetch[6];
+    for (int r = 0; r < 2; r++) tu_with_device(g, device_name(r)) {
+            tu_value known = tu_fill(g, TU_F32, TU_SHAPE(3), r + 1);
+            float numbers[3] = {1, 2, (float)r};
+            tu_value list = tu_constant(g, TU_F32, TU_SHAPE(3), numbers);
+            fetch[r] = meet(known, 0, r, 2);
+            fetch[2 + r] = meet(r ? list : known, 0, r, 2);
+            fetch[4 + r] = meet(list, 1, r, 2);
+        }
+    tu_program *program;
+    tu_state *state;
+    float got[6][3];
+    assert_ok(tu_compile(g, &program, .devices = device_list(2), .fetch_count = 6, .fetch = fetch));
+    assert_ok(tu_state_new(g, &state));
+    assert_ok(tu_run(program, state, 0, NULL, (void *[]){got[0], got[1], got[2], got[3], got[4], got[5]}));
+    for (int r = 0; r < 2; r++) {
+        assert_true(got[r][0] == 3 && got[r][2] == 3);
+        assert_true(got[2 + r][0] == 2 && got[2 + r][1] == 3 && got[2 + r][2] == 2);
+        assert_true(got[4 + r][0] == 2 && got[4 + r][1] == 4 && got[4 + r][2] == 1);
+    }
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(g);
+}
+
 /* Devices that cannot reach each other's memory meet through the host. */
 static void devices_far_apart_meet_through_the_host(void **unused) {
     (void)unused;
@@ -662,6 +691,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(values_of_any_size_are_dealt_out),
         cmocka_unit_test(types_mix_and_meetings_follow_each_other),
         cmocka_unit_test(a_sum_leaves_for_another_device),
+        cmocka_unit_test(constants_and_equal_values_are_summed_up),
         cmocka_unit_test(devices_far_apart_meet_through_the_host),
         cmocka_unit_test(ranks_must_bring_the_same),
         cmocka_unit_test(every_rank_needs_a_device_of_its_own),
