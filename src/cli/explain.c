@@ -19,8 +19,8 @@
 static const char *const precisions[] = {"f32", "tf32", "bf16", "f16", NULL};
 
 struct explain_values {
-    const char *devices, *place, *lock;
-    int64_t threads, batch;
+    const char *devices, *place, *lock, *strategy, *central;
+    int64_t threads, batch, invariant;
     int precision;
     bool strict_placement, update_lock, infer, all, json;
 };
@@ -34,6 +34,12 @@ static const struct cli_option options[] = {
                "names and devices, as in 'conv1/*=gpu:1,local*=cpu:0'; the first that fits counts"),
     CLI_FLAG(struct explain_values, strict_placement, "strict-placement", 0,
              "refuse an operation that its device does not take, instead of moving it"),
+    CLI_STRING(struct explain_values, strategy, "strategy", 0, "NAME",
+               "how devices share a batch: single (default), central or mirrored"),
+    CLI_STRING(struct explain_values, central, "central", 0, "DEVICE",
+               "with --strategy central: who has the variables"),
+    CLI_INT(struct explain_values, invariant, "invariant", 0, "K", 1, 1024,
+            "cut the batch into K parts, whatever the number of devices"),
     CLI_INT(struct explain_values, threads, "threads", 't', "N", 1, 1024,
             "threads of a CPU device (default: its cores)"),
     CLI_INT(struct explain_values, batch, "batch", 'b', "N", 1, 1048576, "samples in a batch (default 128)"),
@@ -158,6 +164,16 @@ static void print_copies(const tu_program *program) {
     }
 }
 
+static void print_meetings(const tu_program *program) {
+    tu_meeting_report m;
+    for (size_t i = 0; tu_program_meeting(program, i, &m) == TU_OK; i++) {
+        if (i == 0)
+            printf("\n%-48s  %7s  %7s  %10s\n", "summed up between devices", "values", "devices", "bytes");
+        printf("%-48s  %7" PRIu32 "  %7" PRIu32 "  %10s%s\n", m.value, m.values, m.ranks,
+               cli_size(m.bytes).text, m.through_host ? "  through the host" : "");
+    }
+}
+
 static void print_memory(const tu_program *program) {
     tu_memory_report m;
     printf("\n%-8s  %10s  %10s  %10s  %10s  %10s\n", "device", "scratch", "constants", "variables",
@@ -176,6 +192,7 @@ static tu_status print_table(const tu_program *program, bool all) {
     TU_TRY(all ? print_operations(program) : print_layers(program));
     print_refusals(program);
     print_copies(program);
+    print_meetings(program);
     print_memory(program);
     printf("\n%zu operations, %zu moved, %zu copies of %s in a step\n", totals.operations, totals.moved,
            totals.copies, totals.copies ? cli_size(totals.copied_bytes).text : "0 bytes");
@@ -209,6 +226,22 @@ static void put_operations(tu__json *json, const tu_program *program, bool copie
     tu__json_end_array(json);
 }
 
+static void put_meetings(tu__json *json, const tu_program *program) {
+    tu_meeting_report m;
+    tu__json_begin_array(json, "meetings");
+    for (size_t i = 0; tu_program_meeting(program, i, &m) == TU_OK; i++) {
+        tu__json_begin_object(json, NULL);
+        tu__json_i64(json, "number", m.number);
+        tu__json_string(json, "name", m.value);
+        tu__json_u64(json, "values", m.values);
+        tu__json_u64(json, "devices", m.ranks);
+        tu__json_u64(json, "bytes", m.bytes);
+        tu__json_bool(json, "through_host", m.through_host);
+        tu__json_end_object(json);
+    }
+    tu__json_end_array(json);
+}
+
 static void put_devices(tu__json *json, const tu_program *program) {
     tu_memory_report m;
     tu__json_begin_array(json, "devices");
@@ -237,6 +270,7 @@ static tu_status print_json(const tu_program *program, const char *model,
     put_devices(&json, program);
     put_operations(&json, program, false);
     put_operations(&json, program, true);
+    put_meetings(&json, program);
     tu__json_begin_object(&json, "totals");
     tu__json_u64(&json, "operations", totals.operations);
     tu__json_u64(&json, "moved", totals.moved);
@@ -256,7 +290,8 @@ static tu_status compile(const struct explain_values *values, tu_graph *graph, t
     size_t count = tu_outputs(graph, MOST_RESULTS, results);
     return tu_compile(graph, program, .devices = values->devices, .threads = (int)values->threads,
                       .precision = precisions[values->precision], .place = values->place,
-                      .strict_placement = values->strict_placement, .fetch = results,
+                      .strict_placement = values->strict_placement, .strategy = values->strategy,
+                      .central = values->central, .invariant = (int)values->invariant, .fetch = results,
                       .fetch_count = count < MOST_RESULTS ? count : MOST_RESULTS, .updates = !values->infer,
                       .plan_only = true);
 }
