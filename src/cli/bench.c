@@ -358,6 +358,21 @@ static void put_communication(tu__json *json, const struct communication *c) {
     tu__json_u64(json, "communication_bytes", c->bytes);
 }
 
+/* What each device spends a traced step on. The devices of the list come first: a central one may stand beside them. */
+static void put_shares(tu__json *json, const struct workload *work, int64_t steps) {
+    tu_trace_report r;
+    tu__json_begin_array(json, "shares");
+    for (size_t i = 0; tu_trace_device(work->step, i, &r) == TU_OK; i++) {
+        tu__json_begin_object(json, NULL);
+        tu__json_string(json, "device", r.device);
+        tu__json_bool(json, "replica", i < workload_device_count(work));
+        tu__json_f64(json, "computing_ms", rounded(1e3 * r.computing / (double)steps));
+        tu__json_f64(json, "copying_ms", rounded(1e3 * r.copying / (double)steps));
+        tu__json_end_object(json);
+    }
+    tu__json_end_array(json);
+}
+
 static void print_json(const struct bench_values *values, const char *model, const struct run *runs,
                        const struct communication *spent) {
     const struct workload *work = &runs->work;
@@ -383,7 +398,7 @@ static void print_json(const struct bench_values *values, const char *model, con
     tu__json_i64(&json, "repeat", values->repeat);
     tu__json_bool(&json, "at_once", work->at_once);
     if (values->invariant) tu__json_i64(&json, "invariant", values->invariant);
-    if (is_shared(work)) put_communication(&json, spent);
+    if (is_shared(work)) put_communication(&json, spent), put_shares(&json, work, values->trace_steps);
     if (values->scaling) put_scaling(&json, runs, runs + 1);
     if (values->kernels) put_kernels(&json, work, m);
     tu__json_end_object(&json);
