@@ -144,6 +144,13 @@ static tu_status room_for_tables(const tu_program *p, size_t part, uint64_t *roo
     return TU_OK;
 }
 
+/* Whether an input before this one reads from the same copy of a table. */
+static bool is_counted(const tu__many *m, const tu__many_source *s) {
+    for (const tu__many_source *before = m->sources; before < s; before++)
+        if (before->table == s->table) return true;
+    return false;
+}
+
 /* Puts the feed's table into the device's memory, if it is for a device that picks rows itself and has room. */
 static tu_status place_table(tu_program *p, const tu__feed_place *place, tu__many_source *s) {
     const tu_table *t = s->feed->table;
@@ -154,9 +161,8 @@ static tu_status place_table(tu_program *p, const tu__feed_place *place, tu__man
         TU_TRY(room_for_tables(p, place->part, &room));
         TU_TRY(tu__table_put(s->feed->table, device, room, &s->table));
     }
-    if (s->table)
-        p->many.table_bytes += (uint64_t)t->rows * t->row_bytes;
-    else
+    if (s->table && !is_counted(&p->many, s)) p->many.table_bytes += (uint64_t)t->rows * t->row_bytes;
+    if (!s->table)
         snprintf(
             p->many.table_notice, sizeof p->many.table_notice,
             "the table for input '%s' (%.4g MiB) does not fit into device '%s' beside the program: its rows "

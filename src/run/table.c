@@ -3,7 +3,7 @@
  * A set of images is fed again and again, in another order each time. A device that takes many steps at once wants all of
  * it in its own memory, so that a step moves nothing but row numbers. The copy is made when the device first reads from
  * the table, in pieces, since the set is often a mapped file larger than what should be in flight; it keeps the device
- * open and is given back with the table. What does not fit stays on the host, once and for all: a call then gathers the
+ * open and is given back with the table. One copy serves all parts of a card. What does not fit stays on the host, once and for all: a call then gathers the
  * rows it needs (repeat.c), and no call tries again. */
 #include "run/table.h"
 
@@ -94,12 +94,18 @@ static tu_status add_place(tu_table *table, tu__device *device, uint64_t room, t
     return TU_OK;
 }
 
+/* Parts of one card see each other's memory: what has `combine` says so. */
+static bool reaches(const tu__device *device, const tu__device *other) {
+    return device == other || (device->api == other->api && device->api->combine &&
+                               device->options.index == other->options.index);
+}
+
 bool tu__table_find(tu_table *table, const tu__device *device, const void **address) {
     *address = table->data;
     if (device->api->host_memory) return true;
     pthread_mutex_lock(&table->lock);
     const tu__table_place *place = table->places;
-    while (place && place->device != device) place = place->next;
+    while (place && !reaches(device, place->device)) place = place->next;
     pthread_mutex_unlock(&table->lock);
     *address = place ? place->address : NULL;
     return place;

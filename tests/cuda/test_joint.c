@@ -252,6 +252,21 @@ static void variables_that_others_read_change_at_the_end_of_a_step(void **unused
     expect_same_bits(build_exchange, halves, "gpu:0/2", true);
 }
 
+/* Every replica reads rows of one table. */
+static void a_card_keeps_one_copy_of_a_table(void **unused) {
+    (void)unused;
+    static work w;
+    tu_many_report report;
+    strategy = "mirrored";
+    assert_int_equal(begin(&w, build_replicated, NULL, "gpu:0/4"), TU_OK);
+    assert_int_equal(run_many(&w, 0, STEPS, true), TU_OK);
+    assert_int_equal(tu_program_many(w.program, &report), TU_OK);
+    assert_int_equal(report.table_bytes, sizeof w.data[0]);
+    assert_int_equal(report.gathered_bytes, 0);
+    end(&w);
+    strategy = NULL;
+}
+
 static void replicas_keep_their_bits(void **unused) {
     (void)unused;
     strategy = "mirrored";
@@ -367,6 +382,7 @@ int main(void) {
         cmocka_unit_test(a_network_split_by_layers_keeps_its_bits),
         cmocka_unit_test(variables_that_others_read_change_at_the_end_of_a_step),
         cmocka_unit_test(replicas_keep_their_bits),
+        cmocka_unit_test(a_card_keeps_one_copy_of_a_table),
         cmocka_unit_test(replicas_that_need_the_host_take_a_step_at_a_time),
         cmocka_unit_test(two_cards_are_joined_as_parts_of_one_are),
         cmocka_unit_test(a_card_and_the_processor_take_a_step_at_a_time),
