@@ -286,7 +286,7 @@ static double efficiency(const struct run *run, const struct run *one) {
 static void print_sharing(const struct run *run, const struct communication *c) {
     printf(
         "%-12s  %s; of a step %.4g ms in communication, %.0f%% of it beside computing, %.4g ms waiting for others, "
-        "%.3g MB arrive\n",
+        "%.3g MB are sent\n",
         "strategy", run->work.strategy, c->ms, 100 * c->overlapped, c->waiting_ms, 1e-6 * (double)c->bytes);
 }
 
@@ -368,6 +368,7 @@ static void put_shares(tu__json *json, const struct workload *work, int64_t step
         tu__json_bool(json, "replica", i < workload_device_count(work));
         tu__json_f64(json, "computing_ms", rounded(1e3 * r.computing / (double)steps));
         tu__json_f64(json, "copying_ms", rounded(1e3 * r.copying / (double)steps));
+        tu__json_f64(json, "meeting_ms", rounded(1e3 * r.meeting / (double)steps));
         tu__json_end_object(json);
     }
     tu__json_end_array(json);
