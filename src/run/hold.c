@@ -15,15 +15,17 @@
 
 /* ---- Who is late ---- */
 
-static tu_status late(tu_program *program, const tu__part *part, const tu__meeting *m, uint32_t missing) {
+static tu_status late(tu_program *program, const tu__part *part, const tu__meeting *m, uint32_t missing,
+                      bool done) {
     const tu__attendee *a = &m->attendees[missing];
     tu__part *other = &program->parts[a->part];
     return tu_fail(TU_DEVICE,
                    "device '%s' waited %g s for device '%s', rank %u of %u of meeting %" PRId64
-                   ", to bring '%s'%s, which is late: %s",
+                   ", to %s '%s'%s, which is late: %s",
                    part->device->name, program->exchange.allowed, other->device->name, missing, m->ranks,
-                   m->number, program->unit.graph->nodes[a->nodes[0]]->name,
-                   m->value_count > 1 ? " and more" : "", tu__part_doing(program, other).text);
+                   m->number, done ? "add up its share of" : "bring",
+                   program->unit.graph->nodes[a->nodes[0]]->name, m->value_count > 1 ? " and more" : "",
+                   tu__part_doing(program, other).text);
 }
 
 /* Waits until every rank has brought its values, or has done its share. */
@@ -31,7 +33,7 @@ static tu_status wait_for_all(tu_program *program, const tu__part *part, const t
     for (uint32_t r = 0; r < m->ranks; r++) {
         const tu__attendee *a = &m->attendees[r];
         if (!tu__exchange_await(&program->exchange, done ? a->done : a->brought))
-            return late(program, part, m, r);
+            return late(program, part, m, r, done);
         if (done || !a->recorded || tu__exchange_is_aborted(&program->exchange)) continue;
         const tu__part *other = &program->parts[a->part];
         tu_status status = other->device->api->event_synchronize(other->device->instance, a->recorded);
@@ -98,9 +100,7 @@ static tu_status do_share(const tu_program *program, const tu__part *part, const
         switch (m->way) {
         case TU__MEET_ON_HOST: TU_TRY(add_on_host(part, &what)); break;
         case TU__MEET_ON_CARD: TU_TRY(add_on_device(part, &what)); break;
-        case TU__MEET_THROUGH_HOST:
-            TU_TRY(add_through_host(program, m, &what, m->attendees[rank].staging));
-            break;
+        case TU__MEET_THROUGH_HOST: TU_TRY(add_through_host(program, m, &what, part->staging)); break;
         }
     }
     return TU_OK;

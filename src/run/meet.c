@@ -294,32 +294,36 @@ tu_status tu__meetings_locate(tu__meetings *all, const tu_graph *graph, tu__part
     return TU_OK;
 }
 
-static tu_status equip(const tu__meeting *m, tu__attendee *a, const tu__device *device) {
-    const tu_device_api *api = device->api;
+static tu_status equip(const tu__meeting *m, tu__attendee *a, tu__part *part) {
+    const tu_device_api *api = part->device->api;
     if (api->event_new && api->event_synchronize && !a->recorded)
-        TU_TRY(api->event_new(device->instance, &a->recorded));
-    if (m->way != TU__MEET_THROUGH_HOST || a->staging) return TU_OK;
-    a->staging = tu__alloc_aligned((size_t)m->ranks * TU__STAGED_BYTES, "a meeting through the host");
-    return a->staging ? TU_OK : TU_NO_MEMORY;
+        TU_TRY(api->event_new(part->device->instance, &a->recorded));
+    if (m->way != TU__MEET_THROUGH_HOST || part->staged_ranks >= m->ranks) return TU_OK;
+    tu__free_aligned(part->staging);
+    part->staged_ranks = 0;
+    part->staging = tu__alloc_aligned((size_t)m->ranks * TU__STAGED_BYTES, "meetings through the host");
+    if (!part->staging) return TU_NO_MEMORY;
+    part->staged_ranks = m->ranks;
+    return TU_OK;
 }
 
-tu_status tu__meetings_equip(tu__meetings *all, const tu__part *parts) {
+tu_status tu__meetings_equip(tu__meetings *all, tu__part *parts) {
     for (uint32_t i = 0; i < all->count; i++)
         for (uint32_t r = 0; r < all->list[i].ranks; r++) {
             tu__attendee *a = &all->list[i].attendees[r];
-            TU_TRY(equip(&all->list[i], a, parts[a->part].device));
+            TU_TRY(equip(&all->list[i], a, &parts[a->part]));
         }
     return TU_OK;
 }
 
-void tu__meetings_strip(tu__meetings *all, const tu__part *parts) {
+void tu__meetings_strip(tu__meetings *all, tu__part *parts) {
     for (uint32_t i = 0; i < all->count; i++)
         for (uint32_t r = 0; r < all->list[i].ranks; r++) {
             tu__attendee *a = &all->list[i].attendees[r];
-            const tu__device *d = parts[a->part].device;
-            if (a->recorded) d->api->event_free(d->instance, a->recorded);
-            tu__free_aligned(a->staging);
-            a->recorded = a->staging = NULL;
+            tu__part *part = &parts[a->part];
+            if (a->recorded) part->device->api->event_free(part->device->instance, a->recorded);
+            tu__free_aligned(part->staging);
+            a->recorded = part->staging = NULL;
         }
 }
 

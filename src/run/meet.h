@@ -31,7 +31,6 @@ typedef struct tu__attendee { /* one rank of a meeting */
         held; /* places in the part's order: brought behind the kernels before the one, held before the other */
     uint32_t brought, done; /* events of the program */
     void *recorded;         /* the device's event behind what it brings; NULL: it has none */
-    char *staging;          /* THROUGH_HOST: room for a piece of every rank's values */
 } tu__attendee;
 
 struct tu__meeting {
@@ -68,8 +67,8 @@ tu_status tu__meetings_locate(tu__meetings *meetings, const tu_graph *graph, tu_
                               uint32_t *events);
 
 /* What is needed beside addresses: events and staging memory. Made once, and freed by the second. */
-tu_status tu__meetings_equip(tu__meetings *meetings, const tu__part *parts);
-void tu__meetings_strip(tu__meetings *meetings, const tu__part *parts);
+tu_status tu__meetings_equip(tu__meetings *meetings, tu__part *parts);
+void tu__meetings_strip(tu__meetings *meetings, tu__part *parts);
 
 /* Once buffers have addresses. */
 void tu__meetings_bind(tu__meetings *meetings, const tu_graph *graph, const tu__part *parts);

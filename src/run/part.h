@@ -96,6 +96,8 @@ typedef struct tu__part {
     bool idle;      /* it has no kernels, and nothing comes or goes: nobody runs it or waits for it */
     atomic_uint at; /* the step being taken, for whoever must say what is late */
     /* bound to addresses: bind.c */
+    char *staging; /* a piece of every rank's values, of meetings that go through the host: hold.c */
+    uint32_t staged_ranks;
     void **addresses, **workspaces;
     void *constants;
     bool constants_filled;

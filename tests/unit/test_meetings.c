@@ -1,7 +1,7 @@
 /* Meetings: values that several devices add up together, and what replicas hang on besides: parts of inputs and mirrors of
  * variables. The graphs are built by hand, as the pass replicate would make them.
  *
- *     test_meetings [KIND]      over logical devices of that kind: cpu (the default), ref, gpu */
+ *     test_meetings [KIND [apart]]   over logical devices of that kind: cpu (the default), ref, gpu; or over as many of them */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +18,7 @@
 enum { MOST_RANKS = 12 };
 
 static const char *kind = "cpu";
+static bool apart; /* devices, not parts of one */
 
 static void assert_ok(tu_status status) {
     if (status != TU_OK) fail_msg("%s", tu_message());
@@ -35,13 +36,16 @@ static tu_graph *new_graph(void) {
 
 static const char *device_name(int rank) {
     static char names[MOST_RANKS][32];
-    snprintf(names[rank], sizeof names[rank], "%s:0.%d", kind, rank);
+    snprintf(names[rank], sizeof names[rank], apart ? "%s:%d" : "%s:0.%d", kind, rank);
     return names[rank];
 }
 
 static const char *device_list(int ranks) {
-    static char list[32];
+    static char list[32 * MOST_RANKS];
     snprintf(list, sizeof list, "%s:0/%d", kind, ranks);
+    if (apart) list[0] = 0;
+    for (int r = 0; apart && r < ranks; r++)
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", r ? "," : "", device_name(r));
     return list;
 }
 
@@ -285,11 +289,12 @@ static void constants_and_equal_values_are_summed_up(void **unused) {
 static void devices_far_apart_meet_through_the_host(void **unused) {
     (void)unused;
     const char *before = kind;
+    bool were_apart = apart;
     plug_in_far();
-    kind = "far";
+    kind = "far", apart = false;
     assert_sums(&(summing){3, 3, TU_F32, {7, 100000, 30}});
     assert_sums(&(summing){2, 1, TU_BF16, {300000}});
-    kind = before;
+    kind = before, apart = were_apart;
     assert_int_equal(far.held, 0);
 }
 
@@ -577,7 +582,7 @@ static void plans_tell_of_meetings(void **unused) {
     assert_int_equal(report.ranks, 2);
     assert_int_equal(report.values, 2);
     assert_int_equal(report.bytes, 120 * sizeof(float));
-    assert_false(report.through_host);
+    assert_int_equal(report.through_host, apart);
     assert_int_equal(tu_program_meeting(program, 1, &report), TU_NOT_FOUND);
     assert_string_equal(tu_message(), "there is no meeting number 1: the program has 1");
     tu_program_free(program);
@@ -624,7 +629,7 @@ static void traces_tell_of_meetings(void **unused) {
         assert_int_equal(r.met_bytes, RUNS * sizeof *w);
     }
     assert_summary_tells(t.program, "gathering ms");
-    assert_summary_tells(t.program, "1 meetings: 12 bytes of every device summed up\n");
+    assert_summary_tells(t.program, "1 meetings: 12 bytes of every device summed up");
     free_replicas(&t);
 }
 
@@ -685,6 +690,7 @@ static void running_out_of_memory_is_an_error(void **unused) {
 
 int main(int argc, char **argv) {
     if (argc > 1) kind = argv[1];
+    apart = argc > 2 && strcmp(argv[2], "apart") == 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_gets_the_sum),
         cmocka_unit_test(many_ranks_get_the_sum),
