@@ -14,13 +14,14 @@
 static struct {
     uint64_t memory;     /* what it says it has; 0: it does not say */
     atomic_int launches; /* of launch: several devices may be in one program */
-    int calls;           /* of repeat */
+    int calls;           /* of repeat and repeat_joint */
     size_t longest_call; /* in steps */
     int fails_in_call;   /* counted from 1; 0: none */
     int fails_in_launch;
     bool has_no_room; /* allocations fail */
     uint64_t held;    /* addresses handed out and not given back */
     size_t rows_read;
+    const char *refuses_to_join; /* the reason; NULL: it does not */
 } far;
 
 static tu_device_api far_api;
@@ -56,6 +57,12 @@ static void fill_input(const tu_repeat_feed *f, uint32_t step) {
                (const char *)f->table + (size_t)f->rows[step * f->stride + i] * f->row_bytes, f->row_bytes);
 }
 
+static void keep_results(const tu_repetition *what, uint32_t step) {
+    for (uint32_t i = 0; i < what->fetch_count; i++)
+        memcpy((char *)what->fetches[i].host + step * what->fetches[i].bytes, what->fetches[i].from,
+               what->fetches[i].bytes);
+}
+
 static tu_status repeat_far(tu_device_instance *device, tu_plan *plan, uint32_t steps,
                             const tu_repetition *what) {
     if (++far.calls == far.fails_in_call) return tu_fail(TU_INTERNAL, "the far device has gone away");
@@ -63,9 +70,33 @@ static tu_status repeat_far(tu_device_instance *device, tu_plan *plan, uint32_t 
     for (uint32_t s = 0; s < steps; s++) {
         for (uint32_t i = 0; i < what->feed_count; i++) fill_input(&what->feeds[i], s);
         TU_TRY(tu__cpu_api.launch(device, plan, 0, plan->kernel_count));
-        for (uint32_t i = 0; i < what->fetch_count; i++)
-            memcpy((char *)what->fetches[i].host + s * what->fetches[i].bytes, what->fetches[i].from,
-                   what->fetches[i].bytes);
+        keep_results(what, s);
+    }
+    return TU_OK;
+}
+
+/* Moves one after another, as they are listed: right only if nobody waits for what comes later. */
+static tu_status take_far_move(const tu_joint_part *parts, const tu_joint_move *m, uint32_t step) {
+    const tu_joint_part *part = &parts[m->part];
+    switch (m->kind) {
+    case TU_JOINT_LAUNCH: return tu__cpu_api.launch(part->device, part->plan, m->first, m->count);
+    case TU_JOINT_COPY: memcpy(m->to, m->from, m->bytes); break;
+    case TU_JOINT_KEEP: keep_results(&part->what, step); break;
+    case TU_JOINT_WAIT: break;
+    case TU_JOINT_MEET: return tu_fail(TU_INTERNAL, "the far devices cannot add up");
+    }
+    return TU_OK;
+}
+
+static tu_status repeat_far_together(uint32_t part_count, const tu_joint_part *parts, uint32_t move_count,
+                                     const tu_joint_move *moves, uint32_t steps) {
+    if (far.refuses_to_join) return tu_fail(TU_UNSUPPORTED, "%s", far.refuses_to_join);
+    if (steps && ++far.calls == far.fails_in_call)
+        return tu_fail(TU_INTERNAL, "the far devices have gone away");
+    for (uint32_t s = 0; s < steps; s++) {
+        for (uint32_t p = 0; p < part_count; p++)
+            for (uint32_t i = 0; i < parts[p].what.feed_count; i++) fill_input(&parts[p].what.feeds[i], s);
+        for (uint32_t i = 0; i < move_count; i++) TU_TRY(take_far_move(parts, &moves[i], s));
     }
     return TU_OK;
 }
@@ -81,6 +112,7 @@ static inline void plug_in_far(void) {
     far_api.release = release_far;
     far_api.launch = launch_far;
     far_api.repeat = repeat_far;
+    far_api.repeat_joint = repeat_far_together;
     assert_int_equal(tu__device_kind_add(&far_api), TU_OK);
 }
 

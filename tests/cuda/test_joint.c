@@ -87,9 +87,9 @@ static void build_layers(work *w, const char *devices[]) {
     tu_with_device(w->graph, devices[0]) x = tu_dense(x, .units = 8, .act = TU_TANH, .name = "third");
     tu_with_device(w->graph, devices[1]) loss = tu_mean(tu_square(tu_dense(x, .units = 2, .name = "fourth")));
     w->fetches[w->fetch_count++] = loss;
-    assert_int_equal(
-        tu_add_optimizer(loss, NULL, .name = "adam", .rate = tu_fill(w->graph, TU_F64, TU_SCALAR, 0.05)),
-        TU_OK);
+    assert_int_equal(tu_add_optimizer(loss, NULL, .name = "adam", .stop_at_bad = true,
+                                      .rate = tu_fill(w->graph, TU_F64, TU_SCALAR, 0.05)),
+                     TU_OK);
 }
 
 /* Variables that exchange their values, of which the other device reads the old ones late. */

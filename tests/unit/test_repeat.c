@@ -281,6 +281,114 @@ static void a_device_with_nothing_to_do_is_not_in_the_way(void **unused) {
     expect_at_once("cpu:0", false, "the program has 2 devices, which meet in every step");
 }
 
+/* ---- Several devices together ---- */
+
+enum { TOGETHER = 7 };
+
+typedef struct
+    couple { /* a network whose halves are on two far devices, and variables that one reads of the other */
+    tu_graph *graph;
+    tu_program *program;
+    tu_state *state;
+    tu_value x, fetches[2];
+} couple;
+
+static void begin_couple(couple *c) {
+    assert_int_equal(tu_graph_new(&c->graph), TU_OK);
+    tu_value y = {0}, rate = {0};
+    tu_with_device(c->graph, "far:0.0") {
+        c->x = tu_input(c->graph, "x", TU_F32, TU_SHAPE(3, 4));
+        rate = tu_variable(c->graph, "rate", TU_F64, TU_SCALAR, .init = {TU_INIT_CONSTANT, .a = 0.1},
+                           .frozen = true);
+        tu_assign(rate, tu_scale(rate, 0.9));
+        y = tu_dense(c->x, .units = 5, .act = TU_TANH, .name = "first");
+    }
+    tu_with_device(c->graph, "far:0.1") y = tu_mean(tu_square(tu_dense(y, .units = 2, .name = "second")));
+    c->fetches[0] = y;
+    c->fetches[1] = rate;
+    if (tu_add_optimizer(y, NULL, .name = "momentum", .momentum = 0.9, .rate = rate) != TU_OK)
+        fail_msg("%s", tu_message());
+    if (tu_compile(c->graph, &c->program, .devices = "far:0/2", .threads = 1, .fetch = c->fetches,
+                   .fetch_count = 2, .updates = true) != TU_OK)
+        fail_msg("%s", tu_message());
+    assert_int_equal(tu_state_new(c->graph, &c->state, .seed = 9), TU_OK);
+}
+
+static void end_couple(couple *c) {
+    tu_program_free(c->program);
+    tu_state_free(c->state);
+    tu_graph_free(c->graph);
+}
+
+typedef struct couple_results {
+    float loss[TOGETHER];
+    double rate[TOGETHER];
+} couple_results;
+
+static const float couple_data[TOGETHER][12] = {{1, 2, 3}, {-1}, {0.5f}, {0, 0, 4}, {3}, {2, -2}, {7}};
+
+static void run_couple(const couple *c, bool one_by_one, couple_results *r) {
+    memset(r, 0, sizeof *r);
+    if (!one_by_one) {
+        tu_feed_many feed = {.input = c->x, .data = couple_data};
+        if (tu_run_many(c->program, c->state, TOGETHER, 1, &feed, (void *[]){r->loss, r->rate}) != TU_OK)
+            fail_msg("%s", tu_message());
+        return;
+    }
+    for (int s = 0; s < TOGETHER; s++)
+        assert_int_equal(tu_run(c->program, c->state, 1, (tu_feed[]){{c->x, couple_data[s]}},
+                                (void *[]){&r->loss[s], &r->rate[s]}),
+                         TU_OK);
+}
+
+static void expect_couple(const char *refusal, const char *notice) {
+    couple one, many;
+    couple_results expected, got;
+    tu_many_report report;
+    plug_in_far();
+    far.refuses_to_join = refusal;
+    begin_couple(&one);
+    begin_couple(&many);
+    assert_int_equal(tu_program_many(many.program, &report), TU_OK);
+    assert_int_equal(report.at_once, !refusal);
+    if (notice) assert_string_equal(report.notice, notice);
+    run_couple(&one, true, &expected);
+    int launches = far.launches;
+    run_couple(&many, false, &got);
+    assert_int_equal(far.calls, refusal ? 0 : 1);
+    assert_int_equal(far.launches == launches, !refusal);
+    assert_memory_equal(&expected, &got, sizeof got);
+    assert_same_state(one.state, many.state);
+    end_couple(&one);
+    end_couple(&many);
+    assert_int_equal(far.held, 0);
+}
+
+static void devices_that_can_be_joined_take_all_steps_together(void **unused) {
+    (void)unused;
+    expect_couple(NULL, NULL);
+}
+
+static void devices_that_refuse_to_be_joined_say_why(void **unused) {
+    (void)unused;
+    expect_couple("one of them is asleep",
+                  "the program's devices take one step at a time: one of them is asleep");
+}
+
+static void a_failure_together_says_which_steps_may_have_taken_effect(void **unused) {
+    (void)unused;
+    couple c;
+    plug_in_far();
+    far.fails_in_call = 1;
+    begin_couple(&c);
+    tu_feed_many feed = {.input = c.x, .data = couple_data};
+    assert_int_equal(tu_run_many(c.program, c.state, TOGETHER, 1, &feed, NULL), TU_INTERNAL);
+    assert_string_equal(tu_message(),
+                        "steps 1 to 7 of 7, which all devices took at once, failed; the 0 before them took "
+                        "effect, of these some may have: the far devices have gone away");
+    end_couple(&c);
+}
+
 /* Two variables exchange their values: neither can be written before the other was read. */
 static void an_update_out_of_place_keeps_to_one_step_at_a_time(void **unused) {
     (void)unused;
@@ -556,6 +664,9 @@ int main(void) {
         cmocka_unit_test(who_takes_one_step_at_a_time_says_why),
         cmocka_unit_test(a_device_with_nothing_to_do_is_not_in_the_way),
         cmocka_unit_test(an_update_out_of_place_keeps_to_one_step_at_a_time),
+        cmocka_unit_test(devices_that_can_be_joined_take_all_steps_together),
+        cmocka_unit_test(devices_that_refuse_to_be_joined_say_why),
+        cmocka_unit_test(a_failure_together_says_which_steps_may_have_taken_effect),
         cmocka_unit_test(later_calls_allocate_nothing),
         cmocka_unit_test(a_table_beyond_the_limit_stays_on_the_host),
         cmocka_unit_test(a_table_takes_at_most_half_of_what_the_program_leaves),
