@@ -41,11 +41,8 @@ static const char *device_name(int rank) {
 }
 
 static const char *device_list(int ranks) {
-    static char list[32 * MOST_RANKS];
-    snprintf(list, sizeof list, "%s:0/%d", kind, ranks);
-    if (apart) list[0] = 0;
-    for (int r = 0; apart && r < ranks; r++)
-        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", r ? "," : "", device_name(r));
+    static char list[64];
+    snprintf(list, sizeof list, apart ? "%s:0-%d" : "%s:0/%d", kind, apart ? ranks - 1 : ranks);
     return list;
 }
 
