@@ -8,16 +8,19 @@
 #include "run/plan_memory.h"
 #include "run/schedule.h"
 
-enum { MOST = 64 };
+enum { MOST = 64, MOST_SUMS = 4 };
 
 typedef struct random_plan {
     tu_plan plan;
     tu_buffer buffers[2 * MOST];
     tu_kernel kernels[MOST];
-    uint32_t nodes[MOST], reads[MOST][3], writes[MOST][1];
+    uint32_t nodes[MOST], reads[MOST][3 + MOST_SUMS], writes[MOST][1];
     int32_t in_place[MOST][1];
     bool outside[2 * MOST], from_start[2 * MOST], to_end[2 * MOST], last[MOST];
     uint32_t becomes[2 * MOST], order[MOST], level[MOST], update_kernels;
+    uint32_t leaves; /* buffers that no kernel writes, before those that one does; sums come behind */
+    tu__sum sums[MOST_SUMS];
+    uint32_t sum_count;
 } random_plan;
 
 static uint64_t draw(uint64_t *state, uint64_t below) {
@@ -30,6 +33,7 @@ static uint64_t draw(uint64_t *state, uint64_t below) {
 static void make_plan(random_plan *p, uint64_t seed) {
     memset(p, 0, sizeof *p);
     uint32_t leaves = 1 + (uint32_t)draw(&seed, 4), kernels = 1 + (uint32_t)draw(&seed, MOST - 1);
+    p->leaves = leaves;
     p->plan = (tu_plan){.struct_size = sizeof p->plan,
                         .buffer_count = leaves + kernels,
                         .kernel_count = kernels,
@@ -86,10 +90,31 @@ static void every_buffer_is_written_before_it_is_read(void **unused) {
     }
 }
 
+static void assert_stamped(const random_plan *p, unsigned char *const *at, uint32_t b) {
+    assert_non_null(at[b]);
+    assert_true(at[b][0] == b && at[b][p->buffers[b].bytes - 1] == b);
+}
+
+/* Others write a sum as early as they may, and read the share as late. */
+static void add_up(const random_plan *p, unsigned char *const *at, uint32_t place) {
+    for (uint32_t i = 0; i < p->sum_count; i++) {
+        const tu__sum *s = &p->sums[i];
+        bool same = at[s->in] == at[s->out];
+        assert_true(!same || s->in_place);
+        if (s->ready == place) {
+            assert_stamped(p, at, s->in);
+            memset(at[s->out], (int)s->out, p->buffers[s->out].bytes);
+        }
+        if (s->held != place) continue;
+        if (!same) assert_stamped(p, at, s->in);
+        assert_stamped(p, at, s->out);
+    }
+}
+
 /* Simulates the run: whoever writes stamps the bytes, whoever reads must find the stamp of what it reads. */
 static void check_by_running(const random_plan *p, const tu__memory_plan *m) {
     static unsigned char memory[1 << 20], variables[2 * MOST][4096];
-    uint32_t count = p->plan.buffer_count, leaves = count - p->plan.kernel_count;
+    uint32_t count = p->plan.buffer_count, leaves = p->leaves;
     unsigned char *at[2 * MOST] = {0};
     assert_true(m->scratch_bytes <= sizeof memory);
     for (uint32_t b = 0; b < count; b++) {
@@ -106,6 +131,7 @@ static void check_by_running(const random_plan *p, const tu__memory_plan *m) {
         if (at[b]) memset(at[b], (int)b, p->buffers[b].bytes);
     for (uint32_t i = 0; i < p->plan.kernel_count; i++) {
         uint32_t k = p->order[i];
+        add_up(p, at, i);
         for (uint32_t r = 0; r < p->kernels[k].read_count; r++) {
             uint32_t b = p->reads[k][r];
             assert_non_null(at[b]);
@@ -120,6 +146,7 @@ static void check_by_running(const random_plan *p, const tu__memory_plan *m) {
         }
         if (at[leaves + k]) memset(at[leaves + k], (int)(leaves + k), p->buffers[leaves + k].bytes);
     }
+    add_up(p, at, p->plan.kernel_count);
     for (uint32_t b = 0; b < count; b++)
         if (p->to_end[b] && at[b]) assert_true(at[b][0] == b && at[b][p->buffers[b].bytes - 1] == b);
 }
@@ -133,7 +160,9 @@ static tu_status plan(random_plan *p, tu__memory_plan *m) {
                                   .from_start = p->from_start,
                                   .to_end = p->to_end,
                                   .becomes = p->becomes,
-                                  .update_kernels = p->update_kernels};
+                                  .update_kernels = p->update_kernels,
+                                  .sum_count = p->sum_count,
+                                  .sums = p->sums};
     return tu__plan_memory(&request, m);
 }
 
@@ -147,6 +176,56 @@ static void nothing_alive_overlaps(void **unused) {
         check_by_running(&p, &m);
         tu__memory_plan_free(&m);
     }
+}
+
+static bool is_read(const random_plan *p, uint32_t buffer) {
+    for (uint32_t k = 0; k < p->plan.kernel_count; k++)
+        for (uint32_t r = 0; r < p->kernels[k].read_count; r++)
+            if (p->reads[k][r] == buffer) return true;
+    for (uint32_t i = 0; i < p->sum_count; i++)
+        if (p->sums[i].in == buffer) return true;
+    return p->to_end[buffer];
+}
+
+/* One more value that is added up, of a buffer that there is, read by some kernels behind where the meeting is held. */
+static void add_sum(random_plan *p, uint64_t *seed) {
+    uint32_t kernels = p->plan.kernel_count, in = (uint32_t)draw(seed, p->leaves + kernels);
+    uint32_t ready = in < p->leaves ? 0 : position(p, in - p->leaves) + 1;
+    uint32_t held = ready + (uint32_t)draw(seed, kernels - ready + 1), out = p->plan.buffer_count++;
+    p->buffers[out] = p->buffers[in];
+    p->becomes[out] = TU_NO_NODE;
+    p->to_end[out] = draw(seed, 4) == 0;
+    p->sums[p->sum_count] = (tu__sum){in, out, ready, held, in >= p->leaves && !is_read(p, in)};
+    for (uint32_t i = 0; i < p->sum_count; i++) /* brought twice, it must stay */
+        if (p->sums[i].in == in) p->sums[i].in_place = false;
+    p->sum_count++;
+    for (uint32_t i = held; i < kernels; i++) {
+        tu_kernel *k = &p->kernels[p->order[i]];
+        if (draw(seed, 3)) continue;
+        p->reads[p->order[i]][k->read_count++] = out;
+        if (draw(seed, 2)) p->in_place[p->order[i]][0] = (int32_t)k->read_count - 1;
+    }
+}
+
+static void sums_overlap_nothing_while_others_use_them(void **unused) {
+    (void)unused;
+    int in_place = 0;
+    for (uint64_t seed = 0; seed < 3000; seed++) {
+        random_plan p;
+        tu__memory_plan m;
+        uint32_t last;
+        make_plan(&p, seed);
+        assert_int_equal(tu__schedule(&p.plan, p.level, p.last, p.order, &last), TU_OK);
+        uint64_t random = seed;
+        for (uint64_t i = 0; i < 1 + seed % MOST_SUMS; i++) add_sum(&p, &random);
+        assert_int_equal(plan(&p, &m), TU_OK);
+        check_by_running(&p, &m);
+        for (uint32_t i = 0; i < p.sum_count; i++)
+            in_place += m.storage[p.sums[i].in] == TU__STORAGE_SCRATCH && p.sums[i].in_place &&
+                        m.offset[p.sums[i].in] == m.offset[p.sums[i].out];
+        tu__memory_plan_free(&m);
+    }
+    assert_true(in_place > 100); /* some of them are */
 }
 
 /* A chain of kernels that may all work in place needs one buffer's memory. */
@@ -260,6 +339,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_buffer_is_written_before_it_is_read),
         cmocka_unit_test(nothing_alive_overlaps),
+        cmocka_unit_test(sums_overlap_nothing_while_others_use_them),
         cmocka_unit_test(a_chain_in_place_takes_one_buffer),
         cmocka_unit_test(what_is_alive_at_the_peak_is_listed),
         cmocka_unit_test(an_input_taken_by_the_first_kernel_is_not_kept_to_the_end),
