@@ -191,7 +191,8 @@ static bool is_read(const random_plan *p, uint32_t buffer) {
 static void add_sum(random_plan *p, uint64_t *seed) {
     uint32_t kernels = p->plan.kernel_count, in = (uint32_t)draw(seed, p->leaves + kernels);
     uint32_t ready = in < p->leaves ? 0 : position(p, in - p->leaves) + 1;
-    uint32_t held = ready + (uint32_t)draw(seed, kernels - ready + 1), out = p->plan.buffer_count++;
+    uint32_t behind = ready < kernels ? kernels - ready : 0;
+    uint32_t held = ready + (uint32_t)draw(seed, behind + 1), out = p->plan.buffer_count++;
     p->buffers[out] = p->buffers[in];
     p->becomes[out] = TU_NO_NODE;
     p->to_end[out] = draw(seed, 4) == 0;
