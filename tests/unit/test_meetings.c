@@ -295,6 +295,135 @@ static void devices_far_apart_meet_through_the_host(void **unused) {
     assert_int_equal(far.held, 0);
 }
 
+/* ---- Anything goes ---- */
+
+enum { WIDTH = 5, MOST_VALUES = 200 };
+
+/* A random program over several devices, and what its values are. */
+typedef struct scramble {
+    uint64_t random;
+    int ranks;
+    tu_graph *g;
+    int count;
+    tu_value values[MOST_VALUES];
+    int rank[MOST_VALUES]; /* where each is */
+    float numbers[MOST_VALUES][WIDTH];
+    int64_t meetings;
+} scramble;
+
+static int draw(scramble *s, int below) {
+    s->random = s->random * 6364136223846793005u + 1442695040888963407u;
+    return below > 0 ? (int)((s->random >> 33) % (uint64_t)below) : 0;
+}
+
+static float *add_value(scramble *s, int rank, tu_value value) {
+    s->values[s->count] = value;
+    s->rank[s->count] = rank;
+    return s->numbers[s->count++];
+}
+
+static int value_on(scramble *s, int rank) {
+    for (;;) {
+        int v = draw(s, s->count);
+        if (s->rank[v] == rank) return v;
+    }
+}
+
+/* The mean of two values, of which one may be on another device; or the negative of one. */
+static void add_operation(scramble *s) {
+    int rank = draw(s, s->ranks), a = value_on(s, rank),
+        b = draw(s, 3) ? value_on(s, rank) : draw(s, s->count);
+    tu_value made = {0};
+    bool unary = draw(s, 3) == 0;
+    tu_with_device(s->g, device_name(rank)) {
+        tu_value half = tu_fill(s->g, TU_F32, TU_SCALAR, 0.5);
+        made = unary ? tu_neg(s->values[a]) : tu_mul(tu_add(s->values[a], s->values[b]), half);
+    }
+    float *numbers = add_value(s, rank, made);
+    for (int i = 0; i < WIDTH; i++)
+        numbers[i] = unary ? -s->numbers[a][i] : (s->numbers[a][i] + s->numbers[b][i]) * 0.5f;
+}
+
+/* Ranks bring one to three values that they have, old or new. Nodes are made rank by rank, so that some stand far from the
+ * others' in the graph. */
+static void add_meeting(scramble *s) {
+    int count = 1 + draw(s, 3), first = draw(s, s->ranks), made = s->count;
+    int brought[3][MOST_RANKS];
+    for (int v = 0; v < count; v++)
+        for (int r = 0; r < s->ranks; r++) brought[v][r] = value_on(s, r);
+    for (int k = 0; k < s->ranks; k++)
+        for (int v = 0, r = (first + k) % s->ranks; v < count; v++)
+            add_value(s, r, meet(s->values[brought[v][r]], s->meetings, r, s->ranks));
+    s->meetings++;
+    for (int k = 0; k < s->ranks; k++)
+        for (int v = 0; v < count; v++)
+            for (int i = 0; i < WIDTH; i++) {
+                double shares[MOST_RANKS];
+                for (int r = 0; r < s->ranks; r++) shares[r] = s->numbers[brought[v][r]][i];
+                s->numbers[made + k * count + v][i] = (float)pairwise(TU_F32, s->ranks, shares);
+            }
+}
+
+static void build_scramble(scramble *s, uint64_t seed) {
+    *s = (scramble){.random = seed, .ranks = 2 + (int)(seed % 3), .g = new_graph()};
+    for (int r = 0; r < s->ranks; r++) tu_with_device(s->g, device_name(r)) {
+            float data[WIDTH];
+            for (int i = 0; i < WIDTH; i++) data[i] = (float)(1 + r * WIDTH + i) / 4;
+            char name[16];
+            snprintf(name, sizeof name, "in%d", r);
+            memcpy(add_value(s, r, tu_input(s->g, name, TU_F32, TU_SHAPE(WIDTH))), data, sizeof data);
+        }
+    int steps = 10 + draw(s, 40);
+    for (int i = 0; i < steps && s->count < MOST_VALUES - 3 * MOST_RANKS; i++)
+        if (draw(s, 4))
+            add_operation(s);
+        else
+            add_meeting(s);
+}
+
+/* Some values are fetched; the others may be computed in place, or not at all. */
+static void run_scramble(scramble *s, uint64_t seed) {
+    tu_program *program;
+    tu_state *state;
+    tu_feed feeds[MOST_RANKS];
+    tu_value fetch[MOST_VALUES];
+    float got[MOST_VALUES][WIDTH];
+    int fetched[MOST_VALUES];
+    void *out[MOST_VALUES];
+    size_t count = 0;
+    for (int r = 0; r < s->ranks; r++) feeds[r] = (tu_feed){s->values[r], s->numbers[r]};
+    for (int v = 0; v < s->count; v++) {
+        if (draw(s, 3)) continue;
+        fetch[count] = s->values[v], fetched[count] = v, out[count] = got[count];
+        count++;
+    }
+    assert_ok(tu_compile(s->g, &program, .devices = device_list(s->ranks), .fetch = fetch,
+                         .fetch_count = count, .deadline = 60));
+    assert_ok(tu_state_new(s->g, &state));
+    for (int run = 0; run < 3; run++) {
+        memset(got, 0, sizeof got);
+        assert_ok(tu_run(program, state, (size_t)s->ranks, feeds, out));
+        for (size_t k = 0; k < count; k++)
+            for (int i = 0; i < WIDTH; i++)
+                if (got[k][i] != s->numbers[fetched[k]][i])
+                    fail_msg("program %llu: value %d of %d is %g, expected %g", (unsigned long long)seed,
+                             fetched[k], s->count, got[k][i], s->numbers[fetched[k]][i]);
+    }
+    tu_program_free(program);
+    tu_state_free(state);
+}
+
+/* Values that cross and meetings of values old and new, in any order: nobody waits for ever, and all numbers are right. */
+static void random_programs_neither_hang_nor_mix_up(void **unused) {
+    (void)unused;
+    for (uint64_t seed = 1; seed <= 60; seed++) {
+        scramble s;
+        build_scramble(&s, seed);
+        run_scramble(&s, seed);
+        tu_graph_free(s.g);
+    }
+}
+
 /* ---- What cannot be ---- */
 
 static void assert_refused(tu_graph *g, size_t count, const tu_value *fetch, const char *message) {
@@ -696,6 +825,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_sum_leaves_for_another_device),
         cmocka_unit_test(constants_and_equal_values_are_summed_up),
         cmocka_unit_test(devices_far_apart_meet_through_the_host),
+        cmocka_unit_test(random_programs_neither_hang_nor_mix_up),
         cmocka_unit_test(ranks_must_bring_the_same),
         cmocka_unit_test(every_rank_needs_a_device_of_its_own),
         cmocka_unit_test(meetings_in_a_circle_are_refused),
