@@ -1,6 +1,7 @@
 # How a test is registered: a program or a script, always under a time limit, so that nothing ever hangs.
 #
 # Labels:  long    run by `./check --long` alone
+#          heavy   in builds with a sanitizer likewise; elsewhere always run
 #          noasan  not registered in builds with a sanitizer
 #          notsan  not registered in builds with the thread sanitizer
 
@@ -11,6 +12,18 @@ set(TUTTI_TEST_ENVIRONMENT
   "ASAN_OPTIONS=strict_string_checks=1:allocator_may_return_null=1"
   "UBSAN_OPTIONS=print_stacktrace=1"
   "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
+
+# What takes half a minute and more when every access is checked, while shorter tests reach the same code: these get the
+# label heavy there.
+set(TUTTI_HEAVY_TESTS
+  cases_on_cpu_with_2   # with_1 has the same shapes
+  cli_bench             # every command's options are parsed by one file, measured by another: unit tests reach both
+  cuda_convolutions     # of the card's kernels only what surrounds them is instrumented: cases_on_emulated_gpu
+  cuda_folds
+  cuda_whole_networks
+  lost_card             # test_cuda_failures fails the same calls, in one process
+  test_cpu_conv         # cases_on_cpu_with_1 has smaller ones
+  test_cpu_fusion)      # likewise
 
 if(TUTTI_SANITIZE MATCHES thread)
   list(APPEND TUTTI_TEST_ENVIRONMENT "TUTTI_CASE_SECONDS=600") # of a case of tests/cli
@@ -24,6 +37,9 @@ function(tutti_add_test name)
   endif()
   if(TUTTI_SANITIZE MATCHES thread AND "notsan" IN_LIST TEST_LABELS)
     return()
+  endif()
+  if(TUTTI_SANITIZE AND name IN_LIST TUTTI_HEAVY_TESTS)
+    list(APPEND TEST_LABELS heavy)
   endif()
   if(NOT TEST_TIMEOUT)
     set(TEST_TIMEOUT ${TUTTI_TEST_TIMEOUT})

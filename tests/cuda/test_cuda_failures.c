@@ -1,8 +1,11 @@
 /* Every call of NVIDIA's functions may fail: the Nth does, for every N, while a network is compiled for the card, trained
  * for a few steps and read back. What comes of it is a status with a message that names the function, whatever the
- * engine was doing, and nothing stays behind: no host memory, no object of the driver or the libraries. */
+ * engine was doing, and nothing stays behind: no host memory, no object of the driver or the libraries.
+ *
+ * A plain run fails some of the calls; with TUTTI_EVERY_CALL each of them. */
 #include "test.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include <tutti/tutti.h>
@@ -97,8 +100,9 @@ static shape shape_of(bool tune, unsigned nth) {
     return tune ? (shape){LEAST + nth % COUNT, LEAST + nth / COUNT % COUNT} : (shape){LEAST, LEAST};
 }
 
-/* The last call is behind us when so many in a row may fail without any effect. */
-enum { BEYOND_THE_LAST = 40 };
+/* The last call is behind us when so many in a row may fail without any effect. A few of them may also fail unharmed
+ * before: those that only ask. */
+enum { BEYOND_THE_LAST = 40, UNHARMED = 4 };
 
 static void fail_calls(bool tune, unsigned step) {
     char text[256];
@@ -106,7 +110,7 @@ static void fail_calls(bool tune, unsigned step) {
     assert_int_equal(everything(tune, shape_of(tune, trial)), TU_OK); /* what libraries keep is taken here */
     int64_t blocks = tu__alloc_live();
     size_t objects = emulated_live(text, sizeof text);
-    for (unsigned nth = 1; since < BEYOND_THE_LAST; nth += step) {
+    for (unsigned nth = 1; since < BEYOND_THE_LAST / step + UNHARMED; nth += step) {
         set_failure(nth);
         tu_status status = everything(tune, shape_of(tune, ++trial));
         unsetenv("TUTTI_CUDA_FAIL");
@@ -121,20 +125,23 @@ static void fail_calls(bool tune, unsigned step) {
             fail_msg("call %u failed ('%s'): not given back: %s", nth, tu_message(), text);
     }
     assert_int_equal(everything(tune, shape_of(tune, 0)), TU_OK);
-    assert_true(failures > 200);
+    assert_true(failures > 200 / step);
     print_message("%u calls failed, each once\n", failures);
+}
+
+static bool is_thorough(void) {
+    return getenv("TUTTI_EVERY_CALL") != NULL;
 }
 
 static void every_call_may_fail(void **unused) {
     (void)unused;
-    fail_calls(false, 1);
+    fail_calls(false, is_thorough() ? 1 : 5);
 }
 
 /* Thousands of calls that are much the same: some of them. */
 static void calls_may_fail_while_kernels_are_timed(void **unused) {
     (void)unused;
-    enum { STEP = 7 };
-    fail_calls(true, STEP);
+    fail_calls(true, is_thorough() ? 7 : 37);
 }
 
 int main(void) {

@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <tutti/tutti.h>
@@ -109,12 +110,18 @@ static void weights_after(const char *model, const char *name, size_t bytes, int
     end(&t);
 }
 
+/* Often enough to see a race now and then; TUTTI_REPEATS for a long look. */
+static int repeats(void) {
+    const char *text = getenv("TUTTI_REPEATS");
+    return text ? (int)strtol(text, NULL, 10) : 3;
+}
+
 static void every_run_gives_the_same_bits(void **unused) {
     (void)unused;
     static float first[64 * 75], again[64 * 75];
     for (int threads = 1; threads <= 2; threads++) {
         weights_after("tutorial-cnn", "conv1/weights", sizeof first, threads, first);
-        for (int i = 0; i < 19; i++) {
+        for (int i = 0; i < repeats(); i++) {
             weights_after("tutorial-cnn", "conv1/weights", sizeof again, threads, again);
             assert_memory_equal(first, again, sizeof first);
         }
