@@ -4,8 +4,10 @@
  *
  * A collective's GB/s are the bytes of one rank's vector by the time from when all ranks have it until all have the result; they
  * stand beside the bytes of one copy of the same vector by its time, made by the same cores together (each copies its
- * part with memcpy), or by the card's own copy. An all-reduce of R ranks moves R times as much as that copy in and out of
- * memory, so half of the copy's GB/s is what two ranks could reach where memory is the limit and nothing stays in caches.
+ * part with memcpy), or by the card's own copy. That is what a user waits for. Ranks on one memory share its bandwidth, though: an
+ * all-reduce of R ranks reads and writes R vectors where the copy reads and writes one. What was read and written by
+ * the time stands beside the same of the copy in the second pair of columns: how well memory is used. "in place" is an
+ * all-reduce whose sums take the place of the shares, as nearly all of the engine's do.
  *
  * All of them in turn, ROUNDS times, and the least time of each: what a machine that others use too can do. Between rounds
  * nothing is cleared: vectors lie in the caches as far as they fit, as gradients do behind a backward pass. */
@@ -112,8 +114,9 @@ static void run_on_host(void) {
 
 /* ---- A card: all ranks from one thread ---- */
 
-static void combine_on_card(void) {
-    const tu_combine_segment segment = {bench.in, bench.out, bench.bytes / sizeof(float)};
+static void combine_on_card(bool in_place) {
+    const tu_combine_segment segment = {in_place ? (const void *const *)bench.out : bench.in, bench.out,
+                                        bench.bytes / sizeof(float)};
     for (uint32_t r = 0; r < bench.ranks; r++) {
         const tu_combination what = {.struct_size = sizeof what,
                                      .dtype = TU_F32,
@@ -130,15 +133,19 @@ static void combine_on_card(void) {
 static void run_on_card(void) {
     tu__device *first = bench.devices[0];
     for (int round = -2; round < bench.rounds; round++) {
-        double began = now();
-        combine_on_card();
-        double between = now();
+        double times[4];
+        times[0] = now();
+        combine_on_card(false);
+        times[1] = now();
+        combine_on_card(true);
+        times[2] = now();
         TRY(first->api->copy(first->instance, bench.out[0], first->instance, first->api, bench.in[0],
                              bench.bytes));
-        double ended = now();
+        times[3] = now();
         if (round < 0) continue;
-        bench.seconds[TU__ALL_REDUCE][round] = between - began;
-        bench.seconds[COPY][round] = ended - between;
+        bench.seconds[TU__ALL_REDUCE][round] = times[1] - times[0];
+        bench.seconds[IN_PLACE][round] = times[2] - times[1];
+        bench.seconds[COPY][round] = times[3] - times[2];
     }
 }
 
@@ -150,18 +157,32 @@ static double least(const double *values) {
     return found;
 }
 
+/* Vectors read and written, by all ranks together. */
+static double vectors_moved(int kind) {
+    double ranks = (double)bench.ranks;
+    switch (kind) {
+    case COPY: return 2;
+    case TU__REDUCE_SCATTER:
+    case TU__ALL_GATHER:
+    case TU__BROADCAST: return ranks + 1;
+    default: return 2 * ranks;
+    }
+}
+
 static void print_kind(int kind) {
-    double seconds = least(bench.seconds[kind]);
-    printf("%-16s %10.3f %10.2f %12.1f\n", titles[kind], 1e3 * seconds, 1e-9 * (double)bench.bytes / seconds,
-           100 * least(bench.seconds[COPY]) / seconds);
+    double seconds = least(bench.seconds[kind]), copy = least(bench.seconds[COPY]);
+    double moved = vectors_moved(kind);
+    printf("%-16s %10.3f %10.2f %12.1f %12.2f %12.1f\n", titles[kind], 1e3 * seconds,
+           1e-9 * (double)bench.bytes / seconds, 100 * copy / seconds,
+           1e-9 * moved * (double)bench.bytes / seconds, 100 * moved / 2 * copy / seconds);
 }
 
 static void print_all(const char *list, bool host) {
     printf("%zu ranks of %s, %.1f MB each, f32, the best of %d rounds\n", bench.ranks, list,
            1e-6 * (double)bench.bytes, bench.rounds);
-    printf("%-16s %10s %10s %12s\n", "", "ms", "GB/s", "of a copy %");
+    printf("%-16s %10s %10s %12s %12s %12s\n", "", "ms", "GB/s", "of a copy %", "moved GB/s", "of a copy %");
     for (int kind = 0; kind < KINDS; kind++)
-        if (host || kind == TU__ALL_REDUCE || kind == COPY) print_kind(kind);
+        if (host || kind == TU__ALL_REDUCE || kind >= IN_PLACE) print_kind(kind);
 }
 
 static void reserve(void) {
