@@ -171,6 +171,7 @@ typedef struct marks {
     const uint32_t *node_level; /* per node of the graph */
     uint32_t *level;            /* per kernel */
     bool *last;                 /* per kernel: it runs behind the barrier */
+    bool *sends;                /* per kernel: another device waits for what it writes */
     /* per buffer */
     bool *read;     /* by a kernel */
     bool *assigned; /* it is the next value of a variable */
@@ -226,6 +227,15 @@ static bool is_update_kernel(const tu_kernel *kernel, const marks *m) {
 
 static void mark_update_kernels(const tu_plan *plan, marks *m) {
     for (uint32_t k = 0; k < plan->kernel_count; k++) m->last[k] = is_update_kernel(&plan->kernels[k], m);
+}
+
+/* Kernels that write what another device waits for. */
+static void mark_senders(const tu_plan *plan, const marks *m) {
+    for (uint32_t k = 0; k < plan->kernel_count; k++)
+        for (uint32_t w = 0; w < plan->kernels[k].write_count; w++) {
+            uint32_t b = plan->kernels[k].writes[w];
+            if (m->leaves[b] || m->met[b]) m->sends[k] = true;
+        }
 }
 
 static void kernel_levels(const tu_plan *plan, const uint32_t *node_level, uint32_t *level) {
@@ -356,8 +366,9 @@ static tu_status order_and_place(const tu__unit *unit, tu__part *parts, size_t c
     tu__part *part = &parts[index];
     mark_readers(unit, parts, count, index, m);
     mark_update_kernels(part->plan, m);
+    mark_senders(part->plan, m);
     kernel_levels(part->plan, m->node_level, m->level);
-    TU_TRY(tu__schedule(part->plan, m->level, m->last, part->order, &part->update_kernels));
+    TU_TRY(tu__schedule(part->plan, m->level, m->sends, m->last, part->order, &part->update_kernels));
     TU_TRY(find_waits(unit, part, m));
     mark_buffers(unit, part, m);
     tu__memory_request request = {.plan = part->plan,
@@ -390,6 +401,7 @@ static tu_status order_part(const tu__unit *unit, const uint32_t *levels, tu__pa
     marks m = {.node_level = levels,
                .level = tu__arena_alloc(&arena, kernels * sizeof *m.level),
                .last = tu__arena_alloc(&arena, kernels),
+               .sends = tu__arena_alloc(&arena, kernels),
                .read = tu__arena_alloc(&arena, buffers),
                .assigned = tu__arena_alloc(&arena, buffers),
                .leaves = tu__arena_alloc(&arena, buffers),
@@ -399,9 +411,9 @@ static tu_status order_part(const tu__unit *unit, const uint32_t *levels, tu__pa
                .from_start = tu__arena_alloc(&arena, buffers),
                .to_end = tu__arena_alloc(&arena, buffers),
                .becomes = tu__arena_alloc(&arena, buffers * sizeof *m.becomes)};
-    bool ready = part->order && part->addresses && part->workspaces && m.level && m.last && m.read &&
-                 m.assigned && m.leaves && m.fetched && m.met && m.outside && m.from_start && m.to_end &&
-                 m.becomes;
+    bool ready = part->order && part->addresses && part->workspaces && m.level && m.last && m.sends &&
+                 m.read && m.assigned && m.leaves && m.fetched && m.met && m.outside && m.from_start &&
+                 m.to_end && m.becomes;
     tu_status status = ready ? order_and_place(unit, parts, count, index, &arena, &m) : TU_NO_MEMORY;
     tu__arena_free(&arena);
     return status;

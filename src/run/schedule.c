@@ -9,6 +9,7 @@ typedef struct scheduler {
     const tu_plan *plan;
     uint32_t *writer; /* per buffer: the kernel that writes it, or TU_NO_NODE */
     const uint32_t *level;
+    const bool *sends;
     uint64_t *rank; /* per kernel: the graph's order */
     uint8_t *seen;  /* per kernel: 0 new, 1 on the way, 2 placed */
     uint32_t *sorted;
@@ -25,7 +26,8 @@ static uint64_t rank_of(const tu_plan *plan, uint32_t kernel) {
 }
 
 static bool comes_before(const scheduler *s, uint32_t a, uint32_t b) {
-    return s->level[a] != s->level[b] ? s->level[a] < s->level[b] : s->rank[a] < s->rank[b];
+    if (s->level[a] != s->level[b]) return s->level[a] < s->level[b];
+    return s->sends[a] != s->sends[b] ? s->sends[a] : s->rank[a] < s->rank[b];
 }
 
 static void sift(scheduler *s, uint32_t at, uint32_t count) {
@@ -101,9 +103,9 @@ static tu_status sort(scheduler *s, const bool *last, uint32_t *last_count) {
     return TU_OK;
 }
 
-tu_status tu__schedule(const tu_plan *plan, const uint32_t *level, const bool *last, uint32_t *order,
-                       uint32_t *last_count) {
-    scheduler s = {.plan = plan, .level = level, .order = order};
+tu_status tu__schedule(const tu_plan *plan, const uint32_t *level, const bool *sends, const bool *last,
+                       uint32_t *order, uint32_t *last_count) {
+    scheduler s = {.plan = plan, .level = level, .sends = sends, .order = order};
     size_t kernels = plan->kernel_count, buffers = plan->buffer_count, reads = 0;
     for (size_t k = 0; k < kernels; k++) reads += plan->kernels[k].read_count;
     s.writer = tu__alloc_array(buffers, sizeof *s.writer, "a schedule");

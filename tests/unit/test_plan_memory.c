@@ -16,7 +16,7 @@ typedef struct random_plan {
     tu_kernel kernels[MOST];
     uint32_t nodes[MOST], reads[MOST][3 + MOST_SUMS], writes[MOST][1];
     int32_t in_place[MOST][1];
-    bool outside[2 * MOST], from_start[2 * MOST], to_end[2 * MOST], last[MOST];
+    bool outside[2 * MOST], from_start[2 * MOST], to_end[2 * MOST], last[MOST], sends[MOST];
     uint32_t becomes[2 * MOST], order[MOST], level[MOST], update_kernels;
     uint32_t leaves; /* buffers that no kernel writes, before those that one does; sums come behind */
     tu__sum sums[MOST_SUMS];
@@ -55,6 +55,7 @@ static void make_plan(random_plan *p, uint64_t seed) {
         p->writes[k][0] = leaves + k;
         p->in_place[k][0] = draw(&seed, 2) ? (int32_t)draw(&seed, reads) : -1;
         p->nodes[k] = (uint32_t)draw(&seed, 1000);
+        p->sends[k] = p->nodes[k] % 5 == 0;
         p->kernels[k] = (tu_kernel){.name = "k",
                                     .node_count = 1,
                                     .nodes = &p->nodes[k],
@@ -81,12 +82,29 @@ static void every_buffer_is_written_before_it_is_read(void **unused) {
         uint32_t last;
         make_plan(&p, seed);
         uint32_t leaves = p.plan.buffer_count - p.plan.kernel_count;
-        assert_int_equal(tu__schedule(&p.plan, p.level, p.last, p.order, &last), TU_OK);
+        assert_int_equal(tu__schedule(&p.plan, p.level, p.sends, p.last, p.order, &last), TU_OK);
         assert_int_equal(last, 0);
         for (uint32_t k = 0; k < p.plan.kernel_count; k++)
             for (uint32_t r = 0; r < p.kernels[k].read_count; r++)
                 if (p.reads[k][r] >= leaves)
                     assert_true(position(&p, p.reads[k][r] - leaves) < position(&p, k));
+    }
+}
+
+/* Of kernels that read nothing but leaves, those come first that another device waits for. */
+static void what_others_wait_for_comes_first(void **unused) {
+    (void)unused;
+    for (uint64_t seed = 0; seed < 2000; seed++) {
+        random_plan p;
+        uint32_t last;
+        make_plan(&p, seed);
+        for (uint32_t k = 0; k < p.plan.kernel_count; k++) {
+            p.kernels[k].read_count = 1;
+            p.reads[k][0] = 0;
+        }
+        assert_int_equal(tu__schedule(&p.plan, p.level, p.sends, p.last, p.order, &last), TU_OK);
+        for (uint32_t i = 1; i < p.plan.kernel_count; i++)
+            assert_true(p.sends[p.order[i - 1]] || !p.sends[p.order[i]]);
     }
 }
 
@@ -153,7 +171,7 @@ static void check_by_running(const random_plan *p, const tu__memory_plan *m) {
 
 static tu_status plan(random_plan *p, tu__memory_plan *m) {
     uint32_t last;
-    assert_int_equal(tu__schedule(&p->plan, p->level, p->last, p->order, &last), TU_OK);
+    assert_int_equal(tu__schedule(&p->plan, p->level, p->sends, p->last, p->order, &last), TU_OK);
     tu__memory_request request = {.plan = &p->plan,
                                   .order = p->order,
                                   .outside = p->outside,
@@ -216,7 +234,7 @@ static void sums_overlap_nothing_while_others_use_them(void **unused) {
         tu__memory_plan m;
         uint32_t last;
         make_plan(&p, seed);
-        assert_int_equal(tu__schedule(&p.plan, p.level, p.last, p.order, &last), TU_OK);
+        assert_int_equal(tu__schedule(&p.plan, p.level, p.sends, p.last, p.order, &last), TU_OK);
         uint64_t random = seed;
         for (uint64_t i = 0; i < 1 + seed % MOST_SUMS; i++) add_sum(&p, &random);
         assert_int_equal(plan(&p, &m), TU_OK);
@@ -339,6 +357,7 @@ static void an_update_lands_in_its_variable(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_buffer_is_written_before_it_is_read),
+        cmocka_unit_test(what_others_wait_for_comes_first),
         cmocka_unit_test(nothing_alive_overlaps),
         cmocka_unit_test(sums_overlap_nothing_while_others_use_them),
         cmocka_unit_test(a_chain_in_place_takes_one_buffer),
