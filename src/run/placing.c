@@ -25,11 +25,28 @@ static void show_to_unit(tu__open_list *list, tu__unit *unit) {
     unit->device_count = *list->count;
 }
 
+/* The threads of a processor that is added to devices whose memory is elsewhere. Each of these has a host thread that
+ * launches and one that copies; a loop over all cores would wait for whichever of its threads they are in the way of. So it
+ * gets the cores that are left. */
+static int threads_beside(const tu__open_list *list) {
+    int threads_elsewhere = 0;
+    tu_device_info info;
+    for (size_t i = 0; i < *list->count; i++)
+        if (!list->devices[i]->api->host_memory) threads_elsewhere += 2;
+    if (list->options.threads || !threads_elsewhere) return list->options.threads;
+    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++)
+        if (strcmp(info.name, "cpu:0") == 0)
+            return info.cores > threads_elsewhere ? info.cores - threads_elsewhere : 1;
+    return 0;
+}
+
 tu_status tu__open_list_add(tu__open_list *list, tu__unit *unit, const char *name) {
     if (*list->count == TU__MOST_DEVICES)
         return tu_fail(TU_UNSUPPORTED, "at most %d devices in one program", TU__MOST_DEVICES);
     size_t added;
-    TU_TRY(tu__devices_open(name, &list->options, 1, &list->devices[*list->count], &added));
+    tu_open_options options = list->options;
+    if (strcmp(name, "cpu:0") == 0) options.threads = threads_beside(list);
+    TU_TRY(tu__devices_open(name, &options, 1, &list->devices[*list->count], &added));
     *list->count += added;
     show_to_unit(list, unit);
     return TU_OK;
