@@ -2,8 +2,8 @@
  * other, does a device that has nothing to do cost anything.
  *
  *     bench_devices overlap LIST [TRACE]         a chain on the first device whose links are sent to the second
- *     bench_devices networks LIST COUNT STREAMS  COUNT small networks in one graph, dealt out to the devices of LIST, many
- *                                                steps a call
+ *     bench_devices networks LIST COUNT STREAMS  COUNT small networks in one graph, with inputs and losses of their own,
+ *                                                dealt out to the devices of LIST, many steps a call
  *     bench_devices pinned LIST DEVICE           one small network, all of it on DEVICE of LIST
  *
  * Prints one JSON object. Times are the least of several blocks: what a machine that others use too can do. */
@@ -14,7 +14,7 @@
 
 #include <tutti/tutti.h>
 
-enum { BLOCKS = 7, TRACED = 5, MOST_DEVICES = 16, NAME = 64 };
+enum { BLOCKS = 7, TRACED = 5, MOST_DEVICES = 16, MOST_NETWORKS = 16, NAME = 64 };
 
 #define TRY(call)                                                                                            \
     do {                                                                                                     \
@@ -32,17 +32,25 @@ static double now(void) {
 
 typedef struct work {
     tu_graph *graph;
-    tu_value input, result;
+    tu_value input; /* the first of them */
+    tu_value inputs[MOST_NETWORKS], results[MOST_NETWORKS];
+    size_t input_count, result_count;
     tu_program *program;
     tu_state *state;
-    float *data;
+    float *data; /* of every input */
 } work;
+
+static tu_value add_input(work *w, tu_shape shape) {
+    char name[24];
+    snprintf(name, sizeof name, "x%zu", w->input_count);
+    return w->inputs[w->input_count++] = tu_input(w->graph, name, TU_F32, shape);
+}
 
 static work begin(int64_t rows, int64_t columns) {
     work w = {0};
     TRY(tu_graph_new(&w.graph));
     tu_set_training(w.graph, true);
-    w.input = tu_input(w.graph, "x", TU_F32, TU_SHAPE(rows, columns));
+    w.input = add_input(&w, TU_SHAPE(rows, columns));
     size_t count = (size_t)(rows * columns);
     w.data = calloc(count, sizeof *w.data);
     for (size_t i = 0; w.data && i < count; i++) w.data[i] = (float)((i * 7919) % 1009) / 1009 - 0.5f;
@@ -58,26 +66,31 @@ static void end(work *w) {
 
 static void compile(work *w, const char *devices, bool updates, int streams) {
     TRY(tu_compile(w->graph, &w->program, .devices = devices, .threads = 1, .streams = streams,
-                   .fetch = &w->result, .fetch_count = 1, .updates = updates));
+                   .fetch = w->results, .fetch_count = w->result_count, .updates = updates));
     TRY(tu_state_new(w->graph, &w->state, .seed = 1));
 }
 
 static void run(const work *w, int steps) {
-    float result;
-    const tu_feed feed = {w->input, w->data};
-    for (int i = 0; i < steps; i++) TRY(tu_run(w->program, w->state, 1, &feed, (void *[]){&result}));
+    float results[MOST_NETWORKS];
+    tu_feed feeds[MOST_NETWORKS];
+    void *fetches[MOST_NETWORKS];
+    for (size_t i = 0; i < w->input_count; i++) feeds[i] = (tu_feed){w->inputs[i], w->data};
+    for (size_t i = 0; i < w->result_count; i++) fetches[i] = &results[i];
+    for (int i = 0; i < steps; i++) TRY(tu_run(w->program, w->state, w->input_count, feeds, fetches));
 }
 
 /* In one call: devices that can take the steps without the host in between. */
 static void run_many(const work *w, int steps) {
-    const tu_feed_many feed = {.input = w->input, .data = w->data, .same = true};
-    TRY(tu_run_many(w->program, w->state, (size_t)steps, 1, &feed, NULL));
+    tu_feed_many feeds[MOST_NETWORKS];
+    for (size_t i = 0; i < w->input_count; i++)
+        feeds[i] = (tu_feed_many){.input = w->inputs[i], .data = w->data, .same = true};
+    TRY(tu_run_many(w->program, w->state, (size_t)steps, w->input_count, feeds, NULL));
 }
 
 /* The devices of a list, by a program of next to nothing. */
 static size_t list_devices(const char *list, char names[MOST_DEVICES][NAME]) {
     work w = begin(1, 1);
-    w.result = tu_sum(w.input);
+    w.results[w.result_count++] = tu_sum(w.input);
     compile(&w, list, false, 0);
     tu_device_report report;
     size_t count = 0;
@@ -119,7 +132,7 @@ static void build_overlap(work *w, const char *from, const char *to) {
             sum = tu_add(sum, tu_sum(twice));
         }
     }
-    w->result = sum;
+    w->results[w->result_count++] = sum;
 }
 
 static void overlap(const char *list, const char *trace) {
@@ -144,34 +157,37 @@ static void overlap(const char *list, const char *trace) {
 
 /* ---- networks ---- */
 
+/* As wide as its input. */
 static tu_value network(tu_value x) {
+    int64_t units = tu_value_shape(x).dim[1];
     for (int i = 1; i <= 3; i++) {
         char name[24];
         snprintf(name, sizeof name, "hidden%d", i);
-        x = tu_dense(x, .units = 256, .act = TU_RELU, .name = name);
+        x = tu_dense(x, .units = units, .act = TU_RELU, .name = name);
     }
     return tu_mean(tu_square(tu_dense(x, .units = 10, .name = "out")));
 }
 
-/* Each network is trained, by gradients of its own. */
+/* Each network is trained, by gradients of its own: nobody computes the sum they are those of. */
 static void build_networks(work *w, int count, size_t devices, char names[MOST_DEVICES][NAME]) {
-    tu_value losses = tu_fill(w->graph, TU_F32, TU_SCALAR, 0);
-    for (int i = 0; i < count && devices > 0; i++) {
+    tu_value losses = {0};
+    for (int i = 0; i < count && i < MOST_NETWORKS && devices > 0; i++) {
         char scope[24];
         snprintf(scope, sizeof scope, "network%d", i + 1);
+        tu_value input = i ? add_input(w, tu_value_shape(w->input)) : w->input;
         tu_with_device(w->graph, names[(size_t)i % devices]) tu_scope(w->graph, scope) {
-            tu_value loss = network(w->input);
+            tu_value loss = network(input);
             losses = i ? tu_add(losses, loss) : loss;
+            w->results[w->result_count++] = loss;
         }
     }
-    w->result = losses;
     TRY(tu_add_sgd(losses, 0.01, 0.9));
 }
 
 static void networks(const char *list, int count, int streams) {
     char names[MOST_DEVICES][NAME];
     size_t devices = list_devices(list, names);
-    work w = begin(128, 256);
+    work w = begin(32, 64);
     build_networks(&w, count, devices, names);
     compile(&w, list, true, streams);
     tu_many_report report;

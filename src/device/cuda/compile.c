@@ -20,6 +20,7 @@
 #include "base/sha256.h"
 #include "base/text.h"
 #include "device/cuda/cuda.h"
+#include "device/cuda/kept.h"
 
 /* ---- An instance ---- */
 
@@ -81,6 +82,12 @@ static void write_options(const cuda_device *device, char architecture[40]) {
     snprintf(architecture, 40, "--gpu-architecture=sm_%d", device->capability);
 }
 
+/* Fused kernels round after every operation, as separate ones would: what is fused with what then does not show in the
+ * bits. Those written by hand say themselves where they multiply and add at once, or leave it to the compiler. */
+static const char *rounding_option(const cuda_function *f) {
+    return f->source ? "--fmad=false" : "--fmad=true";
+}
+
 static void find_key(const cuda_device *device, const cuda_function *f, const char *text,
                      char key[TU__SHA256_HEX]) {
     tu__sha256 hash;
@@ -91,6 +98,7 @@ static void find_key(const cuda_device *device, const cuda_function *f, const ch
     tu__sha256_init(&hash);
     tu__sha256_update(&hash, options, strlen(options) + 1);
     tu__sha256_update(&hash, compiler, strlen(compiler) + 1);
+    tu__sha256_update(&hash, rounding_option(f), strlen(rounding_option(f)) + 1);
     tu__sha256_update(&hash, f->expression, strlen(f->expression) + 1);
     digest_text(&hash, text, 3);
     tu__sha256_final(&hash, digest);
@@ -98,30 +106,6 @@ static void find_key(const cuda_device *device, const cuda_function *f, const ch
 }
 
 /* ---- The cache on disk ---- */
-
-/* $TUTTI_KERNELS, else $XDG_CACHE_HOME/tutti/kernels, else ~/.cache/tutti/kernels; false when there is no such place, or
- * TUTTI_KERNELS is empty. */
-static bool cache_path(const char *key, char *path, size_t capacity) {
-    const char *own = getenv("TUTTI_KERNELS"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int length = -1;
-    if (own)
-        length = *own ? snprintf(path, capacity, "%s/%s", own, key) : -1;
-    else if (cache && *cache == '/')
-        length = snprintf(path, capacity, "%s/tutti/kernels/%s", cache, key);
-    else if (home && *home == '/')
-        length = snprintf(path, capacity, "%s/.cache/tutti/kernels/%s", home, key);
-    return length > 0 && (size_t)length < capacity;
-}
-
-static void make_folders(const char *path) {
-    char folder[PATH_MAX];
-    snprintf(folder, sizeof folder, "%s", path);
-    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(folder, 0777);
-        *slash = '/';
-    }
-}
 
 /* The file: digest of the rest in hexadecimal, line feed, name, line feed, machine code. */
 static bool split_file(char *data, size_t size, instance *i) {
@@ -152,7 +136,7 @@ static void forget(instance *i) {
 static bool read_cached(instance *i) {
     char path[PATH_MAX];
     struct stat info;
-    FILE *file = cache_path(i->key, path, sizeof path) ? fopen(path, "rb") : NULL;
+    FILE *file = cuda_kept_path(i->key, path, sizeof path) ? fopen(path, "rb") : NULL;
     if (!file) return false;
     bool good = fstat(fileno(file), &info) == 0 && info.st_size > 0 && info.st_size < 1 << 28;
     char *data = good ? malloc((size_t)info.st_size) : NULL;
@@ -166,7 +150,7 @@ static bool read_cached(instance *i) {
 
 static void write_cached(const instance *i) {
     char path[PATH_MAX];
-    if (!cache_path(i->key, path, sizeof path)) return;
+    if (!cuda_kept_path(i->key, path, sizeof path)) return;
     tu__text text = {0};
     tu__text_printf(&text, "%s\n", i->name);
     tu__text_append(&text, i->code, i->bytes);
@@ -175,7 +159,7 @@ static void write_cached(const instance *i) {
     tu__sha256_of(text.data, text.length, digest);
     tu__sha256_hex(digest, head);
     head[TU__SHA256_HEX - 1] = '\n';
-    make_folders(path);
+    cuda_kept_make_folders(path);
     tu__save save;
     if (!text.failed && tu__save_begin(&save, path) == TU_OK) {
         tu__save_append(&save, head, TU__SHA256_HEX);
@@ -214,7 +198,8 @@ static tu_status take_code(nvrtcProgram program, instance *i) {
 static tu_status compile_program(nvrtcProgram program, instance *i) {
     char architecture[40];
     write_options(i->device, architecture);
-    const char *const options[] = {architecture, "--std=c++17", "--device-as-default-execution-space"};
+    const char *const options[] = {architecture, "--std=c++17", "--device-as-default-execution-space",
+                                   rounding_option(i->function)};
     if (!i->function->source) NVRTC_TRY(nvrtcAddNameExpression, program, i->function->expression);
     nvrtcResult result = cuda_call_fails("nvrtcCompileProgram")
                              ? NVRTC_ERROR_INTERNAL_ERROR
