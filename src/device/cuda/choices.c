@@ -7,12 +7,11 @@
 
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "base/save.h"
+#include "device/cuda/kept.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tu__text table;
@@ -20,38 +19,16 @@ static bool loaded;
 
 /* ---- The file ---- */
 
-/* Beside the compiled kernels: $TUTTI_KERNELS, else $XDG_CACHE_HOME/tutti/kernels, else ~/.cache/tutti/kernels; false
- * when there is no such place, or TUTTI_KERNELS is empty. */
-static bool table_path(char *path, size_t capacity) {
-    const char *own = getenv("TUTTI_KERNELS"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    int length = -1;
-    if (own)
-        length = *own ? snprintf(path, capacity, "%s/choices", own) : -1;
-    else if (cache && *cache == '/')
-        length = snprintf(path, capacity, "%s/tutti/kernels/choices", cache);
-    else if (home && *home == '/')
-        length = snprintf(path, capacity, "%s/.cache/tutti/kernels/choices", home);
-    return length > 0 && (size_t)length < capacity;
-}
+static const char file_name[] = "choices";
 
 /* Appends the file's whole lines; a last line without its end was cut off. */
 static void read_table(tu__text *text) {
     char path[PATH_MAX], piece[4096];
-    FILE *file = table_path(path, sizeof path) ? fopen(path, "r") : NULL;
+    FILE *file = cuda_kept_path(file_name, path, sizeof path) ? fopen(path, "r") : NULL;
     if (!file) return;
     for (size_t size; (size = fread(piece, 1, sizeof piece, file)) > 0;) tu__text_append(text, piece, size);
     while (text->length && text->data[text->length - 1] != '\n') text->data[--text->length] = '\0';
     fclose(file);
-}
-
-static void make_folders(const char *path) {
-    char folder[PATH_MAX];
-    snprintf(folder, sizeof folder, "%s", path);
-    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        mkdir(folder, 0777);
-        *slash = '/';
-    }
 }
 
 static void load_once(void) {
@@ -90,10 +67,10 @@ bool cuda_choice_find(const char *key, char *value, size_t capacity) {
 static void write_table(const char *key, const char *value) {
     char path[PATH_MAX];
     tu__text merged = {0};
-    if (!table_path(path, sizeof path)) return;
+    if (!cuda_kept_path(file_name, path, sizeof path)) return;
     read_table(&merged);
     tu__text_printf(&merged, "%s\t%s\n", key, value);
-    make_folders(path);
+    cuda_kept_make_folders(path);
     if (!merged.failed) tu__save_file(path, merged.data, merged.length);
     tu__text_free(&merged);
 }
