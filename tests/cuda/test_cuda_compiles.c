@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "device/device.h"
 #include "ops/run_case.h"
 
 static bool compile_draw(case_run *c) {
@@ -26,8 +27,35 @@ static bool compile_case(const op_case *entry, tu_dtype dtype, int draws) {
     return good;
 }
 
+static const tu_dtype types[] = {TU_F32, TU_F64, TU_BF16, TU_F16};
+
+/* Sums between parts of a card are no operation of one: every type and number of ranks has a kernel. */
+static bool compile_combinations(void) {
+    enum { RANKS = 9, ELEMENTS = 5 };
+    tu__device *device;
+    size_t count;
+    void *address = NULL;
+    if (tu__devices_open("gpu:0", NULL, 1, &device, &count) != TU_OK) return false;
+    bool good = device->api->allocate(device->instance, ELEMENTS * sizeof(double), &address) == TU_OK;
+    for (uint32_t i = 0; i < 4 * RANKS && good; i++) {
+        const void *in[RANKS];
+        void *out[RANKS];
+        for (int r = 0; r < RANKS; r++) in[r] = out[r] = address;
+        const tu_combine_segment segment = {in, out, ELEMENTS};
+        const tu_combination what = {.struct_size = sizeof what,
+                                     .dtype = types[i % 4],
+                                     .ranks = 1 + i / 4,
+                                     .segment_count = 1,
+                                     .segments = &segment};
+        good = device->api->combine(device->instance, &what) == TU_OK;
+    }
+    if (!good) printf("combinations: %s\n", tu_message());
+    if (address) device->api->release(device->instance, address);
+    tu__devices_close(1, &device);
+    return good;
+}
+
 int main(int argc, char **argv) {
-    static const tu_dtype types[] = {TU_F32, TU_F64, TU_BF16, TU_F16};
     int compiled = 0, failed = 0, draws = argc > 1 ? atoi(argv[1]) : 2;
     for (const op_case *e = case_first(); e; e = e->next)
         for (int i = 0; i < 4 && !(e->flags & CASE_ON_HOST); i++) {
@@ -37,6 +65,10 @@ int main(int argc, char **argv) {
             else
                 failed++;
         }
+    if (compile_combinations())
+        compiled++;
+    else
+        failed++;
     printf("%d compiled, %d failed\n", compiled, failed);
     return failed || !compiled;
 }
