@@ -4,23 +4,20 @@
  * median between blocks drops the one in which somebody else woke up. Before them come the first step, which is timed
  * from the start of the process, and a few more whose end state is digested: two runs that should compute the same
  * bits can be compared by that digest, whatever is measured afterwards. */
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "base/json.h"
+#include "cli/bench_report.h"
 #include "cli/command.h"
-#include "cli/communication.h"
 #include "cli/memory_refusal.h"
 #include "cli/placed.h"
 #include "cli/size.h"
 #include "cli/workload.h"
 
 enum {
-    DIGEST_STEPS = 3,
     MOST_BLOCKS = 1000,
     MOST_STEPS = 1000000,
     TRIED_AT_ONCE =
@@ -86,15 +83,6 @@ static const struct cli_option options[] = {
 
 /* ---- Measuring ---- */
 
-struct measurement {
-    double first_step_seconds;
-    char digest[TU__SHA256_HEX];
-    int64_t steps; /* in a block */
-    double median_ms, least_ms, most_ms;
-    size_t kernel_count;
-    double *kernel_ms; /* mean of one more block */
-};
-
 /* Seconds since the kernel made this process, which is before the libraries were loaded; at most one tick too many. */
 static double process_age(double otherwise) {
     double age = otherwise;
@@ -119,9 +107,9 @@ static tu_status warm_up(struct workload *work, const struct bench_values *value
                          struct measurement *m) {
     TU_TRY(workload_steps(work, 1));
     m->first_step_seconds = process_age(seconds_now() - began);
-    TU_TRY(workload_steps(work, DIGEST_STEPS - 1));
+    TU_TRY(workload_steps(work, BENCH_DIGEST_STEPS - 1));
     TU_TRY(workload_digest(work, m->digest));
-    TU_TRY(workload_steps(work, values->warmup - DIGEST_STEPS));
+    TU_TRY(workload_steps(work, values->warmup - BENCH_DIGEST_STEPS));
     m->steps = values->steps;
     if (m->steps) return TU_OK;
     int64_t tried = work->at_once ? TRIED_AT_ONCE : 1;
@@ -152,15 +140,8 @@ static void sum_up(double *ms, int64_t count, struct measurement *m) {
     m->median_ms = (ms[(count - 1) / 2] + ms[count / 2]) / 2;
 }
 
-/* What is measured, and with --scaling what it is compared with. */
-struct run {
-    struct workload work;
-    struct measurement m;
-    int64_t batch;
-};
-
 /* In turns, so that whatever else the machine does falls on both. */
-static tu_status time_blocks(size_t run_count, struct run *runs, int64_t count) {
+static tu_status time_blocks(size_t run_count, struct bench_run *runs, int64_t count) {
     double ms[2][MOST_BLOCKS];
     for (int64_t i = 0; i < count; i++)
         for (size_t k = 0; k < run_count; k++) TU_TRY(time_block(&runs[k].work, &runs[k].m, &ms[k][i]));
@@ -191,16 +172,13 @@ static tu_status time_kernels(struct workload *work, struct measurement *m) {
     return TU_OK;
 }
 
-static bool is_shared(const struct workload *work) {
-    return strcmp(work->strategy, "single") != 0;
-}
-
-static tu_status measure(size_t run_count, struct run *runs, const struct bench_values *values, double began,
-                         struct communication *spent) {
+static tu_status measure(size_t run_count, struct bench_run *runs, const struct bench_values *values,
+                         double began, struct communication *spent) {
     for (size_t k = 0; k < run_count; k++) TU_TRY(warm_up(&runs[k].work, values, began, &runs[k].m));
     TU_TRY(time_blocks(run_count, runs, values->repeat));
     for (size_t k = 0; k < run_count; k++) TU_TRY(workload_check_loss(&runs[k].work));
-    if (is_shared(&runs->work)) TU_TRY(communication_measure(&runs->work, values->trace_steps, spent));
+    if (workload_is_shared(&runs->work))
+        TU_TRY(communication_measure(&runs->work, values->trace_steps, spent));
     return values->kernels ? time_kernels(&runs->work, &runs->m) : TU_OK;
 }
 
@@ -209,201 +187,6 @@ static tu_status trace_steps(struct workload *work, const struct bench_values *v
     TU_TRY(tu_program_trace_begin(work->step));
     TU_TRY(workload_steps(work, values->trace_steps));
     return tu_trace_save(1, &work->step, values->trace);
-}
-
-/* ---- Printing ---- */
-
-/* The devices' names, `between` them, and the threads of each: 0 when that is not known. */
-struct device_names {
-    char text[1024];
-    int threads;
-};
-
-static struct device_names device_names(const struct workload *work, const char *between) {
-    struct device_names names = {.text = ""};
-    tu_device_report report;
-    size_t used = 0;
-    for (size_t i = 0; used < sizeof names.text && tu_program_device(work->step, i, &report) == TU_OK; i++) {
-        used += (size_t)snprintf(names.text + used, sizeof names.text - used, "%s%s", i ? between : "",
-                                 report.device);
-        names.threads = report.threads;
-    }
-    return names;
-}
-
-static void print_devices(const struct workload *work) {
-    struct device_names names = device_names(work, ", ");
-    bool several = workload_device_count(work) > 1;
-    printf("%-12s  %s", several ? "devices" : "device", names.text);
-    if (names.threads)
-        printf(", %d thread%s%s", names.threads, names.threads == 1 ? "" : "s", several ? " each" : "");
-    putchar('\n');
-}
-
-/* "12.3", or "-" where the device does not say how long its kernels take */
-struct cell {
-    char text[24];
-};
-
-static struct cell number(int decimals, double value) {
-    struct cell cell = {"-"};
-    if (value > 0) snprintf(cell.text, sizeof cell.text, "%.*f", decimals, value);
-    return cell;
-}
-
-static void print_kernel(const tu_kernel_report *r, double ms, double total) {
-    double per = ms > 0 ? 1e-6 / ms : 0; /* from a count to thousand millions of it a second */
-    printf("%9s  %6s  %9.3f  %9.3f  %8s  %7s  %-32s  %5" PRIu32 "  %s\n", number(4, ms).text,
-           number(1, ms > 0 ? 100 * ms / total : 0).text, 1e-6 * (double)r->flops, 1e-6 * (double)r->bytes,
-           number(1, (double)r->flops * per).text, number(1, (double)r->bytes * per).text, r->kernel,
-           r->node_count, r->node);
-}
-
-static void print_kernels(const struct workload *work, const struct measurement *m) {
-    double total = 0;
-    for (size_t k = 0; k < m->kernel_count; k++) total += m->kernel_ms[k];
-    printf("\n%9s  %6s  %9s  %9s  %8s  %7s  %-32s  %5s  %s\n", "ms", "share%", "MFLOP", "MB", "GFLOP/s",
-           "GB/s", "kernel", "nodes", "first operation");
-    tu_kernel_report report;
-    for (size_t k = 0; k < m->kernel_count && tu_program_kernel(work->step, k, &report) == TU_OK; k++)
-        print_kernel(&report, m->kernel_ms[k], total);
-    if (total > 0 && workload_device_count(work) > 1)
-        printf("%9.4f  in %zu kernels, of all devices together\n", total, m->kernel_count);
-    else if (total > 0)
-        printf("%9.4f  in %zu kernels; %.4f ms of a step are outside of them\n", total, m->kernel_count,
-               fmax(m->median_ms - total, 0));
-}
-
-static double samples_per_second(const struct run *run) {
-    return 1e3 * (double)run->batch / run->m.median_ms;
-}
-
-/* How much of as many times one device's throughput the devices come to. */
-static double efficiency(const struct run *run, const struct run *one) {
-    return samples_per_second(run) / samples_per_second(one) / (double)workload_device_count(&run->work);
-}
-
-static void print_sharing(const struct run *run, const struct communication *c) {
-    printf(
-        "%-12s  %s; of a step %.4g ms in communication, %.0f%% of it beside computing, %.4g ms waiting for others, "
-        "%.3g MB are sent\n",
-        "strategy", run->work.strategy, c->ms, 100 * c->overlapped, c->waiting_ms, 1e-6 * (double)c->bytes);
-}
-
-static void print_scaling(const struct run *run, const struct run *one) {
-    printf("%-12s  %.2f times the first device alone with batch %" PRId64
-           " (%.1f samples/s): %.1f%% of what %zu could\n",
-           "scaling", samples_per_second(run) / samples_per_second(one), one->batch, samples_per_second(one),
-           100 * efficiency(run, one), workload_device_count(&run->work));
-}
-
-static void print_text(const struct bench_values *values, const char *model, const struct run *runs,
-                       const struct communication *spent) {
-    const struct workload *work = &runs->work;
-    const struct measurement *m = &runs->m;
-    printf("%-12s  %s, batch %" PRId64 ", %s\n", "workload", model, values->batch,
-           precisions[values->precision]);
-    print_devices(work);
-    printf("%-12s  %.4g ms (least %.4g, most %.4g; %" PRId64 " times %" PRId64 " steps%s)\n", "step",
-           m->median_ms, m->least_ms, m->most_ms, values->repeat, m->steps,
-           work->at_once ? ", each time in one call" : "");
-    printf("%-12s  %.1f samples/s\n", "throughput", samples_per_second(runs));
-    if (values->scaling) print_scaling(runs, runs + 1);
-    if (is_shared(work)) print_sharing(runs, spent);
-    printf("%-12s  %.1f MiB\n", "planned peak", (double)workload_peak(work) / 1048576);
-    printf("%-12s  %.3f s\n", "compiling", work->compile_seconds);
-    printf("%-12s  %.3f s after the process began\n", "first step", m->first_step_seconds);
-    printf("%-12s  %s after %d steps\n", "digest", m->digest, DIGEST_STEPS);
-    if (values->kernels) print_kernels(work, m);
-}
-
-/* Digits that the clock does not vouch for are left out. */
-static double rounded(double value) {
-    return round(value * 1e5) / 1e5;
-}
-
-static void put_kernels(tu__json *json, const struct workload *work, const struct measurement *m) {
-    tu__json_begin_array(json, "kernels");
-    for (size_t k = 0; k < m->kernel_count; k++) {
-        tu_kernel_report r;
-        if (tu_program_kernel(work->step, k, &r) != TU_OK) break;
-        tu__json_begin_object(json, NULL);
-        tu__json_string(json, "device", r.device);
-        tu__json_string(json, "kernel", r.kernel);
-        tu__json_string(json, "node", r.node);
-        tu__json_u64(json, "nodes", r.node_count);
-        tu__json_f64(json, "ms", rounded(m->kernel_ms[k]));
-        tu__json_i64(json, "flops", r.flops);
-        tu__json_i64(json, "bytes", r.bytes);
-        tu__json_u64(json, "workspace_bytes", r.workspace_bytes);
-        tu__json_end_object(json);
-    }
-    tu__json_end_array(json);
-}
-
-static void put_scaling(tu__json *json, const struct run *run, const struct run *one) {
-    tu__json_begin_object(json, "one_device");
-    tu__json_i64(json, "batch", one->batch);
-    tu__json_f64(json, "ms_per_step", rounded(one->m.median_ms));
-    tu__json_f64(json, "per_s", rounded(samples_per_second(one)));
-    tu__json_end_object(json);
-    tu__json_f64(json, "speedup", rounded(samples_per_second(run) / samples_per_second(one)));
-    tu__json_f64(json, "efficiency", rounded(efficiency(run, one)));
-}
-
-static void put_communication(tu__json *json, const struct communication *c) {
-    tu__json_f64(json, "communication_ms", rounded(c->ms));
-    tu__json_f64(json, "overlapped", rounded(c->overlapped));
-    tu__json_f64(json, "waiting_ms", rounded(c->waiting_ms));
-    tu__json_u64(json, "communication_bytes", c->bytes);
-}
-
-/* What each device spends a traced step on. The devices of the list come first: a central one may stand beside them. */
-static void put_shares(tu__json *json, const struct workload *work, int64_t steps) {
-    tu_trace_report r;
-    tu__json_begin_array(json, "shares");
-    for (size_t i = 0; tu_trace_device(work->step, i, &r) == TU_OK; i++) {
-        tu__json_begin_object(json, NULL);
-        tu__json_string(json, "device", r.device);
-        tu__json_bool(json, "replica", i < workload_device_count(work));
-        tu__json_f64(json, "computing_ms", rounded(1e3 * r.computing / (double)steps));
-        tu__json_f64(json, "copying_ms", rounded(1e3 * r.copying / (double)steps));
-        tu__json_f64(json, "meeting_ms", rounded(1e3 * r.meeting / (double)steps));
-        tu__json_end_object(json);
-    }
-    tu__json_end_array(json);
-}
-
-static void print_json(const struct bench_values *values, const char *model, const struct run *runs,
-                       const struct communication *spent) {
-    const struct workload *work = &runs->work;
-    const struct measurement *m = &runs->m;
-    struct device_names names = device_names(work, ",");
-    tu__json json = tu__json_to_file(stdout);
-    tu__json_begin_object(&json, NULL);
-    tu__json_string(&json, "workload", model);
-    tu__json_string(&json, "devices", names.text);
-    tu__json_string(&json, "strategy", work->strategy);
-    tu__json_string(&json, "precision", precisions[values->precision]);
-    tu__json_i64(&json, "batch", values->batch);
-    tu__json_i64(&json, "threads", names.threads);
-    tu__json_f64(&json, "ms_per_step", rounded(m->median_ms));
-    tu__json_f64(&json, "per_s", rounded(samples_per_second(runs)));
-    tu__json_u64(&json, "peak_bytes", workload_peak(work));
-    tu__json_f64(&json, "compile_s", rounded(work->compile_seconds));
-    tu__json_f64(&json, "first_step_s", rounded(m->first_step_seconds));
-    tu__json_string(&json, "digest", m->digest);
-    tu__json_f64(&json, "least_ms", rounded(m->least_ms));
-    tu__json_f64(&json, "most_ms", rounded(m->most_ms));
-    tu__json_i64(&json, "steps", m->steps);
-    tu__json_i64(&json, "repeat", values->repeat);
-    tu__json_bool(&json, "at_once", work->at_once);
-    if (values->invariant) tu__json_i64(&json, "invariant", values->invariant);
-    if (is_shared(work)) put_communication(&json, spent), put_shares(&json, work, values->trace_steps);
-    if (values->scaling) put_scaling(&json, runs, runs + 1);
-    if (values->kernels) put_kernels(&json, work, m);
-    tu__json_end_object(&json);
-    putchar('\n');
 }
 
 /* ---- The command ---- */
@@ -420,8 +203,8 @@ static void print_notices(const struct workload *work) {
 }
 
 /* The first device alone, with the part of the batch that is its own. */
-static tu_status begin_one(const struct workload_settings *settings, const struct run *shared,
-                           struct run *one) {
+static tu_status begin_one(const struct workload_settings *settings, const struct bench_run *shared,
+                           struct bench_run *one) {
     struct workload_settings s = *settings;
     tu_device_report first;
     int64_t devices = (int64_t)workload_device_count(&shared->work);
@@ -439,7 +222,7 @@ static tu_status begin_one(const struct workload_settings *settings, const struc
 }
 
 static tu_status bench(const struct bench_values *values, const struct workload_settings *settings,
-                       double began, struct run runs[2]) {
+                       double began, struct bench_run runs[2]) {
     struct communication spent = {0};
     runs->batch = settings->batch;
     TU_TRY(workload_begin(&runs->work, settings));
@@ -448,7 +231,16 @@ static tu_status bench(const struct bench_values *values, const struct workload_
     if (values->scaling) TU_TRY(begin_one(settings, runs, runs + 1));
     TU_TRY(measure(values->scaling ? 2 : 1, runs, values, began, &spent));
     if (values->trace) TU_TRY(trace_steps(&runs->work, values));
-    (values->json ? print_json : print_text)(values, settings->model, runs, &spent);
+    const struct bench_report report = {.model = settings->model,
+                                        .precision = settings->precision,
+                                        .repeat = values->repeat,
+                                        .invariant = values->invariant,
+                                        .traced = values->trace_steps,
+                                        .kernels = values->kernels,
+                                        .run = runs,
+                                        .one = values->scaling ? runs + 1 : NULL,
+                                        .spent = &spent};
+    (values->json ? bench_print_json : bench_print_text)(&report);
     if (!values->trace || values->json) return TU_OK;
     printf("\n%-12s  %s: ", "trace", values->trace);
     return tu_trace_summary(runs->work.step, stdout);
@@ -498,7 +290,7 @@ static int run(const void *given, int operand_count, char **operands) {
             "bench: --invariant %d with --threads %d: a part is computed by one thread; for more cores "
             "divide the processor, as in --devices cpu:0/%d",
             (int)values->invariant, (int)values->threads, (int)values->threads);
-    struct run runs[2] = {{.batch = 0}};
+    struct bench_run runs[2] = {{.batch = 0}};
     tu_status status = bench(values, &settings, began, runs);
     bool planned_too_large = status == TU_NO_MEMORY && !runs->work.step;
     for (size_t k = 0; k < 2; k++) {

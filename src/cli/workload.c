@@ -148,6 +148,10 @@ static tu_status compile(struct workload *w, const struct workload_settings *s, 
     return say_bench(status);
 }
 
+bool workload_is_shared(const struct workload *w) {
+    return strcmp(w->strategy, "single") != 0;
+}
+
 tu_status workload_plan(struct workload *w, const struct workload_settings *settings) {
     *w = (struct workload){0};
     TU_TRY(build(w, settings));

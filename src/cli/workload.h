@@ -48,6 +48,8 @@ tu_status workload_check_loss(const struct workload *workload);
 /* SHA-256 of all variables: names, types, values. */
 tu_status workload_digest(const struct workload *workload, char hex[TU__SHA256_HEX]);
 
+/* Whether devices share its batch. */
+bool workload_is_shared(const struct workload *workload);
 /* How many devices the list has. */
 size_t workload_device_count(const struct workload *workload);
 /* Bytes that the plan takes, of all devices together. */

@@ -4,8 +4,13 @@
 
 enum { MEMBERS = 3, EPOCHS = 2, STEPS = EPOCHS * SMALL_STEPS };
 
-#define ON_TWO                                                                                               \
-    .devices = "cpu:0/2", .threads = 1, .batch = SMALL_BATCH, .base = 8, .epochs = EPOCHS, .seed = 7
+/* The processor, or the device that the program is given; and two parts of it. */
+static const char *device = "cpu:0";
+static char halves[64] = "cpu:0/2";
+
+#define ON_TWO .devices = halves, .threads = 1, .batch = SMALL_BATCH, .base = 8, .epochs = EPOCHS, .seed = 7
+
+#define ON_ONE .devices = device, .threads = 1, .batch = SMALL_BATCH, .base = 8
 
 /* An ensemble that must go well. */
 #define train_members(folder, result_, ...)                                                                  \
@@ -14,6 +19,14 @@ enum { MEMBERS = 3, EPOCHS = 2, STEPS = EPOCHS * SMALL_STEPS };
                                                        .out = folder, ON_TWO, __VA_ARGS__);                  \
         if (ensemble_status_ != TU_OK) print_message("%s\n", tu_message());                                  \
         assert_int_equal(ensemble_status_, TU_OK);                                                           \
+    } while (0)
+
+/* A run of one network that must go well. */
+#define train_one(result_, ...)                                                                              \
+    do {                                                                                                     \
+        tu_status one_status_ = tu_train("mlp", NULL, result_, .set = set, ON_ONE, __VA_ARGS__);             \
+        if (one_status_ != TU_OK) print_message("%s\n", tu_message());                                       \
+        assert_int_equal(one_status_, TU_OK);                                                                \
     } while (0)
 
 /* ---- Members ---- */
@@ -28,7 +41,7 @@ static void members_are_the_runs_of_their_seeds(void **state) {
         char name[32];
         snprintf(name, sizeof name, "alone-%d", (int)i);
         tu_train_result alone;
-        train_small(set, &alone, .out = in_scratch(name).text, .epochs = EPOCHS, .seed = 7 + i, .flip = 1);
+        train_one(&alone, .out = in_scratch(name).text, .epochs = EPOCHS, .seed = 7 + i, .flip = 1);
         assert_int_equal(ensemble.members[i].step, STEPS);
         assert_string_equal(ensemble.members[i].digest, alone.digest);
         if (i) assert_string_not_equal(ensemble.members[i].digest, ensemble.members[0].digest);
@@ -93,11 +106,12 @@ static void an_ensemble_may_go_on_on_other_devices(void **state) {
     train_members(folder.text, &part, .stop = &ensemble_stop, .watch = stop_all_there);
     tu_ensemble_result_free(&part);
     assert_int_equal(
-        tu_train_ensemble(folder.text, NULL, 0, &part, .set = set, .resume = true, .devices = "cpu:0"),
-        TU_OK);
+        tu_train_ensemble(folder.text, NULL, 0, &part, .set = set, .resume = true, .devices = device), TU_OK);
     for (int64_t i = 0; i < MEMBERS; i++)
         assert_string_equal(part.members[i].digest, whole.members[i].digest);
-    assert_int_equal(count_lines(folder.text, "config.json", "\"devices\":\"cpu:0\""), 1);
+    char changed[96];
+    snprintf(changed, sizeof changed, "\"devices\":\"%s\"", device);
+    assert_int_equal(count_lines(folder.text, "config.json", changed), 1);
     tu_ensemble_result_free(&whole);
     tu_ensemble_result_free(&part);
 }
@@ -151,8 +165,7 @@ static void an_ensemble_of_one_is_its_member(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("one");
     assert_int_equal(
-        tu_train_ensemble("mlp", NULL, 1, NULL, .set = set, .out = folder.text, SMALL_RUN, .epochs = 2),
-        TU_OK);
+        tu_train_ensemble("mlp", NULL, 1, NULL, .set = set, .out = folder.text, ON_ONE, .epochs = 2), TU_OK);
     tu_evaluation one;
     assert_int_equal(tu_evaluate(folder.text, &one, .set = set), TU_OK);
     assert_int_equal(one.member_count, 1);
@@ -198,7 +211,7 @@ static void mistakes_are_refused_and_leave_nothing(void **state) {
     expect_refusal(begin_bad("mpl", 2, .out = bad.text), TU_NOT_FOUND, "did you mean 'mlp'?");
     expect_refusal(begin_bad("mlp", 2, .out = bad.text, .trace = "t.json"), TU_INVALID,
                    "--trace with --ensemble");
-    expect_refusal(begin_bad("mlp", 2, .out = bad.text, .devices = "cpu:0", .memory_limit = 1), TU_NO_MEMORY,
+    expect_refusal(begin_bad("mlp", 2, .out = bad.text, .devices = device, .memory_limit = 1), TU_NO_MEMORY,
                    "member 0: ");
     expect_refusal(begin_bad("mlp", 2, .out = bad.text, .optimizer = "sdg"), TU_INVALID, "sdg");
     expect_refusal(begin_bad("mlp", 2, .out = bad.text, .seed = INT64_MAX), TU_INVALID, "cannot be counted");
@@ -209,13 +222,13 @@ static void an_ensemble_is_not_taken_for_a_run_nor_a_run_for_one(void **state) {
     (void)state;
     struct scratch_path ensemble = in_scratch("ensemble"), run = in_scratch("run");
     train_members(ensemble.text, NULL, .keep = 1);
-    train_small(set, NULL, .out = run.text, .steps = 2);
+    train_one(NULL, .out = run.text, .steps = 2);
     assert_int_equal(tu_ensemble_members(ensemble.text), MEMBERS);
     assert_int_equal(tu_ensemble_members(run.text), 0);
     assert_int_equal(tu_ensemble_members(in_scratch("nothing").text), 0);
     expect_refusal(tu_train(ensemble.text, NULL, NULL, .set = set, .resume = true), TU_INVALID,
                    "is an ensemble of 3 members");
-    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, SMALL_RUN, .init = ensemble.text), TU_INVALID,
+    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, ON_ONE, .init = ensemble.text), TU_INVALID,
                    "expected one of its members");
     expect_refusal(tu_train_ensemble(run.text, NULL, 2, NULL, .set = set, .resume = true), TU_INVALID,
                    "is the run of one network");
@@ -230,7 +243,12 @@ static void an_ensemble_is_not_taken_for_a_run_nor_a_run_for_one(void **state) {
     expect_refusal(tu_evaluate(ensemble.text, &evaluation, .set = set), TU_NOT_FOUND, "member 2: ");
 }
 
-int main(void) {
+/* Given a device, all of it is stated of that one: test_ensemble gpu:0 */
+int main(int argc, char **argv) {
+    if (argc > 1) {
+        device = argv[1];
+        snprintf(halves, sizeof halves, "%s/2", device);
+    }
     const struct CMUnitTest tests[] = {
         fresh(members_are_the_runs_of_their_seeds),
         fresh(with_bootstrap_each_member_has_its_own_sample),

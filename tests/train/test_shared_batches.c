@@ -6,6 +6,21 @@
 #include "io/safetensors.h"
 #include "train/fresh_run.h"
 
+/* What is divided: the processor, or the device that the program is given. */
+static const char *device = "cpu:0";
+
+/* "cpu:0/3"; one part is the device itself. A few of these may be in use at once. */
+static const char *parts(int count) {
+    static char lists[8][64];
+    static int next;
+    char *list = lists[next++ % 8];
+    if (count == 1)
+        snprintf(list, sizeof *lists, "%s", device);
+    else
+        snprintf(list, sizeof *lists, "%s/%d", device, count);
+    return list;
+}
+
 /* Steps of the comparisons bit by bit; the long tests set more. */
 static int64_t invariant_steps(void) {
     const char *asked = getenv("TUTTI_INVARIANT_STEPS");
@@ -79,16 +94,18 @@ static void expect_close(const char *run, const char *other, int64_t step, doubl
 #define FIVE .steps = 5, .rate = 0.01, .optimizer = "momentum", .flip = 1, .keep = 5, .recipe = "plain"
 
 static void strategies_agree(const char *model, int64_t image_size, const char *batch_norm) {
-    static const char *const shared[][2] = {
-        {"mirrored", "cpu:0/2"}, {"central", "cpu:0/2"}, {"mirrored", "cpu:0/3"}, {"central", "cpu:0/3"}};
+    static const struct {
+        const char *strategy;
+        int count;
+    } shared[] = {{"mirrored", 2}, {"central", 2}, {"mirrored", 3}, {"central", 3}};
     struct scratch_path one = in_scratch("one");
-    train_shared(model, one.text, NULL, FIVE, .devices = "cpu:0", .image_size = image_size);
+    train_shared(model, one.text, NULL, FIVE, .devices = device, .image_size = image_size);
     for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
         char name[32];
         snprintf(name, sizeof name, "shared-%zu", i);
         struct scratch_path many = in_scratch(name);
-        train_shared(model, many.text, NULL, FIVE, .devices = shared[i][1], .strategy = shared[i][0],
-                     .image_size = image_size, .batch_norm = batch_norm);
+        train_shared(model, many.text, NULL, FIVE, .devices = parts(shared[i].count),
+                     .strategy = shared[i].strategy, .image_size = image_size, .batch_norm = batch_norm);
         expect_close(one.text, many.text, 5, 1e-3);
     }
 }
@@ -111,10 +128,10 @@ static void a_residual_network_with_global_batch_norm_trains_alike_with_every_st
 static void several_alike_devices_mirror_unless_told_otherwise(void **state) {
     (void)state;
     tu_train_result asked, unasked, single, one;
-    train_shared("mlp", in_scratch("asked").text, &asked, FIVE, .devices = "cpu:0/2", .strategy = "mirrored");
-    train_shared("mlp", in_scratch("unasked").text, &unasked, FIVE, .devices = "cpu:0/2");
-    train_shared("mlp", in_scratch("single").text, &single, FIVE, .devices = "cpu:0/2", .strategy = "single");
-    train_shared("mlp", in_scratch("one").text, &one, FIVE, .devices = "cpu:0");
+    train_shared("mlp", in_scratch("asked").text, &asked, FIVE, .devices = parts(2), .strategy = "mirrored");
+    train_shared("mlp", in_scratch("unasked").text, &unasked, FIVE, .devices = parts(2));
+    train_shared("mlp", in_scratch("single").text, &single, FIVE, .devices = parts(2), .strategy = "single");
+    train_shared("mlp", in_scratch("one").text, &one, FIVE, .devices = device);
     assert_string_equal(asked.digest, unasked.digest);
     assert_string_equal(single.digest, one.digest);
     assert_string_not_equal(asked.digest, one.digest); /* sums of two halves round otherwise */
@@ -123,8 +140,8 @@ static void several_alike_devices_mirror_unless_told_otherwise(void **state) {
 static void batch_norm_of_replicas_is_another_network(void **state) {
     (void)state;
     tu_train_result global, replica;
-    train_shared("resnet20", in_scratch("global").text, &global, FIVE, .devices = "cpu:0/2");
-    train_shared("resnet20", in_scratch("replica").text, &replica, FIVE, .devices = "cpu:0/2",
+    train_shared("resnet20", in_scratch("global").text, &global, FIVE, .devices = parts(2));
+    train_shared("resnet20", in_scratch("replica").text, &replica, FIVE, .devices = parts(2),
                  .batch_norm = "replica");
     assert_true(fabs(global.loss - replica.loss) > 1e-3);
 }
@@ -136,11 +153,11 @@ static void what_a_step_is_made_of_does_not_hang_on_the_strategy(void **state) {
 #define RICH                                                                                                 \
     .steps = 5, .recipe = "plain", .optimizer = "adam", .rate = 0.003, .clip = 1, .average = 0.9,            \
     .schedule = "cosine", .label_smoothing = 0.1, .pad = 1, .brightness = 0.1
-    train_shared("mlp", one.text, NULL, RICH, .devices = "cpu:0");
-    train_shared("mlp", many.text, NULL, RICH, .devices = "cpu:0/2");
+    train_shared("mlp", one.text, NULL, RICH, .devices = device);
+    train_shared("mlp", many.text, NULL, RICH, .devices = parts(2));
     expect_close(one.text, many.text, 5, 1e-3);
-    train_shared("mlp", pieces_of_one.text, NULL, RICH, .devices = "cpu:0", .accumulate = 2);
-    train_shared("mlp", pieces.text, NULL, RICH, .devices = "cpu:0/2", .accumulate = 2);
+    train_shared("mlp", pieces_of_one.text, NULL, RICH, .devices = device, .accumulate = 2);
+    train_shared("mlp", pieces.text, NULL, RICH, .devices = parts(2), .accumulate = 2);
     expect_close(pieces_of_one.text, pieces.text, 5, 1e-3);
 }
 
@@ -155,8 +172,8 @@ static void half_precision_and_its_loss_scale_work_on_several_devices(void **sta
     for (size_t i = 0; i < 2; i++) {
         struct scratch_path one = in_scratch(i ? "one-f16" : "one-bf16"),
                             many = in_scratch(i ? "f16" : "bf16");
-        train_shared("mlp", one.text, NULL, THREE, .devices = "cpu:0", .precision = precisions[i]);
-        train_shared("mlp", many.text, NULL, THREE, .devices = "cpu:0/2", .precision = precisions[i]);
+        train_shared("mlp", one.text, NULL, THREE, .devices = device, .precision = precisions[i]);
+        train_shared("mlp", many.text, NULL, THREE, .devices = parts(2), .precision = precisions[i]);
         expect_named_close(weights, one.text, many.text, 3, 0.01);
     }
 }
@@ -165,8 +182,8 @@ static void gradients_may_travel_as_bf16(void **state) {
     (void)state;
     struct scratch_path thin = in_scratch("thin"), full = in_scratch("full");
     tu_train_result rounded, exact;
-    train_shared("tutorial-cnn", full.text, &exact, THREE, .devices = "cpu:0/2", .image_size = 24);
-    train_shared("tutorial-cnn", thin.text, &rounded, THREE, .devices = "cpu:0/2", .image_size = 24,
+    train_shared("tutorial-cnn", full.text, &exact, THREE, .devices = parts(2), .image_size = 24);
+    train_shared("tutorial-cnn", thin.text, &rounded, THREE, .devices = parts(2), .image_size = 24,
                  .bf16_gradients = 1);
     assert_string_not_equal(exact.digest, rounded.digest);
     expect_named_close(weights, full.text, thin.text, 3, 0.01);
@@ -178,23 +195,23 @@ static void a_batch_that_does_not_divide_is_weighted(void **state) {
     (void)state;
     struct scratch_path one = in_scratch("one"), three = in_scratch("three"), central = in_scratch("central");
     tu_train_result alone, shared;
-    train_batches(10, "mlp", one.text, &alone, FIVE, .devices = "cpu:0");
-    train_batches(10, "mlp", three.text, &shared, FIVE, .devices = "cpu:0/3");
+    train_batches(10, "mlp", one.text, &alone, FIVE, .devices = device);
+    train_batches(10, "mlp", three.text, &shared, FIVE, .devices = parts(3));
     expect_close(one.text, three.text, 5, 1e-4);
     assert_true(fabs(alone.loss - shared.loss) < 1e-5 && alone.accuracy == shared.accuracy);
-    train_batches(10, "mlp", central.text, &shared, FIVE, .devices = "cpu:0/3", .strategy = "central");
+    train_batches(10, "mlp", central.text, &shared, FIVE, .devices = parts(3), .strategy = "central");
     expect_close(one.text, central.text, 5, 1e-4);
 }
 
 static void an_evaluation_is_the_same_on_any_number_of_devices(void **state) {
     (void)state;
     struct scratch_path run = in_scratch("judged");
-    train_shared("mlp", run.text, NULL, FIVE, .devices = "cpu:0");
+    train_shared("mlp", run.text, NULL, FIVE, .devices = device);
     tu_evaluation one, many;
     assert_int_equal(tu_evaluate(run.text, &one, .set = set), TU_OK);
-    static const char *const lists[] = {"cpu:0/2", "cpu:0/3", "cpu:0/7"};
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        assert_int_equal(tu_evaluate(run.text, &many, .set = set, .devices = lists[i]), TU_OK);
+    static const int counts[] = {2, 3, 7};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        assert_int_equal(tu_evaluate(run.text, &many, .set = set, .devices = parts(counts[i])), TU_OK);
         assert_true(many.accuracy == one.accuracy && many.top5 == one.top5 && many.images == one.images);
         assert_true(fabs(many.loss - one.loss) < 1e-6);
         assert_memory_equal(many.confusion, one.confusion,
@@ -206,19 +223,22 @@ static void an_evaluation_is_the_same_on_any_number_of_devices(void **state) {
 
 /* ---- The same bits ---- */
 
+/* A processor that holds the variables of a card's replicas adds and updates with its own arithmetic; otherwise the
+ * strategies give the same bits too. */
 static void invariant_bits_do_not_hang_on_the_devices(const char *model) {
-    static const char *const lists[] = {"cpu:0", "cpu:0/2", "cpu:0/4", "cpu:0/8"};
-    char first[TU_DIGEST_TEXT] = "";
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+    bool one_kind = strncmp(device, "cpu", 3) == 0;
+    char first[2][TU_DIGEST_TEXT] = {"", ""};
+    for (int count = 1; count <= 8; count *= 2) {
         for (int central = 0; central < 2; central++) {
             char name[32];
-            snprintf(name, sizeof name, "%s-%zu-%d", model, i, central);
+            snprintf(name, sizeof name, "%s-%d-%d", model, count, central);
             tu_train_result result;
-            train_shared(model, in_scratch(name).text, &result, .devices = lists[i], .invariant = 8,
+            train_shared(model, in_scratch(name).text, &result, .devices = parts(count), .invariant = 8,
                          .strategy = central ? "central" : "mirrored", .steps = invariant_steps(), .flip = 1,
                          .recipe = "plain", .rate = 0.001);
-            if (!*first) memcpy(first, result.digest, sizeof first);
-            assert_string_equal(result.digest, first);
+            char *expected = first[one_kind ? 0 : central];
+            if (!*expected) memcpy(expected, result.digest, sizeof *first);
+            assert_string_equal(result.digest, expected);
         }
     }
 }
@@ -237,19 +257,25 @@ static void a_residual_network_has_the_same_bits_on_any_number_of_devices(void *
 
 #define ELSEWHERE .steps = 12, .recipe = "plain", .rate = 0.01, .flip = 1
 
+struct place {
+    int count;
+    const char *strategy;
+};
+
 /* Trains to the end, stopped after every third step and gone on with on the next devices. */
-static void train_around(const char *folder, int64_t invariant, const char *const places[4][2],
+static void train_around(const char *folder, int64_t invariant, const struct place places[4],
                          tu_train_result *result) {
     for (int i = 0; i < 4; i++) {
         stop_flag = 0;
         stop_at = i < 3 ? 3 * (i + 1) : -1;
-        tu_status status = i == 0 ? tu_train("mlp", NULL, result, .set = set, .out = folder, .threads = 1,
-                                             .batch = SMALL_BATCH, .base = 8, ELSEWHERE,
-                                             .devices = places[i][0], .strategy = places[i][1],
-                                             .invariant = invariant, .stop = &stop_flag, .watch = stop_there)
-                                  : tu_train(folder, NULL, result, .set = set, .resume = true, .threads = 1,
-                                             .devices = places[i][0], .strategy = places[i][1],
-                                             .stop = &stop_flag, .watch = stop_there);
+        tu_status status = i == 0
+                               ? tu_train("mlp", NULL, result, .set = set, .out = folder, .threads = 1,
+                                          .batch = SMALL_BATCH, .base = 8, ELSEWHERE,
+                                          .devices = parts(places[i].count), .strategy = places[i].strategy,
+                                          .invariant = invariant, .stop = &stop_flag, .watch = stop_there)
+                               : tu_train(folder, NULL, result, .set = set, .resume = true, .threads = 1,
+                                          .devices = parts(places[i].count), .strategy = places[i].strategy,
+                                          .stop = &stop_flag, .watch = stop_there);
         if (status != TU_OK) print_message("%s\n", tu_message());
         assert_int_equal(status, TU_OK);
     }
@@ -257,11 +283,10 @@ static void train_around(const char *folder, int64_t invariant, const char *cons
 
 static void a_run_goes_on_with_other_devices_and_another_strategy(void **state) {
     (void)state;
-    static const char *const places[4][2] = {
-        {"cpu:0/2", "mirrored"}, {"cpu:0/3", "central"}, {"cpu:0", "single"}, {"cpu:0/2", "central"}};
+    static const struct place places[4] = {{2, "mirrored"}, {3, "central"}, {1, "single"}, {2, "central"}};
     struct scratch_path whole = in_scratch("whole"), around = in_scratch("around");
     tu_train_result result;
-    train_shared("mlp", whole.text, NULL, ELSEWHERE, .devices = "cpu:0");
+    train_shared("mlp", whole.text, NULL, ELSEWHERE, .devices = device);
     train_around(around.text, 0, places, &result);
     assert_int_equal(result.step, 12);
     expect_close(whole.text, around.text, 12, 1e-3);
@@ -270,10 +295,9 @@ static void a_run_goes_on_with_other_devices_and_another_strategy(void **state) 
 
 static void an_invariant_run_goes_on_elsewhere_with_the_same_bits(void **state) {
     (void)state;
-    static const char *const places[4][2] = {
-        {"cpu:0/4", "mirrored"}, {"cpu:0/2", "central"}, {"cpu:0", "mirrored"}, {"cpu:0/8", "mirrored"}};
+    static const struct place places[4] = {{4, "mirrored"}, {2, "central"}, {1, "mirrored"}, {8, "mirrored"}};
     tu_train_result whole, around;
-    train_shared("mlp", in_scratch("whole").text, &whole, ELSEWHERE, .devices = "cpu:0", .invariant = 8);
+    train_shared("mlp", in_scratch("whole").text, &whole, ELSEWHERE, .devices = device, .invariant = 8);
     train_around(in_scratch("around").text, 8, places, &around);
     assert_string_equal(around.digest, whole.digest);
 }
@@ -287,32 +311,34 @@ static void an_invariant_run_goes_on_elsewhere_with_the_same_bits(void **state) 
 
 static void what_cannot_be_shared_is_refused_before_the_first_step(void **state) {
     (void)state;
-    expect_refusal(begin_batches(2, .devices = "cpu:0/3"), TU_INVALID, "batch of 2");
-    expect_refusal(begin_batches(4, .devices = "cpu:0/3", .accumulate = 2), TU_INVALID, "batch of 2");
-    expect_refusal(begin_bad(.devices = "cpu:0/2", .strategy = "mirrord"), TU_INVALID,
+    expect_refusal(begin_batches(2, .devices = parts(3)), TU_INVALID, "batch of 2");
+    expect_refusal(begin_batches(4, .devices = parts(3), .accumulate = 2), TU_INVALID, "batch of 2");
+    expect_refusal(begin_bad(.devices = parts(2), .strategy = "mirrord"), TU_INVALID,
                    "did you mean 'mirrored'?");
-    expect_refusal(begin_bad(.devices = "cpu:0/2", .strategy = "mirrored", .central = "cpu:0"), TU_INVALID,
+    expect_refusal(begin_bad(.devices = parts(2), .strategy = "mirrored", .central = "cpu:0"), TU_INVALID,
                    "'central'");
-    expect_refusal(begin_bad(.devices = "cpu:0/3", .invariant = 8), TU_INVALID, "invariant 8 on 3 devices");
-    expect_refusal(begin_bad(.devices = "cpu:0/2", .invariant = 32), TU_INVALID, "32 parts");
-    expect_refusal(begin_bad(.devices = "cpu:0/2", .strategy = "mirrored", .place = "*=cpu:0.0"), TU_INVALID,
+    expect_refusal(begin_bad(.devices = parts(3), .invariant = 8), TU_INVALID, "invariant 8 on 3 devices");
+    expect_refusal(begin_bad(.devices = parts(2), .invariant = 32), TU_INVALID, "32 parts");
+    expect_refusal(begin_bad(.devices = parts(2), .strategy = "mirrored", .place = "*=cpu:0"), TU_INVALID,
                    "use one of the two");
-    expect_refusal(begin_bad(.devices = "cpu:0/2", .batch_norm = "local"), TU_INVALID,
-                   "--batch-norm 'local'");
+    expect_refusal(begin_bad(.devices = parts(2), .batch_norm = "local"), TU_INVALID, "--batch-norm 'local'");
     assert_int_equal(access(in_scratch("bad").text, F_OK), -1);
 }
 
 static void how_batches_are_cut_stays_as_it_was_begun(void **state) {
     (void)state;
     struct scratch_path run = in_scratch("kept");
-    train_shared("mlp", run.text, NULL, .steps = 2, .devices = "cpu:0/2", .invariant = 8);
+    train_shared("mlp", run.text, NULL, .steps = 2, .devices = parts(2), .invariant = 8);
     expect_refusal(tu_train(run.text, NULL, NULL, .set = set, .resume = true, .invariant = 4), TU_INVALID,
                    "--invariant 4 with --resume: the run was begun with 8");
     expect_refusal(tu_train(run.text, NULL, NULL, .set = set, .resume = true, .strategy = "centrl"),
                    TU_INVALID, "did you mean 'central'?");
 }
 
-int main(void) {
+/* Given a device, all of it is stated of that one; given a pattern too, what it fits: test_shared_batches gpu:0 '*bits*' */
+int main(int argc, char **argv) {
+    if (argc > 1) device = argv[1];
+    if (argc > 2) cmocka_set_test_filter(argv[2]);
     const struct CMUnitTest tests[] = {
         fresh(the_perceptron_trains_alike_with_every_strategy),
         fresh(the_tutorial_network_trains_alike_with_every_strategy),
