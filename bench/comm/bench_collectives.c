@@ -2,15 +2,16 @@
  *
  *     bench_collectives [LIST [MEGABYTES [ROUNDS]]]      cpu:0/2, 25 and 100 unless told
  *
- * A collective's GB/s are the bytes of one rank's vector by the time from when all ranks have it until all have the result; they
- * stand beside the bytes of one copy of the same vector by its time, made by the same cores together (each copies its
- * part with memcpy), or by the card's own copy. That is what a user waits for. Ranks on one memory share its bandwidth, though: an
- * all-reduce of R ranks reads and writes R vectors where the copy reads and writes one. What was read and written by
- * the time stands beside the same of the copy in the second pair of columns: how well memory is used. "in place" is an
- * all-reduce whose sums take the place of the shares, as nearly all of the engine's do.
+ * A collective's GB/s are the bytes of one rank's vector by the time from when all ranks have it until all have the
+ * result; they stand beside the bytes of one copy of the same vector by its time, made by the same cores together
+ * (each copies its part with memcpy), or by the card's own copy. That is what a user waits for. Ranks on one memory
+ * share its bandwidth, though: an all-reduce of R ranks reads and writes R vectors where the copy reads and writes
+ * one. What was read and written by the time stands beside the same of the copy in the second pair of columns: how
+ * well memory is used. "in place" is an all-reduce whose sums take the place of the shares, as nearly all of the
+ * engine's do.
  *
- * All of them in turn, ROUNDS times, and the least time of each: what a machine that others use too can do. Between rounds
- * nothing is cleared: vectors lie in the caches as far as they fit, as gradients do behind a backward pass. */
+ * All of them in turn, ROUNDS times, and the least time of each: what a machine that others use too can do. Between
+ * rounds nothing is cleared: vectors lie in the caches as far as they fit, as gradients do behind a backward pass. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,12 +1,14 @@
 /* Meetings: values that several devices add up together (graph/ops/collective.c), as the engine holds them.
  *
- * Each rank of a meeting is one part of the program. It *brings* its values once the last of them is computed, and goes on
- * computing; it *holds* the meeting before the first kernel that may want the sums: waits until all have brought theirs, adds up its
- * share of all values and writes it to everybody, and waits until the others have done the same.
+ * Each rank of a meeting is one part of the program. It *brings* its values once the last of them is computed, and
+ * goes on computing; it *holds* the meeting before the first kernel that may want the sums: waits until all have
+ * brought theirs, adds up its share of all values and writes it to everybody, and waits until the others have done
+ * the same.
  *
- * Nobody waits in a circle. A meeting's level (part.c: levels) is above that of everything brought to it, on every rank;
- * kernels run in the order of their levels, and meetings are held in the order of level and number, before the first
- * kernel of their level. So whoever holds one waits only for kernels of lower levels, and those only for earlier meetings. */
+ * Nobody waits in a circle. A meeting's level (tu__find_levels) is above that of everything brought to it, on every
+ * rank; kernels run in the order of their levels, and meetings are held in the order of level and number, before the
+ * first kernel of their level. So whoever holds one waits only for kernels of lower levels, and those only for
+ * earlier meetings. */
 #ifndef TU__RUN_MEET_H
 #define TU__RUN_MEET_H
 

@@ -45,8 +45,8 @@ static uint32_t root(const planner *p, uint32_t buffer) {
 
 /* ---- Lifetimes ---- */
 
-/* Others may write the sum as soon as the kernel before `ready` is done, and read the share until the one at `held` begins: which
- * therefore, and none before it, may take the share's memory. */
+/* Others may write the sum as soon as the kernel before `ready` is done, and read the share until the one at `held`
+ * begins: which therefore, and none before it, may take the share's memory. */
 static void find_sum_lifetime(planner *p, const tu__sum *sum) {
     p->written[sum->out] = (int64_t)sum->ready - 1;
     if (p->read_last[sum->in] < sum->held) p->read_last[sum->in] = sum->held;

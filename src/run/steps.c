@@ -1,13 +1,13 @@
 /* The steps of a part: kernels in their order, with the waits, signals and the barrier that belong between them.
  *
- * A kernel that reads a value from another device, or must come after it, stands behind the wait for its arrival. A value that leaves is
- * signalled right behind the kernel that wrote it; one that no kernel writes, before the first. The barrier stands in
- * front of the kernels that change variables, or at the end where there are none: behind it, every part has computed
- * and every value has arrived. Neighbouring kernels become one launch. What a meeting wants is brought, and the meeting held,
- * where meet.h says.
+ * A kernel that reads a value from another device, or must come after it, stands behind the wait for its arrival. A
+ * value that leaves is signalled right behind the kernel that wrote it; one that no kernel writes, before the first.
+ * The barrier stands in front of the kernels that change variables, or at the end where there are none: behind it,
+ * every part has computed and every value has arrived. Neighbouring kernels become one launch. What a meeting wants
+ * is brought, and the meeting held, where meet.h says.
  *
- * A part that is alone waits for nobody, so it has no barrier: all its kernels are one launch, which a device may replay
- * as a whole. The kernels that change variables still come last, and a device stops at the first that fails. */
+ * A part that is alone waits for nobody, so it has no barrier: all its kernels are one launch, which a device may
+ * replay as a whole. The kernels that change variables still come last, and a device stops at the first that fails. */
 #include <stdlib.h>
 
 #include "base/alloc.h"

@@ -450,6 +450,14 @@ static void ranks_must_bring_the_same(void **unused) {
                    "rank 1 of 2 brings nothing to meeting 4: all ranks must bring the same values");
 
     g = new_graph();
+    one = meet(share_of(g, 1, 3), 4, 1, 2);
+    assert_refused(g, 1, &one, "rank 0 of 2 brings nothing to meeting 4");
+
+    g = new_graph();
+    one = meet(share_of(g, 0, 3), 4, 0, 1000);
+    assert_refused(g, 1, &one, "meeting 4 has 1000 ranks: a program has at most 64 devices");
+
+    g = new_graph();
     tu_value two[3] = {meet(share_of(g, 0, 3), 0, 0, 2), meet(share_of(g, 1, 4), 0, 1, 2)};
     assert_refused(g, 2, two, "value 0 of meeting 0 is f32[3]");
 

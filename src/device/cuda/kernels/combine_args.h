@@ -1,5 +1,6 @@
-/* What is added up between devices by one launch. A piece is a run of elements of which every rank has a share; its first element
- * is 16-byte aligned on every rank. Blocks are numbered through: piece p has those from first_block[p] on. */
+/* What is added up between devices by one launch. A piece is a run of elements of which every rank has a share; its
+ * first element is 16-byte aligned on every rank. Blocks are numbered through: piece p has those from first_block[p]
+ * on. */
 
 enum {
     COMBINE_THREADS = 256,
