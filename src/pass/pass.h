@@ -62,6 +62,10 @@ typedef struct tu__unit {
     size_t fetch_count;
     tu__edge *fetch; /* results of a run; assignments count as wanted when `updates` */
     bool updates;
+    /* Values that get memory of their own as if they were fetched: what one replica is asked for, all compute in the same
+     * way, so that mirrors stay equal to the last bit. */
+    size_t kept_count;
+    tu__edge *kept;
     tu__precision precision;
     size_t device_count;
     const char *const *devices;  /* full names; the first is the default */

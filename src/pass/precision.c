@@ -301,12 +301,10 @@ static tu_status convert_nodes(precision *p) {
 }
 
 /* Fetches get back the type they were built with. */
-static void widen_fetches(precision *p, const tu__unit *unit) {
-    for (size_t i = 0; i < unit->fetch_count; i++) {
-        tu__edge from = unit->fetch[i];
-        if (type_at(p->r.from, from).dtype == TU_F32)
-            tu__rewrite_map(&p->r, from, read_as(p, from, TU_F32, NULL));
-    }
+static void widen(precision *p, size_t count, const tu__edge *edges) {
+    for (size_t i = 0; i < count; i++)
+        if (type_at(p->r.from, edges[i]).dtype == TU_F32)
+            tu__rewrite_map(&p->r, edges[i], read_as(p, edges[i], TU_F32, NULL));
 }
 
 static tu_status begin_casts(precision *p) {
@@ -328,7 +326,8 @@ tu_status tu__pass_precision(tu__unit *unit) {
     if (status == TU_OK) status = begin_casts(&p);
     if (status == TU_OK) status = convert_nodes(&p);
     if (status == TU_OK) {
-        widen_fetches(&p, unit);
+        widen(&p, unit->fetch_count, unit->fetch);
+        widen(&p, unit->kept_count, unit->kept);
         status = tu__rewrite_finish(&p.r, unit);
     } else {
         tu__rewrite_abandon(&p.r);

@@ -320,22 +320,42 @@ static tu_status make_part(tu__replicator *p, const tu__shard *shard, size_t par
     return keep_waiting(p, node, made);
 }
 
-/* x times a number. */
-static tu_value scale_share(tu__replicator *p, const tu__node *node, tu_value x, double factor, size_t part) {
-    const char *device = tu__place_device(p, tu__replica_of(p, part));
-    struct tu__fill_attrs a = {.dtype = tu_value_dtype(x), .number = factor};
-    tu_value number = tu__replicator_insert(
-        p, node, "/weight", part, &(tu__node_request){.op = TU__OP_FILL, .attrs = &a, .device = device});
+/* x times a number, on its own device. */
+static tu_value weigh(tu__replicator *p, const tu__node *node, tu_value x, double weight, size_t number) {
+    if (!tu_ok(x)) return x;
+    const char *device = tu__node_of(x)->device;
+    struct tu__fill_attrs a = {.dtype = tu_value_dtype(x), .number = weight};
+    tu_value factor = tu__replicator_insert(
+        p, node, "/weight", number, &(tu__node_request){.op = TU__OP_FILL, .attrs = &a, .device = device});
     return tu__replicator_insert(
-        p, node, "/weighted", part,
+        p, node, "/weighted", number,
         &(tu__node_request){
-            .op = TU__OP_MUL, .inputs = (tu_value[]){x, number}, .input_count = 2, .device = device});
+            .op = TU__OP_MUL, .inputs = (tu_value[]){x, factor}, .input_count = 2, .device = device});
 }
 
-/* What a part's result counts: a mean's sum by the number of all elements, a statistic of a part by its samples. */
-static double weight_of(const tu__replicator *p, const tu__shard *shard, uint32_t output, size_t part) {
-    if (shard->out[output] == TU__PER_PART) return (double)tu__part_rows(p, part) / (double)p->samples;
-    return 1 / shard->divisor;
+/* What a sum over parts is to be multiplied by: a mean's by one over all its elements, that of statistics by one over the
+ * parts. Where the parts are not equal, statistics are weighed by their samples before; else after, once, which also
+ * leaves nothing but additions between the parts: a device that fuses a product with a sum would round differently
+ * where other sums are its own. */
+static double weight_of_sum(const tu__replicator *p, const tu__shard *shard, uint32_t output) {
+    if (shard->out[output] == TU__SHARE) return 1 / shard->divisor;
+    return p->samples % (int64_t)p->parts ? 1 : 1 / (double)p->parts;
+}
+
+static double weight_of_part(const tu__replicator *p, const tu__shard *shard, uint32_t output, size_t part) {
+    bool uneven = p->samples % (int64_t)p->parts != 0;
+    if (shard->out[output] != TU__PER_PART || !uneven) return 1;
+    return (double)tu__part_rows(p, part) / (double)p->samples;
+}
+
+static void weigh_sum(tu__replicator *p, const tu__shard *shard, uint32_t output) {
+    tu__edge *whole = tu__replicated_at(p, (tu__edge){shard->node->id, output})->whole;
+    double weight = weight_of_sum(p, shard, output);
+    for (size_t place = 0; place < p->places && weight != 1; place++) {
+        if (whole[place].node == TU_NO_NODE) continue;
+        tu_value weighed = weigh(p, shard->node, to_value(p, whole[place]), weight, place);
+        whole[place] = (tu__edge){weighed.node, weighed.output};
+    }
 }
 
 static tu_status make_sum(tu__replicator *p, const tu__shard *shard, uint32_t output) {
@@ -343,11 +363,13 @@ static tu_status make_sum(tu__replicator *p, const tu__shard *shard, uint32_t ou
     tu_value *shares = tu__arena_alloc(&p->arena, p->parts * sizeof *shares);
     if (!c || !shares) return TU_NO_MEMORY;
     for (size_t part = 0; part < p->parts; part++) {
-        double weight = weight_of(p, shard, output, part);
+        double weight = weight_of_part(p, shard, output, part);
         shares[part] = to_value(p, c->parts[part]);
-        if (weight != 1) shares[part] = scale_share(p, shard->node, shares[part], weight, part);
+        if (weight != 1) shares[part] = weigh(p, shard->node, shares[part], weight, part);
     }
-    return tu__sum_shares(p, shard->node, output, shares);
+    TU_TRY(tu__sum_shares(p, shard->node, output, shares));
+    weigh_sum(p, shard, output);
+    return tu_graph_status(p->r.to);
 }
 
 static tu_status make_parts(tu__replicator *p, const tu__shard *shard, tu_value *inputs) {
@@ -498,6 +520,38 @@ static tu_status map_results(tu__replicator *p) {
     return tu_graph_status(p->r.to);
 }
 
+/* ---- What replicas compute for each other's sake ---- */
+
+/* Values of the first replica that the user fetches have memory of their own, and a device fuses what it computes
+ * accordingly. So have the same values of the others, where nobody reads them: else replicas would round differently, and
+ * their variables part. */
+static size_t list_kept(const tu__replicator *p, tu__edge *list) {
+    size_t count = 0;
+    for (size_t i = 0; i < p->unit->fetch_count; i++) {
+        const tu__replicated *value = tu__replicated_at(p, p->unit->fetch[i]);
+        for (size_t place = 0; value->whole && place < p->replicas; place++)
+            list[count++] = value->whole[place];
+        const tu__cutting *c = value->cuttings;
+        while (c && c->axis != value->as) c = c->next;
+        for (size_t part = 0; c && part < p->parts; part++) list[count++] = c->parts[part];
+    }
+    return count;
+}
+
+/* In the new graph; a leaf, a number and an assignment are there anyway. */
+static tu_status find_kept(tu__replicator *p, size_t *count, tu__edge **kept) {
+    *kept = tu__alloc_array(p->unit->fetch_count * (p->replicas + p->parts) + 1, sizeof **kept, "a pass");
+    if (!*kept) return TU_NO_MEMORY;
+    size_t all = list_kept(p, *kept);
+    *count = 0;
+    for (size_t i = 0; i < all; i++) {
+        tu__edge edge = (*kept)[i];
+        if (edge.node != TU_NO_NODE && tu__node_is_computed(p->r.to->nodes[edge.node]))
+            (*kept)[(*count)++] = edge;
+    }
+    return TU_OK;
+}
+
 /* ---- What is refused before anything is made ---- */
 
 static const char *const strategy_names[] = {
@@ -593,10 +647,11 @@ static tu_status begin(tu__replicator *p, tu__unit *unit) {
     return tu__rewrite_begin(&p->r, graph);
 }
 
-static tu_status replicate(tu__replicator *p) {
+static tu_status replicate(tu__replicator *p, size_t *kept_count, tu__edge **kept) {
     TU_TRY(classify(p));
     TU_TRY(make_nodes(p));
-    return map_results(p);
+    TU_TRY(map_results(p));
+    return find_kept(p, kept_count, kept);
 }
 
 tu_status tu__pass_replicate(tu__unit *unit) {
@@ -609,11 +664,15 @@ tu_status tu__pass_replicate(tu__unit *unit) {
     tu__replicator p = {.unit = unit, .how = how, .strategy = strategy, .arena = {.purpose = "a pass"}};
     tu_status status = begin(&p, unit);
     if (status == TU_OK) {
-        status = replicate(&p);
+        size_t kept_count = 0;
+        tu__edge *kept = NULL;
+        status = replicate(&p, &kept_count, &kept);
         if (status == TU_OK)
             status = tu__rewrite_finish(&p.r, unit);
         else
             tu__rewrite_abandon(&p.r);
+        unit->kept = kept;
+        unit->kept_count = status == TU_OK ? kept_count : 0;
     }
     tu__arena_free(&p.arena);
     return status == TU_OK ? tu__unit_drop_dead(unit) : status;

@@ -2,7 +2,9 @@
  *
  * The parts of one replica are added first, by halves, then the sums of the replicas, pairwise: at a meeting of the
  * mirrored ones (all_reduce), or on the central device, in the same order. With as many replicas as a power of two that is
- * one and the same tree over the parts, however many replicas there are, which is what --invariant promises.
+ * one and the same tree over the parts, however many replicas there are, which is what --invariant promises. A replica
+ * that is alone meets nobody, but meets: devices fuse what stands between meetings, and what they fuse can be seen in the
+ * last bits.
  *
  * A meeting has its price whatever its size, so sums share one: they fill a bucket in the order in which the backward pass
  * makes them, until it holds enough to be worth its way. What later sums are computed from (statistics of batch-norm)
@@ -218,10 +220,8 @@ tu_status tu__sum_shares(tu__replicator *p, const tu__node *node, uint32_t outpu
     for (size_t i = 0; i < p->replicas; i++) shares[i] = add_by_halves(&s, i, shares + i * each, each);
     if (p->how->strategy == TU__CENTRAL)
         add_on_central(&s, shares, dtype, whole);
-    else if (p->replicas > 1)
-        meet(&s, shares, dtype, whole);
     else
-        whole[0] = (tu__edge){shares[0].node, shares[0].output};
+        meet(&s, shares, dtype, whole);
     tu__replicated_at(p, (tu__edge){node->id, output})->whole = whole;
     return tu_graph_status(p->r.to);
 }

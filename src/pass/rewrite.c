@@ -156,21 +156,32 @@ static tu_status map_results(tu__rewrite *r) {
     return tu_graph_status(r->to);
 }
 
+static tu_status check_mapped(const tu__rewrite *r, const char *what, size_t count, const tu__edge *edges) {
+    for (size_t i = 0; i < count; i++)
+        if (!tu_ok(tu__rewrite_value(r, edges[i])))
+            return tu_fail(TU_INTERNAL, "a pass lost %s %zu, '%s'", what, i,
+                           r->from->nodes[edges[i].node]->name);
+    return TU_OK;
+}
+
+static void map_edges(const tu__rewrite *r, size_t count, tu__edge *edges) {
+    for (size_t i = 0; i < count; i++) {
+        tu_value value = tu__rewrite_value(r, edges[i]);
+        edges[i] = (tu__edge){value.node, value.output};
+    }
+}
+
 tu_status tu__rewrite_finish(tu__rewrite *r, tu__unit *unit) {
     tu_status status = tu_graph_status(r->to);
     if (status == TU_OK) status = map_results(r);
-    for (size_t i = 0; i < unit->fetch_count && status == TU_OK; i++)
-        if (!tu_ok(tu__rewrite_value(r, unit->fetch[i])))
-            status = tu_fail(TU_INTERNAL, "a pass lost fetch %zu, '%s'", i,
-                             r->from->nodes[unit->fetch[i].node]->name);
+    if (status == TU_OK) status = check_mapped(r, "fetch", unit->fetch_count, unit->fetch);
+    if (status == TU_OK) status = check_mapped(r, "kept value", unit->kept_count, unit->kept);
     if (status != TU_OK) {
         tu__rewrite_abandon(r);
         return status;
     }
-    for (size_t i = 0; i < unit->fetch_count; i++) {
-        tu_value value = tu__rewrite_value(r, unit->fetch[i]);
-        unit->fetch[i] = (tu__edge){value.node, value.output};
-    }
+    map_edges(r, unit->fetch_count, unit->fetch);
+    map_edges(r, unit->kept_count, unit->kept);
     tu_graph_free(unit->graph);
     unit->graph = r->to;
     r->to = NULL;

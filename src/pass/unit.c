@@ -52,6 +52,7 @@ tu_status tu__unit_begin(tu__unit *unit, const tu_graph *graph, size_t fetch_cou
 void tu__unit_end(tu__unit *unit) {
     tu_graph_free(unit->graph);
     tu__free(unit->fetch);
+    tu__free(unit->kept);
     *unit = (tu__unit){0};
 }
 
@@ -60,6 +61,7 @@ bool *tu__unit_needed(const tu__unit *unit) {
     bool *needed = tu__alloc_array((size_t)graph->node_count + 1, sizeof *needed, "a pass");
     if (!needed) return NULL;
     for (size_t i = 0; i < unit->fetch_count; i++) needed[unit->fetch[i].node] = true;
+    for (size_t i = 0; i < unit->kept_count; i++) needed[unit->kept[i].node] = true;
     for (uint32_t id = graph->node_count; id-- > 0;) {
         const tu__node *node = graph->nodes[id];
         if (unit->updates && (node->op->traits & TU__EFFECT)) needed[id] = true;

@@ -70,7 +70,7 @@ static tu_status reserve_part(const tu_graph *g, tu__part *part, size_t exports)
 static tu_status deal(const tu__unit *unit, size_t count, tu__part *parts) {
     const tu_graph *g = unit->graph;
     for (size_t i = 0; i < count; i++)
-        TU_TRY(reserve_part(g, &parts[i], 2 * (size_t)g->node_count + unit->fetch_count));
+        TU_TRY(reserve_part(g, &parts[i], 2 * (size_t)g->node_count + unit->fetch_count + unit->kept_count));
     for (uint32_t id = 0; id < g->node_count; id++) {
         const tu__node *node = g->nodes[id];
         tu__part *part = &parts[tu__part_of(unit, id)];
@@ -94,6 +94,8 @@ static tu_status deal(const tu__unit *unit, size_t count, tu__part *parts) {
         tu__edge value = is_op(node, TU__OP_ASSIGN) ? node->inputs[1] : unit->fetch[i];
         add_export(&parts[tu__part_of(unit, value.node)], value);
     }
+    for (size_t i = 0; i < unit->kept_count; i++)
+        add_export(&parts[tu__part_of(unit, unit->kept[i].node)], unit->kept[i]);
     return TU_OK;
 }
 
@@ -176,11 +178,20 @@ typedef struct marks {
     bool *read;     /* by a kernel */
     bool *assigned; /* it is the next value of a variable */
     bool *leaves;   /* another part reads it, while the run goes on */
-    bool *fetched;  /* the user reads it, after the last kernel */
+    bool *fetched;  /* the user reads it, after the last kernel; or of a mirror, would */
     uint32_t *met;  /* how often it is brought to meetings or taken away from one */
     bool *outside, *from_start, *to_end;
     uint32_t *becomes;
 } marks;
+
+static void mark_fetched(const tu__unit *unit, const tu__part *part, size_t index, size_t count,
+                         const tu__edge *edges, marks *m) {
+    for (size_t i = 0; i < count; i++) {
+        if (tu__part_of(unit, edges[i].node) != index) continue;
+        uint32_t b = tu__part_buffer(part, edges[i]);
+        if (b != TU_NO_NODE) m->fetched[b] = true; /* an assignment has none: its value is fetched late */
+    }
+}
 
 /* Who else reads the buffers: one sweep over kernels, updates, arrivals and fetches. */
 static void mark_readers(const tu__unit *unit, const tu__part *parts, size_t count, size_t index, marks *m) {
@@ -205,11 +216,8 @@ static void mark_readers(const tu__unit *unit, const tu__part *parts, size_t cou
         for (uint32_t k = 0; k < node->after_count; k++)
             m->read[tu__part_buffer(part, (tu__edge){node->after[k], 0})] = true;
     }
-    for (size_t i = 0; i < unit->fetch_count; i++) {
-        if (tu__part_of(unit, unit->fetch[i].node) != index) continue;
-        uint32_t b = tu__part_buffer(part, unit->fetch[i]);
-        if (b != TU_NO_NODE) m->fetched[b] = true; /* an assignment has none: its value is fetched late */
-    }
+    mark_fetched(unit, part, index, unit->fetch_count, unit->fetch, m);
+    mark_fetched(unit, part, index, unit->kept_count, unit->kept, m);
 }
 
 /* Kernels that write next values of variables, which nobody else reads, and beside them at most what the user fetches

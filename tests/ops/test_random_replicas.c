@@ -6,7 +6,7 @@
  * parts (invariant) the bits must be the same on every number of devices. On null devices the program is planned
  * and run for its order alone. Every run has a deadline, so a deadlock is a failure with a name.
  *
- * test_random_replicas COUNT [FIRST] */
+ * test_random_replicas COUNT [FIRST [gpu]]     with gpu: on GPUs and the CPU beside them alone */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -265,10 +265,27 @@ static const comparison comparisons[] = {
     {{"cpu:0", NULL, 4}, {"cpu:0/4", "mirrored", 4}, true, 0},
     {{"cpu:0", NULL, 4}, {"cpu:0/4", "central", 4}, true, 0},
     {{"null:0", NULL, 0}, {"null:0-3", "mirrored", 0}, false, 0},
+    {{"gpu:0", NULL, 0}, {"gpu:0/2", "mirrored", 0}, true, 1e-8},
+    {{"gpu:0", NULL, 0}, {"gpu:0/3", "central", 0}, true, 1e-8},
+    {{"gpu:0", NULL, 4}, {"gpu:0/2", "mirrored", 4}, true, 0},
+    {{"gpu:0", NULL, 4}, {"gpu:0/4", "mirrored", 4}, true, 0},
 };
+enum { COMPARISONS = sizeof comparisons / sizeof *comparisons };
+
+static bool on_gpu;
+
+/* Those with GPUs or those without, in turn. */
+static const comparison *pick_comparison(uint64_t seed) {
+    const comparison *fitting[COMPARISONS];
+    uint64_t count = 0;
+    for (size_t i = 0; i < COMPARISONS; i++)
+        if ((strstr(comparisons[i].many.devices, "gpu") != NULL) == on_gpu)
+            fitting[count++] = &comparisons[i];
+    return fitting[seed % count];
+}
 
 static bool check_graph(uint64_t seed) {
-    const comparison *c = &comparisons[seed % (sizeof comparisons / sizeof *comparisons)];
+    const comparison *c = pick_comparison(seed);
     maker m = {0};
     outcome alone = {0}, together = {0};
     bool good = make_graph(&m, seed);
@@ -286,6 +303,7 @@ static bool check_graph(uint64_t seed) {
 
 int main(int argc, char **argv) {
     int count = argc > 1 ? atoi(argv[1]) : 100, first = argc > 2 ? atoi(argv[2]) : 0, failed = 0;
+    on_gpu = argc > 3 && strcmp(argv[3], "gpu") == 0;
     int64_t live = tu__alloc_live();
     for (int i = 0; i < count; i++) failed += !check_graph((uint64_t)first + (uint64_t)i);
     if (tu__alloc_live() != live) {
