@@ -12,6 +12,7 @@
 
 #include <tutti/tutti.h>
 
+#include "base/alloc.h"
 #include "base/number.h"
 
 enum { BATCH = 10, MOST_VARIABLES = 1 << 18 };
@@ -200,11 +201,91 @@ static void invariant_bits_do_not_depend_on_devices(void **state) {
     assert_same_bits("resnet20", "central");
 }
 
+/* ---- Options that do not fit ---- */
+
+static void options_that_do_not_fit_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        tu_compile_options options;
+        tu_status status;
+        const char *says;
+    } bad[] = {
+        {{.devices = "ref:0/2", .strategy = "vertical"},
+         TU_INVALID,
+         "strategy 'vertical': expected single, central or mirrored"},
+        {{.devices = "ref:0/2", .strategy = "mirrored", .central = "cpu:0"},
+         TU_INVALID,
+         "central device 'cpu:0' with strategy 'mirrored': expected strategy 'central'"},
+        {{.devices = "ref:0/2", .central = "cpu:0"},
+         TU_INVALID,
+         "central device 'cpu:0' with strategy 'single'"},
+        {{.devices = "ref:0/2", .invariant = 2},
+         TU_INVALID,
+         "invariant 2 on 2 devices with strategy 'single'"},
+        {{.devices = "ref:0/2", .strategy = "mirrored", .invariant = 3},
+         TU_INVALID,
+         "invariant 3 on 2 devices"},
+        {{.devices = "ref:0/2", .strategy = "central", .central = "abacus"},
+         TU_NOT_FOUND,
+         "there is no device 'abacus'"},
+        {{.devices = "ref:0/3", .strategy = "mirrored"},
+         TU_INVALID,
+         "a batch of 2 cannot be divided into 3 parts"},
+        {{.devices = "ref:0/2", .strategy = "mirrored", .place = "tanh=ref:0.1"},
+         TU_INVALID,
+         "and so does a placement by patterns"},
+    };
+    tu_graph *g;
+    assert_ok(tu_graph_new(&g));
+    tu_value y = tu_tanh(tu_batch_input(g, "x", TU_F32, TU_SHAPE(2, 3)));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        tu_program *program;
+        tu_compile_options options = bad[i].options;
+        options.struct_size = sizeof options;
+        options.fetch = &y;
+        options.fetch_count = 1;
+        int64_t live = tu__alloc_live();
+        if (tu_compile_with(g, &program, &options) != bad[i].status)
+            fail_msg("\"%s\" was expected", bad[i].says);
+        if (!strstr(tu_message(), bad[i].says))
+            fail_msg("\"%s\" does not say \"%s\"", tu_message(), bad[i].says);
+        assert_int_equal(tu__alloc_live(), live);
+        assert_null(program);
+    }
+    tu_graph_free(g);
+}
+
+/* A central device is a replica too only where the list has it. */
+static void the_central_device_is_the_first_on_the_host(void **state) {
+    (void)state;
+    static const struct {
+        const char *devices, *central, *expected;
+    } lists[] = {
+        {"ref:0/2", NULL, "ref:0.0"}, {"ref:0/2", "ref:0.1", "ref:0.1"}, {"ref:0/2", "cpu", "cpu:0"}};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        tu_graph *g, *after;
+        assert_ok(tu_graph_new(&g));
+        tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 3)),
+                 w = tu_variable(g, "w", TU_F32, TU_SHAPE(3, 3));
+        tu_output(tu_matmul(x, w), "y");
+        assert_ok(tu_graph_after(g, &after, .devices = lists[i].devices, .strategy = "central",
+                                 .central = lists[i].central));
+        assert_string_equal(tu_value_device(tu_find(after, "w")), lists[i].expected);
+        assert_string_equal(tu_value_device(tu_find(after, "matmul@1")), "ref:0.1");
+        tu_graph_free(after);
+        tu_graph_free(g);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strategies_are_one_mathematics),          cmocka_unit_test(parts_may_be_uneven),
-        cmocka_unit_test(a_device_apart_holds_the_variables),      cmocka_unit_test(the_cpu_goes_along),
+        cmocka_unit_test(strategies_are_one_mathematics),
+        cmocka_unit_test(parts_may_be_uneven),
+        cmocka_unit_test(a_device_apart_holds_the_variables),
+        cmocka_unit_test(the_cpu_goes_along),
         cmocka_unit_test(invariant_bits_do_not_depend_on_devices),
+        cmocka_unit_test(options_that_do_not_fit_are_refused),
+        cmocka_unit_test(the_central_device_is_the_first_on_the_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
