@@ -1,4 +1,4 @@
-/* Finding the bias and the rectifier that follow a node, and taking them into its kernel. */
+/* Finding the sum and the rectifier that follow a node, and taking them into its kernel. */
 #include "device/ending.h"
 
 /* One number for each place along the last axis of `type`. */
@@ -9,36 +9,37 @@ static bool is_bias(tu_type bias, tu_type type) {
            tu_shape_elements(bias.shape) == type.shape.dim[rank - 1];
 }
 
-/* The other input of an addition to `value`, if it is a bias. */
-static bool find_bias(const tu__selection *s, const tu__node *add, tu__edge value, tu__edge *bias) {
+static bool can_add_bias(tu__selection *s, tu__edge other, tu__edge value) {
+    return is_bias(*tu__type_of(s, other), *tu__type_of(s, value));
+}
+
+/* The other input of an addition to `value` that keeps its shape. */
+static bool find_added(tu__selection *s, const tu__node *add, tu__edge value, const tu__ending_rules *rules,
+                       tu__edge *added) {
     if (!add || add->op->code != TU__OP_ADD) return false;
-    int own = add->inputs[0].node == value.node && add->inputs[0].output == value.output ? 0 : 1;
-    tu__edge other = add->inputs[1 - own];
-    const tu_type type = s->graph->nodes[value.node]->outputs[value.output];
-    *bias = other;
-    return is_bias(s->graph->nodes[other.node]->outputs[other.output], type) &&
-           tu_shape_equal(add->outputs[0].shape, type.shape);
+    *added = add->inputs[tu__same_edge(add->inputs[0], value) ? 1 : 0];
+    return rules->can_add(s, *added, value) &&
+           tu_shape_equal(add->outputs[0].shape, tu__type_of(s, value)->shape);
 }
 
-/* The only reader, unless another kernel has it already: where two products are added, one of them takes the sum. */
-static const tu__node *free_reader(tu__selection *s, tu__edge value) {
-    const tu__node *reader = tu__only_reader(s, value);
-    return reader && s->plan->state[reader->id] != TU__DONE ? reader : NULL;
-}
-
-tu__ending tu__ending_of(tu__selection *s, const tu__node *node) {
+tu__ending tu__find_ending(tu__selection *s, const tu__node *node, const tu__ending_rules *rules) {
     tu__ending e = {.result = {node->id, 0}};
-    const tu__node *reader = free_reader(s, e.result);
-    if (find_bias(s, reader, e.result, &e.bias)) {
+    const tu__node *reader = rules->reader_of(s, e.result);
+    if (find_added(s, reader, e.result, rules, &e.added)) {
         e.add = reader;
         e.result = (tu__edge){reader->id, 0};
-        reader = free_reader(s, e.result);
+        reader = rules->reader_of(s, e.result);
     }
     if (reader && reader->op->code == TU__OP_RELU) {
         e.relu = reader;
         e.result = (tu__edge){reader->id, 0};
     }
     return e;
+}
+
+tu__ending tu__ending_of(tu__selection *s, const tu__node *node) {
+    static const tu__ending_rules rules = {tu__free_reader, can_add_bias};
+    return tu__find_ending(s, node, &rules);
 }
 
 tu_status tu__kernel_end(tu__kernel *k, const tu__ending *e) {
@@ -48,7 +49,7 @@ tu_status tu__kernel_end(tu__kernel *k, const tu__ending *e) {
         TU_TRY(tu__kernel_cover(k, nodes[i]));
         tu__mark_done(k->owner, nodes[i]);
     }
-    return e->add ? tu__kernel_read(k, e->bias) : TU_OK;
+    return e->add ? tu__kernel_read(k, e->added) : TU_OK;
 }
 
 const char *tu__ending_name(const tu__ending *e, const char *const names[4]) {

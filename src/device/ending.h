@@ -17,7 +17,7 @@
 
 typedef struct tu__ending {
     const tu__node *add, *relu; /* NULL where there is none */
-    tu__edge bias;              /* of add */
+    tu__edge added;             /* the other value of add */
     tu__edge result;            /* what is stored in the end */
 } tu__ending;
 
@@ -25,7 +25,14 @@ typedef struct tu__ending {
  * of that. */
 TU__SHARED tu__ending tu__ending_of(tu__selection *s, const tu__node *node);
 
-/* Has the kernel cover the ending and read the bias, as its next entry of k->in, if there is one. */
+/* The same for kernels that can take in something else. */
+typedef struct tu__ending_rules {
+    const tu__node *(*reader_of)(tu__selection *s, tu__edge value); /* who may be taken in; NULL: nobody */
+    bool (*can_add)(tu__selection *s, tu__edge other, tu__edge value);
+} tu__ending_rules;
+tu__ending tu__find_ending(tu__selection *s, const tu__node *node, const tu__ending_rules *rules);
+
+/* Has the kernel cover the ending and read what is added, as its next entry of k->in, if there is something. */
 TU__SHARED tu_status tu__kernel_end(tu__kernel *k, const tu__ending *ending);
 
 /* Of "conv2d", "conv2d+bias", "conv2d+relu", "conv2d+bias+relu" the one that says what is done. */

@@ -19,16 +19,11 @@
 
 /* ---- Behind y ---- */
 
-/* The only reader of a value, unless another kernel has it or it is of another level. */
-static const tu__node *free_reader(tu__selection *s, tu__edge value) {
-    const tu__kernel_plan *p = s->plan;
-    const tu__node *reader = tu__only_reader(s, value);
-    bool free = reader && p->state[reader->id] != TU__DONE && p->level[reader->id] == p->level[value.node];
-    return free ? reader : NULL;
-}
-
-static bool same_edge(tu__edge a, tu__edge b) {
-    return a.node == b.node && a.output == b.output;
+/* A free reader of the same level. */
+static const tu__node *level_reader(tu__selection *s, tu__edge value) {
+    const uint32_t *level = s->plan->level;
+    const tu__node *reader = tu__free_reader(s, value);
+    return reader && level[reader->id] == level[value.node] ? reader : NULL;
 }
 
 static bool same_type(const tu_type *a, const tu_type *b) {
@@ -40,47 +35,22 @@ static bool is_in_memory(tu__selection *s, tu__edge value) {
     return s->plan->state[root.node] == TU__OUTSIDE || tu__plan_value_of(s, root)->dense != TU__NONE;
 }
 
-/* The other value of a sum with `value`, if it can be joined. */
-static bool find_join(tu__selection *s, const tu__node *add, tu__edge value, tu__edge *join) {
-    if (!add || add->op->code != TU__OP_ADD) return false;
-    *join = add->inputs[same_edge(add->inputs[0], value) ? 1 : 0];
-    return same_type(tu__type_of(s, *join), tu__type_of(s, value)) && is_in_memory(s, *join);
+static bool can_join(tu__selection *s, tu__edge other, tu__edge value) {
+    return same_type(tu__type_of(s, other), tu__type_of(s, value)) && is_in_memory(s, other);
 }
 
-tu__norm_ending tu__norm_ending_of(tu__selection *s, const tu__node *node) {
-    tu__norm_ending e = {.result = {node->id, 0}};
-    const tu__node *reader = free_reader(s, e.result);
-    if (find_join(s, reader, e.result, &e.join)) {
-        e.add = reader;
-        e.result = (tu__edge){reader->id, 0};
-        reader = free_reader(s, e.result);
-    }
-    if (reader && reader->op->code == TU__OP_RELU) {
-        e.relu = reader;
-        e.result = (tu__edge){reader->id, 0};
-    }
-    return e;
+tu__ending tu__norm_ending_of(tu__selection *s, const tu__node *node) {
+    static const tu__ending_rules rules = {level_reader, can_join};
+    return tu__find_ending(s, node, &rules);
 }
 
-const char *tu__norm_ending_name(const tu__norm_ending *e) {
+const char *tu__norm_ending_name(const tu__ending *e) {
     static const char *const names[4] = {"batch_norm", "batch_norm+add", "batch_norm+relu",
                                          "batch_norm+add+relu"};
-    return names[(e->relu ? 2 : 0) + (e->add ? 1 : 0)];
+    return tu__ending_name(e, names);
 }
 
-static tu_status take_in(tu__kernel *k, const tu__node *node) {
-    if (!node) return TU_OK;
-    tu__mark_done(k->owner, node);
-    return tu__kernel_cover(k, node);
-}
-
-tu_status tu__kernel_end_norm(tu__kernel *k, const tu__norm_ending *e) {
-    TU_TRY(take_in(k, e->add));
-    TU_TRY(take_in(k, e->relu));
-    return e->add ? tu__kernel_read(k, e->join) : TU_OK;
-}
-
-bool tu__norm_ending_is_compared(tu__selection *s, const tu__norm_ending *e) {
+bool tu__norm_ending_is_compared(tu__selection *s, const tu__ending *e) {
     const tu__plan_value *v = tu__plan_value_of(s, e->result);
     for (uint32_t i = 0; i < v->reader_count; i++)
         if (s->graph->nodes[s->plan->readers[v->first_reader + i]]->op->code == TU__OP_GREATER) return true;
@@ -88,12 +58,6 @@ bool tu__norm_ending_is_compared(tu__selection *s, const tu__norm_ending *e) {
 }
 
 /* ---- In front of dx ---- */
-
-static bool is_zero(const tu__selection *s, tu__edge value) {
-    const tu__node *node = s->graph->nodes[value.node];
-    while (node->op->code == TU__OP_BROADCAST) node = s->graph->nodes[node->inputs[0].node];
-    return node->op->code == TU__OP_FILL && tu__attrs(node, fill)->number == 0;
-}
 
 /* The normalisation whose y is `value`, if its kernel left something. */
 static const tu__node *leaving_norm(const tu__selection *s, tu__edge value) {
@@ -115,9 +79,9 @@ static const tu__node *rectified_by(const tu__selection *s, tu__edge value, bool
 
 /* Whether `gradient` is of `forward`: the same x, and the statistics taken of it. */
 static bool belongs_to(const tu__selection *s, const tu__node *gradient, const tu__node *forward) {
-    return same_edge(tu__root_of(s, gradient->inputs[0]), tu__root_of(s, forward->inputs[0])) &&
-           same_edge(gradient->inputs[2], (tu__edge){forward->id, 1}) &&
-           same_edge(gradient->inputs[3], (tu__edge){forward->id, 2});
+    return tu__same_edge(tu__root_of(s, gradient->inputs[0]), tu__root_of(s, forward->inputs[0])) &&
+           tu__same_edge(gradient->inputs[2], (tu__edge){forward->id, 1}) &&
+           tu__same_edge(gradient->inputs[3], (tu__edge){forward->id, 2});
 }
 
 static bool is_pending(tu__selection *s, tu__edge value) {
@@ -151,10 +115,10 @@ bool tu__find_rectified(tu__selection *s, const tu__node *node, tu__rectified *f
     tu__edge dy = node->inputs[TU__NORM_DY];
     const tu__node *select = s->graph->nodes[dy.node];
     bool choice = select->op->code == TU__OP_SELECT && p->state[select->id] == TU__PENDING &&
-                  p->level[select->id] == p->level[node->id] && is_zero(s, select->inputs[2]);
+                  p->level[select->id] == p->level[node->id] && tu__is_zero(s, select->inputs[2]);
     if (!choice) return false;
     const tu__node *greater = s->graph->nodes[select->inputs[0].node];
-    bool positive = greater->op->code == TU__OP_GREATER && is_zero(s, greater->inputs[1]), joined = false;
+    bool positive = greater->op->code == TU__OP_GREATER && tu__is_zero(s, greater->inputs[1]), joined = false;
     const tu__node *forward = positive ? rectified_by(s, greater->inputs[0], &joined) : NULL;
     if (!forward) return false;
     *found = (tu__rectified){
@@ -163,6 +127,12 @@ bool tu__find_rectified(tu__selection *s, const tu__node *node, tu__rectified *f
         !same_type(tu__type_of(s, found->dy), tu__type_of(s, dy)))
         return false;
     return joined ? can_mask(s, found) : tu__only_reader(s, dy) == node && belongs_to(s, node, forward);
+}
+
+static tu_status take_in(tu__kernel *k, const tu__node *node) {
+    if (!node) return TU_OK;
+    tu__mark_done(k->owner, node);
+    return tu__kernel_cover(k, node);
 }
 
 tu_status tu__kernel_take_rectified(tu__kernel *k, const tu__rectified *found) {

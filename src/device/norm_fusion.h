@@ -4,24 +4,17 @@
 #define TU__DEVICE_NORM_FUSION_H
 
 #include "base/shared.h"
-#include "device/select.h"
+#include "device/ending.h"
 
 enum { TU__NORM_DY = 4 /* batch_norm_grad's input dy */ };
 
-/* What follows y: the sum with another value of its type, a rectifier, or both. */
-typedef struct tu__norm_ending {
-    const tu__node *add, *relu; /* NULL where there is none */
-    tu__edge join;              /* the other value of add */
-    tu__edge result;            /* what is stored in the end */
-} tu__norm_ending;
-
-TU__SHARED tu__norm_ending tu__norm_ending_of(tu__selection *s, const tu__node *node);
+/* What follows y: the sum with another value of its type, which is joined to it, a rectifier, or both. tu__kernel_end
+ * takes it in. */
+TU__SHARED tu__ending tu__norm_ending_of(tu__selection *s, const tu__node *node);
 /* "batch_norm+add+relu" */
-TU__SHARED const char *tu__norm_ending_name(const tu__norm_ending *ending);
-/* Has the kernel cover the ending, and read `join` as its next entry of k->in, if there is one. */
-TU__SHARED tu_status tu__kernel_end_norm(tu__kernel *k, const tu__norm_ending *ending);
+TU__SHARED const char *tu__norm_ending_name(const tu__ending *ending);
 /* Whether anybody asks where the rectified result is above zero: a gradient will. */
-TU__SHARED bool tu__norm_ending_is_compared(tu__selection *s, const tu__norm_ending *ending);
+TU__SHARED bool tu__norm_ending_is_compared(tu__selection *s, const tu__ending *ending);
 
 /* A gradient that reaches a batch_norm_grad through a rectifier: inputs[TU__NORM_DY] is `dy` where the rectified y of
  * `forward` is above zero, and zero elsewhere. The kernel of `forward` left what tells (tu__kernel_leave):

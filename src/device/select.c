@@ -141,6 +141,23 @@ const tu__node *tu__only_reader(tu__selection *s, tu__edge value) {
     return reader->after_count ? NULL : reader; /* what must wait for others has a kernel of its own */
 }
 
+bool tu__is_free(const tu__selection *s, const tu__node *node) {
+    tu__node_state state = s->plan->state[node->id];
+    return state != TU__OUTSIDE && state != TU__DONE;
+}
+
+const tu__node *tu__free_reader(tu__selection *s, tu__edge value) {
+    const tu__node *reader = tu__only_reader(s, value);
+    return reader && tu__is_free(s, reader) ? reader : NULL;
+}
+
+bool tu__is_zero(const tu__selection *s, tu__edge value) {
+    const tu__node *node = s->graph->nodes[value.node];
+    while (node->op->code == TU__OP_BROADCAST || (node->op->traits & TU__VIEW))
+        node = s->graph->nodes[node->inputs[0].node];
+    return node->op->code == TU__OP_FILL && tu__attrs(node, fill)->number == 0;
+}
+
 void tu__mark_done(tu__selection *s, const tu__node *node) {
     plan_of(s)->state[node->id] = TU__DONE;
 }

@@ -77,6 +77,12 @@ TU__SHARED tu_status tu__kernel_find(tu__kernel *k, const tu__node *node);
 
 /* The only node of the part that reads a value (NULL if there are several or it is exported). */
 TU__SHARED const tu__node *tu__only_reader(tu__selection *s, tu__edge value);
+/* Whether a node is of this part and no kernel's yet: where two products are added, one of them takes the sum. */
+TU__SHARED bool tu__is_free(const tu__selection *s, const tu__node *node);
+/* The only reader of a value, if it is free. */
+TU__SHARED const tu__node *tu__free_reader(tu__selection *s, tu__edge value);
+/* Whether a value is zero everywhere, by the way it is made. */
+TU__SHARED bool tu__is_zero(const tu__selection *s, tu__edge value);
 /* Marks a node as computed by an earlier kernel: select passes over it. For makers that fuse what follows. */
 TU__SHARED void tu__mark_done(tu__selection *s, const tu__node *node);
 

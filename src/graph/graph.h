@@ -18,6 +18,10 @@
 
 typedef struct tu_edge tu__edge;
 
+static inline bool tu__same_edge(tu__edge a, tu__edge b) {
+    return a.node == b.node && a.output == b.output;
+}
+
 enum {
     TU__NODE_RECOMPUTE = 1,  /* made inside tu_recompute: the backward pass computes it again */
     TU__NODE_RECOMPUTED = 2, /* such a second copy; never merged with the first */

@@ -16,6 +16,7 @@
 
 #include "base/number.h"
 #include "device/cpu/cpu.h"
+#include "device/reordering.h"
 #include "graph/walk.h"
 
 typedef struct axis {
@@ -299,51 +300,15 @@ static move_data *new_move(tu__selection *s, const tu__node *node, uint32_t coun
     return d;
 }
 
-/* One copy from input 0 into the whole of the output. */
-static tu_status make_gather(tu__selection *s, const tu__node *node, int64_t start, const int64_t *strides) {
+/* Broadcast, transpose, slice, flip: one copy from input 0 into the whole of the output. */
+tu_status cpu_make_reordering(tu__selection *s, const tu__node *node) {
     move_data *d = new_move(s, node, 1, node->inputs);
     if (!d) return TU_NO_MEMORY;
+    tu__reordering from = tu__reordering_of(s, node);
     int64_t dense[TU_MAX_RANK] = {0};
     tu__strides(node->outputs[0].shape, dense);
-    d->copies[0] = plan_copy(node->outputs[0].shape, (size_t)d->element, start, strides, 0, dense);
+    d->copies[0] = plan_copy(node->outputs[0].shape, (size_t)d->element, from.start, from.strides, 0, dense);
     return TU_OK;
-}
-
-tu_status cpu_make_broadcast(tu__selection *s, const tu__node *node) {
-    int64_t strides[TU_MAX_RANK];
-    tu__broadcast_strides(tu__type_of(s, node->inputs[0])->shape, node->outputs[0].shape, strides);
-    return make_gather(s, node, 0, strides);
-}
-
-tu_status cpu_make_transpose(tu__selection *s, const tu__node *node) {
-    int64_t dense[TU_MAX_RANK] = {0}, strides[TU_MAX_RANK] = {0};
-    tu__strides(tu__type_of(s, node->inputs[0])->shape, dense);
-    for (int64_t i = 0; i < node->outputs[0].shape.rank; i++)
-        strides[i] = dense[tu__attrs(node, transpose)->permutation[i]];
-    return make_gather(s, node, 0, strides);
-}
-
-tu_status cpu_make_slice(tu__selection *s, const tu__node *node) {
-    const struct tu__slice_attrs *attrs = tu__attrs(node, slice);
-    int64_t strides[TU_MAX_RANK] = {0}, start = 0;
-    tu__strides(tu__type_of(s, node->inputs[0])->shape, strides);
-    for (int64_t i = 0; i < node->outputs[0].shape.rank; i++) {
-        start += attrs->begin[i] * strides[i];
-        strides[i] *= attrs->step[i];
-    }
-    return make_gather(s, node, start, strides);
-}
-
-tu_status cpu_make_flip(tu__selection *s, const tu__node *node) {
-    int64_t axes = tu__attrs(node, flip)->axes, strides[TU_MAX_RANK] = {0}, start = 0;
-    tu_shape shape = node->outputs[0].shape;
-    tu__strides(shape, strides);
-    for (int64_t i = 0; i < shape.rank; i++)
-        if (axes >> i & 1) {
-            start += (shape.dim[i] - 1) * strides[i];
-            strides[i] = -strides[i];
-        }
-    return make_gather(s, node, start, strides);
 }
 
 static void set_number(move_data *d, tu_dtype dtype, double number) {

@@ -274,14 +274,14 @@ tu_status cpu_make_batch_norm(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
     TU_TRY(begin(s, node, tu__attrs(node, batch_norm)->epsilon, 2, run_batch, &k));
     norm_data *d = k->data;
-    tu__norm_ending ending = tu__norm_ending_of(s, node);
+    tu__ending ending = tu__norm_ending_of(s, node);
     k->name = tu__norm_ending_name(&ending);
     d->joins = ending.add;
     d->relu = ending.relu;
     d->leaves = d->relu && !d->joins;
     if (d->joins) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
-    TU_TRY(tu__kernel_end_norm(k, &ending));
+    TU_TRY(tu__kernel_end(k, &ending));
     TU_TRY(tu__kernel_write(k, ending.result, 0));
     for (uint32_t i = 1; i < node->output_count; i++)
         TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, -1));

@@ -31,12 +31,8 @@ typedef struct gradient {
     const tu__node *softmax, *one_hot, *sum, *mul, *sub;
 } gradient;
 
-static bool same_edge(tu__edge a, tu__edge b) {
-    return a.node == b.node && a.output == b.output;
-}
-
 static bool is_output_of(tu__edge value, const tu__node *node) {
-    return same_edge(value, (tu__edge){node->id, 0});
+    return tu__same_edge(value, (tu__edge){node->id, 0});
 }
 
 /* Of this part and level, and no kernel's yet. */
@@ -59,7 +55,7 @@ static bool is_private(tu__selection *s, const gradient *g) {
 
 static bool is_target(const tu__selection *s, const tu__node *loss, const tu__node *one_hot) {
     tu_type x = *tu__type_of(s, loss->inputs[0]);
-    return one_hot->op->code == TU__OP_ONE_HOT && same_edge(one_hot->inputs[0], loss->inputs[1]) &&
+    return one_hot->op->code == TU__OP_ONE_HOT && tu__same_edge(one_hot->inputs[0], loss->inputs[1]) &&
            one_hot->outputs[0].dtype == x.dtype && tu_shape_equal(one_hot->outputs[0].shape, x.shape);
 }
 
@@ -76,7 +72,8 @@ static bool follow(tu__selection *s, const tu__node *loss, const tu__node *softm
     const tu__node *sub = mul ? only_reader(s, mul, TU__OP_SUB) : NULL;
     if (!sub || !is_output_of(sub->inputs[0], mul)) return false;
     const tu__node *sum = s->graph->nodes[mul->inputs[is_output_of(mul->inputs[0], softmax) ? 1 : 0].node];
-    if (!is_mass(sum) || only_reader(s, sum, TU__OP_MUL) != mul || !same_edge(sum->inputs[0], sub->inputs[1]))
+    if (!is_mass(sum) || only_reader(s, sum, TU__OP_MUL) != mul ||
+        !tu__same_edge(sum->inputs[0], sub->inputs[1]))
         return false;
     *g = (gradient){softmax, s->graph->nodes[sum->inputs[0].node], sum, mul, sub};
     return is_target(s, loss, g->one_hot) && is_private(s, g) && is_free(s, softmax, loss) &&

@@ -192,29 +192,6 @@ static tu_status describe(tu__selection *s, const tu__node *node, matmul_data *d
 
 /* ---- What follows ---- */
 
-static bool same_edge(tu__edge a, tu__edge b) {
-    return a.node == b.node && a.output == b.output;
-}
-
-/* Zero everywhere, whatever its shape. */
-static bool is_zero(const tu__selection *s, tu__edge value) {
-    const tu__node *node = s->graph->nodes[value.node];
-    while (node->op->code == TU__OP_BROADCAST || (node->op->traits & TU__VIEW))
-        node = s->graph->nodes[node->inputs[0].node];
-    return node->op->code == TU__OP_FILL && tu__attrs(node, fill)->number == 0;
-}
-
-/* Of this part, and no kernel's yet. */
-static bool is_free(const tu__selection *s, const tu__node *node) {
-    tu__node_state state = s->plan->state[node->id];
-    return state != TU__OUTSIDE && state != TU__DONE;
-}
-
-static const tu__node *free_reader(tu__selection *s, tu__edge value) {
-    const tu__node *reader = tu__only_reader(s, value);
-    return reader && is_free(s, reader) ? reader : NULL;
-}
-
 /* The gradient through a rectifier: select(greater(y, 0), dX, 0), y the result of `relu`. */
 typedef struct rectified {
     const tu__node *relu, *greater, *select;
@@ -227,7 +204,7 @@ static const tu__node *row_sum_of(tu__selection *s, tu__edge value) {
     int64_t last = type_of(s, value).shape.rank - 1;
     for (uint32_t i = 0; i < v->reader_count; i++) {
         const tu__node *reader = s->graph->nodes[s->plan->readers[v->first_reader + i]];
-        if (reader->op->code != TU__OP_SUM || !is_free(s, reader)) continue;
+        if (reader->op->code != TU__OP_SUM || !tu__is_free(s, reader)) continue;
         if (tu__attrs(reader, sum)->axes == ((int64_t)1 << last) - 1) return reader;
     }
     return NULL;
@@ -242,13 +219,13 @@ static bool on_one_level(const tu__selection *s, const tu__node *node, const rec
 /* Whether the only reader of the product `node` is such a gradient. */
 static bool find_rectified(tu__selection *s, const tu__node *node, rectified *r) {
     tu__edge product = {node->id, 0};
-    const tu__node *select = free_reader(s, product);
-    if (!select || select->op->code != TU__OP_SELECT || !same_edge(select->inputs[1], product) ||
-        !is_zero(s, select->inputs[2]))
+    const tu__node *select = tu__free_reader(s, product);
+    if (!select || select->op->code != TU__OP_SELECT || !tu__same_edge(select->inputs[1], product) ||
+        !tu__is_zero(s, select->inputs[2]))
         return false;
     const tu__node *greater = s->graph->nodes[select->inputs[0].node];
-    if (greater->op->code != TU__OP_GREATER || !is_free(s, greater) ||
-        tu__only_reader(s, select->inputs[0]) != select || !is_zero(s, greater->inputs[1]))
+    if (greater->op->code != TU__OP_GREATER || !tu__is_free(s, greater) ||
+        tu__only_reader(s, select->inputs[0]) != select || !tu__is_zero(s, greater->inputs[1]))
         return false;
     const tu__node *relu = s->graph->nodes[greater->inputs[0].node];
     tu_shape shape = node->outputs[0].shape;
@@ -298,7 +275,7 @@ static ending rectified_ending(const rectified *r) {
 static tu_status can_use_mask(tu__selection *s, const tu__node *relu, const tu__node *node) {
     rectified found;
     matmul_data backward = {0};
-    if (node->op->code != TU__OP_MATMUL || !is_free(s, node) || !find_rectified(s, node, &found) ||
+    if (node->op->code != TU__OP_MATMUL || !tu__is_free(s, node) || !find_rectified(s, node, &found) ||
         found.relu != relu)
         return TU_UNSUPPORTED;
     TU_TRY(describe(s, node, &backward));
@@ -324,7 +301,7 @@ static tu_status mask_is_wanted(tu__selection *s, const tu__node *relu) {
 }
 
 static const tu__node *find_gelu(tu__selection *s, tu__edge value) {
-    const tu__node *reader = free_reader(s, value);
+    const tu__node *reader = tu__free_reader(s, value);
     tu_dtype dtype = type_of(s, value).dtype;
     bool half = dtype == TU_BF16 || dtype == TU_F16;
     return half && reader && reader->op->code == TU__OP_GELU_TANH ? reader : NULL;
@@ -346,7 +323,7 @@ static void add_ending(endings *all, const tu__ending *e, const tu__node *last, 
                                        .result = {last->id, 0},
                                        .covered = {e->add, last != e->add ? last : NULL},
                                        .adds = adds,
-                                       .bias = e->bias,
+                                       .bias = e->added,
                                        .leaves_mask = leaves_mask};
 }
 

@@ -11,6 +11,7 @@
 #include "device/cuda/cuda.h"
 #include "device/cuda/extent.h"
 #include "device/cuda/kernels/move_args.h"
+#include "device/reordering.h"
 #include "graph/walk.h"
 
 static tu_type input_type(const tu__selection *s, const tu__node *node, uint32_t index) {
@@ -216,49 +217,13 @@ static tu_status make_planned(tu__selection *s, const tu__node *node, move_plan 
     return make_move(s, node, p);
 }
 
-/* The result takes input 0's elements from `start` on, with a stride an axis. */
-static tu_status make_strided(tu__selection *s, const tu__node *node, int64_t start, const int64_t *strides) {
+/* Broadcast, transpose, slice, flip. */
+tu_status cuda_make_reordering(tu__selection *s, const tu__node *node) {
     tu_shape shape = node->outputs[0].shape;
-    move_plan p = {.start = start, .rank = (int)shape.rank};
-    for (int64_t i = 0; i < shape.rank; i++) p.axes[i] = plain_axis(shape.dim[i], strides[i]);
+    tu__reordering from = tu__reordering_of(s, node);
+    move_plan p = {.start = from.start, .rank = (int)shape.rank};
+    for (int64_t i = 0; i < shape.rank; i++) p.axes[i] = plain_axis(shape.dim[i], from.strides[i]);
     return make_planned(s, node, &p);
-}
-
-tu_status cuda_make_broadcast(tu__selection *s, const tu__node *node) {
-    int64_t strides[TU_MAX_RANK] = {0};
-    tu__broadcast_strides(input_type(s, node, 0).shape, node->outputs[0].shape, strides);
-    return make_strided(s, node, 0, strides);
-}
-
-tu_status cuda_make_transpose(tu__selection *s, const tu__node *node) {
-    int64_t dense[TU_MAX_RANK] = {0}, strides[TU_MAX_RANK] = {0};
-    tu__strides(input_type(s, node, 0).shape, dense);
-    for (int64_t i = 0; i < node->outputs[0].shape.rank; i++)
-        strides[i] = dense[tu__attrs(node, transpose)->permutation[i]];
-    return make_strided(s, node, 0, strides);
-}
-
-tu_status cuda_make_slice(tu__selection *s, const tu__node *node) {
-    const struct tu__slice_attrs *attrs = tu__attrs(node, slice);
-    int64_t strides[TU_MAX_RANK] = {0}, start = 0;
-    tu__strides(input_type(s, node, 0).shape, strides);
-    for (int64_t i = 0; i < node->outputs[0].shape.rank; i++) {
-        start += attrs->begin[i] * strides[i];
-        strides[i] *= attrs->step[i];
-    }
-    return make_strided(s, node, start, strides);
-}
-
-tu_status cuda_make_flip(tu__selection *s, const tu__node *node) {
-    int64_t axes = tu__attrs(node, flip)->axes, strides[TU_MAX_RANK] = {0}, start = 0;
-    tu_shape shape = node->outputs[0].shape;
-    tu__strides(shape, strides);
-    for (int64_t i = 0; i < shape.rank; i++)
-        if (axes >> i & 1) {
-            start += (shape.dim[i] - 1) * strides[i];
-            strides[i] = -strides[i];
-        }
-    return make_strided(s, node, start, strides);
 }
 
 tu_status cuda_make_pad(tu__selection *s, const tu__node *node) {

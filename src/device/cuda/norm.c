@@ -76,6 +76,15 @@ static void *factors_in_workspace(const tu__kernel *k) {
     return (char *)k->workspace + d->partial_bytes;
 }
 
+/* Summing, joining the sums into factors, applying these: `join` holds `joining`. */
+static tu_status launch_passes(const tu__kernel *k, const void *sums, const norm_joining *joining,
+                               const void *join, const void *apply) {
+    const norm_data *d = k->data;
+    TU_TRY(cuda_launch(k, d->sums, grid_of(&d->summing), sums));
+    TU_TRY(cuda_launch(k, d->factors, grid_to_join(joining), join));
+    return cuda_launch(k, d->apply, grid_of(&d->applying), apply);
+}
+
 /* ---- Batch normalisation: in x, gamma, beta and what is joined; out y, mean, variance and what is left ---- */
 
 static tu_status run_batch(const tu__kernel *k) {
@@ -98,9 +107,7 @@ static tu_status run_batch(const tu__kernel *k) {
                              .y = k->out[0],
                              .mask = d->leaves && d->joins ? k->out[3] : NULL,
                              .relu = d->relu};
-    TU_TRY(cuda_launch(k, d->sums, grid_of(&d->summing), &sums));
-    TU_TRY(cuda_launch(k, d->factors, grid_to_join(&join.joining), &join));
-    return cuda_launch(k, d->apply, grid_of(&d->applying), &apply);
+    return launch_passes(k, &sums, &join.joining, &join, &apply);
 }
 
 /* ---- Its gradient: in x, gamma, mean, variance, dy, what forward left and what dy is added to; out dx, dgamma, dbeta
@@ -133,9 +140,7 @@ static tu_status run_batch_gradient(const tu__kernel *k) {
                                 .rectifier = rectifier,
                                 .factors = factors_in_workspace(k),
                                 .dx = k->out[0]};
-    TU_TRY(cuda_launch(k, d->sums, grid_of(&d->summing), &sums));
-    TU_TRY(cuda_launch(k, d->factors, grid_to_join(&join.joining), &join));
-    return cuda_launch(k, d->apply, grid_of(&d->applying), &apply);
+    return launch_passes(k, &sums, &join.joining, &join, &apply);
 }
 
 /* ---- Making them ---- */
@@ -194,7 +199,7 @@ tu_status cuda_make_batch_norm(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
     TU_TRY(begin(s, node, tu__attrs(node, batch_norm)->epsilon, 3, RESIDENT, run_batch, &k));
     norm_data *d = k->data;
-    tu__norm_ending ending = tu__norm_ending_of(s, node);
+    tu__ending ending = tu__norm_ending_of(s, node);
     k->name = tu__norm_ending_name(&ending);
     d->joins = ending.add;
     d->relu = ending.relu;
@@ -202,7 +207,7 @@ tu_status cuda_make_batch_norm(tu__selection *s, const tu__node *node) {
     if (d->joins) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
     TU_TRY(request_batch(s, node, d));
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
-    TU_TRY(tu__kernel_end_norm(k, &ending));
+    TU_TRY(tu__kernel_end(k, &ending));
     TU_TRY(tu__kernel_write(k, ending.result, 0));
     for (uint32_t i = 1; i < node->output_count; i++)
         TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, -1));

@@ -10,30 +10,19 @@
  * As in any kernel with several results, all must be of one level (device/select.c). */
 #include "device/cuda/rectified.h"
 
-static bool same_edge(tu__edge a, tu__edge b) {
-    return a.node == b.node && a.output == b.output;
-}
-
 static bool is_free(const tu__selection *s, const tu__node *node, uint32_t level) {
-    const tu__kernel_plan *p = s->plan;
-    return p->state[node->id] != TU__OUTSIDE && p->state[node->id] != TU__DONE && p->level[node->id] == level;
-}
-
-static bool is_zero(const tu__selection *s, tu__edge value) {
-    const tu__node *node = s->graph->nodes[value.node];
-    while (node->op->code == TU__OP_BROADCAST) node = s->graph->nodes[node->inputs[0].node];
-    return node->op->code == TU__OP_FILL && tu__attrs(node, fill)->number == 0;
+    return tu__is_free(s, node) && s->plan->level[node->id] == level;
 }
 
 /* The comparison x > 0 that `select` chooses dx by; NULL: it is another choice. */
 static const tu__node *comparison_of(const tu__selection *s, const tu__node *select, tu__edge dx,
                                      tu__edge x) {
-    if (select->op->code != TU__OP_SELECT || !same_edge(select->inputs[1], dx) ||
-        !is_zero(s, select->inputs[2]))
+    if (select->op->code != TU__OP_SELECT || !tu__same_edge(select->inputs[1], dx) ||
+        !tu__is_zero(s, select->inputs[2]))
         return NULL;
     const tu__node *greater = s->graph->nodes[select->inputs[0].node];
-    bool positive = greater->op->code == TU__OP_GREATER && same_edge(greater->inputs[0], x) &&
-                    is_zero(s, greater->inputs[1]);
+    bool positive = greater->op->code == TU__OP_GREATER && tu__same_edge(greater->inputs[0], x) &&
+                    tu__is_zero(s, greater->inputs[1]);
     return positive && tu_shape_equal(select->outputs[0].shape, tu__type_of(s, dx)->shape) ? greater : NULL;
 }
 

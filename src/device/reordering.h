@@ -1,0 +1,16 @@
+/* Operations that hand on the elements of their input in another order: broadcast, transpose, slice, flip. What each
+ * of them asks for is told here once; how elements are moved best is each device's own affair (its move.c). */
+#ifndef TU__DEVICE_REORDERING_H
+#define TU__DEVICE_REORDERING_H
+
+#include "base/shared.h"
+#include "device/select.h"
+
+/* Element `index` of the result is element `start + index . strides` of the dense input. */
+typedef struct tu__reordering {
+    int64_t start, strides[TU_MAX_RANK];
+} tu__reordering;
+
+TU__SHARED tu__reordering tu__reordering_of(const tu__selection *s, const tu__node *node);
+
+#endif
