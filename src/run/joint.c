@@ -1,20 +1,21 @@
 /* Steps that several devices take together, without the engine in between.
  *
- * One step at a time, every device has a host thread, and threads wait for each other where values cross. Devices that know
- * how (`repeat_joint` in their table) are told instead what a step of all of them is, once: a list of moves, in an order in
- * which nobody waits for something that stands further down. It is made of the parts' own steps by going through them in
- * turn, each as far as it gets:
+ * One step at a time, every device has a host thread, and threads wait for each other where values cross. Devices
+ * that know how (`repeat_joint` in their table) are told instead what a step of all of them is, once: a list of
+ * moves, in an order in which nobody waits for something that stands further down. It is made of the parts' own
+ * steps by going through them in turn, each as far as it gets:
  *
  *     part 0    launch a b | signal x | launch c | barrier | launch u        launch 0 a b
  *     part 1    wait x | launch d | barrier | launch v                  ->   copy x 0 to 1
  *                                                                            launch 0 c u
  *                                                                            wait x, launch 1 d v
  *
- * A meeting (meet.h) is one move, where the last of its ranks brings its values; each waits for it where it would hold it.
+ * A meeting (meet.h) is one move, where the last of its ranks brings its values; each waits for it where it would
+ * hold it.
  *
  * The barrier is left out: it is there so that a run that fails changes nothing, which steps taken at once do not
- * promise. Values for variables that could not be written in place are copied at the end of a part's step, when what others
- * read of the old ones has left and results are kept.
+ * promise. Values for variables that could not be written in place are copied at the end of a part's step, when
+ * what others read of the old ones has left and results are kept.
  *
  * Where the list was made addresses are not known yet; they are filled in for every call. */
 #include "run/joint.h"
@@ -65,11 +66,10 @@ static bool is_all_there(const tu_program *p) {
 typedef struct writer {
     const tu_program *program;
     tu__joint *joint;
-    uint32_t *at;     /* per part of the program: the next of its steps */
-    uint32_t *owner;  /* per event: the part that an arrival comes to */
-    uint32_t *copied; /* per event: the move that is the copy; TU_NO_NODE: not written yet */
-    uint32_t *brought,
-        *met; /* per meeting: ranks that have brought their values; the move; TU_NO_NODE: not written yet */
+    uint32_t *at;        /* per part of the program: the next of its steps */
+    uint32_t *copied;    /* per event: the move that is the copy; TU_NO_NODE: not written yet */
+    uint32_t *brought;   /* per meeting: ranks that have brought their values */
+    uint32_t *met;       /* per meeting: the move; TU_NO_NODE: not written yet */
     uint32_t rank_count; /* of meetings written */
 } writer;
 
@@ -80,11 +80,9 @@ static uint32_t add_move(tu__joint *j, tu_joint_move move, tu__joint_source sour
 }
 
 static void add_copy(writer *w, const tu__arrival *a) {
-    const tu_joint_move move = {.kind = TU_JOINT_COPY,
-                                .part = w->joint->number[w->owner[a->made]],
-                                .other = w->joint->number[a->source_part]};
-    w->copied[a->arrived] =
-        add_move(w->joint, move, (tu__joint_source){.part = w->owner[a->made], .arrival = a});
+    const tu_joint_move move = {
+        .kind = TU_JOINT_COPY, .part = w->joint->number[a->part], .other = w->joint->number[a->source_part]};
+    w->copied[a->arrived] = add_move(w->joint, move, (tu__joint_source){.part = a->part, .arrival = a});
 }
 
 /* A meeting is held as soon as the last of its ranks has brought its values. */
@@ -217,15 +215,12 @@ static tu_status write_moves(const tu_program *p, tu__joint *j) {
     writer w = {.program = p,
                 .joint = j,
                 .at = tu__arena_alloc(&arena, p->device_count * sizeof *w.at),
-                .owner = tu__arena_alloc(&arena, events * sizeof *w.owner),
                 .copied = tu__arena_alloc(&arena, events * sizeof *w.copied),
                 .brought = tu__arena_alloc(&arena, p->meetings.count * sizeof *w.brought),
                 .met = tu__arena_alloc(&arena, p->meetings.count * sizeof *w.met)};
-    tu_status status = w.at && w.owner && w.copied && w.brought && w.met ? TU_OK : TU_NO_MEMORY;
+    tu_status status = w.at && w.copied && w.brought && w.met ? TU_OK : TU_NO_MEMORY;
     for (uint32_t i = 0; i < p->meetings.count && status == TU_OK; i++) w.met[i] = TU_NO_NODE;
     for (size_t i = 0; i < events && status == TU_OK; i++) w.copied[i] = TU_NO_NODE;
-    for (uint32_t i = 0; i < p->device_count && status == TU_OK; i++)
-        for (uint32_t k = 0; k < p->parts[i].arrival_count; k++) w.owner[p->parts[i].arrivals[k].made] = i;
     if (status == TU_OK) status = merge_steps(&w);
     for (uint32_t i = 0; i < p->device_count && status == TU_OK; i++)
         if (!p->parts[i].idle) end_part(p, j, i);

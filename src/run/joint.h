@@ -20,7 +20,7 @@ typedef struct tu__joint {
     tu_repeat_fetch *fetches;
 } tu__joint;
 
-/* Finds out, once a program of several devices is compiled, whether they take steps together. `notice` says why not. */
+/* Finds out, once a program is compiled, whether its devices take steps together. `notice` says why not. */
 tu_status tu__joint_begin(tu_program *program, char *notice, size_t capacity);
 void tu__joint_end(tu__joint *joint);
 

@@ -147,6 +147,7 @@ static tu_status find_arrivals(const tu__unit *unit, tu__part *parts, size_t ind
             (tu__arrival){.node = node->id,
                           .source = source,
                           .source_part = from,
+                          .part = (uint32_t)index,
                           .buffer = part->leaves[i].buffer,
                           .source_buffer = tu__part_buffer(&parts[from], source),
                           .made = (*events)++,

@@ -21,7 +21,7 @@ typedef struct tu__arrival {
     uint32_t node;   /* the COPY */
     tu__edge source; /* the value copied */
     uint32_t source_part, source_buffer;
-    uint32_t buffer;        /* where it goes */
+    uint32_t part, buffer;  /* where it goes */
     uint32_t made, arrived; /* events of the program */
     void *ready; /* the source device's event: `made` says that it is recorded; NULL: it has none */
 } tu__arrival;

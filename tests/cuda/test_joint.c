@@ -1,6 +1,6 @@
-/* Statements about steps that several devices of one kind take together: the same bits as one step at a time, whatever the
- * parts exchange and wherever they are fed; a failure of any call leaves a message and nothing else behind; devices of
- * different kinds go on a step at a time, and say so. */
+/* Statements about steps that several devices of one kind take together: the same bits as one step at a time,
+ * whatever the parts exchange and wherever they are fed; a failure of any call leaves a message and nothing else
+ * behind; devices of different kinds go on a step at a time, and say so. */
 #include "test.h"
 
 #include <math.h>

@@ -1,21 +1,23 @@
 /* A step of several parts, enqueued so that it can be captured as one graph.
  *
- * Every part has its device's stream; copies between two parts have a stream of their own. The first part's stream is
- * the one that is captured; the others leave it behind an event and come back to it at the end:
+ * Every part has its device's stream; copies between two parts have a stream of their own. The first part's stream
+ * is the one that is captured; the others leave it behind an event and come back to it at the end:
  *
  *     part 0     fill | kernels ─┬─ kernels ────────────────┬─ keep | fill | …          next step
  *     0 to 1                     └─ copy ─┐                 │
  *     1 to 0                              │        ┌─ copy ─┘
  *     part 1     fill | kernels ──────────┴ kernels┴─────────────── keep | fill | …
  *
- * Events become edges of the graph, streams become nothing. Steps of one graph are not fenced off from each other: a part
- * goes on to its next step when its own is done and what it sent has arrived, since only then may that memory be written
- * again; and a copy waits until its receiver has read what the step before brought. So parts that exchange nothing are
- * chains beside each other, through all steps of a graph. There is no barrier in front of the kernels that change
- * variables either: it lets a run that fails leave the state as it was, which steps taken at once do not promise.
+ * Events become edges of the graph, streams become nothing. Steps of one graph are not fenced off from each other:
+ * a part goes on to its next step when its own is done and what it sent has arrived, since only then may that
+ * memory be written again; and a copy waits until its receiver has read what the step before brought. So parts that
+ * exchange nothing are chains beside each other, through all steps of a graph. There is no barrier in front of the
+ * kernels that change variables either: it lets a run that fails leave the state as it was, which steps taken at
+ * once do not promise.
  *
- * What parts add up together they add in a stream of its own, so that each goes on with what does not need the sums. All are on
- * one card, which no part owns a piece of: instead of its share each, one launch does everything. The bits are the same.
+ * What parts add up together they add in a stream of its own, so that each goes on with what does not need the
+ * sums. All are on one card, which no part owns a piece of: instead of its share each, one launch does everything.
+ * The bits are the same.
  *
  * Within a part, kernels may be on several streams as well (spread.c). */
 #include "device/cuda/joint.h"

@@ -14,7 +14,7 @@
 
 enum {
     PIECES = 2,
-    PIECE = 4 << 20,  /* bytes: half a millisecond on the bus, so that waiting for it costs little */
+    PIECE = 1 << 20,  /* bytes: the weights of a layer are several, so that processor and engine both work */
     SMALL = 64 << 10, /* up to here the driver's way is the faster one */
 };
 

@@ -1,11 +1,12 @@
 /* Many steps without the engine in between: of one plan, or of several parts together.
  *
- * A step, of one plan or of all parts (joint.c), is the same graph every time, since inputs come from ring slots and results
- * go to ring slots (ring.c). The first step is enqueued as it is, so that libraries load what they load at first use; the
- * second is captured, and replayed from then on. Short steps are captured several to a graph.
+ * A step, of one plan or of all parts (joint.c), is the same graph every time, since inputs come from ring slots
+ * and results go to ring slots (ring.c). The first step is enqueued as it is, so that libraries load what they load
+ * at first use; the second is captured, and replayed from then on. Short steps are captured several to a graph.
  *
  * Rings have two halves. While the steps of one run, the other is filled: the host copies into pinned memory, the
- * card's copy engine takes it from there, on a stream of its own. What the steps of a half left is fetched behind them.
+ * card's copy engine takes it from there, on a stream of its own. What the steps of a half left is fetched behind
+ * them.
  *
  *     host     stage 0 | stage 1 |  … wait for 0, read results 0, stage 2 | …
  *     copies           upload 0  | upload 1 |                   upload 2

@@ -1,11 +1,12 @@
 /* The ring of one plan.
  *
- * Inputs of the steps to come wait in slots of a ring on the card, results are left in slots of another; a count on the
- * card says which slot a step's own is (kernels/ring.cu). So a step is the same graph every time: fill the inputs, run
- * the kernels, keep the results. The count is the ring's own: plans that are repeated together need not agree on it.
+ * Inputs of the steps to come wait in slots of a ring on the card, results are left in slots of another; a count on
+ * the card says which slot a step's own is (kernels/ring.cu). So a step is the same graph every time: fill the
+ * inputs, run the kernels, keep the results. The count is the ring's own: plans that are repeated together need not
+ * agree on it.
  *
- * What comes goes through pinned memory and on a stream of its own, so that the card's copy engine takes it while the
- * steps of the other half run. Who repeats (repeat.c) says when. */
+ * What comes goes through pinned memory and on a stream of its own, so that the card's copy engine takes it while
+ * the steps of the other half run. Who repeats (repeat.c) says when. */
 #include "device/cuda/ring.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The ring of one plan: slots on the card from which steps take their inputs, and in which they leave their results. */
+/* The ring of one plan: slots on the card, from which steps take their inputs and in which they leave results. */
 #ifndef TU__DEVICE_CUDA_RING_H
 #define TU__DEVICE_CUDA_RING_H
 
