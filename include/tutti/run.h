@@ -150,7 +150,7 @@ typedef struct tu_feed_many {
 
 /* As `steps` runs one after another, with the same results and the same state after them. Writes into fetches[i] all its
  * results, one after another (NULL to drop them). A device that can (tu_program_many) takes the steps without the host in
- * between. When a step fails, those before it have taken effect, and the message says how many these are.
+ * between, several of one kind take them together. When a step fails, those before it have taken effect, and the message says how many these are.
  *
  *     tu_table *set;
  *     int64_t order[100 * 128]; // which images, in every step
@@ -164,7 +164,7 @@ TU_API tu_status tu_run_many(tu_program *program, tu_state *state, size_t steps,
                              const tu_feed_many *feeds, void *const *fetches);
 
 typedef struct tu_many_report {
-    bool at_once;         /* the device takes many steps in one call; else the engine makes a run of each */
+    bool at_once;         /* the devices take many steps in one call; else the engine makes a run of each */
     uint64_t table_bytes; /* of tables in the device's memory that the latest call read from */
     uint64_t gathered_bytes; /* of rows that the latest call put together on the host instead */
     const char *notice; /* NULL, or why steps or rows go through the host; lives until the next tu_run_many */
