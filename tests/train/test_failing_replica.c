@@ -10,9 +10,10 @@
 
 /* ---- The processor, as a device that misbehaves in its Nth launch ---- */
 
+/* A launch that was stuck may go on while the next run begins: what it looks at is atomic, or behind the lock. */
 static struct {
     atomic_int launches;
-    int fails_in, sticks_in; /* counted from 1; 0: never */
+    atomic_int fails_in, sticks_in; /* counted from 1; 0: never */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool stuck, freed;
@@ -41,15 +42,21 @@ static tu_status launch_odd(tu_device_instance *device, tu_plan *plan, uint32_t 
     return tu__cpu_api.launch(device, plan, first, count);
 }
 
-static void plug_in_odd(void) {
-    odd.launches = 0;
-    odd.fails_in = odd.sticks_in = 0;
-    odd.stuck = odd.freed = false;
+static int plug_in_odd(void **unused) {
+    (void)unused;
     odd_api = tu__cpu_api;
     odd_api.kind = "odd";
     odd_api.describe = describe_odd;
     odd_api.launch = launch_odd;
-    assert_int_equal(tu__device_kind_add(&odd_api), TU_OK);
+    return tu__device_kind_add(&odd_api) == TU_OK ? 0 : -1;
+}
+
+static void mend_odd(void) {
+    odd.launches = 0;
+    odd.fails_in = odd.sticks_in = 0;
+    pthread_mutex_lock(&odd.lock);
+    odd.stuck = odd.freed = false;
+    pthread_mutex_unlock(&odd.lock);
 }
 
 /* ---- Runs ---- */
@@ -61,7 +68,7 @@ enum { STEPS = 8 };
     .steps = STEPS, .recipe = "plain", .checkpoint_every = 1, .keep = STEPS
 
 static int launches_of_a_run(void) {
-    plug_in_odd();
+    mend_odd();
     assert_int_equal(tu_train("mlp", NULL, NULL, .set = set, .out = in_scratch("whole").text, MIRRORED),
                      TU_OK);
     return odd.launches;
@@ -86,7 +93,7 @@ static int64_t expect_good_checkpoint(const char *folder) {
 static void expect_to_go_on(const char *folder) {
     char good[TU_DIGEST_TEXT];
     tu_train_result result;
-    plug_in_odd();
+    mend_odd();
     tu_status status = tu_train(folder, NULL, &result, .set = set, .resume = true);
     if (status != TU_OK) print_message("%s\n", tu_message());
     assert_int_equal(status, TU_OK);
@@ -98,7 +105,7 @@ static void a_replica_that_fails_is_named_and_costs_no_checkpoint(void **state) 
     (void)state;
     int launches = launches_of_a_run();
     struct scratch_path run = in_scratch("failed");
-    plug_in_odd();
+    mend_odd();
     odd.fails_in = launches / 2;
     expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, MIRRORED), TU_DEVICE,
                    "device 'odd:0' failed at ");
@@ -111,7 +118,7 @@ static void a_run_goes_on_without_the_device_that_failed(void **state) {
     (void)state;
     int launches = launches_of_a_run();
     struct scratch_path run = in_scratch("left");
-    plug_in_odd();
+    mend_odd();
     odd.fails_in = launches / 2;
     assert_int_equal(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, MIRRORED), TU_DEVICE);
     int64_t step = expect_good_checkpoint(run.text);
@@ -139,13 +146,12 @@ static void a_replica_that_does_not_come_back_ends_the_run_at_the_deadline(void 
     (void)state;
     int launches = launches_of_a_run();
     struct scratch_path run = in_scratch("late");
-    plug_in_odd();
+    mend_odd();
     odd.sticks_in = launches / 2;
     pthread_t helper;
     assert_int_equal(pthread_create(&helper, NULL, free_later, NULL), 0);
     expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, MIRRORED, .deadline = 2),
                    TU_DEVICE, "device 'odd:0'");
-    expect_message("late");
     pthread_join(helper, NULL);
     expect_good_checkpoint(run.text);
     expect_to_go_on(run.text);
@@ -157,5 +163,5 @@ int main(void) {
         fresh(a_run_goes_on_without_the_device_that_failed),
         fresh(a_replica_that_does_not_come_back_ends_the_run_at_the_deadline),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, plug_in_odd, NULL);
 }
