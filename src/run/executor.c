@@ -417,11 +417,11 @@ static void post_part(tu_program *program, size_t index) {
 
 /* Parts that wait give up at the deadline and say who is late; a device's own call may still not come back. Such a run is
  * abandoned a moment later, with its threads. */
-static void join_part(tu_program *program, tu__part *part) {
+static void join_part(tu_program *program, tu__part *part, bool with_copier) {
     enum { MOMENT = 1 }; /* second: for the parts that wait to be heard first */
     double until = program->exchange.deadline + MOMENT;
     bool computed = tu__worker_join_until(part->device->compute, until);
-    bool copied = !part->arrival_count || tu__worker_join_until(part->device->copier, until);
+    bool copied = !with_copier || tu__worker_join_until(part->device->copier, until);
     if (computed && copied) return;
     program->abandoned = true;
     abort_run(&program->exchange,
@@ -429,16 +429,86 @@ static void join_part(tu_program *program, tu__part *part) {
                       program->exchange.allowed, tu__part_doing(program, part).text));
 }
 
-static tu_status run_together(tu_program *program) {
+/* Every part that has something to do has its threads, and they are free. */
+static tu_status make_ready(tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++) TU_TRY(check_free(&program->parts[i]));
     for (size_t i = 0; i < program->device_count; i++)
         if (!program->parts[i].idle) TU_TRY(start_workers(&program->parts[i]));
     program->abandoned = false;
+    return TU_OK;
+}
+
+/* ---- Feeding ---- */
+
+static tu_status feed_part(tu_program *program, size_t index) {
+    tu__part *part = &program->parts[index];
+    for (size_t i = 0; i < program->feed_count; i++) {
+        const tu__feed_place *place = &program->feeds[i];
+        if (place->part != index) continue;
+        double began = tu__trace_now(program);
+        TU_TRY(part->device->api->upload(part->device->instance, part->addresses[place->buffer],
+                                         program->fed[i], place->bytes));
+        tu__trace_add(program, TU__SPAN_FEED, index, i, began);
+    }
+    return TU_OK;
+}
+
+static void feed_on_thread(void *argument) {
+    const tu__job *j = argument;
+    tu_status status = feed_part(j->program, index_of(j->program, j->part));
+    if (status != TU_OK) abort_run(&j->program->exchange, status);
+}
+
+/* Whether a part is fed by its own thread: what it gets is far to go, and more than it costs to wake the thread. */
+static bool is_worth_a_thread(const tu_program *program, size_t index) {
+    enum { LEAST_BYTES = 256 << 10 };
+    size_t bytes = 0;
+    for (size_t i = 0; i < program->feed_count; i++)
+        if (program->feeds[i].part == index) bytes += program->feeds[i].bytes;
+    return !program->parts[index].idle && !program->parts[index].device->api->host_memory &&
+           bytes >= LEAST_BYTES;
+}
+
+static tu_status feed_together(tu_program *program) {
+    bool posted[TU__MOST_DEVICES] = {false};
+    begin_run(&program->exchange);
+    for (size_t i = 0; i < program->device_count; i++) {
+        tu__part *part = &program->parts[i];
+        posted[i] = is_worth_a_thread(program, i);
+        if (!posted[i]) continue;
+        program->jobs[i] = (tu__job){.program = program, .part = part};
+        tu__worker_post(part->device->compute, feed_on_thread, &program->jobs[i]);
+    }
+    tu_status status = TU_OK;
+    for (size_t i = 0; i < program->device_count && status == TU_OK; i++)
+        if (!posted[i]) status = feed_part(program, i);
+    for (size_t i = 0; i < program->device_count; i++)
+        if (posted[i]) join_part(program, &program->parts[i], false);
+    tu_status others = end_run(&program->exchange);
+    return status == TU_OK ? others : status;
+}
+
+tu_status tu__program_feed(tu_program *program) {
+    size_t threads = 0;
+    for (size_t i = 0; i < program->device_count; i++) threads += is_worth_a_thread(program, i);
+    if (program->working > 1 && threads > 1) {
+        TU_TRY(make_ready(program));
+        return feed_together(program);
+    }
+    for (size_t i = 0; i < program->device_count; i++) TU_TRY(feed_part(program, i));
+    return TU_OK;
+}
+
+/* ---- All parts at once ---- */
+
+static tu_status run_together(tu_program *program) {
+    TU_TRY(make_ready(program));
     begin_run(&program->exchange);
     for (size_t i = 0; i < program->device_count; i++)
         if (!program->parts[i].idle) post_part(program, i);
     for (size_t i = 0; i < program->device_count; i++)
-        if (!program->parts[i].idle) join_part(program, &program->parts[i]);
+        if (!program->parts[i].idle)
+            join_part(program, &program->parts[i], program->parts[i].arrival_count > 0);
     return end_run(&program->exchange);
 }
 

@@ -40,7 +40,8 @@ static void count_samples(tu_program *p, const tu__node *ordinals) {
 static tu_status find_feeds(tu_program *p) {
     const tu_graph *g = p->unit.graph;
     p->feeds = tu__alloc_array(g->node_count, sizeof *p->feeds, "a program");
-    if (!p->feeds) return TU_NO_MEMORY;
+    p->fed = tu__alloc_array(g->node_count, sizeof *p->fed, "a program");
+    if (!p->feeds || !p->fed) return TU_NO_MEMORY;
     for (size_t i = 0; i < p->device_count; i++)
         for (uint32_t k = 0; k < p->parts[i].leaf_count; k++) {
             const tu__leaf *leaf = &p->parts[i].leaves[k];
@@ -148,6 +149,7 @@ void tu_program_free(tu_program *program) {
     tu__free(program->parts);
     tu__free(program->jobs);
     tu__free(program->feeds);
+    tu__free(program->fed);
     tu__free(program->fetches);
     tu__free(program->ordinals);
     tu__free(program->departing);
@@ -199,17 +201,8 @@ static tu_status fed(const tu_program *p, const tu__feed_place *place, size_t co
 }
 
 static tu_status feed_all(tu_program *p, const tu_state *state, size_t count, const tu_feed *feeds) {
-    for (size_t i = 0; i < p->feed_count; i++) {
-        const tu__feed_place *place = &p->feeds[i];
-        const tu__part *part = &p->parts[place->part];
-        const void *data;
-        TU_TRY(fed(p, place, count, feeds, state, &data));
-        double began = tu__trace_now(p);
-        TU_TRY(part->device->api->upload(part->device->instance, part->addresses[place->buffer], data,
-                                         place->bytes));
-        tu__trace_add(p, TU__SPAN_FEED, place->part, i, began);
-    }
-    return TU_OK;
+    for (size_t i = 0; i < p->feed_count; i++) TU_TRY(fed(p, &p->feeds[i], count, feeds, state, &p->fed[i]));
+    return tu__program_feed(p);
 }
 
 static tu_status fetch_all(tu_program *p, void *const *fetches) {

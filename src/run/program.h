@@ -64,6 +64,7 @@ struct tu_program {
     tu__job *jobs;   /* a part each; they outlive a run that was abandoned */
     bool abandoned;  /* the latest run was: a device had not come back at the deadline */
     tu__feed_place *feeds;
+    const void **fed; /* per feed: where the data of the run lie */
     size_t feed_count;
     tu__fetch_place *fetches;
     tu__exchange exchange;
@@ -103,6 +104,8 @@ void tu__program_end_updates(tu_program *program);
 tu_status tu__exchange_begin(tu__exchange *exchange, uint32_t event_count, double allowed);
 void tu__exchange_end(tu__exchange *exchange);
 tu_status tu__program_execute(tu_program *program);
+/* Fills the inputs from `fed`; several devices far away are filled at once, each from its own thread. */
+tu_status tu__program_feed(tu_program *program);
 /* What the threads of a run tell each other. An event that is awaited has happened, or the run was aborted; false: it is late. */
 void tu__exchange_signal(tu__exchange *exchange, uint32_t event);
 bool tu__exchange_await(tu__exchange *exchange, uint32_t event);

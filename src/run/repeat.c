@@ -42,14 +42,17 @@ static bool is_all_there(const tu_program *p) {
     return true;
 }
 
+/* Whether steps are moves of several parts, or of one that meets, if only itself. */
+static bool is_joint(const tu_program *p) {
+    return !p->alone || p->meetings.count;
+}
+
 tu_status tu__many_begin(tu_program *p) {
     char *notice = p->many.notice;
     size_t size = sizeof p->many.notice;
-    if (!p->alone) return tu__joint_begin(p, notice, size);
+    if (is_joint(p)) return tu__joint_begin(p, notice, size);
     if (!is_all_there(p))
         snprintf(notice, size, "the program has %zu devices, which meet in every step", p->device_count);
-    else if (p->meetings.count)
-        snprintf(notice, size, "the engine holds its %u meetings", p->meetings.count);
     else if (!p->alone->device->api->repeat)
         snprintf(notice, size, "device '%s' takes one step at a time", p->alone->device->name);
     else if (updated_elsewhere(p))
@@ -309,7 +312,7 @@ static void fill_fetches(tu_program *p, void *const *fetches, size_t done) {
 }
 
 static tu_status repeat(tu_program *p, size_t steps) {
-    if (!p->alone) return tu__joint_take(p, (uint32_t)steps);
+    if (is_joint(p)) return tu__joint_take(p, (uint32_t)steps);
     tu_repetition what = {.struct_size = sizeof what,
                           .feed_count = (uint32_t)p->feed_count,
                           .fetch_count = p->many.fetch_count,
@@ -343,13 +346,8 @@ static tu_status download_fetches(tu_program *p, void *const *fetches, size_t do
 static tu_status take_one(tu_program *p, tu_state *state, void *const *fetches, size_t done) {
     double began;
     TU_TRY(tu__trace_begin_run(p, &began));
-    for (size_t i = 0; i < p->feed_count; i++) {
-        const tu__device *d = p->parts[p->feeds[i].part].device;
-        const tu_repeat_feed *f = &p->many.feeds[i];
-        double feeding = tu__trace_now(p);
-        TU_TRY(d->api->upload(d->instance, f->to, f->host, f->bytes));
-        tu__trace_add(p, TU__SPAN_FEED, p->feeds[i].part, i, feeding);
-    }
+    for (size_t i = 0; i < p->feed_count; i++) p->fed[i] = p->many.feeds[i].host;
+    TU_TRY(tu__program_feed(p));
     TU_TRY(tu__program_execute(p));
     TU_TRY(download_fetches(p, fetches, done));
     TU_TRY(tu__program_apply(p, state));
