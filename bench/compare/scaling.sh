@@ -10,8 +10,8 @@
 # batch of all: the ratio says what dividing costs. All sides take one block a round, in turns; ratios are those of the
 # medians over the rounds, and of the least times, which are the ones to believe on a machine that others use.
 #
-# Of `central` also the bound that its own parts set, by the trace: the longest computing and copying of a replica, and then
-# the adding and updating of the device that holds the variables.
+# Of `central` also the bound that its own parts set, by the trace: the longest feeding, computing and copying of a replica,
+# and then the fetching of gradients, adding and updating of the device that holds the variables.
 # Changed by the environment: MODEL tutorial-cnn, ROUNDS 5, DEVICE cpu:0, PARTS 2, BATCH 128 (a replica), STEPS 5 (in a
 # block), PRECISION f32, STRATEGIES 'mirrored central'
 set -euo pipefail
@@ -34,8 +34,8 @@ bound() { # of a step with `central`, from what its devices spend it on
     python3 -c '
 import json, sys
 shares = json.load(sys.stdin)["shares"]
-replicas = max(s["computing_ms"] + s["copying_ms"] for s in shares if s["replica"])
-print(replicas + sum(s["computing_ms"] for s in shares if not s["replica"]))'
+replicas = max(s["feeding_ms"] + s["computing_ms"] + s["copying_ms"] for s in shares if s["replica"])
+print(replicas + sum(s["computing_ms"] + s["copying_ms"] for s in shares if not s["replica"]))'
 }
 
 declare -A times=() samples=()
@@ -70,5 +70,5 @@ done
 if [[ -n $last ]]; then
     least=$(bound <<<"$last")
     awk -v bound="$least" -v ms="$(pick central middle)" \
-        'BEGIN {printf "central: computing, copying and updating take %.2f ms of the trace, %.1f%% of a step\n", bound, 100 * bound / ms}'
+        'BEGIN {printf "central: feeding, computing, copying and updating take %.2f ms of the trace, %.1f%% of a step\n", bound, 100 * bound / ms}'
 fi

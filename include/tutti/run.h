@@ -317,6 +317,7 @@ typedef struct tu_trace_report { /* seconds, of all traced runs together */
     double meeting;         /* adding up its share of what devices sum up together */
     double gathering;       /* waiting for the others there */
     uint64_t met_bytes;     /* brought to be summed up */
+    double feeding;         /* in filling its inputs */
 } tu_trace_report;
 /* Device number `index` of a traced program; TU_NOT_FOUND past the last. */
 TU_API tu_status tu_trace_device(tu_program *program, size_t index, tu_trace_report *report);

@@ -88,6 +88,7 @@ static void count_row(const tu_program *p, const tu__span_list *row, tu_trace_re
     for (size_t i = 0; i < row->count; i++) {
         const tu__span *s = &row->spans[i];
         if (s->kind == TU__SPAN_KERNEL) r->computing += length(s);
+        if (s->kind == TU__SPAN_FEED) r->feeding += length(s);
         if (s->kind == TU__SPAN_WAIT || s->kind == TU__SPAN_BARRIER) count_wait(p, s, r);
         if (s->kind == TU__SPAN_MEETING || s->kind == TU__SPAN_GATHERING) count_meeting(p, s, r);
         if (s->kind != TU__SPAN_COPY) continue;
