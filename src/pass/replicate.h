@@ -1,5 +1,6 @@
-/* What the files of the pass `replicate` share: replicate.c finds out what is cut and makes the nodes, replicate_sums.c
- * adds shares up, global_norm.c takes batch-norm of global scope apart before. */
+/* What the files of the pass `replicate` share, in the order of their work: global_norm.c takes batch-norm of global scope
+ * apart, replicate_classify.c finds out what is cut, replicate_make.c makes the nodes, and replicate_sums.c adds shares up;
+ * replicate.c is the pass itself. */
 #ifndef TU__PASS_REPLICATE_H
 #define TU__PASS_REPLICATE_H
 
@@ -41,19 +42,32 @@ static inline tu__replicated *tu__replicated_at(const tu__replicator *p, tu__edg
     return &p->values[p->r.slot[edge.node] + edge.output];
 }
 
-/* ---- replicate.c ---- */
+static inline bool tu__is_batched(const tu__node *node) {
+    return node->op->code == TU__OP_INPUT && tu__attrs(node, input)->batched;
+}
 
-/* Rows of a part, counted in samples. */
-int64_t tu__part_rows(const tu__replicator *p, size_t part);
+/* ---- replicate_classify.c ---- */
+
+/* Fills in `values` but for what is made, and `sharded`; refuses what cannot be computed from parts. */
+tu_status tu__replicator_classify(tu__replicator *p);
+
+/* ---- replicate_make.c ---- */
+
+/* Makes everything that stands for nodes of the old graph, and the sums. */
+tu_status tu__replicator_make(tu__replicator *p);
+/* A whole value as a place has it, or can copy it; invalid: it is cut. */
+tu_value tu__replicated_whole(const tu__replicator *p, tu__edge edge, size_t place);
+/* A part of a value along an axis; made on first use where the value is whole. */
+tu_value tu__replicated_part(tu__replicator *p, tu__edge edge, int axis, size_t part);
+/* Where the user's whole values are: on the central device, or the first replica. */
+size_t tu__central_place(const tu__replicator *p);
 size_t tu__replica_of(const tu__replicator *p, size_t part);
 const char *tu__place_device(const tu__replicator *p, size_t place);
 /* A node that the old graph does not have, beside one that it has, for a part or a place: "<name><what>", and "@2" after
  * it for number 2. */
 tu_value tu__replicator_insert(tu__replicator *p, const tu__node *beside, const char *what, size_t number,
                                const tu__node_request *request);
-/* Where the parts of a value along an axis are noted; NULL: memory ran out. */
-tu__cutting *tu__cutting_of(tu__replicator *p, tu__edge value, int axis);
-/* Room for the whole values of an output; NULL: memory ran out. */
+/* Room for values of the new graph, none of which is there yet; NULL: memory ran out. */
 tu__edge *tu__replicator_edges(tu__replicator *p, size_t count);
 
 /* ---- replicate_sums.c ---- */
