@@ -17,7 +17,7 @@ set(TUTTI_TEST_ENVIRONMENT
 # label heavy there.
 set(TUTTI_HEAVY_TESTS
   cases_on_cpu_with_2   # with_1 has the same shapes
-  cli_bench             # every command's options are parsed by one file, measured by another: unit tests reach both
+  cli_bench             # measures steps that cli_train runs too
   cuda_convolutions     # of the card's kernels only what surrounds them is instrumented: cases_on_emulated_gpu
   cuda_folds
   cuda_whole_networks
