@@ -298,6 +298,10 @@ typedef struct tu_device_api {
      * the reason; steps of 0 ask for that alone. */
     tu_status (*repeat_joint)(uint32_t part_count, const tu_joint_part *parts, uint32_t move_count,
                               const tu_joint_move *moves, uint32_t steps);
+    /* optional, both together: memory of a host device that shares programs with this one. Between the two calls it stays
+     * where it is, so that moves can go straight from it and to it, whichever device of this kind makes them. */
+    tu_status (*pin)(tu_device_instance *device, void *host, size_t bytes);
+    void (*unpin)(tu_device_instance *device, void *host);
 } tu_device_api;
 
 #ifdef __cplusplus

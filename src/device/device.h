@@ -26,6 +26,7 @@ typedef struct tu__device {
     void *scratch;
     size_t scratch_bytes;
     uint64_t scratch_generation;         /* rises when the block moves: programs bind anew */
+    struct tu__device *pinned_by;        /* the block is pinned for this one; NULL: for nobody */
     atomic_uint_least64_t table_bytes;   /* of tables that lie in its memory: run/table.h */
     struct tu__worker *compute, *copier; /* started when first needed: base/worker.h */
 } tu__device;
@@ -44,6 +45,10 @@ void tu__device_keep(tu__device *device);
 
 /* Scratch of at least `bytes`; the block may move. Call with the device's turn held. */
 tu_status tu__device_scratch(tu__device *device, size_t bytes);
+
+/* Pins the scratch of a host device for one whose memory is elsewhere, if it can and it is not pinned yet. A block that cannot be
+ * pinned (there is a limit to that) is as good, but slower. Call with both turns held. */
+void tu__device_pin_scratch(tu__device *host, tu__device *device);
 
 /* Moves bytes between two devices, through the host where they know no shorter way. */
 tu_status tu__device_copy(tu__device *to, void *to_address, tu__device *from, const void *from_address,

@@ -263,6 +263,16 @@ static tu_status open_one(const tu_device_api *api, const tu_open_options *o, tu
     return TU_OK;
 }
 
+/* Call with the registry's lock held. */
+static void close_one(tu__device *device);
+
+static void release_scratch(tu__device *device) {
+    if (device->pinned_by) device->pinned_by->api->unpin(device->pinned_by->instance, device->scratch);
+    if (device->scratch) device->api->release(device->instance, device->scratch);
+    device->scratch = NULL;
+    device->scratch_bytes = 0;
+}
+
 static void close_one(tu__device *device) {
     if (--device->users) return;
     tu__device **at = &opened;
@@ -270,7 +280,8 @@ static void close_one(tu__device *device) {
     *at = device->next;
     tu__worker_stop(device->compute);
     tu__worker_stop(device->copier);
-    if (device->scratch) device->api->release(device->instance, device->scratch);
+    release_scratch(device);
+    if (device->pinned_by) close_one(device->pinned_by);
     device->api->close(device->instance);
     pthread_mutex_destroy(&device->turn);
     tu__free(device);
@@ -359,13 +370,20 @@ void tu__device_keep(tu__device *device) {
 
 tu_status tu__device_scratch(tu__device *device, size_t bytes) {
     if (bytes <= device->scratch_bytes) return TU_OK;
-    if (device->scratch) device->api->release(device->instance, device->scratch);
-    device->scratch = NULL;
-    device->scratch_bytes = 0;
+    release_scratch(device);
+    if (device->pinned_by) tu__devices_close(1, &device->pinned_by);
+    device->pinned_by = NULL;
     device->scratch_generation++;
     TU_TRY(device->api->allocate(device->instance, bytes, &device->scratch));
     device->scratch_bytes = bytes;
     return TU_OK;
+}
+
+void tu__device_pin_scratch(tu__device *host, tu__device *device) {
+    if (!host->scratch || host->pinned_by || !device->api->pin) return;
+    if (device->api->pin(device->instance, host->scratch, host->scratch_bytes) != TU_OK) return;
+    tu__device_keep(device);
+    host->pinned_by = device;
 }
 
 tu_status tu__device_copy(tu__device *to, void *to_address, tu__device *from, const void *from_address,

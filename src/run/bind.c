@@ -106,6 +106,16 @@ static tu_status build_part(tu_program *program, tu__part *part) {
     return part->device->api->build(part->device->instance, part->plan, &binding);
 }
 
+/* What crosses between a processor and cards does so from and to the processor's scratch. */
+static void pin_scratch(const tu_program *program) {
+    tu__device *card = NULL;
+    for (size_t i = 0; i < program->device_count && !card; i++)
+        if (program->devices[i]->api->pin && !program->parts[i].idle) card = program->devices[i];
+    for (size_t i = 0; card && i < program->device_count; i++)
+        if (program->devices[i]->api->host_memory && !program->parts[i].idle)
+            tu__device_pin_scratch(program->devices[i], card);
+}
+
 static bool is_bound(const tu_program *program, const tu_state *state) {
     if (program->bound != state->id || program->bound_generation != state->generation) return false;
     for (size_t i = 0; i < program->device_count; i++)
@@ -138,6 +148,7 @@ static tu_status bind(tu_program *program, tu_state *state) {
         TU_TRY(make_events(program, part));
     }
     TU_TRY(tu__meetings_equip(&program->meetings, program->parts));
+    pin_scratch(program);
     for (size_t i = 0; i < program->device_count; i++) TU_TRY(build_part(program, &program->parts[i]));
     tu__meetings_bind(&program->meetings, program->unit.graph, program->parts);
     program->bound = state->id;

@@ -290,6 +290,14 @@ static void release(tu_device_instance *device, void *address) {
     cuda.cuMemFree(cuda_address(address));
 }
 
+static tu_status pin(tu_device_instance *device, void *host, size_t bytes) {
+    return cuda_pin(cuda_inside(device), host, bytes);
+}
+
+static void unpin(tu_device_instance *device, void *host) {
+    cuda_unpin(cuda_inside(device), host);
+}
+
 static tu_status upload(tu_device_instance *device, void *to, const void *host, size_t bytes) {
     return cuda_upload(cuda_inside(device), to, host, bytes);
 }
@@ -398,6 +406,8 @@ static const tu_device_api api = {
     .event_synchronize = event_synchronize,
     .combine = combine,
     .repeat_joint = cuda_repeat_joint,
+    .pin = pin,
+    .unpin = unpin,
 };
 
 /* The device reads the engine's own structures: it serves the very version it was built with. */

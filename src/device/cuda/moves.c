@@ -7,9 +7,11 @@
  *     processor   fill 0 | fill 1 | wait, fill 0 | wait, fill 1 | …
  *     engine               move 0 |  move 1      |  move 0      | …
  *
- * Small ones are handed to the driver, which copies them into a buffer of its own at once. */
+ * Small ones are handed to the driver, which copies them into a buffer of its own at once. Memory that the engine has let
+ * us pin (the scratch of a processor that shares programs with cards) is moved from where it lies. */
 #include <string.h>
 
+#include "base/alloc.h"
 #include "device/cuda/cuda.h"
 
 enum {
@@ -53,6 +55,52 @@ typedef struct move {
     size_t bytes;
 } move;
 
+/* ---- Memory that is pinned ---- */
+
+typedef struct pinned_range {
+    const char *begin, *end;
+    struct pinned_range *next;
+} pinned_range;
+
+static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER;
+static pinned_range *ranges; /* of all cards: there are few */
+
+tu_status cuda_pin(cuda_device *d, void *host, size_t bytes) {
+    TU_TRY(cuda_enter(d));
+    pinned_range *range = tu__alloc(sizeof *range, "pinned memory");
+    if (!range) return TU_NO_MEMORY;
+    tu_status status = CUDA_CALL(cuMemHostRegister, host, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+    if (status != TU_OK) {
+        tu__free(range);
+        return status;
+    }
+    pthread_mutex_lock(&ranges_lock);
+    *range = (pinned_range){.begin = host, .end = (const char *)host + bytes, .next = ranges};
+    ranges = range;
+    pthread_mutex_unlock(&ranges_lock);
+    return TU_OK;
+}
+
+void cuda_unpin(cuda_device *d, void *host) {
+    pthread_mutex_lock(&ranges_lock);
+    pinned_range **at = &ranges;
+    while (*at && (*at)->begin != host) at = &(*at)->next;
+    pinned_range *gone = *at;
+    if (gone) *at = gone->next;
+    pthread_mutex_unlock(&ranges_lock);
+    tu__free(gone);
+    if (cuda.cuCtxSetCurrent(d->context) == CUDA_SUCCESS) cuda.cuMemHostUnregister(host);
+}
+
+static bool is_pinned(const void *host, size_t bytes) {
+    const char *begin = host;
+    pthread_mutex_lock(&ranges_lock);
+    const pinned_range *r = ranges;
+    while (r && !(begin >= r->begin && begin + bytes <= r->end)) r = r->next;
+    pthread_mutex_unlock(&ranges_lock);
+    return r != NULL;
+}
+
 /* ---- In ---- */
 
 static tu_status send_piece(const cuda_lane *lane, const move *m, size_t number) {
@@ -70,7 +118,7 @@ static tu_status send(const cuda_lane *lane, const move *m) {
     return TU_OK;
 }
 
-static tu_status send_small(const cuda_lane *lane, const move *m) {
+static tu_status send_whole(const cuda_lane *lane, const move *m) {
     CUDA_TRY(cuMemcpyHtoDAsync, cuda_address(m->to), m->from, m->bytes, lane->stream);
     return TU_OK;
 }
@@ -100,7 +148,7 @@ static tu_status receive(const cuda_lane *lane, const move *m) {
     return take_piece(lane, m, count - 1);
 }
 
-static tu_status receive_small(const cuda_lane *lane, const move *m) {
+static tu_status receive_whole(const cuda_lane *lane, const move *m) {
     CUDA_TRY(cuMemcpyDtoHAsync, m->to, cuda_address(m->from), m->bytes, lane->stream);
     return TU_OK;
 }
@@ -122,26 +170,27 @@ static tu_status pin(cuda_lane *lane) {
     return TU_OK;
 }
 
-static tu_status go(cuda_device *d, cuda_lane *lane, const move *m,
-                    tu_status (*small)(const cuda_lane *lane, const move *m),
-                    tu_status (*large)(const cuda_lane *lane, const move *m)) {
+/* `whole` moves everything at once, `in_pieces` what the engines cannot reach. */
+static tu_status go(cuda_device *d, cuda_lane *lane, const move *m, const void *host,
+                    tu_status (*whole)(const cuda_lane *lane, const move *m),
+                    tu_status (*in_pieces)(const cuda_lane *lane, const move *m)) {
     TU_TRY(cuda_enter(d));
     if (!m->bytes) return TU_OK;
-    if (m->bytes <= SMALL) return finish(lane, small(lane, m));
+    if (m->bytes <= SMALL || is_pinned(host, m->bytes)) return finish(lane, whole(lane, m));
     pthread_mutex_lock(&lane->lock); /* pieces serve one move at a time */
     tu_status status = pin(lane);
-    if (status == TU_OK) status = large(lane, m);
+    if (status == TU_OK) status = in_pieces(lane, m);
     status = finish(lane, status);
     pthread_mutex_unlock(&lane->lock);
     return status;
 }
 
 tu_status cuda_upload(cuda_device *d, void *to, const void *host, size_t bytes) {
-    return go(d, &d->in, &(move){to, host, bytes}, send_small, send);
+    return go(d, &d->in, &(move){to, host, bytes}, host, send_whole, send);
 }
 
 tu_status cuda_download(cuda_device *d, void *host, const void *from, size_t bytes) {
-    return go(d, &d->out, &(move){host, from, bytes}, receive_small, receive);
+    return go(d, &d->out, &(move){host, from, bytes}, host, receive_whole, receive);
 }
 
 /* Between cards, from one to the other where they can, which the driver knows. */

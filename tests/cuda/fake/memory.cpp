@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 enum { GUARD = 256, PATTERN = 0xa5 };
@@ -120,6 +121,24 @@ CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned) {
     NEED(bytes > 0 && address, CUDA_ERROR_INVALID_VALUE);
     *address = take(bytes, -1);
     return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+/* Memory of the program's own that copies reach: a second time, and giving back what was never pinned, are mistakes. */
+static std::set<void *> &registered() {
+    static std::set<void *> *all = new std::set<void *>;
+    return *all;
+}
+CUresult cuMemHostRegister(void *address, size_t bytes, unsigned) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED_NO_CAPTURE;
+    NEED(bytes > 0 && address, CUDA_ERROR_INVALID_VALUE);
+    return registered().insert(address).second ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+}
+CUresult cuMemHostUnregister(void *address) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED_NO_CAPTURE;
+    return registered().erase(address) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 CUresult cuMemFreeHost(void *address) {
     fake_guard guard(fake_lock());
