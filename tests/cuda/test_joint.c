@@ -11,7 +11,8 @@
 #include "base/alloc.h"
 #include "cuda/emulated.h"
 
-enum { ROWS = 8, COLUMNS = 6, STEPS = 23, MOST_INPUTS = 4, MOST_FETCHES = 6 };
+enum { ROWS = 8, COLUMNS = 6, MOST_INPUTS = 4, MOST_FETCHES = 6 };
+enum { STEPS = 42 }; /* so many that half of them are more than a graph takes at most */
 
 /* A program, its inputs and what is fetched of it. Input i of step s is the same in every program. */
 typedef struct work {
@@ -331,15 +332,15 @@ static void a_trace_is_taken_step_by_step(void **unused) {
 static tu_status everything(builder *build) {
     static work w;
     tu_status status = begin(&w, build, halves, "gpu:0/2");
-    if (status == TU_OK) status = run_many(&w, 0, 6, true);
-    if (status == TU_OK) status = run_many(&w, 6, 3, true);
+    if (status == TU_OK) status = run_many(&w, 0, STEPS - 3, true);
+    if (status == TU_OK) status = run_many(&w, STEPS - 3, 3, true);
     end(&w);
     return status;
 }
 
-/* Thousands of calls, of which many are much the same: every ninth of them. */
+/* Thousands of calls, of which many are much the same: some of them. */
 static void fail_calls(builder *build) {
-    enum { BEYOND_THE_LAST = 12, STRIDE = 9 };
+    enum { BEYOND_THE_LAST = 8, STRIDE = 29 };
     char text[256], number[16];
     unsigned failures = 0;
     assert_int_equal(everything(build), TU_OK);
@@ -361,7 +362,7 @@ static void fail_calls(builder *build) {
             fail_msg("call %u failed ('%s'): not given back: %s", nth, tu_message(), text);
     }
     assert_int_equal(everything(build), TU_OK);
-    assert_true(failures > 200);
+    assert_true(failures > 100);
     print_message("%u calls failed, each once\n", failures);
 }
 

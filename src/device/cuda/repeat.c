@@ -19,7 +19,7 @@
 #include "device/cuda/joint.h"
 
 enum {
-    NODES_OF_A_GRAPH = 512, /* at most, when several steps share one */
+    NODES_OF_A_GRAPH = 512, /* of a part at most, when several steps share one */
     MOST_STEPS_OF_A_GRAPH = 16,
 };
 
@@ -62,11 +62,11 @@ void cuda_repetition_free(cuda_runtime *runtime) {
     runtime->repetition = NULL;
 }
 
-/* Few enough that a graph stays small. */
+/* Few enough that a graph stays small. Between two graphs all parts wait for each other, so parts have each its nodes. */
 static uint32_t choose_steps_of_a_graph(const cuda_joint *j) {
     uint32_t nodes = j->move_count + j->member_count; /* more than there are: waits are edges */
     for (uint32_t i = 0; i < j->member_count; i++) nodes += j->members[i].plan->kernel_count;
-    uint32_t several = NODES_OF_A_GRAPH / (nodes ? nodes : 1);
+    uint32_t several = NODES_OF_A_GRAPH * j->member_count / (nodes ? nodes : 1);
     return several > MOST_STEPS_OF_A_GRAPH ? MOST_STEPS_OF_A_GRAPH : several;
 }
 
