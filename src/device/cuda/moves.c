@@ -10,6 +10,7 @@
  * Small ones are handed to the driver, which copies them into a buffer of its own at once. Memory that the engine has let
  * us pin (the scratch of a processor that shares programs with cards) is moved from where it lies. */
 #include <string.h>
+#include <time.h>
 
 #include "base/alloc.h"
 #include "device/cuda/cuda.h"
@@ -233,8 +234,23 @@ tu_status cuda_event_wait(cuda_device *d, void *event) {
     return TU_OK;
 }
 
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Values of a step are made shortly one after another: being woken for each takes longer than most waits. */
+static void watch_for_a_moment(CUevent event) {
+    const double moment = 100e-6;
+    double until = now() + moment;
+    while (cuda.cuEventQuery(event) == CUDA_ERROR_NOT_READY && now() < until) continue;
+}
+
+/* Whatever happened, a failure too, the driver tells again. */
 tu_status cuda_event_synchronize(cuda_device *d, void *event) {
     TU_TRY(cuda_enter(d));
+    watch_for_a_moment(event);
     tu_status status = CUDA_CALL(cuEventSynchronize, event);
     return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
 }
