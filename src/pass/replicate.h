@@ -61,7 +61,6 @@ tu_value tu__replicated_whole(const tu__replicator *p, tu__edge edge, size_t pla
 tu_value tu__replicated_part(tu__replicator *p, tu__edge edge, int axis, size_t part);
 /* Where the user's whole values are: on the central device, or the first replica. */
 size_t tu__central_place(const tu__replicator *p);
-size_t tu__replica_of(const tu__replicator *p, size_t part);
 const char *tu__place_device(const tu__replicator *p, size_t place);
 /* A node that the old graph does not have, beside one that it has, for a part or a place: "<name><what>", and "@2" after
  * it for number 2. */

@@ -11,6 +11,7 @@
 
 /* ---- Parts and places ---- */
 
+/* Samples of a part. */
 static int64_t part_rows(const tu__replicator *p, size_t part) {
     int64_t parts = (int64_t)p->parts;
     return p->samples / parts + ((int64_t)part < p->samples % parts);
@@ -22,7 +23,7 @@ static int64_t first_row(const tu__replicator *p, size_t part) {
     return at * (p->samples / parts) + (at < larger ? at : larger);
 }
 
-size_t tu__replica_of(const tu__replicator *p, size_t part) {
+static size_t replica_of(const tu__replicator *p, size_t part) {
     return part * p->replicas / p->parts;
 }
 
@@ -47,6 +48,7 @@ tu__edge *tu__replicator_edges(tu__replicator *p, size_t count) {
     return edges;
 }
 
+/* Where the parts of a value along an axis are noted; NULL: memory ran out. */
 static tu__cutting *cutting_of(tu__replicator *p, tu__edge edge, int axis) {
     tu__replicated *value = tu__replicated_at(p, edge);
     for (tu__cutting *c = value->cuttings; c; c = c->next)
@@ -163,7 +165,7 @@ static tu_value source_of_rows(tu__replicator *p, const tu__node *node, int axis
         if (at < 0) return tu__invalid(p->r.to);
     } else {
         at = axis - (int)(node->outputs[0].shape.rank - from.rank);
-        if (at < 0 || from.dim[at] == 1) return tu__replicated_whole(p, source, tu__replica_of(p, part));
+        if (at < 0 || from.dim[at] == 1) return tu__replicated_whole(p, source, replica_of(p, part));
     }
     return tu__replicated_part(p, source, at, part);
 }
@@ -174,7 +176,7 @@ static tu_value make_rows(tu__replicator *p, tu__edge edge, int axis, size_t par
     bool remade = node->op->code == TU__OP_BROADCAST || node->op->code == TU__OP_RESHAPE;
     tu_value source = remade ? source_of_rows(p, node, axis, part) : tu__invalid(p->r.to);
     if (node->op->code != TU__OP_FILL && !tu_ok(source))
-        return slice_rows(p, node, tu__replicated_whole(p, edge, tu__replica_of(p, part)), axis, part);
+        return slice_rows(p, node, tu__replicated_whole(p, edge, replica_of(p, part)), axis, part);
     const void *attrs = attrs_of_part(p, node, axis, part);
     if (!attrs) return tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message());
     return tu__replicator_insert(p, node, "/rows", part,
@@ -182,7 +184,7 @@ static tu_value make_rows(tu__replicator *p, tu__edge edge, int axis, size_t par
                                                      .attrs = attrs,
                                                      .inputs = &source,
                                                      .input_count = node->input_count,
-                                                     .device = tu__place_device(p, tu__replica_of(p, part))});
+                                                     .device = tu__place_device(p, replica_of(p, part))});
 }
 
 tu_value tu__replicated_part(tu__replicator *p, tu__edge edge, int axis, size_t part) {
@@ -204,11 +206,11 @@ static tu_value read_once(tu__replicator *p, tu__edge edge, size_t part) {
     return tu__replicator_insert(p, node, "/zeros", part,
                                  &(tu__node_request){.op = TU__OP_FILL,
                                                      .attrs = &zeros,
-                                                     .device = tu__place_device(p, tu__replica_of(p, part))});
+                                                     .device = tu__place_device(p, replica_of(p, part))});
 }
 
 static tu_value read_as(tu__replicator *p, tu__edge edge, int as, size_t part) {
-    if (as == TU__WHOLE) return tu__replicated_whole(p, edge, tu__replica_of(p, part));
+    if (as == TU__WHOLE) return tu__replicated_whole(p, edge, replica_of(p, part));
     return as == TU__ONCE ? read_once(p, edge, part) : tu__replicated_part(p, edge, as, part);
 }
 
@@ -264,7 +266,7 @@ static tu_status make_input_part(tu__replicator *p, const tu__node *node, size_t
     tu__node_request request = {.op = TU__OP_INPUT,
                                 .attrs = attrs,
                                 .flags = node->flags,
-                                .device = tu__place_device(p, tu__replica_of(p, part)),
+                                .device = tu__place_device(p, replica_of(p, part)),
                                 .stands_for = node->name,
                                 .first_row = first_row(p, part)};
     char suffix[32];
@@ -291,7 +293,7 @@ static tu_status make_part(tu__replicator *p, const tu__shard *shard, size_t par
     request.attrs = attrs_of_part(p, node, shard->out[0], part);
     if (!request.attrs) return TU_NO_MEMORY;
     if (shard->is_mean) request.op = TU__OP_SUM;
-    request.device = tu__place_device(p, tu__replica_of(p, part));
+    request.device = tu__place_device(p, replica_of(p, part));
     request.group = 0;
     tu_value made = make_number(p, node, part, &request);
     TU_TRY(tu_graph_status(p->r.to));
