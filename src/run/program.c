@@ -113,7 +113,7 @@ static tu_status compile(tu_program *p, const tu_compile_options *o) {
     uint32_t events;
     TU_TRY(tu__parts_build(&p->unit, p->device_count, p->devices, p->parts, &p->meetings, &events));
     find_working(p);
-    TU_TRY(tu__exchange_begin(&p->exchange, events, o->deadline));
+    TU_TRY(tu__exchange_begin(&p->exchange, events, o->deadline, p->device_count, p->devices));
     TU_TRY(find_feeds(p));
     TU_TRY(find_fetches(p));
     TU_TRY(tu__many_begin(p));

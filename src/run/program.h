@@ -37,6 +37,7 @@ typedef struct tu__exchange {
     atomic_bool aborted;
     double deadline;  /* seconds, as clock_gettime(CLOCK_MONOTONIC) counts */
     double allowed;   /* seconds for a run */
+    double watch;     /* seconds that a thread watches for something before it sleeps */
     tu_status status; /* the first failure, and its message */
     char message[1024];
 } tu__exchange;
@@ -101,7 +102,8 @@ void tu__program_begin_updates(tu_program *program);
 void tu__program_end_updates(tu_program *program);
 
 /* executor.c: all parts at once, on their devices' threads. */
-tu_status tu__exchange_begin(tu__exchange *exchange, uint32_t event_count, double allowed);
+tu_status tu__exchange_begin(tu__exchange *exchange, uint32_t event_count, double allowed,
+                             size_t device_count, tu__device *const *devices);
 void tu__exchange_end(tu__exchange *exchange);
 tu_status tu__program_execute(tu_program *program);
 /* Fills the inputs from `fed`; several devices far away are filled at once, each from its own thread. */
