@@ -33,27 +33,38 @@ static double time_to_watch(size_t device_count, tu__device *const *devices) {
 
 tu_status tu__exchange_begin(tu__exchange *x, uint32_t event_count, double allowed, size_t device_count,
                              tu__device *const *devices) {
+    x->events = tu__alloc_array(event_count, sizeof *x->events, "a program's events");
+    x->bells = tu__alloc_array(device_count * TU__THREADS, sizeof(pthread_cond_t), "a program's events");
+    if (!x->events || !x->bells) return TU_NO_MEMORY;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_mutex_init(&x->lock, NULL);
-    pthread_cond_init(&x->changed, &monotonic);
+    for (size_t i = 0; i < device_count * TU__THREADS; i++) pthread_cond_init(&x->bells[i], &monotonic);
     pthread_condattr_destroy(&monotonic);
-    x->allowed = allowed > 0 ? allowed : 600;
+    pthread_mutex_init(&x->lock, NULL);
+    x->part_count = device_count;
     x->watch = time_to_watch(device_count, devices);
     x->event_count = event_count;
-    x->events = tu__alloc_array(event_count, sizeof *x->events, "a program's events");
-    return x->events ? TU_OK : TU_NO_MEMORY;
+    x->allowed = allowed > 0 ? allowed : 600;
+    return TU_OK;
 }
 
 void tu__exchange_end(tu__exchange *x) {
-    if (!x->allowed) return; /* never begun */
+    for (size_t i = 0; i < x->part_count * TU__THREADS; i++) pthread_cond_destroy(&x->bells[i]);
+    if (x->part_count) pthread_mutex_destroy(&x->lock); /* it was begun */
     tu__free(x->events);
-    pthread_mutex_destroy(&x->lock);
-    pthread_cond_destroy(&x->changed);
+    tu__free(x->bells);
 }
 
 /* ---- Failing and signalling ---- */
+
+static pthread_cond_t *bell_of(const tu__exchange *x, size_t part, tu__thread thread) {
+    return &x->bells[part * TU__THREADS + thread];
+}
+
+static void ring_all(const tu__exchange *x) {
+    for (size_t i = 0; i < x->part_count * TU__THREADS; i++) pthread_cond_signal(&x->bells[i]);
+}
 
 /* Keeps this thread's message as the run's, if it is the first, and lets everybody go. */
 static void abort_run(tu__exchange *x, tu_status status) {
@@ -63,14 +74,22 @@ static void abort_run(tu__exchange *x, tu_status status) {
         snprintf(x->message, sizeof x->message, "%s", tu_message());
     }
     atomic_store(&x->aborted, true);
-    pthread_cond_broadcast(&x->changed);
+    ring_all(x);
     pthread_mutex_unlock(&x->lock);
 }
 
 void tu__exchange_signal(tu__exchange *x, uint32_t event) {
     pthread_mutex_lock(&x->lock);
     atomic_store(&x->events[event], x->epoch);
-    pthread_cond_broadcast(&x->changed);
+    ring_all(x);
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* Of an event that only one thread waits for. */
+static void signal_to(tu__exchange *x, uint32_t event, size_t part, tu__thread thread) {
+    pthread_mutex_lock(&x->lock);
+    atomic_store(&x->events[event], x->epoch);
+    pthread_cond_signal(bell_of(x, part, thread));
     pthread_mutex_unlock(&x->lock);
 }
 
@@ -78,11 +97,11 @@ static bool has_happened(const tu__exchange *x, uint32_t event) {
     return atomic_load(&((tu__exchange *)x)->events[event]) == x->epoch;
 }
 
-/* Sleeps until something changes; false when the deadline has passed. Call with the lock held. */
-static bool sleep_until_change(tu__exchange *x) {
+/* Sleeps until the thread's bell rings; false when the deadline has passed. Call with the lock held. */
+static bool sleep_until_rung(tu__exchange *x, size_t part, tu__thread thread) {
     struct timespec until = {.tv_sec = (time_t)x->deadline};
     until.tv_nsec = (long)((x->deadline - (double)until.tv_sec) * 1e9);
-    return pthread_cond_timedwait(&x->changed, &x->lock, &until) != ETIMEDOUT;
+    return pthread_cond_timedwait(bell_of(x, part, thread), &x->lock, &until) != ETIMEDOUT;
 }
 
 enum { SPINS = 4000 }; /* a few microseconds: most waits between devices are short */
@@ -91,14 +110,15 @@ bool tu__exchange_is_aborted(const tu__exchange *x) {
     return atomic_load(&((tu__exchange *)x)->aborted);
 }
 
-bool tu__exchange_await(tu__exchange *x, uint32_t event) {
+bool tu__exchange_await(tu__exchange *x, size_t part, uint32_t event) {
     for (int i = 0; i < SPINS; i++)
         if (has_happened(x, event) || atomic_load(&x->aborted)) return true;
     for (double until = x->watch > 0 ? now() + x->watch : 0; until > 0 && now() < until;)
         if (has_happened(x, event) || atomic_load(&x->aborted)) return true;
     bool in_time = true;
     pthread_mutex_lock(&x->lock);
-    while (!has_happened(x, event) && !atomic_load(&x->aborted) && in_time) in_time = sleep_until_change(x);
+    while (!has_happened(x, event) && !atomic_load(&x->aborted) && in_time)
+        in_time = sleep_until_rung(x, part, TU__LAUNCHER);
     pthread_mutex_unlock(&x->lock);
     return in_time || has_happened(x, event);
 }
@@ -195,7 +215,7 @@ static tu_status wait_for(tu_program *program, const tu__part *part, const tu__a
     tu__exchange *x = &program->exchange;
     if (has_happened(x, event)) return TU_OK;
     double began = tu__trace_now(program);
-    if (!tu__exchange_await(x, event)) return late(program, part, a);
+    if (!tu__exchange_await(x, index_of(program, part), event)) return late(program, part, a);
     tu__trace_add(program, TU__SPAN_WAIT, index_of(program, part), (size_t)(a - part->arrivals), began);
     return TU_OK;
 }
@@ -220,14 +240,13 @@ static tu_status not_all_there(tu_program *program) {
 }
 
 /* Waits until every part has computed. */
-static tu_status wait_at_barrier(tu_program *program) {
+static tu_status wait_at_barrier(tu_program *program, size_t part) {
     tu__exchange *x = &program->exchange;
     bool in_time = true;
     pthread_mutex_lock(&x->lock);
-    x->at_barrier++;
-    pthread_cond_broadcast(&x->changed);
+    if (++x->at_barrier == program->working) ring_all(x);
     while (x->at_barrier < program->working && !atomic_load(&x->aborted) && in_time)
-        in_time = sleep_until_change(x);
+        in_time = sleep_until_rung(x, part, TU__LAUNCHER);
     bool all = x->at_barrier >= program->working;
     pthread_mutex_unlock(&x->lock);
     return all || atomic_load(&x->aborted) ? TU_OK : not_all_there(program);
@@ -262,7 +281,7 @@ static tu_status launch(tu_program *program, const tu__part *part, const tu__ste
 
 static tu_status wait_for_others(tu_program *program, const tu__part *part) {
     double began = tu__trace_now(program);
-    TU_TRY(wait_at_barrier(program));
+    TU_TRY(wait_at_barrier(program, index_of(program, part)));
     tu__trace_add(program, TU__SPAN_BARRIER, index_of(program, part), 0, began);
     return TU_OK;
 }
@@ -272,7 +291,7 @@ static tu_status send_off(tu_program *program, const tu__part *part, const tu__a
     tu_status status = a->ready ? part->device->api->event_record(part->device->instance, a->ready) : TU_OK;
     if (status != TU_OK) return tu__part_failed(part, status);
     if (!a->ready) TU_TRY(tu__part_synchronize(part));
-    tu__exchange_signal(&program->exchange, a->made);
+    signal_to(&program->exchange, a->made, a->part, TU__COPIER);
     return TU_OK;
 }
 
@@ -359,11 +378,12 @@ static void copy_arrivals(void *argument) {
         watch_for_arrivals(x, j->part);
         pthread_mutex_lock(&x->lock);
         while ((next = next_arrival(x, j->part)) == TU_NO_NODE && !atomic_load(&x->aborted) && in_time)
-            in_time = sleep_until_change(x);
+            in_time = sleep_until_rung(x, index_of(j->program, j->part), TU__COPIER);
         pthread_mutex_unlock(&x->lock);
         if (next == TU_NO_NODE) return; /* aborted, or late: the part that waits for it says so */
         status = fetch_arrival(j->program, j->part, &j->part->arrivals[next]);
-        if (status == TU_OK) tu__exchange_signal(x, j->part->arrivals[next].arrived);
+        if (status == TU_OK)
+            signal_to(x, j->part->arrivals[next].arrived, index_of(j->program, j->part), TU__LAUNCHER);
     }
     if (status != TU_OK) abort_run(x, status);
 }

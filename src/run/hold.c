@@ -32,7 +32,8 @@ static tu_status late(tu_program *program, const tu__part *part, const tu__meeti
 static tu_status wait_for_all(tu_program *program, const tu__part *part, const tu__meeting *m, bool done) {
     for (uint32_t r = 0; r < m->ranks; r++) {
         const tu__attendee *a = &m->attendees[r];
-        if (!tu__exchange_await(&program->exchange, done ? a->done : a->brought))
+        if (!tu__exchange_await(&program->exchange, (size_t)(part - program->parts),
+                                done ? a->done : a->brought))
             return late(program, part, m, r, done);
         if (done || !a->recorded || tu__exchange_is_aborted(&program->exchange)) continue;
         const tu__part *other = &program->parts[a->part];

@@ -26,10 +26,14 @@ typedef struct tu__fetch_place {
     size_t bytes;
 } tu__fetch_place;
 
+/* A part's two threads: each sleeps on a bell of its own, so that an event wakes who waits for it and nobody else. */
+typedef enum tu__thread { TU__LAUNCHER, TU__COPIER, TU__THREADS } tu__thread;
+
 /* What the parts' threads share while a run is under way. */
 typedef struct tu__exchange {
     pthread_mutex_t lock;
-    pthread_cond_t changed;
+    pthread_cond_t *bells; /* TU__THREADS a part */
+    size_t part_count;
     uint64_t epoch; /* number of the run: an event has happened when it holds this */
     atomic_uint_least64_t *events;
     uint32_t event_count;
@@ -108,9 +112,10 @@ void tu__exchange_end(tu__exchange *exchange);
 tu_status tu__program_execute(tu_program *program);
 /* Fills the inputs from `fed`; several devices far away are filled at once, each from its own thread. */
 tu_status tu__program_feed(tu_program *program);
-/* What the threads of a run tell each other. An event that is awaited has happened, or the run was aborted; false: it is late. */
+/* What the threads of a run tell each other. An event that a part's launching thread awaited has happened, or the run
+ * was aborted; false: it is late. */
 void tu__exchange_signal(tu__exchange *exchange, uint32_t event);
-bool tu__exchange_await(tu__exchange *exchange, uint32_t event);
+bool tu__exchange_await(tu__exchange *exchange, size_t part, uint32_t event);
 bool tu__exchange_is_aborted(const tu__exchange *exchange);
 /* Waits until what the part's device was given is done; a failure names the device, whatever it said itself. */
 tu_status tu__part_synchronize(const tu__part *part);
