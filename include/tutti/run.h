@@ -106,7 +106,8 @@ typedef struct tu_compile_options {
     const char *strategy;
     const char *central; /* NULL: the first CPU of the list, or one opened for it */
     /* Cuts the batch into so many parts whatever the number of devices, which must divide it: each part is computed by itself
-     * (batch-norm too) and sums are added up in one order, so the bits do not depend on the number of devices. 0: off. */
+     * (batch-norm too), on one thread of a processor, and sums are added up in one order, so the bits do not depend on the
+     * number of devices. 0: off. */
     int invariant;
     /* Gradients travel between devices as bf16. */
     bool bf16_gradients;

@@ -80,7 +80,8 @@ static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
             return tu_fail(TU_INVALID, "fetch %zu is not a value of the graph being compiled", i);
     TU_TRY(tu__unit_begin(&p->unit, p->source, o->fetch_count, o->fetch, o->updates));
     TU_TRY(tu__precision_parse(o->precision, &p->unit.precision));
-    tu_open_options open = {.threads = o->threads,
+    /* The bits of a part hang on the threads that compute it, and how many there are on the machine. */
+    tu_open_options open = {.threads = o->invariant && !o->threads ? 1 : o->threads,
                             .memory_limit = o->memory_limit,
                             .tune = o->tune_kernels,
                             .any_order = o->any_order,

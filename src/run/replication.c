@@ -52,6 +52,12 @@ static tu_status check_options(const tu__unit *unit, tu__strategy strategy, cons
     if (rules->central && strategy != TU__CENTRAL)
         return tu_fail(TU_INVALID, "central device '%s' with strategy '%s': expected strategy 'central'",
                        rules->central, strategies[strategy]);
+    if (rules->invariant && rules->threads > 1)
+        return tu_fail(
+            TU_INVALID,
+            "invariant %d with %d threads a device: a part is computed by one thread; for more cores divide the "
+            "processor, as in \"cpu:0/%d\"",
+            rules->invariant, rules->threads, rules->threads);
     if (rules->invariant && strategy == TU__SINGLE && unit->device_count > 1)
         return tu_fail(TU_INVALID,
                        "invariant %d on %zu devices with strategy 'single': expected strategy 'mirrored' or "

@@ -72,6 +72,7 @@ static tu_status leave_to_first(const tu__settings *s, int64_t samples, tu__devi
     *first = words[0];
     o->devices = first->text;
     o->strategy = o->central = NULL;
+    if (s->invariant) o->threads = 1; /* its bits are to be the same on any machine, too */
     o->invariant = 0;
     o->bf16_gradients = false;
     return TU_OK;
@@ -81,7 +82,7 @@ tu_status tu__sharing_options(const tu__settings *s, int64_t samples, tu__device
                               tu_compile_options *o) {
     *o = (tu_compile_options){.struct_size = sizeof *o,
                               .devices = s->devices,
-                              .threads = s->invariant && !s->threads ? 1 : (int)s->threads,
+                              .threads = (int)s->threads,
                               .memory_limit = (uint64_t)s->memory_limit,
                               .deadline = s->deadline,
                               .precision = s->precision,
