@@ -208,11 +208,15 @@ static const geometry wide[] = {
 };
 enum { WIDE = 4 };
 
+/* `kernel` computes what our kernel for f32 does not; NULL: anything may. */
 static void check_wide(const char *kernel) {
     for (int g = 0; g < WIDE; g++)
         for (int t = 0; t < DTYPES; t++)
-            for (asked a = Y; a <= DW; a++)
-                check(&(problem){.g = wide[g], .asked = a, .dtype = dtypes[t], .spoiled = -1}, kernel);
+            for (asked a = Y; a <= DW; a++) {
+                bool ours = kernel && dtypes[t] == TU_F32 && a == DW && !wide[g].options.groups;
+                check(&(problem){.g = wide[g], .asked = a, .dtype = dtypes[t], .spoiled = -1},
+                      ours ? "f32" : kernel);
+            }
 }
 
 static void every_side_agrees_with_the_reference(void **state) {
@@ -255,6 +259,17 @@ static void first_layers_agree_with_the_reference(void **state) {
             p.dtype = TU_F32, p.precision = "tf32", check(&p, large ? NULL : "few channels");
             p.precision = NULL, check(&p, p.g.in % 4 ? "cudnn" : "f32"); /* tensor cores would round */
         }
+    fail_if_mistaken();
+}
+
+/* In f32 whatever the channels: by an element at a time where they are not in fours. */
+static void filters_of_any_channels_are_ours_in_f32(void **state) {
+    (void)state;
+    for (int g = 0; g < FIRST_LAYERS; g++)
+        check(&(problem){.g = first_layers[g], .asked = DW, .dtype = TU_F32, .spoiled = -1}, "f32");
+    for (int g = 0; g < WIDE; g++)
+        if (!wide[g].options.groups)
+            check(&(problem){.g = wide[g], .asked = DW, .dtype = TU_F32, .spoiled = -1}, "f32");
     fail_if_mistaken();
 }
 
@@ -345,6 +360,7 @@ int main(void) {
         cmocka_unit_test(every_side_agrees_with_the_reference),
         cmocka_unit_test(every_side_agrees_where_cudnn_has_no_engine),
         cmocka_unit_test(first_layers_agree_with_the_reference),
+        cmocka_unit_test(filters_of_any_channels_are_ours_in_f32),
         cmocka_unit_test(filters_of_first_layers_agree_with_the_reference),
         cmocka_unit_test(f32_is_not_rounded),
         cmocka_unit_test(what_is_not_finite_reaches_the_windows_over_it),

@@ -30,12 +30,16 @@ static int64_t up(int64_t number, int64_t unit) {
 
 /* ---- What it is for ---- */
 
+static bool in_fours(const cuda_convolution *c) {
+    return c->x_channels % 4 == 0 && c->y_channels % 4 == 0;
+}
+
 /* Steps between the pixels of x are walked through in vain when x is asked for. */
 static bool is_suited(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
     bool steps = w->stride[0] > 1 || w->stride[1] > 1;
-    return c->dtype == TU_F32 && c->full_f32 && c->groups == 1 && c->x_channels % 4 == 0 &&
-           c->y_channels % 4 == 0 && !(c->side == CUDA_CONV_X && steps);
+    return c->dtype == TU_F32 && c->full_f32 && c->groups == 1 &&
+           (in_fours(c) || c->side == CUDA_CONV_FILTER) && !(c->side == CUDA_CONV_X && steps);
 }
 
 /* Elements, and places with the padding, are counted in ints. */
@@ -119,9 +123,10 @@ static void split_depth(cuda_conv_f32 *f, int multiprocessors) {
     f->splits = (int)up(f->args.depth, f->args.split_depth); /* none of them empty */
 }
 
-static tu_status request(tu__selection *s, cuda_conv_f32 *f, int own) {
+static tu_status request(tu__selection *s, const cuda_convolution *c, cuda_conv_f32 *f, int own) {
     static const char *const sides[] = {"SIDE_Y", "SIDE_X", "SIDE_FILTER"};
-    f->product = cuda_request(s, "conv_f32", "conv_f32<%s, %d>", sides[f->side], own);
+    const char *side = in_fours(c) ? sides[f->side] : "SIDE_ANY_FILTER";
+    f->product = cuda_request(s, "conv_f32", "conv_f32<%s, %d>", side, own);
     if (f->splits > 1) f->sum = cuda_request(s, "conv", "conv_sum<f32>");
     return f->product && (f->sum || f->splits == 1) ? TU_OK : TU_NO_MEMORY;
 }
@@ -135,7 +140,7 @@ tu_status cuda_conv_f32_new(tu__selection *s, const cuda_convolution *c, cuda_co
     if (c->side == CUDA_CONV_FILTER) split_depth(&f, multiprocessors);
     f.grid =
         (cuda_grid){.blocks = {(unsigned)tiles_of(&f.args, own), 1, (unsigned)f.splits}, .threads = THREADS};
-    TU_TRY(request(s, &f, own));
+    TU_TRY(request(s, c, &f, own));
     *made = tu__arena_alloc(&s->arena, sizeof f);
     if (!*made) return TU_NO_MEMORY;
     **made = f;

@@ -12,11 +12,13 @@
  * of the depth for the same results and add up in the end: twice the warps, so that work is even among schedulers though
  * blocks are small enough to be even among multiprocessors. While 16 of the depth are multiplied the next are on
  * their way, in registers. For results that are few the tile has 48 or 32 rows, whichever leaves the fewest
- * multiprocessors idle in the last round (conv_f32.c). The depth of a filter's gradient is cut into splits, whose sums conv_sum adds. */
+ * multiprocessors idle in the last round (conv_f32.c). The depth of a filter's gradient is cut into splits, whose sums conv_sum adds.
+ * That of any number of channels, as the three of a picture, is fetched and stored an element at a time (SIDE_ANY_FILTER): its
+ * operands are read once for many multiplications, so little is lost. */
 #include "prelude.cuh"
 #include "conv_f32_args.h"
 
-enum { SIDE_Y, SIDE_X, SIDE_FILTER };
+enum { SIDE_Y, SIDE_X, SIDE_FILTER, SIDE_ANY_FILTER };
 enum {
     COLUMNS = 64, /* of a tile; rows are 8 * OWN */
     DEPTH = 16,   /* that goes through shared memory at a time, */
@@ -61,9 +63,25 @@ __device__ inline quad gather(const conv_f32_args &a, const origin &o, const tap
     return inside ? *(const quad *)(a.image + pixel * (int)a.channels.divisor + t.channel) : zeros;
 }
 
+/* One element of it. */
+__device__ inline float gather_one(const conv_f32_args &a, const origin &o, const tap_place &t, bool wanted) {
+    int row = o.row + t.row, column = o.column + t.column;
+    bool inside = wanted && row >= 0 && row < a.image_size[0] && column >= 0 && column < a.image_size[1];
+    int pixel = (o.image * a.image_size[0] + row) * a.image_size[1] + column;
+    return inside ? a.image[pixel * (int)a.channels.divisor + t.channel] : 0.0f;
+}
+
 __device__ inline quad load_if(const float *from, int at, bool wanted) {
     quad zeros = {};
     return wanted ? *(const quad *)(from + at) : zeros;
+}
+
+/* The first `count` of four. */
+__device__ inline quad load_some(const float *from, int at, int count) {
+    quad q;
+#pragma unroll
+    for (int e = 0; e < 4; e++) q.element[e] = e < count ? from[at + e] : 0.0f;
+    return q;
 }
 
 /* ---- From memory to shared memory ----
@@ -89,10 +107,15 @@ template <bool ALONG> struct quad_place {
 
 /* What a thread fetches of the left matrix, [rows, depth]. */
 template <int SIDE, int ROWS> struct left_part {
-    enum { ALONG = SIDE != SIDE_FILTER, PASSES = (ROWS * DEPTH / 4 + THREADS - 1) / THREADS };
-    origin origins[PASSES]; /* of its pixels, where these are rows */
-    tap_place tap;                /* of its row, where taps are rows */
-    bool wanted[PASSES];        /* there is such a row */
+    enum {
+        ALONG = SIDE == SIDE_Y || SIDE == SIDE_X,
+        SINGLE = SIDE == SIDE_ANY_FILTER,
+        PASSES = (ROWS * DEPTH / 4 + THREADS - 1) / THREADS
+    };
+    origin origins[PASSES];      /* of its pixels, where these are rows */
+    tap_place taps[SINGLE ? 4 : 1]; /* of its row, or of four, where taps are rows */
+    int row_count;               /* of these that there are */
+    bool wanted[PASSES];         /* there is such a row */
     quad quads[PASSES];
 
     __device__ inline void begin(const conv_f32_args &a, int first_row) {
@@ -101,16 +124,26 @@ template <int SIDE, int ROWS> struct left_part {
             int line = quad_place<ALONG>(p).line, row = first_row + line;
             wanted[p] = line < ROWS && row < a.rows;
             if (ALONG) origins[p] = origin_of(a, (u32)(wanted[p] ? row : 0));
-            if (!ALONG) tap = tap_of(a, (u32)(wanted[p] ? row : 0));
+            if (ALONG) continue;
+            row_count = a.rows - row;
+#pragma unroll
+            for (int e = 0; e < (SINGLE ? 4 : 1); e++) taps[e] = tap_of(a, (u32)(e < row_count ? row + e : 0));
         }
     }
+    __device__ inline quad fetch_one_by_one(const conv_f32_args &a, const origin &o, bool needed) const {
+        quad q;
+#pragma unroll
+        for (int e = 0; e < 4; e++) q.element[e] = gather_one(a, o, taps[SINGLE ? e : 0], needed && e < row_count);
+        return q;
+    }
     __device__ inline void fetch(const conv_f32_args &a, int k, int k_end) {
-        if (ALONG) tap = tap_of(a, (u32)(k + quad_place<ALONG>(0).depth));
+        if (ALONG) taps[0] = tap_of(a, (u32)(k + quad_place<ALONG>(0).depth));
 #pragma unroll
         for (int p = 0; p < PASSES; p++) {
             int depth = k + quad_place<ALONG>(p).depth;
             if (!ALONG) origins[p] = origin_of(a, (u32)depth);
-            quads[p] = gather(a, origins[p], tap, wanted[p] && depth < k_end);
+            bool needed = wanted[p] && depth < k_end;
+            quads[p] = SINGLE ? fetch_one_by_one(a, origins[p], needed) : gather(a, origins[p], taps[0], needed);
         }
     }
     __device__ inline void put(float *stage) const {
@@ -135,7 +168,10 @@ template <int SIDE> struct right_part {
                 u32 tap = (u32)depth, channel = divide_off(tap, a.channels);
                 at = ((int)channel * a.taps + (int)tap) * a.columns + column;
             }
-            quads[p] = load_if(a.other, at, column < a.columns && depth < k_end);
+            if (SIDE == SIDE_ANY_FILTER)
+                quads[p] = load_some(a.other, at, depth < k_end ? a.columns - column : 0);
+            else
+                quads[p] = load_if(a.other, at, column < a.columns && depth < k_end);
         }
     }
     __device__ inline void put(float *stage) const {
@@ -233,15 +269,23 @@ __device__ inline void store_pixels(const conv_f32_args &a, int first_row, int f
 }
 
 /* Columns are: a filter is [o, taps and channels]. */
-__device__ inline void store_filter(const conv_f32_args &a, int first_row, int first_column,
+template <bool SINGLE> __device__ inline void store_filter(const conv_f32_args &a, int first_row, int first_column,
                                     const float (&kept)[4][8]) {
     int row = first_row + own_rows<8>::of(threadIdx.x / HALF_THREADS * 4);
     float *out = a.out + (i64)blockIdx.z * a.rows * a.columns + row;
 #pragma unroll
     for (int j = 0; j < 8; j++) {
         int column = first_column + column_of(j);
-        quad q = {{kept[0][j], kept[1][j], kept[2][j], kept[3][j]}};
-        if (row < a.rows && column < a.columns) *(quad *)(out + (i64)column * a.rows) = q;
+        float *to = out + (i64)column * a.rows;
+        if (column >= a.columns) continue;
+        if constexpr (SINGLE) {
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if (row + e < a.rows) to[e] = kept[e][j];
+        } else {
+            quad q = {{kept[0][j], kept[1][j], kept[2][j], kept[3][j]}};
+            if (row < a.rows) *(quad *)to = q;
+        }
     }
 }
 
@@ -270,8 +314,8 @@ template <int SIDE, int OWN> __global__ void __launch_bounds__(THREADS, 3) conv_
     }
     float kept[OWN / 2][8];
     exchange<OWN>(stages, sums, kept);
-    if constexpr (SIDE == SIDE_FILTER)
-        store_filter(a, first_row, first_column, kept);
+    if constexpr (SIDE == SIDE_FILTER || SIDE == SIDE_ANY_FILTER)
+        store_filter<SIDE == SIDE_ANY_FILTER>(a, first_row, first_column, kept);
     else
         store_pixels<OWN>(a, first_row, first_column, kept);
 }
