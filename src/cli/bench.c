@@ -15,6 +15,7 @@
 #include "cli/memory_refusal.h"
 #include "cli/placed.h"
 #include "cli/size.h"
+#include "cli/speeds.h"
 #include "cli/workload.h"
 
 enum {
@@ -228,6 +229,7 @@ static tu_status bench(const struct bench_values *values, const struct workload_
     TU_TRY(workload_begin(&runs->work, settings));
     print_notices(&runs->work);
     cli_say_placement(runs->work.step);
+    if (!values->json) speeds_warn(runs->work.step, settings->threads);
     if (values->scaling) TU_TRY(begin_one(settings, runs, runs + 1));
     TU_TRY(measure(values->scaling ? 2 : 1, runs, values, began, &spent));
     if (values->trace) TU_TRY(trace_steps(&runs->work, values));

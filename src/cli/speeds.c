@@ -94,7 +94,7 @@ static void warn(const struct share *shares, size_t count) {
         double own = shares[i].flops / shares[i].speed;
         if (own > together) together = own;
     }
-    if (fast < unequal * slow) return;
+    if (fast < unequal * slow || together <= all / fast) return; /* no harm in the slow one's share */
     fprintf(stderr, "tutti: the devices are unequal; a step is predicted to compute for");
     for (size_t i = 0; i < count; i++)
         fprintf(stderr, "%s %.3g ms on %s alone", i ? "," : "", 1e3 * all / shares[i].speed,

@@ -17,6 +17,7 @@
 #include "cli/memory_refusal.h"
 #include "cli/progress.h"
 #include "cli/size.h"
+#include "cli/speeds.h"
 
 enum { STOPPED = 130 }; /* exit status of what a Ctrl-C ended, as shells have it */
 
@@ -232,8 +233,19 @@ static int report_memory(const char *model, const struct train_values *values) {
                                                       .release = release_run});
 }
 
+/* Only a list of several kinds can be of unequal devices. What is wrong with the plan is told when the run is begun. */
+static void warn_of_unequal_devices(const char *model, const struct train_values *v) {
+    tu_train_plan plan = {0};
+    tu_train_options o = v->o;
+    if (!o.devices || !strchr(o.devices, ',')) return;
+    o.watch = NULL;
+    if (tu_plan_training_with(model, v->data, &plan, &o) == TU_OK) speeds_warn(plan.program, (int)o.threads);
+    tu_train_plan_free(&plan);
+}
+
 static int train_one(const char *model, const struct train_values *v, struct audience *audience) {
     tu_train_result result;
+    warn_of_unequal_devices(model, v);
     tu_status status = tu_train_with(model, v->data, &result, &v->o);
     progress_end(&audience->progress);
     if (status == TU_OK) (v->json ? print_json : print_text)(&result);
