@@ -1,0 +1,73 @@
+/* Graphs of replicas built by hand, as the pass replicate would make them: for tests of what the engine makes of these.
+ *
+ *     test_NAME [KIND [apart]]   over logical devices of that kind: cpu (the default), ref, gpu; or over as many of them */
+#ifndef TUTTI_REPLICA_GRAPHS_H
+#define TUTTI_REPLICA_GRAPHS_H
+
+#include <stdio.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+#include "graph/graph.h"
+#include "test.h"
+
+enum { MOST_RANKS = 12 };
+
+static const char *kind = "cpu";
+static bool apart; /* devices, not parts of one */
+
+static void assert_ok(tu_status status) {
+    if (status != TU_OK) fail_msg("%s", tu_message());
+}
+
+static tu_graph *new_graph(void) {
+    tu_graph *graph;
+    assert_ok(tu_graph_new(&graph));
+    return graph;
+}
+
+static const char *device_name(int rank) {
+    static char names[MOST_RANKS][32];
+    snprintf(names[rank], sizeof names[rank], apart ? "%s:%d" : "%s:0.%d", kind, rank);
+    return names[rank];
+}
+
+static const char *device_list(int ranks) {
+    static char list[64];
+    snprintf(list, sizeof list, apart ? "%s:0-%d" : "%s:0/%d", kind, apart ? ranks - 1 : ranks);
+    return list;
+}
+
+/* Rank's share of a meeting. */
+static tu_value meet(tu_value share, int64_t meeting, int rank, int ranks) {
+    struct tu__all_reduce_attrs attrs = {.meeting = meeting, .rank = rank, .ranks = ranks};
+    return tu__make(share.graph, &(tu__node_request){.op = TU__OP_ALL_REDUCE,
+                                                     .attrs = &attrs,
+                                                     .inputs = &share,
+                                                     .input_count = 1,
+                                                     .device = device_name(rank)});
+}
+
+/* Rows of the input `name` from `first` on. */
+static tu_value rows_of(tu_graph *g, const char *name, int rank, int64_t first, tu_dtype dtype,
+                        tu_shape shape) {
+    char own[64];
+    snprintf(own, sizeof own, "%s/part%d", name, rank);
+    struct tu__input_attrs attrs = {.dtype = dtype, .shape = shape};
+    return tu__make(g, &(tu__node_request){.op = TU__OP_INPUT,
+                                           .name = own,
+                                           .exact_name = true,
+                                           .attrs = &attrs,
+                                           .device = device_name(rank),
+                                           .stands_for = name,
+                                           .first_row = first});
+}
+
+/* What the command line says of them. */
+static void choose_devices(int argc, char **argv) {
+    if (argc > 1) kind = argv[1];
+    apart = argc > 2 && strcmp(argv[2], "apart") == 0;
+}
+
+#endif

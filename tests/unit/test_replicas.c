@@ -1,0 +1,327 @@
+/* What replicas hang on besides meetings: parts of inputs, mirrors of variables; a whole step of them, its trace, and what
+ * happens without memory. replica_graphs.h says how it is called. */
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "run/trace.h"
+#include "trace_checks.h"
+#include "unit/replica_graphs.h"
+
+static tu_value mirror_of(tu_value variable, int rank) {
+    const tu__node *node = variable.graph->nodes[variable.node];
+    char own[64];
+    snprintf(own, sizeof own, "%s/mirror%d", node->name, rank);
+    return tu__make(variable.graph, &(tu__node_request){.op = TU__OP_VARIABLE,
+                                                        .name = own,
+                                                        .exact_name = true,
+                                                        .attrs = node->attrs,
+                                                        .device = device_name(rank),
+                                                        .stands_for = node->name});
+}
+
+/* ---- Parts of inputs ---- */
+
+/* Uneven parts, by tu_run and by many steps; rows of tables; ordinals of samples. */
+static void parts_get_their_rows(void **unused) {
+    (void)unused;
+    tu_graph *g = new_graph();
+    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(5, 2)), fetch[4];
+    tu_sample_ordinals(g, 5);
+    static const int64_t first[] = {0, 3}, rows[] = {3, 2};
+    for (int r = 0; r < 2; r++) tu_with_device(g, device_name(r)) {
+            fetch[r] = tu_neg(rows_of(g, "x", r, first[r], TU_F32, TU_SHAPE(rows[r], 2)));
+            fetch[2 + r] = tu_neg(rows_of(g, "sample_ordinal", r, first[r], TU_I64, TU_SHAPE(rows[r])));
+        }
+    tu_variable(g, "v", TU_F32, TU_SHAPE(1));
+    tu_program *program;
+    tu_state *state;
+    assert_ok(tu_compile(g, &program, .devices = device_list(2), .fetch_count = 4, .fetch = fetch,
+                         .updates = true));
+    assert_ok(tu_state_new(g, &state));
+    float data[30], a[3][6], b[3][4];
+    int64_t oa[3][3], ob[3][2];
+    void *out[] = {a, b, oa, ob};
+    for (int i = 0; i < 30; i++) data[i] = (float)i;
+    assert_ok(tu_run(program, state, 1, &(tu_feed){x, data}, out));
+    for (int i = 0; i < 6; i++) assert_true(a[0][i] == -data[i]);
+    for (int i = 0; i < 4; i++) assert_true(b[0][i] == -data[6 + i]);
+    for (int i = 0; i < 3; i++) assert_int_equal(oa[0][i], -i);
+    for (int i = 0; i < 2; i++) assert_int_equal(ob[0][i], -3 - i);
+    assert_int_equal(tu_state_sample(state), 5);
+    assert_ok(tu_run_many(program, state, 3, 1, &(tu_feed_many){.input = x, .data = data}, out));
+    for (int s = 0; s < 3; s++) {
+        for (int i = 0; i < 6; i++) assert_true(a[s][i] == -data[10 * s + i]);
+        for (int i = 0; i < 4; i++) assert_true(b[s][i] == -data[10 * s + 6 + i]);
+        assert_int_equal(ob[s][1], -(5 + 5 * s + 4));
+    }
+    assert_int_equal(tu_state_sample(state), 20);
+    tu_table *table;
+    static const int64_t numbers[] = {14, 0, 1, 2, 3, 4, 5, 6, 7, 8};
+    assert_ok(tu_table_new(data, 2 * sizeof *data, 15, &table));
+    assert_ok(
+        tu_run_many(program, state, 2, 1, &(tu_feed_many){.input = x, .table = table, .rows = numbers}, out));
+    for (int s = 0; s < 2; s++) {
+        for (int i = 0; i < 6; i++) assert_true(a[s][i] == -data[2 * numbers[5 * s + i / 2] + i % 2]);
+        for (int i = 0; i < 4; i++) assert_true(b[s][i] == -data[2 * numbers[5 * s + 3 + i / 2] + i % 2]);
+    }
+    tu_table_free(table);
+    assert_int_equal(tu_run(program, state, 0, NULL, out), TU_INVALID);
+    assert_string_equal(tu_message(), "input 'x' f32[5,2] was not fed");
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(g);
+}
+
+/* ---- Mirrors ---- */
+
+/* One step of w -= mean over the ranks of (w - x) / 2, each with a row of x, on replicas. */
+typedef struct replicas {
+    tu_graph *g;
+    tu_value x, w, mirrors[MOST_RANKS], next[MOST_RANKS];
+    tu_program *program;
+    tu_state *state;
+} replicas;
+
+static tu_status compile_replicas(replicas *t, int ranks) {
+    return tu_compile(t->g, &t->program, .devices = device_list(ranks), .updates = true,
+                      .fetch_count = (size_t)ranks, .fetch = t->mirrors);
+}
+
+static replicas build_replicas(int ranks) {
+    replicas t = {.g = new_graph()};
+    t.x = tu_input(t.g, "x", TU_F32, TU_SHAPE(ranks, 3));
+    tu_with_device(t.g, device_name(0)) t.w = tu_variable(t.g, "w", TU_F32, TU_SHAPE(3));
+    for (int r = 0; r < ranks; r++) tu_with_device(t.g, device_name(r)) {
+            tu_value w = t.mirrors[r] = r ? mirror_of(t.w, r) : t.w;
+            tu_value part = tu_reshape(rows_of(t.g, "x", r, r, TU_F32, TU_SHAPE(1, 3)), TU_SHAPE(3));
+            tu_value sum = meet(tu_sub(w, part), 7, r, ranks);
+            tu_assign(w, tu_sub(w, tu_mul(sum, tu_fill(t.g, TU_F32, TU_SCALAR, 0.5 / ranks))));
+        }
+    assert_ok(compile_replicas(&t, ranks));
+    assert_ok(tu_state_new(t.g, &t.state));
+    return t;
+}
+
+static void free_replicas(replicas *t) {
+    tu_program_free(t->program);
+    tu_state_free(t->state);
+    tu_graph_free(t->g);
+}
+
+/* Runs a step; what every replica had before it. */
+static void step(replicas *t, int ranks, const float *x, float w[][3]) {
+    void *out[MOST_RANKS];
+    for (int r = 0; r < ranks; r++) out[r] = w[r];
+    assert_ok(tu_run(t->program, t->state, 1, &(tu_feed){t->x, x}, out));
+}
+
+static void replicas_update_alike(void **unused) {
+    (void)unused;
+    static const float left[] = {1, 0.5f, 0.25f, 0.125f};
+    const float x[12] = {1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3};
+    replicas t = build_replicas(4);
+    float w[4][3], own[3];
+    assert_int_equal(tu_state_count(t.state), 1);
+    for (int n = 0; n < 3; n++) {
+        step(&t, 4, x, w);
+        for (int r = 0; r < 4; r++)
+            for (int i = 0; i < 3; i++) assert_true(w[r][i] == (float)(i + 1) * (1 - left[n]));
+    }
+    assert_ok(tu_state_get(t.state, "w", own, sizeof own));
+    for (int i = 0; i < 3; i++) assert_true(own[i] == (float)(i + 1) * (1 - left[3]));
+    free_replicas(&t);
+}
+
+static void expect_all(float w[][3], int ranks, float value) {
+    for (int r = 0; r < ranks; r++)
+        for (int i = 0; i < 3; i++)
+            if (w[r][i] != value) fail_msg("w of replica %d is %g, expected %g", r, w[r][i], value);
+}
+
+static void mirrors_follow_a_variable_that_was_set(void **unused) {
+    (void)unused;
+    const float x[6] = {0}, eight[3] = {8, 8, 8};
+    replicas t = build_replicas(2);
+    float w[2][3];
+    step(&t, 2, x, w);
+    assert_ok(tu_state_set(t.state, "w", eight, sizeof eight));
+    step(&t, 2, x, w);
+    expect_all(w, 2, 8);
+    step(&t, 2, x, w);
+    expect_all(w, 2, 4);
+    free_replicas(&t);
+}
+
+/* w *= 3, on one device alone. */
+static void mirrors_follow_another_program(void **unused) {
+    (void)unused;
+    const float x[6] = {0}, eight[3] = {8, 8, 8};
+    replicas t = build_replicas(2);
+    tu_graph *other = new_graph();
+    tu_value w3 = tu_variable(other, "w", TU_F32, TU_SHAPE(3));
+    tu_assign(w3, tu_mul(w3, tu_fill(other, TU_F32, TU_SCALAR, 3)));
+    tu_program *triple;
+    assert_ok(tu_compile(other, &triple, .devices = kind, .updates = true));
+    float w[2][3];
+    assert_ok(tu_state_set(t.state, "w", eight, sizeof eight));
+    step(&t, 2, x, w);
+    assert_ok(tu_run(triple, t.state, 0, NULL, NULL));
+    step(&t, 2, x, w);
+    expect_all(w, 2, 12);
+    step(&t, 2, x, w);
+    expect_all(w, 2, 6);
+    tu_program_free(triple);
+    tu_graph_free(other);
+    free_replicas(&t);
+}
+
+/* Programs that read mirrors leave them as they are; one that changes a mirror alone has it filled anew. */
+static void a_mirror_changed_alone_is_not_the_variable(void **unused) {
+    (void)unused;
+    tu_graph *g = new_graph();
+    tu_value w = {0}, mirror = {0}, fetch[2];
+    tu_with_device(g, device_name(0)) w = fetch[0] = tu_variable(g, "w", TU_F32, TU_SHAPE(3));
+    tu_with_device(g, device_name(1)) {
+        mirror = fetch[1] = mirror_of(w, 1);
+        tu_assign(mirror, tu_add(mirror, tu_fill(g, TU_F32, TU_SCALAR, 1)));
+    }
+    tu_program *program;
+    tu_state *state;
+    float got[2][3];
+    assert_ok(tu_compile(g, &program, .devices = device_list(2), .updates = true, .fetch_count = 2,
+                         .fetch = fetch));
+    assert_ok(tu_state_new(g, &state));
+    for (int run = 0; run < 3; run++) {
+        assert_ok(tu_run(program, state, 0, NULL, (void *[]){got[0], got[1]}));
+        expect_all(got, 2, 0);
+    }
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(g);
+}
+
+static void memory_reports_count_mirrors(void **unused) {
+    (void)unused;
+    replicas t = build_replicas(3);
+    for (size_t i = 0; i < 3; i++) {
+        tu_memory_report report;
+        assert_ok(tu_program_memory(t.program, i, &report));
+        assert_int_equal(report.variable_bytes, 3 * sizeof(float));
+    }
+    free_replicas(&t);
+}
+/* ---- Traces ---- */
+
+static void assert_summary_tells(tu_program *program, const char *what) {
+    char *text = NULL;
+    size_t length;
+    FILE *file = open_memstream(&text, &length);
+    assert_ok(tu_trace_summary(program, file));
+    fclose(file);
+    if (!strstr(text, what)) fail_msg("'%s' is not in: %s", what, text);
+    free(text);
+}
+
+static void traces_tell_of_meetings(void **unused) {
+    (void)unused;
+    enum { RUNS = 3, CLOCKS = 100 }; /* microseconds that a card's clock may be off by */
+    const float x[6] = {1, 2, 3, 4, 5, 6};
+    float w[2][3];
+    replicas t = build_replicas(2);
+    step(&t, 2, x, w);
+    assert_ok(tu_program_trace_begin(t.program));
+    for (int i = 0; i < RUNS; i++) step(&t, 2, x, w);
+    decoded d = decode(t.program);
+    rows_are_in_order(&d, CLOCKS);
+    spans_lie_within_their_run(&d, RUNS, CLOCKS);
+    int found = 0;
+    for (size_t i = 0; i < d.events->count; i++) {
+        const tu__json_value *e = &d.events->values[i];
+        if (!is_a(e, "meeting")) continue;
+        found++;
+        assert_string_equal(string(e, "name"), "meeting 7");
+        assert_true(argument(e, "ranks") == 2 && argument(e, "bytes") == sizeof *w &&
+                    argument(e, "values") == 1);
+    }
+    assert_int_equal(found, 2 * RUNS);
+    drop(&d);
+    for (size_t i = 0; i < 2; i++) {
+        tu_trace_report r;
+        assert_ok(tu_trace_device(t.program, i, &r));
+        assert_true(r.meeting > 0 && r.gathering >= 0 && r.meeting + r.gathering <= r.runs);
+        assert_int_equal(r.met_bytes, RUNS * sizeof *w);
+    }
+    assert_summary_tells(t.program, "gathering ms");
+    assert_summary_tells(t.program, "1 meetings: 12 bytes of every device summed up");
+    free_replicas(&t);
+}
+
+/* The end of a run hangs on the meeting: everything before and after it is less work than waiting for one another. */
+static void critical_paths_go_through_meetings(void **unused) {
+    (void)unused;
+    const float x[6] = {1, 2, 3, 4, 5, 6};
+    float w[2][3];
+    replicas t = build_replicas(2);
+    assert_ok(tu_program_trace_begin(t.program));
+    step(&t, 2, x, w);
+    tu_program_trace_end(t.program);
+    tu__path path;
+    assert_ok(tu__trace_path(t.program, &path));
+    int meetings = 0, kernels = 0;
+    for (size_t i = 0; i < path.count; i++) {
+        meetings += path.items[i].span.kind == TU__SPAN_MEETING;
+        kernels += path.items[i].span.kind == TU__SPAN_KERNEL;
+    }
+    assert_int_equal(meetings, 1);
+    assert_true(kernels >= 2); /* one that brings, one that updates */
+    tu__path_free(&path);
+    free_replicas(&t);
+}
+/* ---- Without memory ---- */
+
+/* Every allocation of compiling and of a first run fails once: an error, nothing lost, and the next try succeeds. */
+static void running_out_of_memory_is_an_error(void **unused) {
+    (void)unused;
+    const float x[6] = {1, 2, 3, 1, 2, 3};
+    float w[2][3];
+    void *out[] = {w[0], w[1]};
+    replicas t = build_replicas(2);
+    step(&t, 2, x, w); /* threads and scratch are there from now on */
+    tu_program_free(t.program);
+    for (uint64_t nth = 1;; nth++) {
+        tu_state *state = NULL;
+        t.program = NULL;
+        assert_ok(tu_state_new(t.g, &state));
+        int64_t live = tu__alloc_live();
+        tu__alloc_fail_at(nth);
+        tu_status status = compile_replicas(&t, 2);
+        if (status == TU_OK) status = tu_run(t.program, state, 1, &(tu_feed){t.x, x}, out);
+        tu__alloc_fail_at(0);
+        if (status == TU_OK) {
+            tu_state_free(state);
+            break;
+        }
+        assert_int_equal(status, TU_NO_MEMORY);
+        tu_program_free(t.program);
+        tu_state_free(state);
+        assert_true(tu__alloc_live() <= live);
+    }
+    expect_all(w, 2, 0);
+    free_replicas(&t);
+}
+
+int main(int argc, char **argv) {
+    choose_devices(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_get_their_rows),
+        cmocka_unit_test(replicas_update_alike),
+        cmocka_unit_test(mirrors_follow_a_variable_that_was_set),
+        cmocka_unit_test(mirrors_follow_another_program),
+        cmocka_unit_test(a_mirror_changed_alone_is_not_the_variable),
+        cmocka_unit_test(memory_reports_count_mirrors),
+        cmocka_unit_test(traces_tell_of_meetings),
+        cmocka_unit_test(critical_paths_go_through_meetings),
+        cmocka_unit_test(running_out_of_memory_is_an_error),
+    };
+    return cmocka_run_group_tests_name("replicas", tests, NULL, NULL);
+}
