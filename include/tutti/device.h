@@ -72,9 +72,9 @@ typedef struct tu_part {
     const uint32_t *nodes;
     uint32_t export_count;
     const tu_edge *exports; /* values that somebody outside reads: they must end up dense, in a buffer */
-    /* Per node of the graph: how often a value changed devices, or was waited for (tu_after), on its way to it, at most.
-     * Kernels run in the order of
-     * their highest level. A kernel with several results must not mix levels: the lower result might be what another
+    /* Per node of the graph: how often a value changed devices, or was waited for (tu_after), on its way to it, at most;
+     * pointwise nodes that only later pointwise ones read have the level of those. Kernels run in the order of their
+     * highest level. A kernel with several results must not mix levels: the lower result might be what another
      * device waits for before it can send what the higher one needs. */
     const uint32_t *levels;
     /* Products of f32 may round their operands to tf32 (10 bits of fraction). A device without it computes in f32. */

@@ -232,10 +232,45 @@ static tu_status settle(const tu_graph *g, tu__meetings *all, uint32_t *level) {
         "the program's meetings wait for each other: what a rank brings to one hangs on its result");
 }
 
+/* Whether the kernel of `reader` can compute `node` on the way, element by element. */
+static bool takes_in(const tu__node *reader, const tu__node *node) {
+    if (reader->op->code == TU__OP_SUM) return true;
+    return (reader->op->traits & TU__POINTWISE) &&
+           tu_shape_equal(reader->outputs[0].shape, node->outputs[0].shape);
+}
+
+/* The lowest level among the readers of each node; 0 where one of them cannot take it in. */
+static void find_lowest_readers(const tu_graph *g, const uint32_t *level, uint32_t id, uint32_t *lowest) {
+    const tu__node *reader = g->nodes[id];
+    for (uint32_t i = 0; i < reader->input_count; i++) {
+        uint32_t from = reader->inputs[i].node;
+        uint32_t its = takes_in(reader, g->nodes[from]) ? level[id] : 0;
+        if (its < lowest[from]) lowest[from] = its;
+    }
+    for (uint32_t i = 0; i < reader->after_count; i++) lowest[reader->after[i]] = 0;
+}
+
+/* What could be computed before something arrives, but is only read by pointwise work behind it, belongs to the latter:
+ * a kernel does not mix levels, so it would be written to memory and read again. Momentum times its factor is such,
+ * before gradients have come. */
+static tu_status join_readers(const tu_graph *g, uint32_t *level) {
+    uint32_t *lowest = tu__alloc_array(g->node_count, sizeof *lowest, "a part");
+    if (!lowest) return TU_NO_MEMORY;
+    for (uint32_t id = 0; id < g->node_count; id++) lowest[id] = UINT32_MAX;
+    for (uint32_t id = g->node_count; id-- > 0;) { /* readers come behind what they read */
+        bool waits = (g->nodes[id]->op->traits & TU__POINTWISE) && lowest[id] != UINT32_MAX;
+        if (waits) raise(&level[id], lowest[id]);
+        find_lowest_readers(g, level, id, lowest);
+    }
+    tu__free(lowest);
+    return TU_OK;
+}
+
 tu_status tu__find_levels(const tu_graph *graph, tu__meetings *meetings, uint32_t **levels) {
     *levels = tu__alloc_array(graph->node_count, sizeof **levels, "a part");
     if (!*levels) return TU_NO_MEMORY;
     tu_status status = settle(graph, meetings, *levels);
+    if (status == TU_OK) status = join_readers(graph, *levels);
     if (status == TU_OK && meetings->count)
         qsort(meetings->list, meetings->count, sizeof *meetings->list, compare_meetings);
     return status;

@@ -69,6 +69,35 @@ static void a_device_that_fuses_reports_the_same_operations(void **unused) {
     tu_graph_free(g);
 }
 
+/* Doubling b needs nothing from the other device, but what reads it does: one kernel computes both, when that has come. */
+static void what_only_late_work_reads_is_computed_by_it(void **unused) {
+    (void)unused;
+    tu_graph *g;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value a = tu_input(g, "a", TU_F32, TU_SHAPE(BATCH)), b = tu_input(g, "b", TU_F32, TU_SHAPE(BATCH));
+    tu_value sent = a, y = b;
+    tu_with_device(g, "cpu:0.0") sent = tu_exp(a);
+    tu_with_device(g, "cpu:0.1") y = tu_sub(tu_scale(b, 2), sent);
+    tu_program *program;
+    tu_state *state;
+    tu_kernel_report report;
+    assert_int_equal(tu_compile(g, &program, .devices = "cpu:0/2", .fetch = &y, .fetch_count = 1), TU_OK);
+    size_t kernels = 0;
+    for (size_t k = 0; tu_program_kernel(program, k, &report) == TU_OK; k++) {
+        if (strcmp(report.device, "cpu:0.1") != 0) continue;
+        assert_string_equal(report.kernel, "mul+sub");
+        kernels++;
+    }
+    assert_int_equal(kernels, 1);
+    float zeros[BATCH] = {0}, twos[BATCH] = {2, 2, 2, 2}, got[BATCH];
+    assert_int_equal(tu_state_new(g, &state), TU_OK);
+    assert_int_equal(tu_run(program, state, 2, (tu_feed[]){{a, zeros}, {b, twos}}, (void *[]){got}), TU_OK);
+    for (int i = 0; i < BATCH; i++) assert_true(got[i] == 3);
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(g);
+}
+
 static void half_precision_rounds_products_and_keeps_the_types_of_results(void **unused) {
     (void)unused;
     tu_value x, y;
@@ -108,6 +137,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernels_are_reported_in_the_order_they_run),
         cmocka_unit_test(a_device_that_fuses_reports_the_same_operations),
+        cmocka_unit_test(what_only_late_work_reads_is_computed_by_it),
         cmocka_unit_test(half_precision_rounds_products_and_keeps_the_types_of_results),
         cmocka_unit_test(a_precision_that_is_none_is_refused),
     };
