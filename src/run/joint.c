@@ -14,8 +14,8 @@
  * hold it.
  *
  * The barrier is left out: it is there so that a run that fails changes nothing, which steps taken at once do not
- * promise. Values for variables that could not be written in place are copied at the end of a part's step, when
- * what others read of the old ones has left and results are kept.
+ * promise. In its place a part waits until what others read of its variables has left: from there on they are written
+ * over. Values that could not be written in place are copied at the end of a part's step, when results are kept.
  *
  * Where the list was made addresses are not known yet; they are filled in for every call. */
 #include "run/joint.h"
@@ -105,6 +105,18 @@ static bool wait_for(writer *w, uint32_t number, uint32_t move) {
     return true;
 }
 
+/* Old values of variables that others read have left before they are written over. */
+static void wait_for_departures(writer *w, uint32_t index) {
+    tu__joint *j = w->joint;
+    uint32_t count = j->move_count;
+    for (uint32_t i = 0; i < count; i++) {
+        const tu__arrival *a = j->sources[i].arrival;
+        bool leaves = a && a->source_part == index &&
+                      w->program->unit.graph->nodes[a->source.node]->op->code == TU__OP_VARIABLE;
+        if (leaves) wait_for(w, j->number[index], i);
+    }
+}
+
 /* Writes one step of a part; false: it waits for something that is not there yet. */
 static bool take_step(writer *w, uint32_t index, const tu__step *step) {
     const tu__part *part = &w->program->parts[index];
@@ -122,7 +134,7 @@ static bool take_step(writer *w, uint32_t index, const tu__step *step) {
     case TU__STEP_BRING: bring(w, part->meetings[step->attendance].meeting); return true;
     case TU__STEP_MEET:
         return wait_for(w, number, w->met[part->meetings[step->attendance].meeting - meetings]);
-    case TU__STEP_BARRIER: return true;
+    case TU__STEP_BARRIER: wait_for_departures(w, index); return true;
     }
     return true;
 }
@@ -149,15 +161,6 @@ static tu_status merge_steps(writer *w) {
     return TU_OK;
 }
 
-/* Old values that others read have left before they are overwritten. */
-static void wait_for_departures(tu__joint *j, uint32_t number) {
-    uint32_t count = j->move_count;
-    for (uint32_t i = 0; i < count; i++)
-        if (j->moves[i].kind == TU_JOINT_COPY && j->moves[i].other == number && j->moves[i].part != number)
-            add_move(j, (tu_joint_move){.kind = TU_JOINT_WAIT, .part = number, .after = i},
-                     (tu__joint_source){0});
-}
-
 static void copy_updates(const tu_program *p, tu__joint *j, uint32_t index, bool aside) {
     const tu__part *part = &p->parts[index];
     uint32_t number = j->number[index];
@@ -169,17 +172,9 @@ static void copy_updates(const tu_program *p, tu__joint *j, uint32_t index, bool
     }
 }
 
-static bool updates_by_copy(const tu__part *part) {
-    for (uint32_t i = 0; i < part->update_count; i++)
-        if (!part->updates[i].in_place) return true;
-    return false;
-}
-
 static void end_part(const tu_program *p, tu__joint *j, uint32_t index) {
     uint32_t number = j->number[index];
     add_move(j, (tu_joint_move){.kind = TU_JOINT_KEEP, .part = number}, (tu__joint_source){0});
-    if (!updates_by_copy(&p->parts[index])) return;
-    wait_for_departures(j, number);
     copy_updates(p, j, index, true);
     copy_updates(p, j, index, false);
 }

@@ -254,6 +254,14 @@ static void kernel_levels(const tu_plan *plan, const uint32_t *node_level, uint3
                 level[k] = node_level[plan->kernels[k].nodes[i]];
 }
 
+/* Whether somebody may read an export when all kernels are done. What leaves the part does so at any time, but an old value
+ * of a variable only until the barrier, behind which it may be written over; what is there for a meeting alone lives as long as
+ * that needs it: plan_meetings. */
+static bool is_read_at_end(const marks *m, uint32_t buffer) {
+    if (m->fetched[buffer] || m->assigned[buffer]) return true;
+    return m->leaves[buffer] ? !m->outside[buffer] : !m->met[buffer];
+}
+
 static void mark_buffers(const tu__unit *unit, const tu__part *part, marks *m) {
     for (uint32_t i = 0; i < part->leaf_count; i++) {
         const tu__node *node = unit->graph->nodes[part->leaves[i].node];
@@ -264,15 +272,13 @@ static void mark_buffers(const tu__unit *unit, const tu__part *part, marks *m) {
     for (uint32_t b = 0; b < part->plan->buffer_count; b++) m->becomes[b] = TU_NO_NODE;
     for (uint32_t i = 0; i < part->export_count; i++) {
         uint32_t b = tu__part_buffer(part, part->exports[i]);
-        /* what is there for a meeting alone lives as long as that needs it: plan_meetings */
-        m->to_end[b] = !m->met[b] || m->leaves[b] || m->fetched[b] || m->assigned[b];
+        m->to_end[b] = is_read_at_end(m, b);
     }
     for (uint32_t i = 0; i < part->update_count; i++) {
         const tu__update *u = &part->updates[i];
         uint32_t target = tu__part_buffer(part, (tu__edge){u->variable, 0});
-        /* A variable whose old value leaves the part must keep it to the end. Of several that get one value the first
-         * has the value's memory, as devices assume. */
-        if (target != TU_NO_NODE && !m->leaves[target] && !m->fetched[target] && !m->met[target] &&
+        /* Of several that get one value the first has the value's memory, as devices assume. */
+        if (target != TU_NO_NODE && !m->fetched[target] && !m->met[target] &&
             m->becomes[u->buffer] == TU_NO_NODE)
             m->becomes[u->buffer] = target;
     }
