@@ -61,11 +61,16 @@ void tu__free(void *block) {
 /* Large blocks ask for large pages: a step walks through more memory than the processor keeps addresses of small ones
  * for, and under a hypervisor each address missing costs twice. What does not fill a large page gets small ones, so
  * that no more is taken than was asked for. */
-enum { LINE = 64, LARGE_PAGE = 2 << 20 };
+enum { LINE = 64, PAGE = 4096, LARGE_PAGE = 2 << 20 };
+
+static size_t alignment_of(size_t bytes) {
+    if (bytes >= LARGE_PAGE) return LARGE_PAGE;
+    return bytes >= TU__PINNABLE_BYTES ? PAGE : LINE;
+}
 
 static void *allocate_aligned(size_t bytes) {
     void *block;
-    if (posix_memalign(&block, bytes >= LARGE_PAGE ? LARGE_PAGE : LINE, bytes ? bytes : LINE)) return NULL;
+    if (posix_memalign(&block, alignment_of(bytes), bytes ? bytes : LINE)) return NULL;
 #ifdef MADV_HUGEPAGE
     size_t whole = bytes & ~(size_t)(LARGE_PAGE - 1);
     if (whole) (void)madvise(block, whole, MADV_HUGEPAGE); /* as good without */

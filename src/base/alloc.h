@@ -17,7 +17,9 @@ TU__SHARED void *tu__alloc_array(size_t count, size_t size, const char *purpose)
 /* Grows a block; the old one stays valid when this fails. New bytes are not zeroed. */
 TU__SHARED void *tu__realloc(void *block, size_t bytes, const char *purpose);
 TU__SHARED void tu__free(void *block);
-/* Tensors: 64-byte aligned, not zeroed. A pair of their own. */
+/* Tensors: 64-byte aligned, not zeroed. A pair of their own. From TU__PINNABLE_BYTES on a block begins on a page, so that no
+ * two of them share one: each can be pinned by itself. */
+enum { TU__PINNABLE_BYTES = 64 << 10 };
 TU__SHARED void *tu__alloc_aligned(size_t bytes, const char *purpose);
 TU__SHARED void tu__free_aligned(void *block);
 

@@ -46,8 +46,10 @@ void tu__device_keep(tu__device *device);
 /* Scratch of at least `bytes`; the block may move. Call with the device's turn held. */
 tu_status tu__device_scratch(tu__device *device, size_t bytes);
 
-/* Pins the scratch of a host device for one whose memory is elsewhere, if it can and it is not pinned yet. A block that cannot be
- * pinned (there is a limit to that) is as good, but slower. Call with both turns held. */
+/* Pins memory of the host for a device whose own is elsewhere; whether it did, which makes one more user of the device, until
+ * somebody unpins it. Memory that cannot be pinned, since there is too little of it or a limit to that, is as good, but slower. */
+bool tu__device_pin(tu__device *device, void *host, size_t bytes);
+/* The same of a host device's scratch, if that is not pinned yet. Call with both turns held. */
 void tu__device_pin_scratch(tu__device *host, tu__device *device);
 
 /* Moves bytes between two devices, through the host where they know no shorter way. */

@@ -379,10 +379,15 @@ tu_status tu__device_scratch(tu__device *device, size_t bytes) {
     return TU_OK;
 }
 
-void tu__device_pin_scratch(tu__device *host, tu__device *device) {
-    if (!host->scratch || host->pinned_by || !device->api->pin) return;
-    if (device->api->pin(device->instance, host->scratch, host->scratch_bytes) != TU_OK) return;
+bool tu__device_pin(tu__device *device, void *host, size_t bytes) {
+    if (bytes < TU__PINNABLE_BYTES || !device->api->pin) return false;
+    if (device->api->pin(device->instance, host, bytes) != TU_OK) return false;
     tu__device_keep(device);
+    return true;
+}
+
+void tu__device_pin_scratch(tu__device *host, tu__device *device) {
+    if (host->pinned_by || !tu__device_pin(device, host->scratch, host->scratch_bytes)) return;
     host->pinned_by = device;
 }
 

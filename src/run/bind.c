@@ -106,11 +106,25 @@ static tu_status build_part(tu_program *program, tu__part *part) {
     return part->device->api->build(part->device->instance, part->plan, &binding);
 }
 
-/* What crosses between a processor and cards does so from and to the processor's scratch. */
-static void pin_scratch(const tu_program *program) {
+/* Variables in host memory that a card reads in every run. */
+static void pin_variables(const tu_program *program, const tu__part *card, const tu_state *state) {
+    for (uint32_t i = 0; i < card->arrival_count; i++) {
+        const tu__node *node = program->unit.graph->nodes[card->arrivals[i].source.node];
+        if (node->op->code != TU__OP_VARIABLE || node->stands_for) continue;
+        tu__variable *variable = tu__state_bind(state, node->name, node->outputs[0]);
+        if (variable) tu__state_pin(variable, card->device);
+    }
+}
+
+/* What crosses between a processor and cards does so from its scratch and variables, and to its scratch. */
+static void pin_memory(const tu_program *program, const tu_state *state) {
     tu__device *card = NULL;
-    for (size_t i = 0; i < program->device_count && !card; i++)
-        if (program->devices[i]->api->pin && !program->parts[i].idle) card = program->devices[i];
+    for (size_t i = 0; i < program->device_count; i++) {
+        const tu__part *part = &program->parts[i];
+        if (part->idle || !part->device->api->pin) continue;
+        pin_variables(program, part, state);
+        card = part->device;
+    }
     for (size_t i = 0; card && i < program->device_count; i++)
         if (program->devices[i]->api->host_memory && !program->parts[i].idle)
             tu__device_pin_scratch(program->devices[i], card);
@@ -148,7 +162,7 @@ static tu_status bind(tu_program *program, tu_state *state) {
         TU_TRY(make_events(program, part));
     }
     TU_TRY(tu__meetings_equip(&program->meetings, program->parts));
-    pin_scratch(program);
+    pin_memory(program, state);
     for (size_t i = 0; i < program->device_count; i++) TU_TRY(build_part(program, &program->parts[i]));
     tu__meetings_bind(&program->meetings, program->unit.graph, program->parts);
     program->bound = state->id;

@@ -58,7 +58,15 @@ static tu_value initial_value(tu_graph *g, const tu__node *variable) {
 
 /* ---- Memory: in the host's, or in a device's that computes elsewhere ---- */
 
+static void unpin_data(tu__variable *v) {
+    if (!v->reader) return;
+    v->reader->api->unpin(v->reader->instance, v->data);
+    tu__devices_close(1, &v->reader);
+    v->reader = NULL;
+}
+
 static void free_data(tu__variable *v) {
+    unpin_data(v);
     if (v->home) {
         v->home->api->release(v->home->instance, v->data);
         tu__devices_close(1, &v->home);
@@ -93,7 +101,13 @@ static tu_status take_memory(tu__variable *v, tu__device *home) {
         v->data = tu__alloc_aligned(bytes, v->name);
     }
     v->home = home;
+    v->reader = NULL;
     return v->data ? TU_OK : TU_NO_MEMORY;
+}
+
+void tu__state_pin(tu__variable *variable, tu__device *reader) {
+    if (variable->home || variable->reader) return;
+    if (tu__device_pin(reader, variable->data, tu_type_bytes(variable->type))) variable->reader = reader;
 }
 
 tu_status tu__state_move(tu_state *state, tu__variable *variable, tu__device *device) {

@@ -20,6 +20,7 @@ typedef struct tu__variable {
     tu_type type;
     tu__device *home;    /* the device whose memory holds it; NULL: host memory, which host devices share */
     void *data;          /* dense, in the variable's element type */
+    tu__device *reader;  /* in host memory: the device that they are pinned for; NULL: for none */
     uint64_t version;    /* rises with every change of its value */
     tu__mirror *mirrors; /* of any version: filled from the variable when they are next wanted */
 } tu__variable;
@@ -39,6 +40,9 @@ tu__variable *tu__state_bind(const tu_state *state, const char *name, tu_type ty
 
 /* Moves the variable to where `device` can compute on it, if it is not there. */
 tu_status tu__state_move(tu_state *state, tu__variable *variable, tu__device *device);
+
+/* Pins a variable in host memory for a device that reads it there in every run, if that is worth while and not done yet. */
+void tu__state_pin(tu__variable *variable, tu__device *reader);
 
 /* The variable's mirror on a device, made if there is none. It may be stale. */
 tu_status tu__state_mirror(tu_state *state, tu__variable *variable, tu__device *device, tu__mirror **mirror);

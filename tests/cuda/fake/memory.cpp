@@ -9,7 +9,6 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <set>
 #include <vector>
 
 enum { GUARD = 256, PATTERN = 0xa5 };
@@ -89,9 +88,32 @@ void fake_need_memory(const void *address, size_t bytes, const char *what) {
     if (bytes && !fake_in_memory(address, bytes))
         fake_fail("%s: %zu bytes at %p are not within device memory", what, bytes, address);
 }
+
+/* Memory of the program's own that copies reach, while it is registered: from where it begins to how long it is. */
+static std::map<uintptr_t, size_t> &registered() {
+    static std::map<uintptr_t, size_t> *all = new std::map<uintptr_t, size_t>;
+    return *all;
+}
+
+static bool is_registered(const void *address, size_t bytes) {
+    auto after = registered().upper_bound((uintptr_t)address);
+    if (after == registered().begin()) return false;
+    const auto &entry = *--after;
+    return (uintptr_t)address + bytes <= entry.first + entry.second;
+}
+
+/* Whether a range has a page with a registered one in common, which a driver refuses. */
+static bool shares_page(uintptr_t address, size_t bytes) {
+    enum { PAGE = 4096 };
+    uintptr_t first = address / PAGE, last = (address + bytes - 1) / PAGE;
+    for (const auto &entry : registered())
+        if (first <= (entry.first + entry.second - 1) / PAGE && entry.first / PAGE <= last) return true;
+    return false;
+}
+
 static bool is_pinned(const void *address, size_t bytes) {
     const allocation *a = find(address, bytes);
-    return a && a->device < 0;
+    return a ? a->device < 0 : is_registered(address, bytes);
 }
 
 /* ---- Allocating ---- */
@@ -122,23 +144,25 @@ CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned) {
     *address = take(bytes, -1);
     return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
-/* Memory of the program's own that copies reach: a second time, and giving back what was never pinned, are mistakes. */
-static std::set<void *> &registered() {
-    static std::set<void *> *all = new std::set<void *>;
-    return *all;
-}
+/* A second time, and giving back what was never pinned, are mistakes. */
 CUresult cuMemHostRegister(void *address, size_t bytes, unsigned) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
     NEED_NO_CAPTURE;
     NEED(bytes > 0 && address, CUDA_ERROR_INVALID_VALUE);
-    return registered().insert(address).second ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    NEED(!shares_page((uintptr_t)address, bytes), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    registered()[(uintptr_t)address] = bytes;
+    fake_born("registered memory", address);
+    return CUDA_SUCCESS;
 }
 CUresult cuMemHostUnregister(void *address) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
     NEED_NO_CAPTURE;
-    return registered().erase(address) ? CUDA_SUCCESS : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    finish_everything();
+    NEED(registered().erase((uintptr_t)address), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    fake_gone("registered memory", address);
+    return CUDA_SUCCESS;
 }
 CUresult cuMemFreeHost(void *address) {
     fake_guard guard(fake_lock());

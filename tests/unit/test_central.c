@@ -1,0 +1,250 @@
+/* Statements about variables that one device holds and others read: they are updated in their own memory once everybody has
+ * read them; what a device far away reads in every run is pinned for it, as long as it lies there and no longer. */
+#include "far_device.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+#include "run/program.h"
+
+/* ---- The far device, which wants memory pinned ---- */
+
+enum { MOST_PINNED = 8 };
+
+static struct {
+    void *host[MOST_PINNED];
+    size_t bytes[MOST_PINNED];
+    int count;
+    bool refuses;
+} pinned;
+
+static tu_status pin_far(tu_device_instance *device, void *host, size_t bytes) {
+    (void)device;
+    if (pinned.refuses) return tu_fail(TU_NO_MEMORY, "no more can be pinned");
+    assert_true(pinned.count < MOST_PINNED);
+    pinned.host[pinned.count] = host;
+    pinned.bytes[pinned.count++] = bytes;
+    return TU_OK;
+}
+
+static void unpin_far(tu_device_instance *device, void *host) {
+    (void)device;
+    int at = 0;
+    while (at < pinned.count && pinned.host[at] != host) at++;
+    assert_true(at < pinned.count);
+    pinned.count--;
+    pinned.host[at] = pinned.host[pinned.count];
+    pinned.bytes[at] = pinned.bytes[pinned.count];
+}
+
+static bool is_pinned(const tu_state *state, const char *name) {
+    const tu__variable *v = NULL;
+    for (size_t i = 0; i < state->count; i++)
+        if (strcmp(state->variables[i].name, name) == 0) v = &state->variables[i];
+    assert_non_null(v);
+    for (int i = 0; i < pinned.count; i++)
+        if (pinned.host[i] == v->data) return pinned.bytes[i] == tu_type_bytes(v->type);
+    return false;
+}
+
+static void plug_in_pinning_far(void) {
+    plug_in_far();
+    memset(&pinned, 0, sizeof pinned);
+    far_api.pin = pin_far;
+    far_api.unpin = unpin_far;
+}
+
+/* ---- A network whose weights are worth pinning, and whose biases are not ---- */
+
+enum { BATCH = 4, IN = 16, OUT = 1500, STEPS = 3 };
+
+typedef struct trainer {
+    tu_graph *graph;
+    tu_value x, loss;
+    tu_program *step;
+    tu_state *state;
+} trainer;
+
+static tu_program *compile(const trainer *t, const char *devices, const char *strategy) {
+    tu_program *program;
+    if (tu_compile(t->graph, &program, .devices = devices, .strategy = strategy, .threads = 1,
+                   .fetch = &t->loss, .fetch_count = 1, .updates = true) != TU_OK)
+        fail_msg("%s", tu_message());
+    return program;
+}
+
+static void begin(trainer *t, const char *devices, const char *strategy) {
+    assert_int_equal(tu_graph_new(&t->graph), TU_OK);
+    t->x = tu_batch_input(t->graph, "x", TU_F32, TU_SHAPE(BATCH, IN));
+    tu_value w =
+        tu_variable(t->graph, "w", TU_F32, TU_SHAPE(IN, OUT), .init = {.kind = TU_INIT_NORMAL, .b = 0.1});
+    tu_value b = tu_variable(t->graph, "b", TU_F32, TU_SHAPE(OUT));
+    t->loss = tu_mean(
+        tu_square(tu_sub(tu_tanh(tu_add(tu_matmul(t->x, w), b)), tu_fill(t->graph, TU_F32, TU_SCALAR, 0.5))));
+    assert_int_equal(tu_add_sgd(t->loss, 0.5, 0.9), TU_OK);
+    t->step = compile(t, devices, strategy);
+    assert_int_equal(tu_state_new(t->graph, &t->state, .seed = 4), TU_OK);
+}
+
+static void end(trainer *t) {
+    tu_program_free(t->step);
+    tu_state_free(t->state);
+    tu_graph_free(t->graph);
+}
+
+static float run(const trainer *t, tu_program *program, int step) {
+    float x[BATCH * IN], loss = 0;
+    for (int i = 0; i < BATCH * IN; i++) x[i] = (float)sin(i * 0.7 + step);
+    if (tu_run(program, t->state, 1, (tu_feed[]){{t->x, x}}, (void *[]){&loss}) != TU_OK)
+        fail_msg("%s", tu_message());
+    return loss;
+}
+
+/* ---- Updates ---- */
+
+static void expect_update(const tu_program *program, const char *variable, bool in_place) {
+    bool found = false;
+    for (size_t i = 0; i < program->device_count; i++)
+        for (uint32_t k = 0; k < program->parts[i].update_count; k++) {
+            const tu__update *u = &program->parts[i].updates[k];
+            if (strcmp(program->unit.graph->nodes[u->variable]->name, variable) != 0) continue;
+            assert_int_equal(u->in_place, in_place);
+            found = true;
+        }
+    assert_true(found);
+}
+
+static void assert_close(const float *a, const float *b, size_t count) {
+    for (size_t i = 0; i < count; i++) assert_true(fabsf(a[i] - b[i]) < 1e-5f);
+}
+
+static void what_replicas_read_is_updated_in_its_own_memory(void **unused) {
+    (void)unused;
+    static const char *const lists[] = {"cpu:0/2", "far:0/2"};
+    static float alone[IN * OUT], shared[IN * OUT];
+    plug_in_far();
+    for (int l = 0; l < 2; l++) {
+        trainer one, two;
+        begin(&one, "cpu:0", NULL);
+        begin(&two, lists[l], "central");
+        expect_update(two.step, "w", true);
+        expect_update(two.step, "b", true);
+        for (int i = 0; i < STEPS; i++) {
+            float loss = run(&one, one.step, i);
+            assert_true(fabsf(loss - run(&two, two.step, i)) < 1e-5f);
+        }
+        assert_int_equal(tu_state_get(one.state, "w", alone, sizeof alone), TU_OK);
+        assert_int_equal(tu_state_get(two.state, "w", shared, sizeof shared), TU_OK);
+        assert_close(alone, shared, IN * OUT);
+        end(&one);
+        end(&two);
+    }
+}
+
+/* One gets the other's old value, which has to wait elsewhere; both leave, and arrive as they were. */
+static void variables_that_leave_can_be_exchanged(void **unused) {
+    (void)unused;
+    tu_graph *g;
+    tu_value both = {0}, a, b;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_with_device(g, "cpu:0.0") {
+        a = tu_variable(g, "a", TU_F32, TU_SHAPE(8), .init = {.kind = TU_INIT_CONSTANT, .a = 1});
+        b = tu_variable(g, "b", TU_F32, TU_SHAPE(8), .init = {.kind = TU_INIT_CONSTANT, .a = 2});
+        tu_assign(a, b);
+        tu_assign(b, tu_add(a, tu_fill(g, TU_F32, TU_SCALAR, 10)));
+    }
+    tu_with_device(g, "cpu:0.1") both = tu_add(tu_scale(a, 100), b);
+    tu_program *program;
+    tu_state *state;
+    if (tu_compile(g, &program, .devices = "cpu:0/2", .fetch = &both, .fetch_count = 1, .updates = true) !=
+        TU_OK)
+        fail_msg("%s", tu_message());
+    expect_update(program, "a", false);
+    assert_int_equal(tu_state_new(g, &state), TU_OK);
+    float expected_a = 1, expected_b = 2, seen[8];
+    for (int i = 0; i < STEPS; i++) {
+        assert_int_equal(tu_run(program, state, 0, NULL, (void *[]){seen}), TU_OK);
+        for (int k = 0; k < 8; k++) assert_true(seen[k] == 100 * expected_a + expected_b);
+        float old = expected_a;
+        expected_a = expected_b;
+        expected_b = old + 10;
+    }
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(g);
+}
+
+/* ---- Pinning ---- */
+
+static void what_replicas_read_is_pinned_as_long_as_it_lies_there(void **unused) {
+    (void)unused;
+    trainer t;
+    static float w[IN * OUT], after[IN * OUT];
+    plug_in_pinning_far();
+    begin(&t, "far:0/2", "central");
+    assert_int_equal(pinned.count, 0);
+    run(&t, t.step, 0);
+    assert_true(is_pinned(t.state, "w"));
+    assert_false(is_pinned(t.state, "b")); /* too little to be worth it */
+    int count = pinned.count;
+
+    assert_int_equal(tu_state_set(t.state, "w", w, sizeof w),
+                     TU_OK); /* loaded: the same memory, other numbers */
+    run(&t, t.step, 1);
+    assert_int_equal(pinned.count, count);
+    assert_true(is_pinned(t.state, "w"));
+    assert_int_equal(tu_state_get(t.state, "w", after, sizeof after), TU_OK);
+    for (int i = 0; i < IN * OUT; i++) assert_true(after[i] != 0 && fabsf(after[i]) < 0.1f);
+
+    tu_program *far_away = compile(&t, "far:0", NULL); /* it moves, and comes back */
+    run(&t, far_away, 2);
+    assert_false(is_pinned(t.state, "w"));
+    assert_true(pinned.count < count);
+    run(&t, t.step, 3);
+    assert_true(is_pinned(t.state, "w"));
+    tu_program_free(far_away);
+    end(&t);
+    assert_int_equal(pinned.count, 0);
+}
+
+static void a_state_may_outlive_the_program_that_pinned_it(void **unused) {
+    (void)unused;
+    trainer t;
+    plug_in_pinning_far();
+    begin(&t, "far:0/2", "central");
+    run(&t, t.step, 0);
+    tu_program_free(t.step);
+    assert_true(is_pinned(t.state, "w"));
+    t.step = compile(&t, "cpu:0", NULL);
+    run(&t, t.step, 1);
+    end(&t);
+    assert_int_equal(pinned.count, 0);
+}
+
+static void what_cannot_be_pinned_is_sent_all_the_same(void **unused) {
+    (void)unused;
+    float losses[2][STEPS];
+    for (int refuses = 0; refuses < 2; refuses++) {
+        trainer t;
+        plug_in_pinning_far();
+        pinned.refuses = refuses;
+        begin(&t, "far:0/2", "central");
+        for (int i = 0; i < STEPS; i++) losses[refuses][i] = run(&t, t.step, i);
+        assert_int_equal(is_pinned(t.state, "w"), !refuses);
+        end(&t);
+    }
+    assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_replicas_read_is_updated_in_its_own_memory),
+        cmocka_unit_test(variables_that_leave_can_be_exchanged),
+        cmocka_unit_test(what_replicas_read_is_pinned_as_long_as_it_lies_there),
+        cmocka_unit_test(a_state_may_outlive_the_program_that_pinned_it),
+        cmocka_unit_test(what_cannot_be_pinned_is_sent_all_the_same),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
