@@ -253,6 +253,32 @@ static void variables_that_others_read_change_at_the_end_of_a_step(void **unused
     expect_same_bits(build_exchange, halves, "gpu:0/2", true);
 }
 
+/* Counters that nobody feeds or fetches: such steps need no rings. */
+static void build_counters(work *w, const char *devices[]) {
+    static const char *const names[] = {"count0", "count1"};
+    for (int i = 0; i < 2; i++) tu_with_device(w->graph, devices[i]) {
+            tu_value count = tu_variable(w->graph, names[i], TU_F32, TU_SCALAR);
+            tu_assign(count, tu_shift(count, 1));
+        }
+}
+
+static void steps_may_be_neither_fed_nor_fetched(void **unused) {
+    (void)unused;
+    static const char *const lists[] = {"gpu:0", "gpu:0/2"};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        static const char *nowhere[] = {NULL, NULL};
+        static work w;
+        float count;
+        assert_int_equal(begin(&w, build_counters, i ? halves : nowhere, lists[i]), TU_OK);
+        assert_at_once(&w, true);
+        for (int calls = 1; calls <= 3; calls++) assert_int_equal(run_many(&w, 0, 1, false), TU_OK);
+        assert_int_equal(run_many(&w, 0, STEPS, false), TU_OK);
+        assert_int_equal(tu_state_get(w.state, "count1", &count, sizeof count), TU_OK);
+        assert_int_equal((int)count, STEPS + 3);
+        end(&w);
+    }
+}
+
 /* Every replica reads rows of one table. */
 static void a_card_keeps_one_copy_of_a_table(void **unused) {
     (void)unused;
@@ -382,6 +408,7 @@ int main(void) {
         cmocka_unit_test(parts_may_be_fed_and_fetched_each_by_itself),
         cmocka_unit_test(a_network_split_by_layers_keeps_its_bits),
         cmocka_unit_test(variables_that_others_read_change_at_the_end_of_a_step),
+        cmocka_unit_test(steps_may_be_neither_fed_nor_fetched),
         cmocka_unit_test(replicas_keep_their_bits),
         cmocka_unit_test(a_card_keeps_one_copy_of_a_table),
         cmocka_unit_test(replicas_that_need_the_host_take_a_step_at_a_time),

@@ -98,8 +98,8 @@ static uint32_t choose_half(const call *c) {
 }
 
 static bool rings_fit(const cuda_repetition *r, const call *c, uint32_t half) {
-    if (r->half < half && r->half < c->steps / CUDA_HALVES)
-        return false; /* made for fewer steps than pay now */
+    bool are_small = r->half < half && r->half < c->steps / CUDA_HALVES; /* fewer steps than pay now */
+    if (!r->half || are_small) return false;
     for (uint32_t i = 0; i < c->part_count; i++) {
         const cuda_ring *ring = r->joint.members[i].ring;
         if (needs_ring(&c->parts[i].what) != (ring != NULL)) return false;
@@ -220,7 +220,7 @@ static uint32_t steps_in(const cuda_repetition *r, uint32_t steps, uint32_t roun
 }
 
 static tu_status run_rounds(cuda_repetition *r, const call *c) {
-    uint32_t steps = c->steps, rounds = (steps + r->half - 1) / r->half;
+    uint32_t steps = c->steps, rounds = steps / r->half + (steps % r->half > 0);
     TU_TRY(begin_rings(r, c));
     for (uint32_t round = 0; round < rounds + CUDA_HALVES; round++) {
         uint32_t half = round % CUDA_HALVES, before = round - CUDA_HALVES;

@@ -86,7 +86,7 @@ uint32_t cuda_ring_half(const tu_repetition *what, uint32_t steps) {
         if (!what->feeds[i].same) bytes += bytes_of_feed(&what->feeds[i]);
     for (uint32_t i = 0; i < what->fetch_count; i++) bytes += what->fetches[i].bytes;
     size_t most = MOST_BYTES / bytes;
-    uint32_t wanted = (steps + CUDA_HALVES - 1) / CUDA_HALVES;
+    uint32_t wanted = steps / CUDA_HALVES + (steps % CUDA_HALVES > 0);
     uint32_t half = most < 1 ? 1 : most < MOST_STEPS ? (uint32_t)most : MOST_STEPS;
     return wanted < half ? wanted : half;
 }
