@@ -121,7 +121,7 @@ static tu_status compare_file(comparison *c, tu__text *text, tu__arena *arena) {
     return tu_fail(
         TU_INVALID,
         "the placement is not the one of the lock '%s': %zu differences, the first at '%s'; undo what moved "
-        "them, or write the lock anew (tutti explain --update-lock)",
+        "them, or write the lock anew ('tutti explain --lock' shows all of them, with --update-lock it writes)",
         c->path, c->differences, c->first);
 }
 
