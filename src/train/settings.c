@@ -272,11 +272,21 @@ static tu_status resume_setting(const setting *s, tu__settings *settings, const 
     return same_value(s, field, new_field) ? TU_OK : refuse_change(s, field, new_field);
 }
 
+/* A central device was named for the devices and the strategy that were: others have none, unless it is named again. */
+static void settle_central(tu__settings *settings, const tu__settings *before,
+                           const tu_train_options *given) {
+    bool same =
+        strcmp(settings->devices, before->devices) == 0 && strcmp(settings->strategy, before->strategy) == 0;
+    if (!same && !given->central) settings->central = "";
+}
+
 tu_status tu__settings_resume(tu__settings *settings, const tu_train_options *given, tu__arena *arena) {
+    const tu__settings before = *settings;
     if (given->recipe && strcmp(given->recipe, settings->recipe) != 0)
         return tu_fail(TU_INVALID, "--recipe '%s' with --resume: the run was begun with '%s'", given->recipe,
                        settings->recipe);
     for (size_t i = 0; i < SETTING_COUNT; i++) TU_TRY(resume_setting(&table[i], settings, given, arena));
+    settle_central(settings, &before, given);
     TU_TRY(check_width(settings));
     return check_choices(settings);
 }

@@ -15,7 +15,7 @@ tu_status tu__trained_open(const char *folder, const char *graph, const tu_train
         settings->strategy = settings->central = settings->place = settings->lock = "";
         settings->threads = settings->invariant = 0;
     }
-    if (options->strategy) settings->strategy = options->strategy;
+    if (options->strategy) settings->strategy = options->strategy, settings->central = "";
     if (options->threads) settings->threads = options->threads;
     TU_TRY(tu__run_graph_load(folder, graph, &trained->config, &trained->graph));
     TU_TRY(tu_state_new(trained->graph, &trained->state));
