@@ -4,15 +4,15 @@
 #   bench/compare/networks.sh [BENCH_DEVICES]
 #
 # The sides take turns; ratios are of the medians over the rounds.
-# Changed by the environment: ROUNDS 5, DEVICE gpu:0, PARTS 4, NETWORKS 4
+# Changed by the environment: ROUNDS 5, DEVICE gpu:0, PARTS 4, NETWORKS 4, UNITS 64, BATCH 32
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 bench=${1:-build/release/bench/devices/bench_devices}
-rounds=${ROUNDS:-5} device=${DEVICE:-gpu:0} parts=${PARTS:-4} networks=${NETWORKS:-4}
+rounds=${ROUNDS:-5} device=${DEVICE:-gpu:0} parts=${PARTS:-4} networks=${NETWORKS:-4} units=${UNITS:-64} batch=${BATCH:-32}
 [[ -x $bench ]] || { echo "there is no program '$bench': build it, or give its path" >&2; exit 2; }
 
-ms() { "$bench" networks "$1" "$networks" "$2" | sed 's/.*"ms_per_step":\([0-9.]*\).*/\1/'; }
+ms() { "$bench" networks "$1" "$networks" "$2" "$units" "$batch" | sed 's/.*"ms_per_step":\([0-9.]*\).*/\1/'; }
 median() { printf '%s\n' "$@" | sort -g | sed -n "$((rounds / 2 + 1))p"; }
 times() { awk -v a="$1" -v b="$2" 'BEGIN {printf "%.2f", a / b}'; }
 

@@ -2,7 +2,8 @@
  * other, does a device that has nothing to do cost anything.
  *
  *     bench_devices overlap LIST [TRACE]         a chain on the first device whose links are sent to the second
- *     bench_devices networks LIST COUNT STREAMS  COUNT small networks in one graph, with inputs and losses of their own,
+ *     bench_devices networks LIST COUNT STREAMS UNITS BATCH
+ *                                                COUNT small networks in one graph, with inputs and losses of their own,
  *                                                dealt out to the devices of LIST, many steps a call
  *     bench_devices pinned LIST DEVICE           one small network, all of it on DEVICE of LIST
  *
@@ -184,10 +185,10 @@ static void build_networks(work *w, int count, size_t devices, char names[MOST_D
     TRY(tu_add_sgd(losses, 0.01, 0.9));
 }
 
-static void networks(const char *list, int count, int streams) {
+static void networks(const char *list, int count, int streams, int units, int batch) {
     char names[MOST_DEVICES][NAME];
     size_t devices = list_devices(list, names);
-    work w = begin(32, 64);
+    work w = begin(batch, units);
     build_networks(&w, count, devices, names);
     compile(&w, list, true, streams);
     tu_many_report report;
@@ -211,14 +212,15 @@ int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "";
     if (strcmp(mode, "overlap") == 0 && (argc == 3 || argc == 4))
         overlap(argv[2], argc == 4 ? argv[3] : NULL);
-    else if (strcmp(mode, "networks") == 0 && argc == 5)
-        networks(argv[2], atoi(argv[3]), atoi(argv[4]));
+    else if (strcmp(mode, "networks") == 0 && argc == 7)
+        networks(argv[2], atoi(argv[3]), atoi(argv[4]), atoi(argv[5]), atoi(argv[6]));
     else if (strcmp(mode, "pinned") == 0 && argc == 4)
         pinned(argv[2], argv[3]);
     else
         return fprintf(
                    stderr,
-                   "usage: bench_devices overlap LIST [TRACE] | networks LIST COUNT STREAMS | pinned LIST DEVICE\n"),
+                   "usage: bench_devices overlap LIST [TRACE] | networks LIST COUNT STREAMS UNITS BATCH | "
+                   "pinned LIST DEVICE\n"),
                2;
     return 0;
 }
