@@ -43,11 +43,16 @@ static int threads_beside(const tu__open_list *list) {
 tu_status tu__open_list_add(tu__open_list *list, tu__unit *unit, const char *name) {
     if (*list->count == TU__MOST_DEVICES)
         return tu_fail(TU_UNSUPPORTED, "at most %d devices in one program", TU__MOST_DEVICES);
+    tu__device *opened[TU__MOST_DEVICES];
     size_t added;
     tu_open_options options = list->options;
     if (strcmp(name, "cpu:0") == 0) options.threads = threads_beside(list);
-    TU_TRY(tu__devices_open(name, &options, 1, &list->devices[*list->count], &added));
-    *list->count += added;
+    TU_TRY(tu__devices_open(name, &options, TU__MOST_DEVICES, opened, &added));
+    if (added > 1) {
+        tu__devices_close(added, opened);
+        return tu_fail(TU_INVALID, "'%s' is %zu devices: expected the name of one", name, added);
+    }
+    list->devices[(*list->count)++] = opened[0];
     show_to_unit(list, unit);
     return TU_OK;
 }

@@ -66,10 +66,22 @@ static tu_status check_options(const tu__unit *unit, tu__strategy strategy, cons
     return TU_OK;
 }
 
+/* Which device computes a part must not be seen in its bits. */
+static tu_status check_alike(const tu__open_list *list, int invariant) {
+    const tu__device *first = list->devices[0];
+    for (size_t i = 1; invariant && i < *list->count; i++)
+        if (list->devices[i]->api != first->api)
+            return tu_fail(TU_INVALID,
+                           "invariant %d on '%s' and '%s': expected devices of one kind, which round alike",
+                           invariant, first->name, list->devices[i]->name);
+    return TU_OK;
+}
+
 tu_status tu__replication_begin(tu__open_list *list, tu__unit *unit, const tu_compile_options *rules) {
     tu__strategy strategy;
     TU_TRY(parse_strategy(rules->strategy, &strategy));
     TU_TRY(check_options(unit, strategy, rules));
+    TU_TRY(check_alike(list, rules->invariant));
     if (strategy == TU__SINGLE && !rules->invariant) return TU_OK;
     unit->replication = (tu__replication){.strategy = strategy == TU__SINGLE ? TU__MIRRORED : strategy,
                                           .replica_count = unit->device_count,
