@@ -72,11 +72,17 @@ static bool stop_wanted(tu__ensemble *e) {
     return wanted;
 }
 
+/* What is wrong with one member need not be with the next, but for its device. */
+static bool ends_queue(tu_status status) {
+    return status == TU_DEVICE;
+}
+
 /* Others may train on for hours: that one failed is told at once. */
 static void tell_failure(tu__member *m) {
     char message[sizeof m->message + 64];
     snprintf(m->message, sizeof m->message, "%s", tu_message());
-    snprintf(message, sizeof message, "%s; the other members go on", m->message);
+    snprintf(message, sizeof message, "%s; the %s go on", m->message,
+             ends_queue(m->status) ? "members of other devices" : "other members");
     tu_train_report report = {.event = TU_TRAIN_NOTICE, .message = message};
     pthread_mutex_lock(&m->ensemble->telling);
     if (m->ensemble->config.members > 1 && m->begun) tell_caller(m->ensemble, &report, m->number);
@@ -127,7 +133,7 @@ static void *train_queue(void *context) {
     const device_queue *q = context;
     tu__ensemble *e = q->ensemble;
     tu_status status = TU_OK;
-    for (int64_t i = (int64_t)q->device; i < e->config.members && status == TU_OK && !stop_wanted(e);
+    for (int64_t i = (int64_t)q->device; i < e->config.members && !ends_queue(status) && !stop_wanted(e);
          i += (int64_t)e->device_count) {
         train_member(&e->members[i]);
         status = e->members[i].status;

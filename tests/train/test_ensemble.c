@@ -116,22 +116,27 @@ static void an_ensemble_may_go_on_on_other_devices(void **state) {
     tu_ensemble_result_free(&part);
 }
 
+/* Whether they have a device of their own or come after it. */
 static void a_member_that_fails_does_not_keep_the_others_from_training(void **state) {
     (void)state;
-    struct scratch_path folder = in_scratch("one-fails");
-    tu_ensemble_result result;
-    ensemble_stop = 1; /* no member begins */
-    train_members(folder.text, &result, .stop = &ensemble_stop);
-    tu_ensemble_result_free(&result);
-    command("mkdir -p '%s/members/1' && touch '%s/members/1/somebody-elses'", folder.text, folder.text);
-    expect_refusal(tu_train_ensemble(folder.text, NULL, 0, &result, .set = set, .resume = true), TU_INVALID,
-                   "member 1: ");
-    assert_true(exists(folder.text, "members/0/checkpoints/step-8.safetensors"));
-    assert_true(exists(folder.text, "members/2/checkpoints/step-8.safetensors"));
-    command("rm -r '%s/members/1'", folder.text);
-    assert_int_equal(tu_train_ensemble(folder.text, NULL, 0, &result, .set = set, .resume = true), TU_OK);
-    assert_int_equal(result.members[1].step, STEPS);
-    tu_ensemble_result_free(&result);
+    const char *const lists[] = {NULL, device};
+    for (int i = 0; i < 2; i++) {
+        struct scratch_path folder = in_scratch(i ? "one-fails-of-a-queue" : "one-fails");
+        tu_ensemble_result result;
+        ensemble_stop = 1; /* no member begins */
+        train_members(folder.text, &result, .stop = &ensemble_stop);
+        tu_ensemble_result_free(&result);
+        command("mkdir -p '%s/members/1' && touch '%s/members/1/somebody-elses'", folder.text, folder.text);
+        expect_refusal(
+            tu_train_ensemble(folder.text, NULL, 0, &result, .set = set, .resume = true, .devices = lists[i]),
+            TU_INVALID, "member 1: ");
+        assert_true(exists(folder.text, "members/0/checkpoints/step-8.safetensors"));
+        assert_true(exists(folder.text, "members/2/checkpoints/step-8.safetensors"));
+        command("rm -r '%s/members/1'", folder.text);
+        assert_int_equal(tu_train_ensemble(folder.text, NULL, 0, &result, .set = set, .resume = true), TU_OK);
+        assert_int_equal(result.members[1].step, STEPS);
+        tu_ensemble_result_free(&result);
+    }
 }
 
 /* ---- Using it ---- */
