@@ -1,10 +1,11 @@
 /* The executor: all parts of a program at once, each on its device's own host thread.
  *
- * A part's thread goes through its steps: wait for a value from another device, launch kernels, say that a value is
- * ready. A second thread a device fetches arriving values as soon as they are made, in whatever order that is, while
- * the first computes. Events are numbers that reach the run's epoch, so nothing is reset between runs and nothing is
- * allocated. Where there are several parts, updates wait at a barrier until all have computed: a run that fails changes no
- * variable. Every wait has a deadline; what is late is named. */
+ * A part's thread fills its inputs and goes through its steps: wait for a value from another device, launch kernels, say
+ * that a value is ready. A second thread a device fetches arriving values as soon as they are made, in whatever order
+ * that is, while the first computes; what leaves for a processor it brings there too. Events are numbers that reach the
+ * run's epoch, so nothing is reset between runs and nothing is allocated. Where there are several parts, updates wait at
+ * a barrier until all have computed: a run that fails changes no variable. Every wait has a deadline; what is late is
+ * named. */
 #include <errno.h>
 #include <stdio.h>
 #include <time.h>
@@ -291,7 +292,7 @@ static tu_status send_off(tu_program *program, const tu__part *part, const tu__a
     tu_status status = a->ready ? part->device->api->event_record(part->device->instance, a->ready) : TU_OK;
     if (status != TU_OK) return tu__part_failed(part, status);
     if (!a->ready) TU_TRY(tu__part_synchronize(part));
-    signal_to(&program->exchange, a->made, a->part, TU__COPIER);
+    signal_to(&program->exchange, a->made, a->mover, TU__COPIER);
     return TU_OK;
 }
 
@@ -307,10 +308,23 @@ static tu_status take_step(tu_program *program, tu__part *part, const tu__step *
     return TU_OK;
 }
 
+static tu_status feed_part(tu_program *program, const tu__part *part) {
+    size_t index = index_of(program, part);
+    for (size_t i = 0; i < program->feed_count; i++) {
+        const tu__feed_place *place = &program->feeds[i];
+        if (place->part != index) continue;
+        double began = tu__trace_now(program);
+        TU_TRY(part->device->api->upload(part->device->instance, part->addresses[place->buffer],
+                                         program->fed[i], place->bytes));
+        tu__trace_add(program, TU__SPAN_FEED, index, i, began);
+    }
+    return TU_OK;
+}
+
 static void compute_part(void *argument) {
     const tu__job *j = argument;
     tu__exchange *x = &j->program->exchange;
-    tu_status status = TU_OK;
+    tu_status status = feed_part(j->program, j->part);
     for (uint32_t i = 0; i < j->part->step_count && status == TU_OK && !atomic_load(&x->aborted); i++) {
         atomic_store_explicit(&j->part->at, i, memory_order_relaxed);
         status = take_step(j->program, j->part, &j->part->steps[i]);
@@ -337,8 +351,8 @@ static void repeat_all(void *argument) {
     if (status != TU_OK) abort_run(&j->program->exchange, status);
 }
 
-static tu_status fetch_arrival(tu_program *program, tu__part *part, const tu__arrival *a) {
-    tu__part *from = &program->parts[a->source_part];
+static tu_status fetch_arrival(tu_program *program, const tu__arrival *a) {
+    const tu__part *part = &program->parts[a->part], *from = &program->parts[a->source_part];
     if (a->ready) {
         tu_status made = from->device->api->event_synchronize(from->device->instance, a->ready);
         if (made != TU_OK) return tu__part_failed(from, made);
@@ -355,35 +369,37 @@ static tu_status fetch_arrival(tu_program *program, tu__part *part, const tu__ar
                    from->device->name, part->device->name, message);
 }
 
-/* Any arrival that is made and not fetched yet; TU_NO_NODE when there is none. */
-static uint32_t next_arrival(const tu__exchange *x, const tu__part *part) {
-    for (uint32_t i = 0; i < part->arrival_count; i++)
-        if (has_happened(x, part->arrivals[i].made) && !has_happened(x, part->arrivals[i].arrived)) return i;
+/* Any move whose value is made and not brought yet; TU_NO_NODE when there is none. `*first` are known to be brought. */
+static uint32_t next_move(const tu__exchange *x, const tu__part *part, uint32_t *first) {
+    while (*first < part->move_count && has_happened(x, part->moves[*first]->arrived)) ++*first;
+    for (uint32_t i = *first; i < part->move_count; i++)
+        if (has_happened(x, part->moves[i]->made) && !has_happened(x, part->moves[i]->arrived)) return i;
     return TU_NO_NODE;
 }
 
-static void watch_for_arrivals(const tu__exchange *x, const tu__part *part) {
+static void watch_for_moves(const tu__exchange *x, const tu__part *part, uint32_t *first) {
     double until = x->watch > 0 ? now() + x->watch : 0;
     while (until > 0 && now() < until)
-        if (next_arrival(x, part) != TU_NO_NODE || tu__exchange_is_aborted(x)) return;
+        if (next_move(x, part, first) != TU_NO_NODE || tu__exchange_is_aborted(x)) return;
 }
 
-static void copy_arrivals(void *argument) {
+static void make_moves(void *argument) {
     const tu__job *j = argument;
+    const tu__part *part = j->part;
     tu__exchange *x = &j->program->exchange;
     tu_status status = TU_OK;
-    for (uint32_t left = j->part->arrival_count; left && status == TU_OK; left--) {
+    uint32_t first = 0;
+    for (uint32_t left = part->move_count; left && status == TU_OK; left--) {
         bool in_time = true;
         uint32_t next;
-        watch_for_arrivals(x, j->part);
+        watch_for_moves(x, part, &first);
         pthread_mutex_lock(&x->lock);
-        while ((next = next_arrival(x, j->part)) == TU_NO_NODE && !atomic_load(&x->aborted) && in_time)
-            in_time = sleep_until_rung(x, index_of(j->program, j->part), TU__COPIER);
+        while ((next = next_move(x, part, &first)) == TU_NO_NODE && !atomic_load(&x->aborted) && in_time)
+            in_time = sleep_until_rung(x, index_of(j->program, part), TU__COPIER);
         pthread_mutex_unlock(&x->lock);
         if (next == TU_NO_NODE) return; /* aborted, or late: the part that waits for it says so */
-        status = fetch_arrival(j->program, j->part, &j->part->arrivals[next]);
-        if (status == TU_OK)
-            signal_to(x, j->part->arrivals[next].arrived, index_of(j->program, j->part), TU__LAUNCHER);
+        status = fetch_arrival(j->program, part->moves[next]);
+        if (status == TU_OK) signal_to(x, part->moves[next]->arrived, part->moves[next]->part, TU__LAUNCHER);
     }
     if (status != TU_OK) abort_run(x, status);
 }
@@ -398,7 +414,7 @@ static tu_status attach(void *context) {
 static tu_status start_workers(tu__part *part) {
     tu__device *d = part->device;
     if (!d->compute) TU_TRY(tu__worker_start(&d->compute, d->name, attach, d));
-    if (part->arrival_count && !d->copier) TU_TRY(tu__worker_start(&d->copier, d->name, NULL, NULL));
+    if (part->move_count && !d->copier) TU_TRY(tu__worker_start(&d->copier, d->name, NULL, NULL));
     return TU_OK;
 }
 
@@ -454,16 +470,16 @@ static void post_part(tu_program *program, size_t index) {
     *job = (tu__job){.program = program, .part = part};
     atomic_store(&part->at, 0);
     tu__worker_post(part->device->compute, compute_part, job);
-    if (part->arrival_count) tu__worker_post(part->device->copier, copy_arrivals, job);
+    if (part->move_count) tu__worker_post(part->device->copier, make_moves, job);
 }
 
 /* Parts that wait give up at the deadline and say who is late; a device's own call may still not come back. Such a run is
  * abandoned a moment later, with its threads. */
-static void join_part(tu_program *program, tu__part *part, bool with_copier) {
+static void join_part(tu_program *program, tu__part *part) {
     enum { MOMENT = 1 }; /* second: for the parts that wait to be heard first */
     double until = program->exchange.deadline + MOMENT;
     bool computed = tu__worker_join_until(part->device->compute, until);
-    bool copied = !with_copier || tu__worker_join_until(part->device->copier, until);
+    bool copied = !part->move_count || tu__worker_join_until(part->device->copier, until);
     if (computed && copied) return;
     program->abandoned = true;
     abort_run(&program->exchange,
@@ -480,67 +496,6 @@ static tu_status make_ready(tu_program *program) {
     return TU_OK;
 }
 
-/* ---- Feeding ---- */
-
-static tu_status feed_part(tu_program *program, size_t index) {
-    tu__part *part = &program->parts[index];
-    for (size_t i = 0; i < program->feed_count; i++) {
-        const tu__feed_place *place = &program->feeds[i];
-        if (place->part != index) continue;
-        double began = tu__trace_now(program);
-        TU_TRY(part->device->api->upload(part->device->instance, part->addresses[place->buffer],
-                                         program->fed[i], place->bytes));
-        tu__trace_add(program, TU__SPAN_FEED, index, i, began);
-    }
-    return TU_OK;
-}
-
-static void feed_on_thread(void *argument) {
-    const tu__job *j = argument;
-    tu_status status = feed_part(j->program, index_of(j->program, j->part));
-    if (status != TU_OK) abort_run(&j->program->exchange, status);
-}
-
-/* Whether a part is fed by its own thread: what it gets is far to go, and more than it costs to wake the thread. */
-static bool is_worth_a_thread(const tu_program *program, size_t index) {
-    enum { LEAST_BYTES = 256 << 10 };
-    size_t bytes = 0;
-    for (size_t i = 0; i < program->feed_count; i++)
-        if (program->feeds[i].part == index) bytes += program->feeds[i].bytes;
-    return !program->parts[index].idle && !program->parts[index].device->api->host_memory &&
-           bytes >= LEAST_BYTES;
-}
-
-static tu_status feed_together(tu_program *program) {
-    bool posted[TU__MOST_DEVICES] = {false};
-    begin_run(&program->exchange);
-    for (size_t i = 0; i < program->device_count; i++) {
-        tu__part *part = &program->parts[i];
-        posted[i] = is_worth_a_thread(program, i);
-        if (!posted[i]) continue;
-        program->jobs[i] = (tu__job){.program = program, .part = part};
-        tu__worker_post(part->device->compute, feed_on_thread, &program->jobs[i]);
-    }
-    tu_status status = TU_OK;
-    for (size_t i = 0; i < program->device_count && status == TU_OK; i++)
-        if (!posted[i]) status = feed_part(program, i);
-    for (size_t i = 0; i < program->device_count; i++)
-        if (posted[i]) join_part(program, &program->parts[i], false);
-    tu_status others = end_run(&program->exchange);
-    return status == TU_OK ? others : status;
-}
-
-tu_status tu__program_feed(tu_program *program) {
-    size_t threads = 0;
-    for (size_t i = 0; i < program->device_count; i++) threads += is_worth_a_thread(program, i);
-    if (program->working > 1 && threads > 1) {
-        TU_TRY(make_ready(program));
-        return feed_together(program);
-    }
-    for (size_t i = 0; i < program->device_count; i++) TU_TRY(feed_part(program, i));
-    return TU_OK;
-}
-
 /* ---- All parts at once ---- */
 
 static tu_status run_together(tu_program *program) {
@@ -549,9 +504,16 @@ static tu_status run_together(tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++)
         if (!program->parts[i].idle) post_part(program, i);
     for (size_t i = 0; i < program->device_count; i++)
-        if (!program->parts[i].idle)
-            join_part(program, &program->parts[i], program->parts[i].arrival_count > 0);
+        if (!program->parts[i].idle) join_part(program, &program->parts[i]);
     return end_run(&program->exchange);
+}
+
+/* Nobody else fills what a user fetches as it was fed. */
+static tu_status feed_idle_parts(tu_program *program) {
+    for (size_t i = 0; i < program->device_count; i++)
+        if (program->parts[i].idle && &program->parts[i] != program->alone)
+            TU_TRY(feed_part(program, &program->parts[i]));
+    return TU_OK;
 }
 
 bool tu__program_is_stuck(const tu_program *program) {
@@ -562,6 +524,7 @@ bool tu__program_is_stuck(const tu_program *program) {
 }
 
 tu_status tu__program_execute(tu_program *program) {
+    TU_TRY(feed_idle_parts(program));
     tu__program_begin_updates(program);
     if (program->working > 1) return run_together(program);
     return run_alone(program, compute_part, (tu__job){.program = program, .part = program->alone});

@@ -136,6 +136,13 @@ static void find_leaves(const tu__unit *unit, tu__part *part) {
     }
 }
 
+/* A processor would fetch from devices far away one after another, and wait for one that is late before it turns to the next.
+ * So these bring themselves what they send to it, all at once, each in the order in which it is made. */
+static uint32_t mover_of(const tu__part *parts, uint32_t from, uint32_t to) {
+    bool brings = parts[to].device->api->host_memory && !parts[from].device->api->host_memory;
+    return brings ? from : to;
+}
+
 static tu_status find_arrivals(const tu__unit *unit, tu__part *parts, size_t index, uint32_t *events) {
     tu__part *part = &parts[index];
     for (uint32_t i = 0; i < part->leaf_count; i++) {
@@ -148,6 +155,7 @@ static tu_status find_arrivals(const tu__unit *unit, tu__part *parts, size_t ind
                           .source = source,
                           .source_part = from,
                           .part = (uint32_t)index,
+                          .mover = mover_of(parts, from, (uint32_t)index),
                           .buffer = part->leaves[i].buffer,
                           .source_buffer = tu__part_buffer(&parts[from], source),
                           .made = (*events)++,
@@ -448,6 +456,7 @@ static tu_status build_parts(const tu__unit *unit, const uint32_t *levels, size_
     for (size_t i = 0; i < count; i++) TU_TRY(order_part(unit, levels, parts, count, i));
     tu__find_idle_parts(parts, count);
     for (size_t i = 0; i < count; i++) TU_TRY(tu__write_steps(parts, count, i));
+    for (size_t i = 0; i < count; i++) TU_TRY(tu__list_moves(&parts[i], (uint32_t)i));
     return TU_OK;
 }
 
@@ -481,6 +490,7 @@ void tu__parts_free(size_t count, tu__part *parts) {
         tu__free(p->order);
         tu__free(p->leaves);
         tu__free(p->arrivals);
+        tu__free(p->moves);
         tu__free(p->updates);
         tu__free(p->waits);
         tu__free(p->meetings);

@@ -22,6 +22,7 @@ typedef struct tu__arrival {
     tu__edge source; /* the value copied */
     uint32_t source_part, source_buffer;
     uint32_t part, buffer;  /* where it goes */
+    uint32_t mover;         /* the part whose copying thread brings it: one of the two */
     uint32_t made, arrived; /* events of the program */
     void *ready; /* the source device's event: `made` says that it is recorded; NULL: it has none */
 } tu__arrival;
@@ -85,6 +86,8 @@ typedef struct tu__part {
     uint32_t leaf_count;
     tu__arrival *arrivals;
     uint32_t arrival_count;
+    const tu__arrival **moves; /* what its copying thread brings, here or to a processor: steps.c */
+    uint32_t move_count;
     tu__update *updates;
     uint32_t update_count;
     tu__wait *waits; /* for what is not read: tu_after */
@@ -115,6 +118,8 @@ void tu__parts_free(size_t count, tu__part *parts);
 void tu__find_idle_parts(tu__part *parts, size_t count);
 /* steps.c: what the part's thread does one after another, once kernels are ordered and arrivals known. */
 tu_status tu__write_steps(tu__part *parts, size_t count, size_t index);
+/* steps.c: what the part's copying thread brings, once steps are written. */
+tu_status tu__list_moves(tu__part *part, uint32_t index);
 
 /* Whether a next value lies in a variable's own memory, and must wait elsewhere while variables change. */
 bool tu__update_waits(const tu__part *part, const tu__update *update);

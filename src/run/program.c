@@ -201,9 +201,9 @@ static tu_status fed(const tu_program *p, const tu__feed_place *place, size_t co
     return TU_OK;
 }
 
-static tu_status feed_all(tu_program *p, const tu_state *state, size_t count, const tu_feed *feeds) {
+static tu_status find_fed(tu_program *p, const tu_state *state, size_t count, const tu_feed *feeds) {
     for (size_t i = 0; i < p->feed_count; i++) TU_TRY(fed(p, &p->feeds[i], count, feeds, state, &p->fed[i]));
-    return tu__program_feed(p);
+    return TU_OK;
 }
 
 static tu_status fetch_all(tu_program *p, void *const *fetches) {
@@ -258,7 +258,7 @@ static tu_status run_locked(tu_program *p, tu_state *state, size_t feed_count, c
     double began;
     TU_TRY(tu__program_bind(p, state));
     TU_TRY(tu__trace_begin_run(p, &began));
-    TU_TRY(feed_all(p, state, feed_count, feeds));
+    TU_TRY(find_fed(p, state, feed_count, feeds));
     TU_TRY(tu__program_execute(p));
     TU_TRY(fetch_all(p, fetches));
     TU_TRY(tu__program_apply(p, state));

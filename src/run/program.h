@@ -105,13 +105,11 @@ tu_status tu__program_bind(tu_program *program, tu_state *state);
 void tu__program_begin_updates(tu_program *program);
 void tu__program_end_updates(tu_program *program);
 
-/* executor.c: all parts at once, on their devices' threads. */
+/* executor.c: all parts at once, on their devices' threads, each filled from `fed` first. */
 tu_status tu__exchange_begin(tu__exchange *exchange, uint32_t event_count, double allowed,
                              size_t device_count, tu__device *const *devices);
 void tu__exchange_end(tu__exchange *exchange);
 tu_status tu__program_execute(tu_program *program);
-/* Fills the inputs from `fed`; several devices far away are filled at once, each from its own thread. */
-tu_status tu__program_feed(tu_program *program);
 /* What the threads of a run tell each other. An event that a part's launching thread awaited has happened, or the run
  * was aborted; false: it is late. */
 void tu__exchange_signal(tu__exchange *exchange, uint32_t event);

@@ -347,7 +347,6 @@ static tu_status take_one(tu_program *p, tu_state *state, void *const *fetches, 
     double began;
     TU_TRY(tu__trace_begin_run(p, &began));
     for (size_t i = 0; i < p->feed_count; i++) p->fed[i] = p->many.feeds[i].host;
-    TU_TRY(tu__program_feed(p));
     TU_TRY(tu__program_execute(p));
     TU_TRY(download_fetches(p, fetches, done));
     TU_TRY(tu__program_apply(p, state));

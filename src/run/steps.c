@@ -225,3 +225,22 @@ tu_status tu__write_steps(tu__part *parts, size_t count, size_t index) {
     tu__arena_free(&arena);
     return ready ? TU_OK : TU_NO_MEMORY;
 }
+
+/* ---- What is moved ---- */
+
+static bool is_sent_by(const tu__step *step, uint32_t index) {
+    return step->kind == TU__STEP_SIGNAL && step->arrival->mover == index;
+}
+
+/* What comes stands before what leaves, which is listed in the order in which it is made: a thread that waits for the first of them to
+ * be made misses none of the others. */
+tu_status tu__list_moves(tu__part *part, uint32_t index) {
+    part->moves =
+        tu__alloc_array((size_t)part->arrival_count + part->step_count, sizeof *part->moves, "a part");
+    if (!part->moves) return TU_NO_MEMORY;
+    for (uint32_t i = 0; i < part->arrival_count; i++)
+        if (part->arrivals[i].mover == index) part->moves[part->move_count++] = &part->arrivals[i];
+    for (uint32_t i = 0; i < part->step_count; i++)
+        if (is_sent_by(&part->steps[i], index)) part->moves[part->move_count++] = part->steps[i].arrival;
+    return TU_OK;
+}

@@ -54,24 +54,32 @@ static void sort(tu__span_list *list) {
 
 /* ---- Recording ---- */
 
-static tu__span_list *row_of(const tu_program *p, tu__span_kind kind, size_t part) {
+/* Who notes spans of a kind: a device's kernels, or one of its threads. What the caller's thread does between runs goes to the
+ * row of copies, like what the copying thread brings. */
+static const int row_of_kind[] = {
+    [TU__SPAN_KERNEL] = TU__ROW_COMPUTE, [TU__SPAN_WAIT] = TU__ROW_HOST,
+    [TU__SPAN_BARRIER] = TU__ROW_HOST,   [TU__SPAN_MEETING] = TU__ROW_HOST,
+    [TU__SPAN_GATHERING] = TU__ROW_HOST, [TU__SPAN_FEED] = TU__ROW_HOST,
+    [TU__SPAN_COPY] = TU__ROW_COPIES,    [TU__SPAN_FETCH] = TU__ROW_COPIES,
+    [TU__SPAN_UPDATE] = TU__ROW_COPIES,
+};
+
+static tu__span_list *row_of(const tu_program *p, tu__span_kind kind, size_t part, size_t index) {
+    int row = row_of_kind[kind];
     bool launch_computes = !p->parts[part].device->api->synchronize;
-    int row = TU__ROW_COPIES;
-    if (kind == TU__SPAN_KERNEL) row = TU__ROW_COMPUTE;
-    if (kind == TU__SPAN_WAIT || kind == TU__SPAN_BARRIER || kind == TU__SPAN_MEETING ||
-        kind == TU__SPAN_GATHERING)
-        row = launch_computes ? TU__ROW_COMPUTE : TU__ROW_HOST;
+    if (row == TU__ROW_HOST && launch_computes) row = TU__ROW_COMPUTE;
+    if (kind == TU__SPAN_COPY) part = p->parts[part].arrivals[index].mover;
     return &p->trace->rows[part * TU__ROWS + (size_t)row];
 }
 
 static void add(const tu_program *p, tu__span_kind kind, size_t part, size_t index, double start,
                 double end) {
-    append(row_of(p, kind, part), (tu__span){.kind = kind,
-                                             .run = p->trace->runs,
-                                             .part = (uint32_t)part,
-                                             .index = (uint32_t)index,
-                                             .start = start,
-                                             .end = end});
+    append(row_of(p, kind, part, index), (tu__span){.kind = kind,
+                                                    .run = p->trace->runs,
+                                                    .part = (uint32_t)part,
+                                                    .index = (uint32_t)index,
+                                                    .start = start,
+                                                    .end = end});
 }
 
 void tu__trace_add(tu_program *p, tu__span_kind kind, size_t part, size_t index, double began) {
@@ -161,8 +169,7 @@ const tu__span_list *tu__trace_row(const tu_program *p, size_t part, int row) {
     return &p->trace->rows[part * TU__ROWS + (size_t)row];
 }
 
-/* The first span that ends after `time`; rows are in order of time, and their spans do not overlap. */
-static size_t first_after(const tu__span_list *row, double time) {
+size_t tu__trace_first_after(const tu__span_list *row, double time) {
     size_t low = 0, high = row->count;
     while (low < high) {
         size_t middle = (low + high) / 2;
@@ -177,7 +184,7 @@ static size_t first_after(const tu__span_list *row, double time) {
 double tu__trace_computing(const tu_program *p, size_t part, double start, double end) {
     const tu__span_list *row = tu__trace_row(p, part, TU__ROW_COMPUTE);
     double seconds = 0;
-    for (size_t i = first_after(row, start); i < row->count && row->spans[i].start < end; i++) {
+    for (size_t i = tu__trace_first_after(row, start); i < row->count && row->spans[i].start < end; i++) {
         const tu__span *s = &row->spans[i];
         if (s->kind != TU__SPAN_KERNEL) continue;
         seconds += (s->end < end ? s->end : end) - (s->start > start ? s->start : start);

@@ -1,8 +1,8 @@
 /* Traces: when everything in a program's runs began and ended.
  *
- * A device has three rows: its kernels, what its launching thread waits for, and the copies that come to it. Where launch
- * computes (the CPU), kernels and waits are the same thread's and share the first row. Each row is written by one
- * thread at a time, so nothing is locked; a program that is not traced has none of it and pays a comparison with NULL. */
+ * A device has three rows: its kernels, what its launching thread fills and waits for, and what its copying thread brings:
+ * what comes to the device, and what it sends to a processor. Where launch computes (the CPU), kernels and waits are the
+ * same thread's and share the first row. Each row is written by one thread at a time, so nothing is locked; a program that is not traced has none of it and pays a comparison with NULL. */
 #ifndef TU__RUN_TRACE_H
 #define TU__RUN_TRACE_H
 
@@ -58,6 +58,8 @@ void tu__trace_free(tu__trace *trace);
 
 /* Looking at it: rows in order of time; the row that spans of a kind are in. */
 const tu__span_list *tu__trace_row(const tu_program *program, size_t part, int row);
+/* The first span of a row that ends after `time`; spans of a row do not overlap. */
+size_t tu__trace_first_after(const tu__span_list *row, double time);
 /* Seconds of start … end during which a kernel of the part was under way. */
 double tu__trace_computing(const tu_program *program, size_t part, double start, double end);
 /* "wait for 'conv1'": what a span is, for people; lives until the next call in this thread. */

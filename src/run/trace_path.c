@@ -2,8 +2,8 @@
  *
  * Found backwards: from what ended last to that one of the things it had to wait for which ended last itself, and so on.
  * A kernel had to wait for the kernel before it on its device, and for the copies it reads; the first that changes a
- * variable, for all that others compute. A copy had to wait for the kernel that wrote its value and for the copy
- * before it; a share of a meeting, for what every rank brought; a kernel behind a meeting, for all shares of it; whatever
+ * variable, for all that others compute. A copy had to wait for the kernel that wrote its value and for the copy that
+ * the same thread made before it; a share of a meeting, for what every rank brought; a kernel behind a meeting, for all shares of it; whatever
  * waits for nothing else, for the latest feed. */
 #include <math.h>
 #include <stdlib.h>
@@ -82,7 +82,7 @@ static const tu__span *later(const tu__span *a, const tu__span *b) {
 static const tu__span *latest(const scene *s, tu__span_kind kind, double time) {
     const tu__trace *trace = s->program->trace;
     const tu__span *found = NULL;
-    for (size_t row = TU__ROW_COPIES; row < trace->row_count; row += TU__ROWS)
+    for (size_t row = 0; row < trace->row_count; row++)
         for (size_t i = s->next[row]; i < trace->rows[row].count && trace->rows[row].spans[i].run == s->run;
              i++) {
             const tu__span *span = &trace->rows[row].spans[i];
@@ -164,17 +164,23 @@ static const tu__span *share_that_made(const scene *s, uint32_t index, uint32_t 
     return NULL;
 }
 
+static const tu__span *copy_before(const scene *s, const tu__part *mover, const tu__span *span) {
+    const tu__span *found = NULL;
+    for (uint32_t i = 0; i < mover->move_count; i++) {
+        const tu__arrival *a = mover->moves[i];
+        const tu__part *to = &s->program->parts[a->part];
+        const tu__span *other = s->copies[s->first_copy[a->part] + (uint32_t)(a - to->arrivals)];
+        if (other && other != span && other->end <= span->start) found = later(found, other);
+    }
+    return found;
+}
+
 static const tu__span *before_copy(const scene *s, const tu__span *span) {
     const tu__arrival *a = &s->program->parts[span->part].arrivals[span->index];
     uint32_t place = s->written_at[s->first_buffer[a->source_part] + a->source_buffer];
     const tu__span *made = place == TU_NO_NODE ? share_that_made(s, a->source_part, a->source_buffer)
                                                : s->kernels[s->first_kernel[a->source_part] + place];
-    const tu__span *found = made;
-    for (uint32_t i = 0; i < s->program->parts[span->part].arrival_count; i++) {
-        const tu__span *other = s->copies[s->first_copy[span->part] + i];
-        if (other && other != span && other->end <= span->start) found = later(found, other);
-    }
-    return found;
+    return later(made, copy_before(s, &s->program->parts[a->mover], span));
 }
 
 /* Feeds come before everything, fetches after it, and updates by copying last; each in turn. */

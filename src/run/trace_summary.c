@@ -53,10 +53,13 @@ static double shared(const tu__span *a, const tu__span *b) {
 
 /* Seconds of a wait during which the copy waited for was under way. */
 static double in_copy(const tu_program *p, const tu__span *wait) {
-    const tu__span_list *copies = tu__trace_row(p, wait->part, TU__ROW_COPIES);
-    for (size_t i = 0; wait->kind == TU__SPAN_WAIT && i < copies->count; i++) {
+    if (wait->kind != TU__SPAN_WAIT) return 0;
+    uint32_t mover = p->parts[wait->part].arrivals[wait->index].mover;
+    const tu__span_list *copies = tu__trace_row(p, mover, TU__ROW_COPIES);
+    for (size_t i = 0; i < copies->count; i++) {
         const tu__span *c = &copies->spans[i];
-        if (c->kind == TU__SPAN_COPY && c->run == wait->run && c->index == wait->index)
+        if (c->kind == TU__SPAN_COPY && c->run == wait->run && c->part == wait->part &&
+            c->index == wait->index)
             return shared(c, wait);
     }
     return 0;
@@ -91,10 +94,41 @@ static void count_row(const tu_program *p, const tu__span_list *row, tu_trace_re
         if (s->kind == TU__SPAN_FEED) r->feeding += length(s);
         if (s->kind == TU__SPAN_WAIT || s->kind == TU__SPAN_BARRIER) count_wait(p, s, r);
         if (s->kind == TU__SPAN_MEETING || s->kind == TU__SPAN_GATHERING) count_meeting(p, s, r);
-        if (s->kind != TU__SPAN_COPY) continue;
-        r->copying += length(s);
-        r->overlapped += tu__trace_computing(p, s->part, s->start, s->end);
-        r->arrived_bytes += tu__span_bytes(p, s);
+    }
+}
+
+/* The earliest copy to a part that ends after `time`; NULL when there is none. */
+static const tu__span *next_copy(const tu_program *p, size_t part, double time) {
+    const tu__span *found = NULL;
+    for (size_t i = 0; i < p->device_count; i++) {
+        const tu__span_list *row = tu__trace_row(p, i, TU__ROW_COPIES);
+        for (size_t k = tu__trace_first_after(row, time); k < row->count; k++) {
+            const tu__span *s = &row->spans[k];
+            if (s->kind != TU__SPAN_COPY || s->part != part) continue;
+            if (!found || s->start < found->start) found = s;
+            break;
+        }
+    }
+    return found;
+}
+
+/* Several threads may bring something to a device at once: what counts is the time during which any of them does. */
+static void count_copies(const tu_program *p, size_t part, tu_trace_report *r) {
+    double until = p->trace->began;
+    for (const tu__span *s; (s = next_copy(p, part, until)); until = s->end) {
+        double start = s->start > until ? s->start : until;
+        r->copying += s->end - start;
+        r->overlapped += tu__trace_computing(p, part, start, s->end);
+    }
+}
+
+static void count_bytes(const tu_program *p, size_t part, tu_trace_report *r) {
+    for (size_t i = 0; i < p->device_count; i++) {
+        const tu__span_list *row = tu__trace_row(p, i, TU__ROW_COPIES);
+        for (size_t k = 0; k < row->count; k++) {
+            const tu__span *s = &row->spans[k];
+            if (s->kind == TU__SPAN_COPY && s->part == part) r->arrived_bytes += tu__span_bytes(p, s);
+        }
     }
 }
 
@@ -113,6 +147,8 @@ tu_status tu_trace_device(tu_program *program, size_t index, tu_trace_report *re
     const tu__span_list *whole = &program->trace->whole;
     for (size_t i = 0; i < whole->count; i++) report->runs += length(&whole->spans[i]);
     for (int row = 0; row < TU__ROWS; row++) count_row(program, tu__trace_row(program, index, row), report);
+    count_copies(program, index, report);
+    count_bytes(program, index, report);
     return TU_OK;
 }
 
@@ -160,22 +196,32 @@ static void print_meetings(const tu_program *program, FILE *out) {
     fprintf(out, "\n");
 }
 
-/* What goes from one device to another in a run: as traced, divided by the runs. */
-static void print_pair(const tu_program *program, uint32_t from, uint32_t to, double runs, FILE *out) {
-    const tu__span_list *row = tu__trace_row(program, to, TU__ROW_COPIES);
-    uint64_t bytes = 0, count = 0;
-    double seconds = 0;
+typedef struct passage { /* what went from one device to another */
+    uint64_t bytes, count;
+    double seconds;
+} passage;
+
+static void add_passages(const tu_program *program, uint32_t from, uint32_t to, size_t mover, passage *sum) {
+    const tu__span_list *row = tu__trace_row(program, mover, TU__ROW_COPIES);
     for (size_t i = 0; i < row->count; i++) {
         const tu__span *s = &row->spans[i];
-        if (s->kind != TU__SPAN_COPY || program->parts[to].arrivals[s->index].source_part != from) continue;
-        bytes += tu__span_bytes(program, s);
-        seconds += length(s);
-        count++;
+        if (s->kind != TU__SPAN_COPY || s->part != to) continue;
+        if (program->parts[to].arrivals[s->index].source_part != from) continue;
+        sum->bytes += tu__span_bytes(program, s);
+        sum->seconds += length(s);
+        sum->count++;
     }
-    if (!count) return;
+}
+
+/* In a run: as traced, divided by the runs. One of the two has brought it. */
+static void print_pair(const tu_program *program, uint32_t from, uint32_t to, double runs, FILE *out) {
+    passage sum = {0};
+    add_passages(program, from, to, to, &sum);
+    if (from != to) add_passages(program, from, to, from, &sum);
+    if (!sum.count) return;
     fprintf(out, "%s to %s: %.0f bytes in %.0f copies, %.3f ms, %.2f GB/s\n", program->devices[from]->name,
-            program->devices[to]->name, (double)bytes / runs, (double)count / runs, 1e3 * seconds / runs,
-            seconds > 0 ? 1e-9 * (double)bytes / seconds : 0);
+            program->devices[to]->name, (double)sum.bytes / runs, (double)sum.count / runs,
+            1e3 * sum.seconds / runs, sum.seconds > 0 ? 1e-9 * (double)sum.bytes / sum.seconds : 0);
 }
 
 static void print_item(const tu_program *program, const tu__path_item *item, double seconds, double runs,

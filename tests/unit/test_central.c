@@ -1,9 +1,12 @@
 /* Statements about variables that one device holds and others read: they are updated in their own memory once everybody has
- * read them; what a device far away reads in every run is pinned for it, as long as it lies there and no longer. */
+ * read them; what a device far away reads in every run is pinned for it, as long as it lies there and no longer; and what
+ * such devices send back they bring at once. */
 #include "far_device.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include <tutti/tutti.h>
 
@@ -238,6 +241,51 @@ static void what_cannot_be_pinned_is_sent_all_the_same(void **unused) {
     assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
 }
 
+/* ---- Bringing ---- */
+
+/* What leaves a far device waits until something leaves the other one too, or has waited for longer than a test takes. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    tu_device_instance *seen[2];
+    int count;
+} leaving = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void note_leaving(tu_device_instance *device) {
+    for (int i = 0; i < leaving.count; i++)
+        if (leaving.seen[i] == device) return;
+    assert_true(leaving.count < 2);
+    leaving.seen[leaving.count++] = device;
+    pthread_cond_broadcast(&leaving.changed);
+}
+
+static tu_status download_together(tu_device_instance *device, void *host, const void *from, size_t bytes) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 20;
+    bool in_time = true;
+    pthread_mutex_lock(&leaving.lock);
+    note_leaving(device);
+    while (leaving.count < 2 && in_time)
+        in_time = pthread_cond_timedwait(&leaving.changed, &leaving.lock, &until) == 0;
+    pthread_mutex_unlock(&leaving.lock);
+    if (!in_time) return tu_fail(TU_DEVICE, "nothing leaves the other device");
+    return tu__cpu_api.download(device, host, from, bytes);
+}
+
+static void devices_far_away_bring_what_they_send_at_once(void **unused) {
+    (void)unused;
+    trainer t;
+    plug_in_far();
+    begin(&t, "far:0/2", "central");
+    far_api.download = download_together;
+    leaving.count = 0;
+    run(&t, t.step, 0);
+    assert_int_equal(leaving.count, 2);
+    far_api.download = tu__cpu_api.download;
+    end(&t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_replicas_read_is_updated_in_its_own_memory),
@@ -245,6 +293,7 @@ int main(void) {
         cmocka_unit_test(what_replicas_read_is_pinned_as_long_as_it_lies_there),
         cmocka_unit_test(a_state_may_outlive_the_program_that_pinned_it),
         cmocka_unit_test(what_cannot_be_pinned_is_sent_all_the_same),
+        cmocka_unit_test(devices_far_away_bring_what_they_send_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
