@@ -6,7 +6,6 @@
 #include "run/hold.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "base/alloc.h"
 #include "base/parallel.h"
@@ -60,8 +59,8 @@ static tu_status add_on_host(const tu__part *part, const tu_combination *what) {
 }
 
 static tu_status add_on_device(const tu__part *part, const tu_combination *what) {
-    TU_TRY(part->device->api->combine(part->device->instance, what));
-    return part->device->api->synchronize ? part->device->api->synchronize(part->device->instance) : TU_OK;
+    tu_status status = part->device->api->combine(part->device->instance, what);
+    return status == TU_OK ? tu__part_synchronize(part) : tu__part_failed(part, status);
 }
 
 /* One piece of a share, which fits into the staging memory: a place for each rank's. */
@@ -71,15 +70,19 @@ static tu_status add_piece(const tu_program *program, const tu__meeting *m, cons
     size_t size = tu_dtype_size(what->dtype), bytes = piece->count * size, offset = piece->first * size;
     const void *in[TU__MOST_DEVICES];
     for (uint32_t r = 0; r < m->ranks; r++) {
-        const tu__device *d = program->devices[m->attendees[r].part];
+        const tu__part *other = &program->parts[m->attendees[r].part];
+        const tu__device *d = other->device;
         char *place = staging + r * (size_t)TU__STAGED_BYTES;
         in[r] = place;
-        TU_TRY(d->api->download(d->instance, place, (const char *)s->in[r] + offset, bytes));
+        tu_status status = d->api->download(d->instance, place, (const char *)s->in[r] + offset, bytes);
+        if (status != TU_OK) return tu__part_failed(other, status);
     }
     tu__local_add(what->dtype, m->ranks, in, piece->count, staging);
     for (uint32_t r = 0; r < m->ranks; r++) {
-        const tu__device *d = program->devices[m->attendees[r].part];
-        TU_TRY(d->api->upload(d->instance, (char *)s->out[r] + offset, staging, bytes));
+        const tu__part *other = &program->parts[m->attendees[r].part];
+        const tu__device *d = other->device;
+        tu_status status = d->api->upload(d->instance, (char *)s->out[r] + offset, staging, bytes);
+        if (status != TU_OK) return tu__part_failed(other, status);
     }
     return TU_OK;
 }
@@ -120,12 +123,11 @@ tu_status tu__meeting_bring(tu_program *program, tu__part *part, uint32_t attend
     return TU_OK;
 }
 
-static tu_status failed_share(const tu__part *part, const tu__meeting *m, tu_status status) {
-    char message[768];
-    snprintf(message, sizeof message, "%s", tu_message());
-    return tu_fail(status == TU_INTERNAL ? TU_DEVICE : status,
-                   "device '%s' failed at its share of meeting %" PRId64 ": %s", part->device->name,
-                   m->number, message);
+/* What failed has been said, and on which device: not where, in the program. */
+static tu_status failed_share(const tu_program *program, const tu__meeting *m, tu_status status) {
+    return tu_fail(status, "meeting %" PRId64 ", '%s'%s: %s", m->number,
+                   program->unit.graph->nodes[m->attendees[0].nodes[0]]->name,
+                   m->value_count > 1 ? " and more" : "", tu_message());
 }
 
 static tu_status wait_traced(tu_program *program, const tu__part *part, uint32_t attendance, bool done) {
@@ -142,7 +144,7 @@ tu_status tu__meeting_hold(tu_program *program, tu__part *part, uint32_t attenda
     if (tu__exchange_is_aborted(&program->exchange)) return TU_OK;
     double began = tu__trace_now(program);
     tu_status status = do_share(program, part, m, rank);
-    if (status != TU_OK) return failed_share(part, m, status);
+    if (status != TU_OK) return failed_share(program, m, status);
     tu__trace_add(program, TU__SPAN_MEETING, (size_t)(part - program->parts), attendance, began);
     tu__exchange_signal(&program->exchange, m->attendees[rank].done);
     return wait_traced(program, part, attendance, true);

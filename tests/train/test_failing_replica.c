@@ -1,63 +1,11 @@
 /* A device that fails or never comes back while it trains its part of a batch: the run ends with one message that names it,
  * and goes on from its last checkpoint, on the same devices or on others, as if nothing had been. */
-#include <pthread.h>
-#include <stdatomic.h>
+#include "odd_device.h"
+
 #include <time.h>
 
-#include "device/device.h"
 #include "train/checkpoint_digest.h"
 #include "train/fresh_run.h"
-
-/* ---- The processor, as a device that misbehaves in its Nth launch ---- */
-
-/* A launch that was stuck may go on while the next run begins: what it looks at is atomic, or behind the lock. */
-static struct {
-    atomic_int launches;
-    atomic_int fails_in, sticks_in; /* counted from 1; 0: never */
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool stuck, freed;
-} odd = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-
-static tu_device_api odd_api;
-
-static tu_status describe_odd(int index, tu_device_info *info) {
-    if (index > 0) return tu_fail(TU_NOT_FOUND, "there is one odd device");
-    *info = (tu_device_info){.name = "odd:0", .kind = "odd"};
-    return TU_OK;
-}
-
-static void stay_until_freed(void) {
-    pthread_mutex_lock(&odd.lock);
-    odd.stuck = true;
-    pthread_cond_broadcast(&odd.changed);
-    while (!odd.freed) pthread_cond_wait(&odd.changed, &odd.lock);
-    pthread_mutex_unlock(&odd.lock);
-}
-
-static tu_status launch_odd(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
-    int number = ++odd.launches;
-    if (number == odd.fails_in) return tu_fail(TU_INTERNAL, "its fan has stopped");
-    if (number == odd.sticks_in) stay_until_freed();
-    return tu__cpu_api.launch(device, plan, first, count);
-}
-
-static int plug_in_odd(void **unused) {
-    (void)unused;
-    odd_api = tu__cpu_api;
-    odd_api.kind = "odd";
-    odd_api.describe = describe_odd;
-    odd_api.launch = launch_odd;
-    return tu__device_kind_add(&odd_api) == TU_OK ? 0 : -1;
-}
-
-static void mend_odd(void) {
-    odd.launches = 0;
-    odd.fails_in = odd.sticks_in = 0;
-    pthread_mutex_lock(&odd.lock);
-    odd.stuck = odd.freed = false;
-    pthread_mutex_unlock(&odd.lock);
-}
 
 /* What a device that is stuck may still use is never freed (tu_program_free): no leak to tell of. */
 const char *__lsan_default_options(void);  // NOLINT(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
@@ -141,10 +89,7 @@ static void *free_later(void *unused) {
     while (!odd.stuck) pthread_cond_wait(&odd.changed, &odd.lock);
     pthread_mutex_unlock(&odd.lock);
     nanosleep(&(struct timespec){.tv_sec = 4}, NULL);
-    pthread_mutex_lock(&odd.lock);
-    odd.freed = true;
-    pthread_cond_broadcast(&odd.changed);
-    pthread_mutex_unlock(&odd.lock);
+    free_odd();
     return unused;
 }
 
@@ -163,11 +108,17 @@ static void a_replica_that_does_not_come_back_ends_the_run_at_the_deadline(void 
     expect_to_go_on(run.text);
 }
 
+static int plug_in(void **unused) {
+    (void)unused;
+    plug_in_odd();
+    return 0;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         fresh(a_replica_that_fails_is_named_and_costs_no_checkpoint),
         fresh(a_run_goes_on_without_the_device_that_failed),
         fresh(a_replica_that_does_not_come_back_ends_the_run_at_the_deadline),
     };
-    return cmocka_run_group_tests(tests, plug_in_odd, NULL);
+    return cmocka_run_group_tests(tests, plug_in, NULL);
 }

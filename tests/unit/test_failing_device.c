@@ -1,73 +1,11 @@
 /* A device that fails or never comes back in the middle of a run: the run ends with one message that names the device and
  * the operation, no variable has changed, and once the device is itself again so are its programs. */
-#include "test.h"
+#include "odd_device.h"
 
 #include <math.h>
-#include <pthread.h>
-#include <string.h>
 #include <time.h>
 
 #include <tutti/tutti.h>
-
-#include "device/device.h"
-
-/* The processor, as a device that misbehaves in its Nth launch. */
-static struct {
-    atomic_int launches;
-    int fails_in, sticks_in; /* counted from 1; 0: never */
-    bool copies_fail;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool freed; /* a launch that is stuck may go on */
-} odd = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-
-static tu_device_api odd_api;
-
-static tu_status describe_odd(int index, tu_device_info *info) {
-    if (index > 0) return tu_fail(TU_NOT_FOUND, "there is one odd device");
-    *info = (tu_device_info){.name = "odd:0", .kind = "odd"};
-    return TU_OK;
-}
-
-static void stay_until_freed(void) {
-    pthread_mutex_lock(&odd.lock);
-    while (!odd.freed) pthread_cond_wait(&odd.changed, &odd.lock);
-    pthread_mutex_unlock(&odd.lock);
-}
-
-static tu_status launch_odd(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
-    int number = ++odd.launches;
-    if (number == odd.fails_in) return tu_fail(TU_INTERNAL, "its fan has stopped");
-    if (number == odd.sticks_in) stay_until_freed();
-    return tu__cpu_api.launch(device, plan, first, count);
-}
-
-static tu_status copy_odd(tu_device_instance *device, void *to, tu_device_instance *other,
-                          const tu_device_api *other_api, const void *from, size_t bytes) {
-    (void)device, (void)other, (void)other_api;
-    if (odd.copies_fail) return tu_fail(TU_IO, "the cable is loose");
-    memcpy(to, from, bytes);
-    return TU_OK;
-}
-
-static void plug_in_odd(void) {
-    odd.launches = 0;
-    odd.fails_in = odd.sticks_in = 0;
-    odd.copies_fail = odd.freed = false;
-    odd_api = tu__cpu_api;
-    odd_api.kind = "odd";
-    odd_api.describe = describe_odd;
-    odd_api.launch = launch_odd;
-    odd_api.copy = copy_odd;
-    assert_int_equal(tu__device_kind_add(&odd_api), TU_OK);
-}
-
-static void free_odd(void) {
-    pthread_mutex_lock(&odd.lock);
-    odd.freed = true;
-    pthread_cond_broadcast(&odd.changed);
-    pthread_mutex_unlock(&odd.lock);
-}
 
 /* w += exp(tanh(x)), tanh on the processor, exp on the odd device, sum of both back on the processor. */
 typedef struct pair {
@@ -194,8 +132,10 @@ static tu_value replica(pair *p, tu_value w, int rank, const char *device) {
     return sum;
 }
 
-static void begin_meeting(pair *p, double deadline) {
+/* `far`: the odd device's memory is not the host's, through which the two meet then. */
+static void begin_meeting(pair *p, double deadline, bool far) {
     plug_in_odd();
+    odd_api.host_memory = !far;
     assert_int_equal(tu_graph_new(&p->graph), TU_OK);
     p->x = tu_input(p->graph, "x", TU_F32, TU_SHAPE(3));
     tu_value w = tu_variable(p->graph, "w", TU_F32, TU_SHAPE(3));
@@ -224,7 +164,7 @@ static void expect_runs(pair *p, int runs) {
 static void a_rank_that_fails_ends_the_meeting_and_changes_nothing(void **unused) {
     (void)unused;
     pair p;
-    begin_meeting(&p, 0);
+    begin_meeting(&p, 0, false);
     if (run(&p) != TU_OK) fail_msg("%s", tu_message());
     odd.fails_in = odd.launches + 1;
     assert_int_equal(run(&p), TU_DEVICE);
@@ -235,10 +175,26 @@ static void a_rank_that_fails_ends_the_meeting_and_changes_nothing(void **unused
     end(&p);
 }
 
+/* Whichever of the two ranks was told first. */
+static void a_rank_whose_share_cannot_be_had_is_named(void **unused) {
+    (void)unused;
+    pair p;
+    begin_meeting(&p, 0, true);
+    if (run(&p) != TU_OK) fail_msg("%s", tu_message());
+    odd.downloads_fail = true;
+    assert_int_equal(run(&p), TU_IO);
+    assert_string_equal(tu_message(), "meeting 3, 'sum': device 'odd:0' failed: the line is dead");
+    expect_runs(&p, 1);
+    odd.downloads_fail = false;
+    if (run(&p) != TU_OK) fail_msg("%s", tu_message());
+    expect_runs(&p, 2);
+    end(&p);
+}
+
 static void a_rank_that_does_not_come_is_named(void **unused) {
     (void)unused;
     pair p;
-    begin_meeting(&p, 0.2);
+    begin_meeting(&p, 0.2, false);
     if (run(&p) != TU_OK) fail_msg("%s", tu_message());
     odd.sticks_in = odd.launches + 1;
     assert_int_equal(run(&p), TU_DEVICE);
@@ -258,6 +214,7 @@ int main(void) {
         cmocka_unit_test(a_failing_copy_names_value_and_devices),
         cmocka_unit_test(a_device_that_never_comes_back_does_not_hold_the_run),
         cmocka_unit_test(a_rank_that_fails_ends_the_meeting_and_changes_nothing),
+        cmocka_unit_test(a_rank_whose_share_cannot_be_had_is_named),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
     };
     return cmocka_run_group_tests_name("failing_device", tests, NULL, NULL);

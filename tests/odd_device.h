@@ -1,0 +1,88 @@
+/* A device that misbehaves when it is told to, for tests: the processor, but for its Nth launch.
+ *
+ * plug_in_odd() adds the kind "odd" as a device that is well; mend_odd() makes it so again. */
+#ifndef TUTTI_ODD_DEVICE_H
+#define TUTTI_ODD_DEVICE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "test.h"
+
+#include "device/device.h"
+
+/* A launch that was stuck may go on while the next run begins: what it looks at is atomic, or behind the lock. */
+static struct {
+    atomic_int launches;
+    atomic_int fails_in, sticks_in; /* counted from 1; 0: never */
+    atomic_bool copies_fail, downloads_fail;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool stuck, freed; /* a launch that is stuck may go on */
+} odd = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static tu_device_api odd_api;
+
+static tu_status describe_odd(int index, tu_device_info *info) {
+    if (index > 0) return tu_fail(TU_NOT_FOUND, "there is one odd device");
+    *info = (tu_device_info){.name = "odd:0", .kind = "odd"};
+    return TU_OK;
+}
+
+static void stay_until_freed(void) {
+    pthread_mutex_lock(&odd.lock);
+    odd.stuck = true;
+    pthread_cond_broadcast(&odd.changed);
+    while (!odd.freed) pthread_cond_wait(&odd.changed, &odd.lock);
+    pthread_mutex_unlock(&odd.lock);
+}
+
+static tu_status launch_odd(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
+    int number = ++odd.launches;
+    if (number == odd.fails_in) return tu_fail(TU_INTERNAL, "its fan has stopped");
+    if (number == odd.sticks_in) stay_until_freed();
+    return tu__cpu_api.launch(device, plan, first, count);
+}
+
+static tu_status copy_odd(tu_device_instance *device, void *to, tu_device_instance *other,
+                          const tu_device_api *other_api, const void *from, size_t bytes) {
+    (void)device, (void)other, (void)other_api;
+    if (odd.copies_fail) return tu_fail(TU_IO, "the cable is loose");
+    memcpy(to, from, bytes);
+    return TU_OK;
+}
+
+static tu_status download_odd(tu_device_instance *device, void *host, const void *from, size_t bytes) {
+    if (odd.downloads_fail) return tu_fail(TU_IO, "the line is dead");
+    return tu__cpu_api.download(device, host, from, bytes);
+}
+
+static inline void mend_odd(void) {
+    odd.launches = 0;
+    odd.fails_in = odd.sticks_in = 0;
+    odd.copies_fail = odd.downloads_fail = false;
+    pthread_mutex_lock(&odd.lock);
+    odd.stuck = odd.freed = false;
+    pthread_mutex_unlock(&odd.lock);
+}
+
+static inline void free_odd(void) {
+    pthread_mutex_lock(&odd.lock);
+    odd.freed = true;
+    pthread_cond_broadcast(&odd.changed);
+    pthread_mutex_unlock(&odd.lock);
+}
+
+static inline void plug_in_odd(void) {
+    mend_odd();
+    odd_api = tu__cpu_api;
+    odd_api.kind = "odd";
+    odd_api.describe = describe_odd;
+    odd_api.launch = launch_odd;
+    odd_api.copy = copy_odd;
+    odd_api.download = download_odd;
+    assert_int_equal(tu__device_kind_add(&odd_api), TU_OK);
+}
+
+#endif
