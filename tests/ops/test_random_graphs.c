@@ -4,19 +4,10 @@
  * several, some left to the engine, some colocated, some made to wait for others that they do not read. Devices of one
  * kind and width must agree in every bit; the reference among them gives another rounding, and then a tolerance holds. The
  * devices "shy" are the CPU's, but do not take some operations, which then must go elsewhere. On null devices the program is
- * planned and run for its order alone. Every run has a deadline, so a deadlock is a failure with a name.
- *
- * test_random_graphs COUNT [FIRST [gpu]]     with gpu: on GPUs and the CPU beside them alone */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+ * planned and run for its order alone. */
+#include "ops/random_graph.h"
 
-#include <tutti/tutti.h>
-
-#include "base/alloc.h"
 #include "device/device.h"
-#include "graph/graph.h"
 
 enum { MOST_VALUES = 256, ROWS = 6, COLUMNS = 8, MOST_FETCHES = 12 };
 
@@ -29,18 +20,8 @@ typedef struct maker {
     int fetch_count;
 } maker;
 
-static uint64_t draw(uint64_t *state, uint64_t below) {
-    uint64_t x = *state += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return (x ^ (x >> 31)) % below;
-}
-
 static tu_value any(maker *m) {
-    /* Mostly recent values, so that graphs grow deep as well as wide. */
-    uint64_t span = draw(&m->random, 3) ? 6 : (uint64_t)m->count;
-    uint64_t back = draw(&m->random, span < (uint64_t)m->count ? span : (uint64_t)m->count);
-    return m->values[m->count - 1 - (int)back];
+    return pick_value(&m->random, m->values, m->count);
 }
 
 static void push(maker *m, tu_value value) {
@@ -114,77 +95,17 @@ static bool make_graph(maker *m, uint64_t seed) {
     return tu_graph_status(m->graph) == TU_OK;
 }
 
-/* ---- Running ---- */
-
-typedef struct outcome {
-    float *results[MOST_FETCHES];
-    float *variables; /* all of the state, one behind the other */
-    size_t variable_count;
-} outcome;
-
-static void free_outcome(outcome *o) {
-    for (int i = 0; i < MOST_FETCHES; i++) free(o->results[i]);
-    free(o->variables);
-}
-
-static void read_variables(tu_state *state, outcome *o) {
-    for (size_t i = 0; i < tu_state_count(state); i++) {
-        const char *name;
-        tu_type type;
-        tu_state_variable(state, i, &name, &type);
-        if (type.dtype != TU_F32) continue;
-        size_t n = (size_t)tu_shape_elements(type.shape);
-        o->variables = realloc(o->variables, (o->variable_count + n) * sizeof(float));
-        tu_state_get(state, name, o->variables + o->variable_count, n * sizeof(float));
-        o->variable_count += n;
-    }
-}
-
-/* Three steps over one state; what the last fetched, and the variables after it. */
-static bool run_graph(maker *m, const char *devices, int threads, outcome *o) {
-    tu_program *program = NULL;
-    tu_state *state = NULL;
+static bool run(maker *m, const char *devices, outcome *o) {
     float a[ROWS * COLUMNS], b[ROWS * COLUMNS];
     uint64_t random = 77;
     for (int i = 0; i < ROWS * COLUMNS; i++) {
         a[i] = (float)draw(&random, 1000) / 500 - 1;
         b[i] = (float)draw(&random, 1000) / 500 - 1;
     }
-    for (int i = 0; i < m->fetch_count; i++)
-        o->results[i] = calloc(1, tu_type_bytes(tu_value_type(m->fetches[i])));
-    tu_feed feeds[] = {{m->values[0], a}, {m->values[1], b}};
-    bool good = tu_compile(m->graph, &program, .devices = devices, .threads = threads, .fetch = m->fetches,
-                           .fetch_count = (size_t)m->fetch_count, .updates = true, .deadline = 20) == TU_OK &&
-                tu_state_new(m->graph, &state, .seed = 4) == TU_OK;
-    for (int step = 0; step < 3 && good; step++)
-        good = tu_run(program, state, 2, feeds, (void *const *)o->results) == TU_OK;
-    if (good) read_variables(state, o);
-    if (!good) printf("     %s: %s\n", devices, tu_message());
-    tu_program_free(program);
-    tu_state_free(state);
-    return good;
-}
-
-static bool agree(const float *x, const float *y, size_t n, bool bits, const char *what) {
-    if (bits && n && memcmp(x, y, n * sizeof *x) == 0) return true;
-    for (size_t i = 0; i < n; i++) {
-        double slack = bits ? 0 : 2e-4 * fmax(1, fabs((double)x[i]));
-        if (fabs((double)x[i] - (double)y[i]) <= slack) continue;
-        printf("     %s element %zu: %.9g on one device, %.9g on several\n", what, i, (double)x[i],
-               (double)y[i]);
-        return false;
-    }
-    return true;
-}
-
-static bool same_outcome(const maker *m, const outcome *one, const outcome *many, bool bits) {
-    for (int i = 0; i < m->fetch_count; i++)
-        if (!agree(one->results[i], many->results[i],
-                   (size_t)tu_shape_elements(tu_value_shape(m->fetches[i])), bits,
-                   tu_value_name(m->fetches[i])))
-            return false;
-    return one->variable_count == many->variable_count &&
-           agree(one->variables, many->variables, one->variable_count, bits, "variables");
+    const tu_feed feeds[] = {{m->values[0], a}, {m->values[1], b}};
+    const tu_compile_options how = {
+        .devices = devices, .fetch = m->fetches, .fetch_count = (size_t)m->fetch_count};
+    return run_graph(m->graph, &how, 2, feeds, o);
 }
 
 /* ---- Placements ---- */
@@ -211,11 +132,9 @@ static const placement placements[] = {
 };
 enum { PLACEMENTS = sizeof placements / sizeof *placements };
 
-static bool on_gpu;
-
 static const placement *pick(uint64_t seed) {
     for (size_t i = seed % PLACEMENTS;; i = (i + 1) % PLACEMENTS)
-        if ((strstr(placements[i].list, "gpu") != NULL) == on_gpu) return &placements[i];
+        if (is_for_this_run(placements[i].list)) return &placements[i];
 }
 
 /* Some values wait for earlier ones, and some are put together. */
@@ -271,27 +190,18 @@ static bool check_graph(uint64_t seed) {
     bool good = make_graph(&one, seed) && make_graph(&many, seed);
     if (!good) printf("     %s\n", tu_message());
     if (good) scatter(&many, p, seed);
-    good = good && run_graph(&many, p->list, 1, &together);
+    good = good && run(&many, p->list, &together);
     if (good && p->computes)
-        good = run_graph(&one, p->alone, 1, &alone) && same_outcome(&one, &alone, &together, p->bits);
+        good = run(&one, p->alone, &alone) &&
+               same_outcome(one.fetches, (size_t)one.fetch_count, &alone, &together, p->bits ? 0 : 2e-4);
     if (!good) printf("FAIL graph %llu on %s\n", (unsigned long long)seed, p->list);
-    free_outcome(&alone);
-    free_outcome(&together);
+    free(alone.numbers);
+    free(together.numbers);
     tu_graph_free(one.graph);
     tu_graph_free(many.graph);
     return good;
 }
 
 int main(int argc, char **argv) {
-    int count = argc > 1 ? atoi(argv[1]) : 100, first = argc > 2 ? atoi(argv[2]) : 0, failed = 0;
-    on_gpu = argc > 3 && strcmp(argv[3], "gpu") == 0;
-    if (!add_shy_device()) return 1;
-    int64_t live = tu__alloc_live();
-    for (int i = 0; i < count; i++) failed += !check_graph((uint64_t)first + (uint64_t)i);
-    if (tu__alloc_live() != live) {
-        printf("FAIL %lld blocks leaked\n", (long long)(tu__alloc_live() - live));
-        failed++;
-    }
-    printf("%d passed, %d failed\n", count - failed, failed);
-    return failed != 0;
+    return add_shy_device() ? check_graphs(argc, argv, check_graph) : 1;
 }

@@ -4,20 +4,10 @@
  * them, batch-norm, draws for samples and for the step, whole values with a row for each sample, gradients and updates.
  * It is run on one device, and shared between several; in f64, so that what differs is the order of sums alone. With fixed
  * parts (invariant) the bits must be the same on every number of devices. On null devices the program is planned
- * and run for its order alone. Every run has a deadline, so a deadlock is a failure with a name.
- *
- * test_random_replicas COUNT [FIRST [gpu]]     with gpu: on GPUs and the CPU beside them alone */
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+ * and run for its order alone. */
+#include "ops/random_graph.h"
 
-#include <tutti/tutti.h>
-
-#include "base/alloc.h"
-#include "graph/graph.h"
-
-enum { MOST_VALUES = 128, COLUMNS = 8, MOST_ROWS = 12, MOST_FETCHES = 12, MOST_VARIABLES = 64, STEPS = 3 };
+enum { MOST_VALUES = 128, COLUMNS = 8, MOST_ROWS = 12, MOST_FETCHES = 12, MOST_VARIABLES = 64 };
 
 typedef struct maker {
     tu_graph *graph;
@@ -31,24 +21,11 @@ typedef struct maker {
     int fetch_count;
 } maker;
 
-static uint64_t draw(uint64_t *state, uint64_t below) {
-    uint64_t x = *state += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    return (x ^ (x >> 31)) % below;
-}
-
-/* Mostly recent values, so that graphs grow deep as well as wide. */
-static tu_value pick(maker *m, const tu_value *values, int count) {
-    uint64_t span = draw(&m->random, 3) ? 5 : (uint64_t)count;
-    uint64_t back = draw(&m->random, span < (uint64_t)count ? span : (uint64_t)count);
-    return values[count - 1 - (int)back];
-}
 static tu_value any_samples(maker *m) {
-    return pick(m, m->samples, m->sample_count);
+    return pick_value(&m->random, m->samples, m->sample_count);
 }
 static tu_value any_whole(maker *m) {
-    return pick(m, m->wholes, m->whole_count);
+    return pick_value(&m->random, m->wholes, m->whole_count);
 }
 static void push(maker *m, tu_value value) {
     if (m->sample_count < MOST_VALUES) m->samples[m->sample_count++] = value;
@@ -171,83 +148,25 @@ static bool make_graph(maker *m, uint64_t seed) {
     return tu_graph_status(m->graph) == TU_OK;
 }
 
-/* ---- Running ---- */
-
-typedef struct outcome {
-    double *results[MOST_FETCHES];
-    double *variables; /* all of the state, one behind the other */
-    size_t variable_count;
-} outcome;
-
-static void free_outcome(outcome *o) {
-    for (int i = 0; i < MOST_FETCHES; i++) free(o->results[i]);
-    free(o->variables);
-}
-
-static void read_variables(tu_state *state, outcome *o) {
-    for (size_t i = 0; i < tu_state_count(state); i++) {
-        const char *name;
-        tu_type type;
-        tu_state_variable(state, i, &name, &type);
-        if (type.dtype != TU_F64) continue;
-        size_t n = (size_t)tu_shape_elements(type.shape);
-        o->variables = realloc(o->variables, (o->variable_count + n) * sizeof *o->variables);
-        tu_state_get(state, name, o->variables + o->variable_count, n * sizeof *o->variables);
-        o->variable_count += n;
-    }
-}
-
-typedef struct arrangement {
-    const char *devices, *strategy;
-    int invariant;
-} arrangement;
-
-/* Some steps over one state; what the last fetched, and the variables after it. */
-static bool run_graph(maker *m, const arrangement *a, outcome *o) {
-    tu_program *program = NULL;
-    tu_state *state = NULL;
+static bool run(maker *m, tu_compile_options how, outcome *o) {
     double data[2][MOST_ROWS * COLUMNS];
     int32_t classes[MOST_ROWS];
     uint64_t random = 77;
     for (int i = 0; i < MOST_ROWS * COLUMNS; i++)
         for (int k = 0; k < 2; k++) data[k][i] = (double)draw(&random, 1000) / 500 - 1;
     for (int i = 0; i < MOST_ROWS; i++) classes[i] = (int32_t)draw(&random, 6) - 1; /* some are outside */
-    for (int i = 0; i < m->fetch_count; i++)
-        o->results[i] = calloc(1, tu_type_bytes(tu_value_type(m->fetches[i])));
-    tu_feed feeds[] = {{m->samples[0], data[0]}, {m->samples[1], data[1]}, {m->classes, classes}};
-    bool good = tu_compile(m->graph, &program, .devices = a->devices, .strategy = a->strategy,
-                           .invariant = a->invariant, .threads = 1, .fetch = m->fetches,
-                           .fetch_count = (size_t)m->fetch_count, .updates = true, .deadline = 20) == TU_OK &&
-                tu_state_new(m->graph, &state, .seed = 4) == TU_OK;
-    for (int step = 0; step < STEPS && good; step++)
-        good = tu_run(program, state, 3, feeds, (void *const *)o->results) == TU_OK;
-    if (good) read_variables(state, o);
-    if (!good) printf("     %s %s: %s\n", a->strategy ? a->strategy : "single", a->devices, tu_message());
-    tu_program_free(program);
-    tu_state_free(state);
-    return good;
-}
-
-static bool agree(const double *x, const double *y, size_t n, double tolerance, const char *what) {
-    for (size_t i = 0; i < n; i++) {
-        if (fabs(x[i] - y[i]) <= tolerance * fmax(1, fabs(x[i]))) continue;
-        printf("     %s element %zu: %.17g on one device, %.17g on several\n", what, i, x[i], y[i]);
-        return false;
-    }
-    return true;
-}
-
-static bool same_outcome(const maker *m, const outcome *one, const outcome *many, double tolerance) {
-    for (int i = 0; i < m->fetch_count; i++)
-        if (!agree(one->results[i], many->results[i],
-                   (size_t)tu_shape_elements(tu_value_shape(m->fetches[i])), tolerance,
-                   tu_value_name(m->fetches[i])))
-            return false;
-    return one->variable_count == many->variable_count &&
-           agree(one->variables, many->variables, one->variable_count, tolerance, "variables");
+    const tu_feed feeds[] = {{m->samples[0], data[0]}, {m->samples[1], data[1]}, {m->classes, classes}};
+    how.fetch = m->fetches;
+    how.fetch_count = (size_t)m->fetch_count;
+    return run_graph(m->graph, &how, 3, feeds, o);
 }
 
 /* ---- Arrangements ---- */
+
+typedef struct arrangement {
+    const char *devices, *strategy;
+    int invariant;
+} arrangement;
 
 typedef struct comparison {
     arrangement one, many;
@@ -272,16 +191,17 @@ static const comparison comparisons[] = {
 };
 enum { COMPARISONS = sizeof comparisons / sizeof *comparisons };
 
-static bool on_gpu;
-
-/* Those with GPUs or those without, in turn. */
+/* Those of this run, in turn. */
 static const comparison *pick_comparison(uint64_t seed) {
     const comparison *fitting[COMPARISONS];
     uint64_t count = 0;
     for (size_t i = 0; i < COMPARISONS; i++)
-        if ((strstr(comparisons[i].many.devices, "gpu") != NULL) == on_gpu)
-            fitting[count++] = &comparisons[i];
+        if (is_for_this_run(comparisons[i].many.devices)) fitting[count++] = &comparisons[i];
     return fitting[seed % count];
+}
+
+static tu_compile_options options_of(const arrangement *a) {
+    return (tu_compile_options){.devices = a->devices, .strategy = a->strategy, .invariant = a->invariant};
 }
 
 static bool check_graph(uint64_t seed) {
@@ -290,26 +210,18 @@ static bool check_graph(uint64_t seed) {
     outcome alone = {0}, together = {0};
     bool good = make_graph(&m, seed);
     if (!good) printf("     %s\n", tu_message());
-    good = good && run_graph(&m, &c->many, &together);
+    good = good && run(&m, options_of(&c->many), &together);
     if (good && c->computes)
-        good = run_graph(&m, &c->one, &alone) && same_outcome(&m, &alone, &together, c->tolerance);
+        good = run(&m, options_of(&c->one), &alone) &&
+               same_outcome(m.fetches, (size_t)m.fetch_count, &alone, &together, c->tolerance);
     if (!good)
         printf("FAIL graph %llu, %s on %s\n", (unsigned long long)seed, c->many.strategy, c->many.devices);
-    free_outcome(&alone);
-    free_outcome(&together);
+    free(alone.numbers);
+    free(together.numbers);
     tu_graph_free(m.graph);
     return good;
 }
 
 int main(int argc, char **argv) {
-    int count = argc > 1 ? atoi(argv[1]) : 100, first = argc > 2 ? atoi(argv[2]) : 0, failed = 0;
-    on_gpu = argc > 3 && strcmp(argv[3], "gpu") == 0;
-    int64_t live = tu__alloc_live();
-    for (int i = 0; i < count; i++) failed += !check_graph((uint64_t)first + (uint64_t)i);
-    if (tu__alloc_live() != live) {
-        printf("FAIL %lld blocks leaked\n", (long long)(tu__alloc_live() - live));
-        failed++;
-    }
-    printf("%d passed, %d failed\n", count - failed, failed);
-    return failed != 0;
+    return check_graphs(argc, argv, check_graph);
 }
