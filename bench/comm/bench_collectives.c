@@ -17,7 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "../measure.h"
 
 #include "base/parallel.h"
 #include "comm/comm.h"
@@ -27,20 +28,6 @@ enum { MOST_RANKS = 16, MOST_ROUNDS = 1000, IN_PLACE = 4, COPY = 5, KINDS = 6 };
 
 static const char *const titles[KINDS] = {"all_reduce", "reduce_scatter", "all_gather",
                                           "broadcast",  "in place",       "copy"};
-
-#define TRY(call)                                                                                            \
-    do {                                                                                                     \
-        if ((call) != TU_OK) {                                                                               \
-            fprintf(stderr, "bench_collectives: %s\n", tu_message());                                        \
-            exit(2);                                                                                         \
-        }                                                                                                    \
-    } while (0)
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static struct {
     size_t ranks;
@@ -87,18 +74,18 @@ static void *play_rank(void *argument) {
     uint32_t rank = *(const uint32_t *)argument;
     const tu__device *d = bench.devices[rank];
     unsigned turn = 0;
-    if (d->api->attach) TRY(d->api->attach(d->instance));
+    if (d->api->attach) must(d->api->attach(d->instance));
     int threads = 1;
     const char *notice;
-    if (d->api->inspect) TRY(d->api->inspect(d->instance, &threads, &notice));
+    if (d->api->inspect) must(d->api->inspect(d->instance, &threads, &notice));
     tu__parallel_set_width(threads);
     for (int round = -2; round < bench.rounds; round++) /* the first two warm up */
         for (int kind = 0; kind < KINDS; kind++) {
             meet(&turn);
-            double began = now();
+            double began = seconds_now();
             do_part(kind, rank);
             meet(&turn);
-            if (rank == 0 && round >= 0) bench.seconds[kind][round] = now() - began;
+            if (rank == 0 && round >= 0) bench.seconds[kind][round] = seconds_now() - began;
         }
     return NULL;
 }
@@ -125,24 +112,24 @@ static void combine_on_card(bool in_place) {
                                      .rank = r,
                                      .segment_count = 1,
                                      .segments = &segment};
-        TRY(bench.devices[r]->api->combine(bench.devices[r]->instance, &what));
+        must(bench.devices[r]->api->combine(bench.devices[r]->instance, &what));
     }
     for (uint32_t r = 0; r < bench.ranks; r++)
-        TRY(bench.devices[r]->api->synchronize(bench.devices[r]->instance));
+        must(bench.devices[r]->api->synchronize(bench.devices[r]->instance));
 }
 
 static void run_on_card(void) {
     tu__device *first = bench.devices[0];
     for (int round = -2; round < bench.rounds; round++) {
         double times[4];
-        times[0] = now();
+        times[0] = seconds_now();
         combine_on_card(false);
-        times[1] = now();
+        times[1] = seconds_now();
         combine_on_card(true);
-        times[2] = now();
-        TRY(first->api->copy(first->instance, bench.out[0], first->instance, first->api, bench.in[0],
-                             bench.bytes));
-        times[3] = now();
+        times[2] = seconds_now();
+        must(first->api->copy(first->instance, bench.out[0], first->instance, first->api, bench.in[0],
+                              bench.bytes));
+        times[3] = seconds_now();
         if (round < 0) continue;
         bench.seconds[TU__ALL_REDUCE][round] = times[1] - times[0];
         bench.seconds[IN_PLACE][round] = times[2] - times[1];
@@ -191,10 +178,10 @@ static void reserve(void) {
     for (size_t r = 0; zeros && r < bench.ranks; r++) {
         const tu__device *d = bench.devices[r];
         void *in;
-        TRY(d->api->allocate(d->instance, bench.bytes, &in));
-        TRY(d->api->allocate(d->instance, bench.bytes, &bench.out[r]));
-        TRY(d->api->upload(d->instance, in, zeros, bench.bytes));
-        TRY(d->api->upload(d->instance, bench.out[r], zeros, bench.bytes));
+        must(d->api->allocate(d->instance, bench.bytes, &in));
+        must(d->api->allocate(d->instance, bench.bytes, &bench.out[r]));
+        must(d->api->upload(d->instance, in, zeros, bench.bytes));
+        must(d->api->upload(d->instance, bench.out[r], zeros, bench.bytes));
         bench.in[r] = in;
     }
     free(zeros);
@@ -209,7 +196,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     bench.bytes = (size_t)(megabytes * 1e6) & ~(size_t)1023;
-    TRY(tu__devices_open(list, NULL, MOST_RANKS, bench.devices, &bench.ranks));
+    must(tu__devices_open(list, NULL, MOST_RANKS, bench.devices, &bench.ranks));
     bool host = bench.devices[0]->api->host_memory;
     if (!host && !bench.devices[0]->api->combine) {
         fprintf(stderr, "bench_collectives: %s does not add up by itself\n", list);

@@ -14,7 +14,7 @@
 
 #include <tutti/tutti.h>
 
-#include "timing.h"
+#include "../measure.h"
 
 enum { MOST_RUNS = 21, WARM_RUNS = 2 };
 static const double MOST_SECONDS = 3;  /* after so long, one run is enough, a warm one or not */

@@ -10,9 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <tutti/tutti.h>
+
+#include "../measure.h"
 
 enum { MOST_KERNELS = 16, MOST_RUNS = 41 };
 
@@ -52,12 +53,6 @@ static const shape shapes[] = {
 typedef enum side { SIDE_Y, SIDE_X, SIDE_FILTER, SIDES } side;
 static const char *const side_names[SIDES] = {"y", "dx", "dw"};
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* ---- The graph of a case ---- */
 
 static tu_value draw(tu_graph *graph, tu_dtype dtype, tu_shape s) {
@@ -76,15 +71,9 @@ static tu_value build(tu_graph *graph, const shape *s, int64_t batch, side which
 
 /* ---- Running one ---- */
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void print_kernel(const shape *s, side which, const tu_kernel_report *k, double *times,
                          double compile_seconds) {
-    qsort(times, MOST_RUNS, sizeof *times, by_value);
-    double t = times[MOST_RUNS / 2];
+    double t = median(times, MOST_RUNS);
     printf("%-26s %-3s %9.4f %8.1f %8.0f %8.1f %7.0f  %s\n", s->name, side_names[which], 1e3 * t,
            t > 0 ? 1e-12 * (double)k->flops / t : 0, t > 0 ? 1e-9 * (double)k->bytes / t : 0,
            1e-6 * (double)k->workspace_bytes, 1e3 * compile_seconds, k->kernel);
@@ -127,11 +116,11 @@ static tu_dtype dtype_of(const char *precision) {
 static tu_status run_graph(tu_graph *graph, tu_value result, const shape *s, side which, const settings *o) {
     tu_program *program = NULL;
     tu_state *state = NULL;
-    double begin = now();
+    double begin = seconds_now();
     const char *precision = strcmp(o->precision, "tf32") == 0 ? "tf32" : NULL; /* others are of the types */
     tu_status status = tu_compile(graph, &program, .devices = o->device, .fetch = &result, .fetch_count = 1,
                                   .precision = precision, .tune_kernels = o->tune);
-    double compile_seconds = now() - begin;
+    double compile_seconds = seconds_now() - begin;
     if (status == TU_OK) status = tu_state_new(graph, &state, .seed = 1);
     if (status == TU_OK) status = measure(program, state, s, which, compile_seconds);
     tu_program_free(program);

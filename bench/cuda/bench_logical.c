@@ -13,7 +13,7 @@
 
 #include <tutti/tutti.h>
 
-#include "timing.h"
+#include "../measure.h"
 
 enum { MOST_PARTS = 16, MOST_ROUNDS = 101 };
 

@@ -11,25 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <tutti/tutti.h>
 
+#include "../measure.h"
+
 enum { BLOCKS = 7, TRACED = 5, MOST_DEVICES = 16, MOST_NETWORKS = 16, NAME = 64 };
-
-#define TRY(call)                                                                                            \
-    do {                                                                                                     \
-        if ((call) != TU_OK) {                                                                               \
-            fprintf(stderr, "bench_devices: %s\n", tu_message());                                            \
-            exit(2);                                                                                         \
-        }                                                                                                    \
-    } while (0)
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 typedef struct work {
     tu_graph *graph;
@@ -49,7 +36,7 @@ static tu_value add_input(work *w, tu_shape shape) {
 
 static work begin(int64_t rows, int64_t columns) {
     work w = {0};
-    TRY(tu_graph_new(&w.graph));
+    must(tu_graph_new(&w.graph));
     tu_set_training(w.graph, true);
     w.input = add_input(&w, TU_SHAPE(rows, columns));
     size_t count = (size_t)(rows * columns);
@@ -66,9 +53,9 @@ static void end(work *w) {
 }
 
 static void compile(work *w, const char *devices, bool updates, int streams) {
-    TRY(tu_compile(w->graph, &w->program, .devices = devices, .threads = 1, .streams = streams,
-                   .fetch = w->results, .fetch_count = w->result_count, .updates = updates));
-    TRY(tu_state_new(w->graph, &w->state, .seed = 1));
+    must(tu_compile(w->graph, &w->program, .devices = devices, .threads = 1, .streams = streams,
+                    .fetch = w->results, .fetch_count = w->result_count, .updates = updates));
+    must(tu_state_new(w->graph, &w->state, .seed = 1));
 }
 
 static void run(const work *w, int steps) {
@@ -77,7 +64,7 @@ static void run(const work *w, int steps) {
     void *fetches[MOST_NETWORKS];
     for (size_t i = 0; i < w->input_count; i++) feeds[i] = (tu_feed){w->inputs[i], w->data};
     for (size_t i = 0; i < w->result_count; i++) fetches[i] = &results[i];
-    for (int i = 0; i < steps; i++) TRY(tu_run(w->program, w->state, w->input_count, feeds, fetches));
+    for (int i = 0; i < steps; i++) must(tu_run(w->program, w->state, w->input_count, feeds, fetches));
 }
 
 /* In one call: devices that can take the steps without the host in between. */
@@ -85,7 +72,7 @@ static void run_many(const work *w, int steps) {
     tu_feed_many feeds[MOST_NETWORKS];
     for (size_t i = 0; i < w->input_count; i++)
         feeds[i] = (tu_feed_many){.input = w->inputs[i], .data = w->data, .same = true};
-    TRY(tu_run_many(w->program, w->state, (size_t)steps, w->input_count, feeds, NULL));
+    must(tu_run_many(w->program, w->state, (size_t)steps, w->input_count, feeds, NULL));
 }
 
 /* The devices of a list, by a program of next to nothing. */
@@ -105,15 +92,15 @@ static size_t list_devices(const char *list, char names[MOST_DEVICES][NAME]) {
 static double measure(const work *w, void (*take)(const work *w, int steps)) {
     enum { FIRST = 40 };
     take(w, FIRST);
-    double start = now();
+    double start = seconds_now();
     take(w, FIRST);
-    int steps = (int)(FIRST * 0.3 / (now() - start)) + 1;
+    int steps = (int)(FIRST * 0.3 / (seconds_now() - start)) + 1;
     take(w, steps); /* what so many need is made now */
     double least = 1e30;
     for (int i = 0; i < BLOCKS; i++) {
-        start = now();
+        start = seconds_now();
         take(w, steps);
-        double ms = 1e3 * (now() - start) / steps;
+        double ms = 1e3 * (seconds_now() - start) / steps;
         if (ms < least) least = ms;
     }
     return least;
@@ -144,15 +131,15 @@ static void overlap(const char *list, const char *trace) {
     build_overlap(&w, names[0], names[1]);
     compile(&w, list, false, 0);
     run(&w, 3);
-    TRY(tu_program_trace_begin(w.program));
+    must(tu_program_trace_begin(w.program));
     run(&w, TRACED);
     tu_program_trace_end(w.program);
     tu_trace_report r;
-    TRY(tu_trace_device(w.program, 1, &r));
+    must(tu_trace_device(w.program, 1, &r));
     printf("{\"overlap\":\"%s to %s\",\"copying_ms\":%.4f,\"overlapped_percent\":%.1f,\"run_ms\":%.3f}\n",
            names[0], names[1], 1e3 * r.copying / TRACED, 100 * r.overlapped / r.copying,
            1e3 * r.runs / TRACED);
-    if (trace) TRY(tu_trace_save(1, &w.program, trace));
+    if (trace) must(tu_trace_save(1, &w.program, trace));
     end(&w);
 }
 
@@ -182,7 +169,7 @@ static void build_networks(work *w, int count, size_t devices, char names[MOST_D
             w->results[w->result_count++] = loss;
         }
     }
-    TRY(tu_add_sgd(losses, 0.01, 0.9));
+    must(tu_add_sgd(losses, 0.01, 0.9));
 }
 
 static void networks(const char *list, int count, int streams, int units, int batch) {
@@ -192,7 +179,7 @@ static void networks(const char *list, int count, int streams, int units, int ba
     build_networks(&w, count, devices, names);
     compile(&w, list, true, streams);
     tu_many_report report;
-    TRY(tu_program_many(w.program, &report));
+    must(tu_program_many(w.program, &report));
     printf("{\"networks\":%d,\"devices\":\"%s\",\"streams\":%d,\"at_once\":%s,\"ms_per_step\":%.5f}\n", count,
            list, streams, report.at_once ? "true" : "false", measure(&w, run_many));
     end(&w);

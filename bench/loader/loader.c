@@ -6,16 +6,11 @@
  * memory. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <tutti/data.h>
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "../measure.h"
 
 static int fail(void) {
     fprintf(stderr, "bench_loader: %s\n", tu_message());
@@ -32,13 +27,13 @@ static int measure(const tu_dataset *set, int threads, bool shuffle, double seco
     for (int64_t seen = 0; seen < info.count[TU_TRAIN]; seen += batch.count)
         if (tu_loader_next(loader, &batch) != TU_OK) return fail();
     int64_t images = 0;
-    double begin = now(), passed = 0;
+    double begin = seconds_now(), passed = 0;
     while (passed < seconds) {
         for (int i = 0; i < 64; i++) {
             if (tu_loader_next(loader, &batch) != TU_OK) return fail();
             images += batch.count;
         }
-        passed = now() - begin;
+        passed = seconds_now() - begin;
     }
     size_t bytes = (size_t)(info.height * info.width * info.channels) * tu_dtype_size(info.dtype);
     printf("%-10s %3d threads  %-8s  %10.0f images/s  %6.2f GB/s\n", info.name, threads,

@@ -8,37 +8,31 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include <tutti/ops.h>
+
+#include "base/clock.h"
 
 enum { MOST_DEVICES = 64, SIDE = 512, CHAIN = 4 };
 
 static const double unequal = 1.5, calibration_seconds = 0.02;
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 /* ---- One device ---- */
 
 static tu_status time_product(tu_program *program, tu_state *state, double *flops_per_second) {
     float sum;
     TU_TRY(tu_run(program, state, 0, NULL, (void *[]){&sum})); /* what is set up once is not counted */
-    double began = now(), elapsed;
+    double began = tu__now(), elapsed;
     int runs = 0;
     do {
         TU_TRY(tu_run(program, state, 0, NULL, (void *[]){&sum}));
         runs++;
-        elapsed = now() - began;
+        elapsed = tu__now() - began;
     } while (elapsed < calibration_seconds);
     *flops_per_second = 2.0 * SIDE * SIDE * SIDE * CHAIN * runs / elapsed;
     return TU_OK;
 }
 
-/* "cpu:0.1" of "cpu:0/2" is opened alone as "cpu:0.1/2". */
 static tu_status measure(const char *device, int threads, double *flops_per_second) {
     tu_graph *graph;
     tu_program *program = NULL;

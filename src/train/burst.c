@@ -2,9 +2,9 @@
 #include "train/burst.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "data/dataset.h"
 #include "graph/graph.h"
 #include "train/optimizer.h"
@@ -12,12 +12,6 @@
 enum { MOST_STEPS = 1024, MOST_PIXEL_BYTES = 64 << 20, GROWTH = 8 };
 
 double tu__burst_seconds = 0.15;
-
-static double seconds_now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 /* ---- Whether ---- */
 
@@ -140,10 +134,10 @@ tu_status tu__burst_run(tu__burst *b, const tu__piece *piece, tu_state *state, t
                         int64_t steps, int64_t *made) {
     tu_feed_many feeds[TU__MOST_FEEDS];
     void *fetches[] = {b->losses, b->corrects, b->finite, b->rates, b->norms};
-    double start = seconds_now();
+    double start = tu__now();
     TU_TRY(gather(b, loader, steps < b->capacity ? steps : b->capacity, made));
     TU_TRY(tu_run_many(piece->program, state, (size_t)*made, make_feeds(b, piece, feeds), feeds, fetches));
-    adapt(b, *made, seconds_now() - start);
+    adapt(b, *made, tu__now() - start);
     return TU_OK;
 }
 

@@ -11,12 +11,12 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <tutti/model.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/disk.h"
 #include "graph/graph.h"
 #include "train/trainer.h"
@@ -208,15 +208,9 @@ static tu_status make_members(tu__ensemble *e) {
 
 /* ---- The whole ---- */
 
-static double seconds_now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 static void tell_result(tu__ensemble *e, tu_ensemble_result *result) {
     *result = (tu_ensemble_result){.count = e->config.members,
-                                   .seconds = seconds_now() - e->began,
+                                   .seconds = tu__now() - e->began,
                                    .members = e->results,
                                    .own = e->results};
     memcpy(result->folder, e->folder.path, strlen(e->folder.path) + 1);
@@ -248,7 +242,7 @@ static void end(tu__ensemble *e) {
 static tu_status train(tu__ensemble *e, const char *model, const char *data, int64_t members,
                        tu_ensemble_result *result) {
     TU_TRY(begin(e, model, data, members));
-    e->began = seconds_now();
+    e->began = tu__now();
     tu_status status = make_members(e);
     if (status == TU_OK) status = tu__ensemble_run(e);
     if (status != TU_OK) discard_if_empty(e);

@@ -6,18 +6,12 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "train/ensemble.h"
 #include "train/trainer.h"
 
 /* ---- Telling ---- */
-
-static double seconds_now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 /* What all members together came to, as far as they have told. */
 static tu_train_report sum_up(const tu__ensemble *e, int64_t speaker, const tu_train_report *own) {
@@ -40,7 +34,7 @@ static tu_train_report sum_up(const tu__ensemble *e, int64_t speaker, const tu_t
         if (trains) all.images_per_second += m->latest.images_per_second;
     }
     if (told) all.loss /= (double)told, all.accuracy /= (double)told;
-    all.seconds = seconds_now() - e->began;
+    all.seconds = tu__now() - e->began;
     all.seconds_left = made > 0 ? all.seconds / (double)made * (double)(all.steps - all.step) : -1;
     return all;
 }

@@ -10,8 +10,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/disk.h"
 #include "graph/graph.h"
 #include "train/diagnose.h"
@@ -20,12 +20,6 @@
 #include "train/trace_steps.h"
 
 enum { MEASUREMENTS = 100 }; /* of a run, about */
-
-static double seconds_now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
 
 /* ---- What is due after a step ---- */
 
@@ -79,7 +73,7 @@ static bool stop_wanted(const tu__trainer *t) {
 static void update_report(tu__trainer *t) {
     tu_train_report *r = &t->report;
     const tu__progress *p = &t->progress;
-    double now = seconds_now(), trained = now - t->began - t->idle;
+    double now = tu__now(), trained = now - t->began - t->idle;
     int64_t made = p->step - t->first_step;
     r->step = p->step;
     r->steps = t->config.steps;
@@ -111,7 +105,7 @@ static void measure(tu__trainer *t) {
 /* ---- Checkpoints ---- */
 
 static tu_status write_checkpoint(tu__trainer *t) {
-    t->progress.seconds = t->seconds_before + seconds_now() - t->began;
+    t->progress.seconds = t->seconds_before + tu__now() - t->began;
     tu__metrics_flush(t->metrics);
     TU_TRY(tu__checkpoint_save(t->folder.path, false, &t->config, t->state, &t->progress));
     return tu__checkpoint_prune(t->folder.path, t->progress.step, t->config.settings.keep);
@@ -187,7 +181,7 @@ static tu_status evaluate(tu__trainer *t) {
     t->report.test_loss = p->test_loss;
     t->report.test_accuracy = p->test_accuracy;
     t->report.test_top5 = p->test_top5;
-    t->report.seconds = t->seconds_before + seconds_now() - t->began;
+    t->report.seconds = t->seconds_before + tu__now() - t->began;
     tu__trainer_tell(t, TU_TRAIN_EVALUATED, NULL);
     tu__metrics_evaluation(t->metrics, &t->report);
     tu__metrics_histograms(t->metrics, p->step, t->state);
@@ -287,7 +281,7 @@ static tu_status make_burst(tu__trainer *t, tu_loader *loader) {
 
 /* Everything a step may be followed by. */
 static tu_status follow_up(tu__trainer *t) {
-    double start = seconds_now();
+    double start = tu__now();
     if (evaluation_due(t)) {
         measure(t);
         tu_status status = evaluate(t);
@@ -298,7 +292,7 @@ static tu_status follow_up(tu__trainer *t) {
     bool end = is_last(t) || t->stopping;
     if (end || is_due(t, period(t, t->config.settings.checkpoint_every))) TU_TRY(save(t, end));
     save_best_again(t);
-    t->idle += seconds_now() - start;
+    t->idle += tu__now() - start;
     return TU_OK;
 }
 
@@ -313,7 +307,7 @@ static tu_status loop(tu__trainer *t) {
                          .seed = (uint64_t)t->config.settings.seed, .shuffle = true,
                          .start = t->progress.sample, .indices_only = t->burst.images != NULL,
                          .bootstrap = t->config.settings.bootstrap));
-    t->began = seconds_now();
+    t->began = tu__now();
     tu_status status = TU_OK;
     if (evaluation_missing(t)) status = follow_up(t);
     t->stopping = stop_wanted(t);
@@ -345,7 +339,7 @@ static tu_status summarize(const tu__trainer *t, tu_train_result *result) {
                                 .test_top5 = p->test_top5,
                                 .best_step = p->best_step,
                                 .best_accuracy = p->best_accuracy,
-                                .seconds = seconds_now() - t->began,
+                                .seconds = tu__now() - t->began,
                                 .images_per_second = t->report.images_per_second,
                                 .parameters = t->config.parameters};
     memcpy(result->folder, t->folder.path, strlen(t->folder.path) + 1);
@@ -357,7 +351,7 @@ static tu_status summarize(const tu__trainer *t, tu_train_result *result) {
 }
 
 tu_status tu__trainer_run(tu__trainer *t, tu_train_result *result) {
-    t->began = seconds_now();
+    t->began = tu__now();
     t->first_step = t->progress.step;
     t->seconds_before = t->progress.seconds;
     update_report(t);

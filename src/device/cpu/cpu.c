@@ -7,10 +7,10 @@
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "device/cpu/isa/loops.h"
 #include "device/cpu/pointwise.h"
 #include "device/host_memory.h"
@@ -199,19 +199,13 @@ static void plan_free(tu_device_instance *device, tu_plan *plan) {
     tu__kernel_plan_free((tu__kernel_plan *)plan);
 }
 
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 /* The end of a kernel is the start of the next: one look at the clock each. */
 static tu_status run_kernels(tu__kernel_plan *p, uint32_t first, uint32_t count) {
-    double start = now();
+    double start = tu__now();
     for (uint32_t i = first; i < first + count; i++) {
         const tu__kernel *k = p->kernels[p->order[i]];
         TU_TRY(k->run(k));
-        double end = now();
+        double end = tu__now();
         p->times[i] = (tu__kernel_time){start, end - start};
         start = end;
     }

@@ -3,8 +3,8 @@
  * Events are recorded before every kernel and behind the last of a launch; the end of any other kernel is the beginning
  * of the next. An event of the same kind whose moment is known on the host ties the two clocks together; it is recorded anew
  * every second, since the driver tells distances with 24 bits. Kernels are timed one after another, on one stream. */
-#include <time.h>
 
+#include "base/clock.h"
 #include "device/cuda/plan.h"
 
 typedef struct cuda_times {
@@ -17,25 +17,19 @@ typedef struct cuda_times {
     double origin_time; /* CLOCK_MONOTONIC */
 } cuda_times;
 
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 /* The moment lies between asking and hearing: some microseconds, of which the middle is taken. */
 static tu_status record_origin(cuda_device *device, cuda_times *t) {
     CUDA_TRY(cuStreamSynchronize, device->stream);
-    double asked = now();
+    double asked = tu__now();
     CUDA_TRY(cuEventRecord, t->origin, device->stream);
     CUDA_TRY(cuEventSynchronize, t->origin);
-    t->origin_time = (asked + now()) / 2;
+    t->origin_time = (asked + tu__now()) / 2;
     return TU_OK;
 }
 
 tu_status cuda_times_align(cuda_device *device, cuda_runtime *runtime) {
     const double often = 1; /* second */
-    if (!runtime->timed || now() - runtime->times->origin_time < often) return TU_OK;
+    if (!runtime->timed || tu__now() - runtime->times->origin_time < often) return TU_OK;
     return record_origin(device, runtime->times);
 }
 

@@ -1,14 +1,25 @@
-/* A clock, and the number in the middle: what the programs of this folder share. */
-#ifndef BENCH_CUDA_TIMING_H
-#define BENCH_CUDA_TIMING_H
+/* What measuring programs share: a clock, the number in the middle, and giving up. */
+#ifndef BENCH_MEASURE_H
+#define BENCH_MEASURE_H
 
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+
+#include <tutti/status.h>
 
 static inline double seconds_now(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Ends the program when a call of the engine fails. */
+static inline void must(tu_status status) {
+    if (status == TU_OK) return;
+    fprintf(stderr, "%s: %s\n", program_invocation_short_name, tu_message());
+    exit(2);
 }
 
 static inline int compare_numbers(const void *a, const void *b) {
