@@ -55,12 +55,16 @@ typedef struct comparison {
     const char *path;
     tu__text diff;
     size_t differences;
-    const char *first; /* the name of what differs */
-    bool *seen;        /* per node: the lock knows it */
+    /* of the first: the name of what differs, the device it was locked on, and where it is; NULL: there is no such */
+    const char *first, *locked, *now;
+    bool *seen; /* per node: the lock knows it */
 } comparison;
 
-static void differ(comparison *c, char sign, const char *name, const char *device) {
-    tu__text_printf(&c->diff, "  %c %s %s\n", sign, name, device);
+/* `locked` or `now` may be NULL. */
+static void differ(comparison *c, const char *name, const char *locked, const char *now) {
+    if (!c->differences++) c->first = name, c->locked = locked, c->now = now;
+    if (locked) tu__text_printf(&c->diff, "  - %s %s\n", name, locked);
+    if (now) tu__text_printf(&c->diff, "  + %s %s\n", name, now);
 }
 
 static tu_status compare_entry(comparison *c, const tu__json_value *entry, size_t index) {
@@ -73,9 +77,7 @@ static tu_status compare_entry(comparison *c, const tu__json_value *entry, size_
     bool there = node && is_locked(node);
     if (there) c->seen[node->id] = true;
     if (there && strcmp(node->device, device->string) == 0) return TU_OK;
-    if (!c->differences++) c->first = name->string;
-    differ(c, '-', name->string, device->string);
-    if (there) differ(c, '+', node->name, node->device);
+    differ(c, name->string, device->string, there ? node->device : NULL);
     return TU_OK;
 }
 
@@ -91,8 +93,7 @@ static tu_status compare_all(comparison *c, const tu__json_value *lock) {
     const tu_graph *g = c->program->unit.graph;
     for (uint32_t i = 0; i < g->node_count; i++) {
         if (!is_locked(g->nodes[i]) || c->seen[i]) continue;
-        if (!c->differences++) c->first = g->nodes[i]->name;
-        differ(c, '+', g->nodes[i]->name, g->nodes[i]->device);
+        differ(c, g->nodes[i]->name, NULL, g->nodes[i]->device);
     }
     return c->diff.failed ? TU_NO_MEMORY : TU_OK;
 }
@@ -120,9 +121,9 @@ static tu_status compare_file(comparison *c, tu__text *text, tu__arena *arena) {
     if (!c->differences) return TU_OK;
     return tu_fail(
         TU_INVALID,
-        "the placement is not the one of the lock '%s': %zu differences, the first at '%s'; undo what moved "
-        "them, or write the lock anew ('tutti explain --lock' shows all of them, with --update-lock it writes)",
-        c->path, c->differences, c->first);
+        "the placement is not the one of the lock '%s': %zu differences, the first at '%s' (locked on %s, "
+        "now on %s); undo what moved them, or remove the file, and it is written anew",
+        c->path, c->differences, c->first, c->locked ? c->locked : "none", c->now ? c->now : "none");
 }
 
 tu_status tu_program_lock(const tu_program *program, const char *path, bool update, char **diff) {
