@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "cuda/emulated.h"
+#include "state_checks.h"
 
 enum { ROWS = 8, COLUMNS = 6, MOST_INPUTS = 4, MOST_FETCHES = 6 };
 enum { STEPS = 42 }; /* so many that half of them are more than a graph takes at most */
@@ -180,23 +181,6 @@ static tu_status run_many(work *w, int first, int count, bool from_table) {
     tu_status status = tu_run_many(w->program, w->state, (size_t)count, w->input_count, feeds, results);
     tu_table_free(table);
     return status;
-}
-
-static void assert_same_state(const tu_state *a, const tu_state *b) {
-    assert_int_equal(tu_state_count(a), tu_state_count(b));
-    assert_int_equal(tu_state_sample(a), tu_state_sample(b));
-    for (size_t i = 0; i < tu_state_count(a); i++) {
-        const char *name;
-        tu_type type;
-        assert_int_equal(tu_state_variable(a, i, &name, &type), TU_OK);
-        size_t bytes = tu_type_bytes(type);
-        char *left = test_malloc(bytes), *right = test_malloc(bytes);
-        assert_int_equal(tu_state_get(a, name, left, bytes), TU_OK);
-        assert_int_equal(tu_state_get(b, name, right, bytes), TU_OK);
-        if (memcmp(left, right, bytes) != 0) fail_msg("'%s' differs", name);
-        test_free(left);
-        test_free(right);
-    }
 }
 
 static void assert_same_results(const work *a, const work *b) {

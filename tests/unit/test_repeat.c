@@ -9,6 +9,7 @@
 #include <tutti/tutti.h>
 
 #include "base/alloc.h"
+#include "state_checks.h"
 
 /* ---- A network in training, and data for its steps ---- */
 
@@ -84,23 +85,6 @@ static void take_by_hand(trainer *t, float *losses) {
             fail_msg("%s", tu_message());
     }
     test_free(all);
-}
-
-static void assert_same_state(const tu_state *a, const tu_state *b) {
-    assert_int_equal(tu_state_count(a), tu_state_count(b));
-    assert_int_equal(tu_state_sample(a), tu_state_sample(b));
-    for (size_t i = 0; i < tu_state_count(a); i++) {
-        const char *name;
-        tu_type type;
-        assert_int_equal(tu_state_variable(a, i, &name, &type), TU_OK);
-        size_t bytes = tu_type_bytes(type);
-        char *left = test_malloc(bytes), *right = test_malloc(bytes);
-        assert_int_equal(tu_state_get(a, name, left, bytes), TU_OK);
-        assert_int_equal(tu_state_get(b, name, right, bytes), TU_OK);
-        if (memcmp(left, right, bytes) != 0) fail_msg("'%s' differs", name);
-        test_free(left);
-        test_free(right);
-    }
 }
 
 /* ---- The same bits ---- */
