@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/report.h"
@@ -116,9 +117,9 @@ static tu_status fixed_block(struct bench *b, struct times *block) {
     struct times sum = {0};
     TU_TRY(workload_step(&b->work));
     for (int64_t i = 0; i < b->values.steps; i++) {
-        double start = seconds_now();
+        double start = tu__now();
         TU_TRY(workload_step(&b->work));
-        add_step(&sum, b->work.step, seconds_now() - start, 0);
+        add_step(&sum, b->work.step, tu__now() - start, 0);
     }
     *block = mean(sum, b->values.steps);
     return workload_check_loss(&b->work);
@@ -148,12 +149,12 @@ static void take_step(struct bench *b, const tu_train_report *report, double sec
 
 static void watch(void *context, const tu_train_report *report) {
     struct bench *b = context;
-    double told = seconds_now();
+    double told = tu__now();
     progress_show(&b->progress, report);
     if (report->event != TU_TRAIN_STEPPED) return;
-    double now = seconds_now();
+    double now = tu__now();
     take_step(b, report, now - b->resumed, now - told);
-    b->resumed = seconds_now();
+    b->resumed = tu__now();
 }
 
 /* ---- The run ---- */

@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/bench_report.h"
 #include "cli/command.h"
 #include "cli/memory_refusal.h"
@@ -107,16 +108,16 @@ static double process_age(double otherwise) {
 static tu_status warm_up(struct workload *work, const struct bench_values *values, double began,
                          struct measurement *m) {
     TU_TRY(workload_steps(work, 1));
-    m->first_step_seconds = process_age(seconds_now() - began);
+    m->first_step_seconds = process_age(tu__now() - began);
     TU_TRY(workload_steps(work, BENCH_DIGEST_STEPS - 1));
     TU_TRY(workload_digest(work, m->digest));
     TU_TRY(workload_steps(work, values->warmup - BENCH_DIGEST_STEPS));
     m->steps = values->steps;
     if (m->steps) return TU_OK;
     int64_t tried = work->at_once ? TRIED_AT_ONCE : 1;
-    double start = seconds_now();
+    double start = tu__now();
     TU_TRY(workload_steps(work, tried));
-    double chosen = ceil(1e-3 * BLOCK_MILLISECONDS * (double)tried / (seconds_now() - start));
+    double chosen = ceil(1e-3 * BLOCK_MILLISECONDS * (double)tried / (tu__now() - start));
     m->steps = (int64_t)fmin(fmax(chosen, 1), MOST_STEPS);
     return TU_OK;
 }
@@ -128,9 +129,9 @@ static int compare_times(const void *a, const void *b) {
 
 /* Milliseconds of a step in one block. */
 static tu_status time_block(struct workload *work, const struct measurement *m, double *ms) {
-    double start = seconds_now();
+    double start = tu__now();
     TU_TRY(workload_steps(work, m->steps));
-    *ms = 1e3 * (seconds_now() - start) / (double)m->steps;
+    *ms = 1e3 * (tu__now() - start) / (double)m->steps;
     return TU_OK;
 }
 
@@ -269,7 +270,7 @@ static void release_workload(struct memory_plan *plan) {
 static int run(const void *given, int operand_count, char **operands) {
     const struct bench_values *values = given;
     (void)operand_count;
-    double began = seconds_now();
+    double began = tu__now();
     struct workload_settings settings = {.model = operands[0],
                                          .devices = values->devices,
                                          .place = values->place,

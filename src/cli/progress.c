@@ -12,7 +12,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "cli/workload.h"
+#include "base/clock.h"
 
 enum { PLAIN_LINES = 20, NARROWEST = 20, LINE = 256 };
 static const double least_seconds = 0.1; /* from drawing to drawing */
@@ -45,7 +45,7 @@ static void draw(struct progress *p, const char *line) {
     fprintf(stderr, "\r%.*s\033[K", columns() - 1, line);
     fflush(stderr);
     p->open = true;
-    p->drawn = seconds_now();
+    p->drawn = tu__now();
 }
 
 /* A line that stays. */
@@ -77,7 +77,7 @@ static void show_loading(struct progress *p, const tu_train_report *r) {
         if (news) say(p, "%s", r->message);
         return;
     }
-    if (!news && !done && seconds_now() - p->drawn < least_seconds) return;
+    if (!news && !done && tu__now() - p->drawn < least_seconds) return;
     if (r->steps > 0)
         snprintf(line, sizeof line, "%s: %.0f%%", r->message, 100 * (double)r->step / (double)r->steps);
     else
@@ -96,7 +96,7 @@ static void compose(char line[LINE], const char *word, const tu_train_report *r)
 
 static void show_step(struct progress *p, const tu_train_report *r) {
     char line[LINE];
-    if (!p->terminal || seconds_now() - p->drawn < least_seconds) return;
+    if (!p->terminal || tu__now() - p->drawn < least_seconds) return;
     compose(line, "", r);
     draw(p, line);
 }

@@ -55,7 +55,4 @@ size_t workload_device_count(const struct workload *workload);
 /* Bytes that the plan takes, of all devices together. */
 uint64_t workload_peak(const struct workload *workload);
 
-/* Seconds by a clock that only ever goes forward. */
-double seconds_now(void);
-
 #endif
