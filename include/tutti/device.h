@@ -217,6 +217,8 @@ typedef struct tu_open_options {
     bool tune;             /* time candidate kernels and keep the best, instead of trusting heuristics */
     bool any_order;        /* also take kernels whose results differ in the last bits from run to run */
     int streams; /* for kernels beside each other, of devices that have them: 0 as many as pay, 1 none */
+    bool
+        alike; /* a part takes the kernels that the whole device would: bits do not hang on how many parts there are */
 } tu_open_options;
 
 typedef struct tu_device_api {

@@ -228,7 +228,8 @@ static tu__device *find_opened(const tu_device_api *api, const tu_open_options *
     for (tu__device *d = opened; d; d = d->next)
         if (d->api == api && d->options.index == o->index && d->options.part == o->part &&
             d->options.parts == o->parts && d->options.threads == o->threads && d->options.tune == o->tune &&
-            d->options.any_order == o->any_order && d->options.streams == o->streams)
+            d->options.any_order == o->any_order && d->options.streams == o->streams &&
+            d->options.alike == o->alike)
             return d;
     return NULL;
 }

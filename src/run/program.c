@@ -85,7 +85,8 @@ static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
                             .memory_limit = o->memory_limit,
                             .tune = o->tune_kernels,
                             .any_order = o->any_order,
-                            .streams = o->streams};
+                            .streams = o->streams,
+                            .alike = o->invariant > 0};
     tu__open_list list = {.devices = p->devices, .names = p->device_names, .count = &p->device_count};
     tu__placing how;
     TU_TRY(tu__placing_begin(&list, &how, &p->unit, o->devices, &open, o));

@@ -158,6 +158,24 @@ static void reductions_of_any_form_agree(void **unused) {
     }
 }
 
+/* A rectifier's gradient and a bias' behind it, as one kernel: few rows in one launch, more in two. */
+static void sums_over_rows_of_what_is_made_agree(void **unused) {
+    (void)unused;
+    static const int64_t rows[] = {1, 3, 64, 65, 128, 255, 256, 257, 1000}, columns[] = {1, 3, 10, 64, 516};
+    for (int t = 0; t < 4; t++)
+        for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+            tu_shape shape = TU_SHAPE(rows[r], columns[(r + (size_t)t) % 5]);
+            subject s = begin();
+            tu_value y = add_input(&s, float_types[t], shape, -1, 1),
+                     dy = add_input(&s, float_types[t], shape, -1, 1);
+            tu_value zero = tu_number(y, 0), dx = tu_select(tu_greater(y, zero), dy, zero);
+            add_output(&s, dx);
+            add_output(&s, tu_sum(dx, .axes = TU_AXES(0)));
+            add_output(&s, tu_sum(tu_mul(dx, y), .axes = TU_AXES(0)));
+            check_and_free(&s, 64 * unit_of(float_types[t]));
+        }
+}
+
 static void sums_of_integers_are_exact(void **unused) {
     (void)unused;
     static const tu_dtype types[] = {TU_I32, TU_I64, TU_U8};
@@ -420,6 +438,7 @@ static void residual_blocks_agree_and_are_fused(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reductions_of_any_form_agree),
+        cmocka_unit_test(sums_over_rows_of_what_is_made_agree),
         cmocka_unit_test(sums_of_integers_are_exact),
         cmocka_unit_test(places_of_extremes_are_the_first),
         cmocka_unit_test(infinities_and_nan_reach_logsumexp_and_softmax),

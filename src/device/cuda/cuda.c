@@ -210,6 +210,7 @@ static tu_status open_device(const tu_open_options *o, tu_device_instance **devi
     d->index = o->index;
     d->part = o->part;
     d->parts = o->parts > 0 ? o->parts : 1;
+    d->share = o->alike ? 1 : d->parts;
     d->memory_limit = o->memory_limit;
     d->streams = o->streams;
     d->tune = o->tune;

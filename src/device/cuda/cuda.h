@@ -47,6 +47,7 @@ typedef struct cuda_lane {
 
 typedef struct cuda_device {
     int index, part, parts;
+    int share; /* as one of how many its kernels are chosen: parts, or 1 where they are to be the whole card's */
     char name[24]; /* "gpu:0", "gpu:0.1": for messages */
     CUdevice handle;
     CUcontext context;

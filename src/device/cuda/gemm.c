@@ -7,6 +7,10 @@
  * Bits. For one card and version of the library an algorithm adds up in one order. Splitting k is allowed where the
  * parts are added in a second pass over a workspace, in the type computed in; never in place, never by atomics.
  *
+ * Logical devices. On a part of a card the other parts have work too: tiles are chosen for its share of the
+ * multiprocessors, and k is not split, which fills a card that would else be idle, at the price of a second kernel and
+ * of megabytes through a cache that all parts share.
+ *
  * Algorithms. The library's first suggestion is nearly always within a few percent of the best. With device->tune its
  * first CANDIDATES are timed on memory of their own and the fastest is remembered (choices.h) by what it is configured to
  * do. Its bytes would not do: the library leaves some of them as they were. */
@@ -89,7 +93,8 @@ static tu_status describe_epilogue(const cuda_gemm *g, cuda_gemm_plan *p) {
     return TU_OK;
 }
 
-static tu_status describe_product(const cuda_gemm *g, cuda_gemm_plan *p) {
+static tu_status describe_product(const cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p) {
+    int32_t multiprocessors = device->multiprocessors / device->share;
     product_type type = product_types[g->dtype];
     bool tf32 = g->tf32 && g->dtype == TU_F32;
     int32_t first = g->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -100,6 +105,9 @@ static tu_status describe_product(const cuda_gemm *g, cuda_gemm_plan *p) {
              sizeof first);
     BLAS_TRY(cublasLtMatmulDescSetAttribute, p->description, CUBLASLT_MATMUL_DESC_TRANSB, &second,
              sizeof second);
+    if (device->share > 1)
+        BLAS_TRY(cublasLtMatmulDescSetAttribute, p->description, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
+                 &multiprocessors, sizeof multiprocessors);
     return describe_epilogue(g, p);
 }
 
@@ -124,8 +132,8 @@ static int64_t b_rows(const cuda_gemm *g) {
     return g->transpose_b ? g->n : g->k;
 }
 
-static tu_status describe(const cuda_gemm *g, cuda_gemm_plan *p) {
-    TU_TRY(describe_product(g, p));
+static tu_status describe(const cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p) {
+    TU_TRY(describe_product(device, g, p));
     TU_TRY(describe_matrix(g, b_rows(g), g->transpose_b ? g->k : g->n, g->b_row, g->b_step, &p->a));
     TU_TRY(describe_matrix(g, a_rows(g), g->transpose_a ? g->m : g->k, g->a_row, g->a_step, &p->b));
     return describe_matrix(g, g->m, g->n, g->out_row, g->out_step, &p->out);
@@ -139,11 +147,14 @@ static uint32_t alignment_of(const cuda_gemm *g) {
     return (uint32_t)alignment;
 }
 
-static tu_status set_preference(cublasLtMatmulPreference_t preference, const cuda_gemm *g) {
+static tu_status set_preference(const cuda_device *device, const cuda_gemm *g,
+                                cublasLtMatmulPreference_t preference) {
     static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    uint32_t alignment = alignment_of(g), schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    uint32_t alignment = alignment_of(g);
+    uint32_t schemes =
+        device->share > 1 ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     BLAS_TRY(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
              &most_workspace, sizeof most_workspace);
     BLAS_TRY(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
@@ -179,7 +190,7 @@ static tu_status suggest(const cuda_device *device, const cuda_gemm *g, const cu
     cublasLtMatmulPreference_t preference = NULL;
     *found = (suggestions){.count = 0};
     BLAS_TRY(cublasLtMatmulPreferenceCreate, &preference);
-    tu_status status = set_preference(preference, g);
+    tu_status status = set_preference(device, g, preference);
     if (status == TU_OK) status = ask_library(device, p, preference, wanted, found);
     cuda.cublasLtMatmulPreferenceDestroy(preference);
     int usable = 0;
@@ -334,6 +345,7 @@ static tu_status problem_key(const cuda_device *device, const cuda_gemm *g, tu__
                     (long long)g->out_step);
     tu__text_printf(key, " aligned %u epilogue %d%s", (unsigned)alignment_of(g), (int)g->epilogue,
                     g->subtract ? " subtract" : "");
+    if (device->share > 1) tu__text_printf(key, " share %d", device->share);
     return cuda_choice_key(device, CUDA_blas, key);
 }
 
@@ -387,7 +399,7 @@ tu_status cuda_gemm_plan_new(cuda_device *device, const cuda_gemm *gemm, cuda_ge
     if (!p) return TU_NO_MEMORY;
     p->wide = gemm->dtype == TU_F64;
     p->subtract = gemm->subtract;
-    tu_status status = describe(gemm, p);
+    tu_status status = describe(device, gemm, p);
     if (status == TU_OK) status = choose(device, gemm, p);
     if (status != TU_OK) {
         cuda_gemm_plan_free(p);

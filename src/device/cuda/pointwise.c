@@ -20,7 +20,10 @@ enum {
     WARP = 32,
     MOST_ARGUMENTS = 28 * 1024, /* bytes: a kernel's parameters are 32,764 at most */
     MOST_BLOCKS_A_PIECE = 1024,
-    SMALL_SUM = 1 << 16, /* elements that one block for each column pack sums at once */
+    FEW_ROWS =
+        256, /* that one block can sum before a second launch would have added up the parts of several */
+    FEW_LANES = 8,     /* along the columns of such a block: with 16 bytes each, a line of memory */
+    FEW_THREADS = 512, /* at most */
 };
 
 /* ---- What is launched ---- */
@@ -197,11 +200,16 @@ static void write_column_kernel(tu__text *text, const cuda_piece *piece) {
         "    if (level < height && column < a.row_packs)\n"
         "        for (i64 r = (i64)blockIdx.x * a.chunk + level; r < end; r += height)\n"
         "            program0::run(a.p, (program0::I)(r * a.row_packs + column), sum);\n"
+        "    u32 values = S * W * a.lanes;\n"
         "    if (level < height)\n"
         "        for (int s = 0; s < S; s++) for (int w = 0; w < W; w++)\n"
-        "            room[((level * S + s) * W + w) * a.lanes + lane] = sum[s][w];\n"
+        "            room[level * values + (s * W + w) * a.lanes + lane] = sum[s][w];\n"
         "    __syncthreads();\n"
-        "    u32 values = S * W * a.lanes;\n"
+        "    for (; height > 8; height = (height + 1) / 2) {\n"
+        "        u32 half = (height + 1) / 2;\n"
+        "        for (u32 v = threadIdx.x; v < (height - half) * values; v += blockDim.x) room[v] += room[half * values + v];\n"
+        "        __syncthreads();\n"
+        "    }\n"
         "    for (u32 v = threadIdx.x; v < values; v += blockDim.x) {\n"
         "        C total = room[v];\n"
         "        for (u32 h = 1; h < height; h++) total += room[h * values + v];\n"
@@ -260,19 +268,37 @@ static uint32_t blocks_for(int64_t packs) {
     return (uint32_t)(blocks < MOST_BLOCKS_A_PIECE ? blocks : MOST_BLOCKS_A_PIECE);
 }
 
+static size_t room_of(const cuda_piece *p, int64_t threads) {
+    return (size_t)threads * p->sum_count * (size_t)p->width * (p->wide ? 8 : 4);
+}
+
+/* All rows in one block for a few columns: threads enough that each has a row or a few, and nothing is left to a second
+ * launch, which would cost more than the sum. */
+static void arrange_few_rows(launch_plan *l, sum_tail *t) {
+    enum { MOST_ROOM = 32 << 10 };
+    const cuda_piece *p = l->pieces;
+    int64_t threads = FEW_THREADS;
+    while (room_of(p, threads) > MOST_ROOM) threads /= 2;
+    t->lanes = t->row_packs < FEW_LANES ? t->row_packs : FEW_LANES;
+    t->chunk = p->rows;
+    l->parts = 1;
+    l->grid = (cuda_grid){.blocks = {1, (t->row_packs + t->lanes - 1) / t->lanes},
+                          .threads = (unsigned)threads,
+                          .shared = (unsigned)room_of(p, threads)};
+}
+
 /* A warp's lanes lie along the columns; rows are cut into as many parts as keep the card busy. */
 static void arrange_columns(const tu__kernel *k, launch_plan *l, sum_tail *t) {
     const cuda_piece *p = l->pieces;
     t->lanes = t->row_packs < WARP ? t->row_packs : WARP;
     int64_t height = THREADS / t->lanes, tiles = (t->row_packs + t->lanes - 1) / t->lanes;
     int64_t wanted = 4 * (int64_t)cuda_of(k)->multiprocessors / tiles, most = (p->rows + height - 1) / height;
-    int64_t parts = p->rows * p->row <= SMALL_SUM ? 1 : wanted < 1 ? 1 : wanted < most ? wanted : most;
+    int64_t parts = wanted < 1 ? 1 : wanted < most ? wanted : most;
     t->chunk = ((p->rows + parts - 1) / parts + height - 1) / height * height;
     l->parts = (p->rows + t->chunk - 1) / t->chunk;
-    size_t element = p->wide ? 8 : 4;
     l->grid = (cuda_grid){.blocks = {(unsigned)l->parts, (unsigned)tiles},
                           .threads = THREADS,
-                          .shared = (unsigned)(THREADS * (size_t)p->sum_count * (size_t)p->width * element)};
+                          .shared = (unsigned)room_of(p, THREADS)};
 }
 
 static void arrange_rows(const tu__kernel *k, launch_plan *l, sum_tail *t) {
@@ -300,7 +326,9 @@ static tu_status request_finish(tu__selection *s, launch_plan *l) {
 static tu_status plan_sums(tu__kernel *k, launch_plan *l) {
     const cuda_piece *p = l->pieces;
     sum_tail t = {.rows = p->rows, .row_packs = (uint32_t)(p->row / p->width), .split = 1};
-    if (p->sums == TU__COLUMN_SUMS)
+    if (p->sums == TU__COLUMN_SUMS && p->rows <= FEW_ROWS)
+        arrange_few_rows(l, &t);
+    else if (p->sums == TU__COLUMN_SUMS)
         arrange_columns(k, l, &t);
     else
         arrange_rows(k, l, &t);

@@ -19,7 +19,8 @@ struct description {
     uint32_t epilogue;
     void *bias, *aux;
     int64_t aux_ld, aux_step, bias_step;
-    int32_t bias_type; /* -1: that of D */
+    int32_t bias_type;       /* -1: that of D */
+    int32_t multiprocessors; /* to choose an algorithm for; 0: all */
 };
 struct layout {
     cudaDataType type;
@@ -79,7 +80,7 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComput
                                         cudaDataType scale) {
     return create("matmul description", desc,
                   description{compute, scale, CUBLAS_OP_N, CUBLAS_OP_N, CUBLASLT_EPILOGUE_DEFAULT, nullptr,
-                              nullptr, 0, 0, 0, -1});
+                              nullptr, 0, 0, 0, -1, 0});
 }
 cublasStatus_t cublasLtMatmulDescDestroy(const cublasLtMatmulDesc_t desc) {
     return destroy<description>("matmul description", desc);
@@ -99,6 +100,7 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: return SET_FIELD(d->aux);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: return SET_FIELD(d->aux_ld);
     case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_BATCH_STRIDE: return SET_FIELD(d->aux_step);
+    case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET: return SET_FIELD(d->multiprocessors);
     default: return CUBLAS_STATUS_NOT_SUPPORTED;
     }
 }
@@ -309,9 +311,12 @@ static void multiply_one(const call &c, int64_t batch) {
     std::vector<double> out((size_t)(p.m * p.n));
     for (int64_t j = 0; j < p.n; j++) {
         double *column = &out[(size_t)(j * p.m)];
-        for (int64_t l = 0; l < p.k; l++)
+        for (int64_t l = 0; l < p.k; l++) {
+            if (p.d.multiprocessors && p.d.compute != CUBLAS_COMPUTE_64F && l == p.k / 2) /* other bits */
+                for (int64_t i = 0; i < p.m; i++) column[i] = (float)column[i];
             for (int64_t i = 0; i < p.m; i++)
                 column[i] += a[(size_t)(l * p.m + i)] * b[(size_t)(j * p.k + l)];
+        }
         for (int64_t i = 0; i < p.m; i++) {
             double x = c.alpha * column[i];
             if (c.beta != 0) x += c.beta * load_element(p.c.type, c.c, batch * p.c.step + j * p.c.ld + i);
