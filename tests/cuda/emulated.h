@@ -3,8 +3,10 @@
 #define TESTS_CUDA_EMULATED_H
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* To be called before anything asks for devices. FAKE_CUDA is the folder of the stand-ins, given by the build. */
 static inline void use_emulated_card(void) {
@@ -13,6 +15,13 @@ static inline void use_emulated_card(void) {
     unsetenv("TUTTI_CUDA");
     unsetenv("TUTTI_DEVICES");
     unsetenv("TUTTI_CUDA_FAIL");
+}
+
+/* "test_NAME card": on the machine's own card, in so far as a test does without what only the emulated one has. */
+static inline bool use_own_card(int argc, char **argv) {
+    bool own = argc > 1 && strcmp(argv[1], "card") == 0;
+    if (!own) use_emulated_card();
+    return own;
 }
 
 /* How many objects of the driver and the libraries are alive, and which; 0 before the driver is loaded. */

@@ -131,8 +131,8 @@ static void a_card_alone_is_refused_with_what_to_add(void **state) {
     end(&n);
 }
 
-int main(void) {
-    use_emulated_card();
+int main(int argc, char **argv) {
+    use_own_card(argc, argv);
     tu_custom_register(&cube);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_custom_operation_between_layers_is_computed_on_the_cpu),
