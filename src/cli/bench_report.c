@@ -9,29 +9,36 @@
 
 /* ---- Text ---- */
 
-/* The devices' names, `between` them, and the threads of each: 0 when that is not known. */
+/* The devices' names, `between` them, and the threads of those that have any: 0 when that is not known. */
 struct device_names {
     char text[1024];
     int threads;
+    bool alike; /* all have as many */
 };
 
-static struct device_names device_names(const struct workload *work, const char *between) {
-    struct device_names names = {.text = ""};
+/* `each`: a device's own threads behind its name. */
+static struct device_names device_names(const struct workload *work, const char *between, bool each) {
+    struct device_names names = {.text = "", .alike = true};
     tu_device_report report;
     size_t used = 0;
     for (size_t i = 0; used < sizeof names.text && tu_program_device(work->step, i, &report) == TU_OK; i++) {
         used += (size_t)snprintf(names.text + used, sizeof names.text - used, "%s%s", i ? between : "",
                                  report.device);
-        names.threads = report.threads;
+        if (each && report.threads && used < sizeof names.text)
+            used += (size_t)snprintf(names.text + used, sizeof names.text - used, " with %d thread%s",
+                                     report.threads, report.threads == 1 ? "" : "s");
+        names.alike = names.alike && (i == 0 || report.threads == names.threads);
+        if (report.threads) names.threads = report.threads;
     }
     return names;
 }
 
 static void print_devices(const struct workload *work) {
-    struct device_names names = device_names(work, ", ");
+    struct device_names names = device_names(work, ", ", false);
     bool several = workload_device_count(work) > 1;
-    printf("%-12s  %s", several ? "devices" : "device", names.text);
-    if (names.threads)
+    printf("%-12s  %s", several ? "devices" : "device",
+           names.alike ? names.text : device_names(work, ", ", true).text);
+    if (names.threads && names.alike)
         printf(", %d thread%s%s", names.threads, names.threads == 1 ? "" : "s", several ? " each" : "");
     putchar('\n');
 }
@@ -174,7 +181,7 @@ static void put_shares(tu__json *json, const struct workload *work, int64_t step
 void bench_print_json(const struct bench_report *r) {
     const struct workload *work = &r->run->work;
     const struct measurement *m = &r->run->m;
-    struct device_names names = device_names(work, ",");
+    struct device_names names = device_names(work, ",", false);
     tu__json json = tu__json_to_file(stdout);
     tu__json_begin_object(&json, NULL);
     tu__json_string(&json, "workload", r->model);
