@@ -256,10 +256,18 @@ static int train_one(const char *model, const struct train_values *v, struct aud
     return result.stopped ? STOPPED : CLI_DONE;
 }
 
+/* A member is a run on one device: that of the list's first, on which everything is placed. */
+static int report_memory_of_member(const char *model, const struct train_values *values) {
+    struct train_values one = *values;
+    one.o.strategy = "single";
+    return report_memory(model, &one);
+}
+
 static int train_ensemble(const char *model, const struct train_values *v, struct audience *audience) {
     tu_ensemble_result result;
     tu_status status = tu_train_ensemble_with(model, v->data, v->ensemble, &result, &v->o);
     progress_end(&audience->progress);
+    if (status == TU_NO_MEMORY && !v->o.resume) return report_memory_of_member(model, v);
     if (status != TU_OK) return cli_report(status);
     (v->json ? cli_print_ensemble_json : cli_print_ensemble)(&result);
     bool stopped = result.stopped;

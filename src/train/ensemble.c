@@ -98,9 +98,16 @@ static tu_status plan_member(const tu__ensemble *e, const char *model, const cha
     return tu__trainer_plan(planned, model, data, &o);
 }
 
+/* Whether it fits into the device's memory, which a plan does not ask. */
+static tu_status try_member(tu__trainer *planned) {
+    tu__stepper_close(&planned->stepper);
+    return tu__stepper_open(&planned->graphs, &planned->config, &planned->stepper);
+}
+
 static tu_status decide(tu__ensemble *e, const char *model, const char *data) {
     tu__trainer planned;
     tu_status status = plan_member(e, model, data, &e->options, &planned);
+    if (status == TU_OK) status = try_member(&planned);
     if (status == TU_OK) status = keep_config(e, &planned.config);
     tu__trainer_end(&planned);
     TU_TRY(status);
