@@ -30,6 +30,9 @@ static net build_net(tu_dtype dtype, int64_t batch, bool normalized) {
     return n;
 }
 
+static const char *const all_rules[] = {"sgd", "momentum", "nesterov", "rmsprop", "adam", "adamw", "lars"};
+enum { RULES = sizeof all_rules / sizeof *all_rules };
+
 static void draw(float *images) {
     for (int i = 0; i < PIXELS; i++) images[i] = (float)sin(i * 0.7) + (float)cos(i * 0.3);
 }
@@ -38,7 +41,7 @@ static const int32_t labels[BATCH] = {0, 2, 1, 0};
 
 /* All bytes of all variables, one after the other; must be freed. */
 static unsigned char *snapshot(const tu_state *state, size_t *size) {
-    unsigned char *bytes = malloc(1 << 20);
+    unsigned char *bytes = malloc(2 << 20);
     assert_non_null(bytes);
     *size = 0;
     for (size_t i = 0; i < tu_state_count(state); i++) {
@@ -470,12 +473,11 @@ static void all_parameters_are_updated_in_one_kernel(void **unused) {
  * memory twice: every next value is written over the one before, with no copy behind the step. */
 static void updates_are_made_in_place_whatever_is_fetched(void **unused) {
     (void)unused;
-    static const char *const names[] = {"sgd", "momentum", "nesterov", "rmsprop", "adam", "adamw", "lars"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < RULES; i++) {
         net n = build_net(TU_F32, BATCH, true);
         tu_program *program;
         tu_optimizer_values values;
-        assert_int_equal(tu_add_optimizer(n.loss, &values, .name = names[i], .constant_rate = 0.1,
+        assert_int_equal(tu_add_optimizer(n.loss, &values, .name = all_rules[i], .constant_rate = 0.1,
                                           .clip_norm = i % 2 ? 5 : 0, .average = i % 3 ? 0.9 : 0),
                          TU_OK);
         tu_value fetch[] = {n.loss, values.rate, values.gradient_norm, values.finite};
@@ -486,11 +488,57 @@ static void updates_are_made_in_place_whatever_is_fetched(void **unused) {
         assert_true(part->update_count > 0);
         for (uint32_t u = 0; u < part->update_count; u++)
             if (!part->updates[u].in_place)
-                fail_msg("%s: '%s' is not updated in place", names[i],
+                fail_msg("%s: '%s' is not updated in place", all_rules[i],
                          program->unit.graph->nodes[part->updates[u].variable]->name);
         tu_program_free(program);
         tu_graph_free(n.graph);
     }
+}
+
+/* ---- What a guard costs in bits ---- */
+
+/* The state, as bytes, after three steps of a network whose parameters are enough work for several threads. */
+static unsigned char *trained_bytes(const char *rule, bool unguarded, double clip, int threads,
+                                    size_t *size) {
+    enum { SAMPLES = 2 };
+    static float pixels[SAMPLES * 784];
+    static const int32_t classes[SAMPLES] = {3, 7};
+    tu_graph *graph;
+    tu_model_graph m;
+    tu_program *program;
+    tu_state *state;
+    assert_int_equal(tu_graph_new(&graph), TU_OK);
+    assert_int_equal(tu_model_build(graph, "mlp", &m, .batch = SAMPLES, .base = 96), TU_OK);
+    assert_int_equal(tu_add_optimizer(m.loss, NULL, .name = rule, .constant_rate = 0.01, .clip_norm = clip,
+                                      .weight_decay = 1e-3, .unguarded = unguarded),
+                     TU_OK);
+    if (tu_compile(graph, &program, .devices = "cpu", .threads = threads, .updates = true) != TU_OK)
+        fail_msg("%s", tu_message());
+    assert_int_equal(tu_state_new(graph, &state, .seed = 1), TU_OK);
+    for (int i = 0; i < SAMPLES * 784; i++) pixels[i] = (float)sin(i * 0.37);
+    tu_feed feeds[] = {{m.images, pixels}, {m.labels, classes}};
+    for (int i = 0; i < 3; i++) assert_int_equal(tu_run(program, state, 2, feeds, NULL), TU_OK);
+    unsigned char *bytes = snapshot(state, size);
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(graph);
+    return bytes;
+}
+
+static void a_guard_that_holds_changes_no_bit(void **unused) {
+    (void)unused;
+    for (size_t i = 0; i < RULES; i++)
+        for (int threads = 1; threads <= 3; threads++) {
+            size_t sizes[2];
+            double clip = threads == 2 ? 0.5 : 0;
+            unsigned char *bare = trained_bytes(all_rules[i], true, clip, threads, &sizes[0]);
+            unsigned char *behind = trained_bytes(all_rules[i], false, clip, threads, &sizes[1]);
+            assert_int_equal(sizes[0], sizes[1]);
+            if (memcmp(bare, behind, sizes[0]) != 0)
+                fail_msg("%s on %d threads: other bits behind a guard", all_rules[i], threads);
+            free(bare);
+            free(behind);
+        }
 }
 
 /* ---- Half precision ---- */
@@ -545,6 +593,7 @@ int main(void) {
         cmocka_unit_test(shares_must_be_parts),
         cmocka_unit_test(all_parameters_are_updated_in_one_kernel),
         cmocka_unit_test(updates_are_made_in_place_whatever_is_fetched),
+        cmocka_unit_test(a_guard_that_holds_changes_no_bit),
         cmocka_unit_test(bf16_keeps_f32_master_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,9 @@
  * The same bits come out however nodes were fused: registers hold what memory would, since a result whose type is
  * narrower than the computing type is rounded to it at once, and no step joins two operations.
  *
+ * A guard, a scalar that chooses between the next value of a variable and the one it has, costs nothing while it holds: the
+ * step before the choice writes what would be chosen.
+ *
  * Tiles are dealt out to the cores by number, over all pieces of the kernel. */
 #include "device/cpu/pointwise.h"
 
@@ -174,6 +177,25 @@ static void run_step(const runner *r, const cpu_step *step, int64_t n) {
     round_result(r, step, n);
 }
 
+/* Whether the condition of a decided step, in a register that it fills, holds. */
+static bool holds(const runner *r, const cpu_step *step) {
+    const void *condition = r->at[step->x];
+    return r->piece->wide ? *(const double *)condition != 0 : *(const float *)condition != 0;
+}
+
+static void run_steps(const runner *r, int64_t n) {
+    const cpu_piece *p = r->piece;
+    for (uint32_t i = 0; i < p->step_count; i++) {
+        cpu_step step = p->steps[i];
+        const cpu_step *next = i + 1 < p->step_count ? &p->steps[i + 1] : NULL;
+        if (next && next->decided && holds(r, next)) {
+            step.out = next->out;
+            i++;
+        }
+        run_step(r, &step, n);
+    }
+}
+
 static void *result(const runner *r, const cpu_store *store, tile t) {
     if (store->out != TU__NONE) return element(r->k->out[store->out], store->dtype, t.offset);
     return element(r->scratch + store->block, store->dtype, t.offset - r->block_start);
@@ -209,7 +231,7 @@ static void run_tile(runner *r, tile t) {
     for (uint32_t i = 0; i < p->load_count; i++) load_tile(r, &p->loads[i], t);
     for (uint32_t i = 0; i < p->store_count; i++)
         if (p->stores[i].direct) r->at[p->stores[i].slot] = result(r, &p->stores[i], t);
-    for (uint32_t i = 0; i < p->step_count; i++) run_step(r, &p->steps[i], t.n);
+    run_steps(r, t.n);
     for (uint32_t i = 0; i < p->store_count; i++) store_tile(r, &p->stores[i], t);
 }
 
@@ -312,6 +334,18 @@ static void sum_columns(void *context, int64_t first, int64_t last, int worker) 
     }
 }
 
+/* Sums of a block's rows, as the reductions have them. The squares of a norm are summed as they are made, in one pass over
+ * the operand. */
+static void sum_block(const runner *r, const cpu_sum *sum, int64_t first, int64_t last, float *sums) {
+    const cpu_piece *p = r->piece;
+    const struct cpu_reduce_loops *loops = r->loops->kernels->reduce;
+    const float *operand = r->k->in[p->loads[0].in];
+    int type = loop_type(p, sum);
+    for (int64_t n = first; n < last; n++)
+        sums[n - first] = p->squares ? loops->row_of_squares(p->sum_row, operand + n * p->sum_row)
+                                     : loops->row[CPU_SUM][type](p->sum_row, summed_row(r, sum, n));
+}
+
 static void sum_each_row(void *context, int64_t first, int64_t last, int worker) {
     const tu__kernel *k = context;
     const cpu_pointwise *d = k->data;
@@ -321,15 +355,14 @@ static void sum_each_row(void *context, int64_t first, int64_t last, int worker)
     begin_piece(&r, p, (char *)k->workspace + (size_t)worker * d->scratch_bytes);
     for (int64_t row = first; row < last; row += p->block_rows) {
         int64_t end = least(last, row + p->block_rows);
-        run_block(&r, row, end);
+        if (!p->squares) run_block(&r, row, end);
         for (uint32_t i = 0; i < p->sum_count; i++) {
             const cpu_sum *sum = &p->sums[i];
-            int type = loop_type(p, sum);
             tu_dtype dtype = p->stores[sum->store].dtype;
             float *sums = floats_at(r.scratch, sum->partial);
-            for (int64_t n = row; n < end; n++)
-                sums[n - row] = loops->row[CPU_SUM][type](p->sum_row, summed_row(&r, sum, n));
-            loops->finish[type](end - row, sums, sum->divisor, cpu_at(k->out[sum->out], dtype, row));
+            sum_block(&r, sum, row, end, sums);
+            loops->finish[loop_type(p, sum)](end - row, sums, sum->divisor,
+                                             cpu_at(k->out[sum->out], dtype, row));
         }
     }
 }

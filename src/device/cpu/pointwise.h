@@ -44,6 +44,9 @@ typedef struct cpu_step {
     uint16_t x, y, z, out; /* slots */
     double a, b;
     tu_dtype rounded; /* the result is rounded to this type; TU_DTYPE_COUNT: it need not be */
+    /* A choice with one condition for all elements, whose first option the step before makes for it alone: while the
+     * condition holds, that step writes the result, and this one is left out. */
+    bool decided;
 } cpu_step;
 
 typedef struct cpu_store {
@@ -79,6 +82,7 @@ typedef struct cpu_piece {
     tu__sum_kind sum_kind;
     int64_t sum_row, sum_rows, sum_grain;
     int64_t block_rows; /* rows that are computed, then summed */
+    bool squares;       /* the sums are of squares of what the only load reads: nothing else is computed */
     uint32_t sum_count;
     cpu_sum sums[TU__MOST_SUMS];
     size_t spare;         /* sum_row numbers in scratch memory */

@@ -342,6 +342,18 @@ static bool used_by_steps(const program *p, uint32_t member) {
     return false;
 }
 
+/* Whether a scalar chooses between what the step written last makes for this member alone and something else, as a guard
+ * does between the next value of a variable and the one it has. */
+static bool is_decided(const program *p, uint32_t member, const cpu_step *step) {
+    const cpu_piece *piece = p->piece;
+    if (step->op != TU__OP_SELECT || !piece->step_count) return false;
+    uint32_t condition = p->inputs[member][0], first = p->inputs[member][1];
+    bool scalar = condition < CPU_MOST_OPERANDS && p->operands[condition].kind == TU__LOAD &&
+                  tu_shape_elements(p->operands[condition].type.shape) == 1;
+    return scalar && first >= CPU_MOST_OPERANDS && p->values[first].last_use == (int32_t)member &&
+           p->inputs[member][2] != first && piece->steps[piece->step_count - 1].out == step->y;
+}
+
 static void write_steps(program *p) {
     for (uint32_t i = 0; i < p->c->member_count; i++) {
         const tu__node *node = p->c->members[i];
@@ -352,6 +364,7 @@ static void write_steps(program *p) {
         step.z = node->input_count > 2 ? slot_of(p, p->inputs[i][2]) : step.x;
         step.out = slot_of(p, CPU_MOST_OPERANDS + i);
         if (!used_by_steps(p, i)) step.rounded = TU_DTYPE_COUNT;
+        step.decided = is_decided(p, i, &step);
         parameters(node, &step);
         p->piece->steps[p->piece->step_count++] = step;
     }
@@ -411,11 +424,20 @@ static tu_status make_room(program *p) {
 
 /* ---- Sums ---- */
 
+/* A norm's sum: of the squares of an operand that lies as the loops of reductions read it, wanted by nobody else. */
+static bool sums_squares(const cpu_piece *piece) {
+    return piece->sum_kind == TU__ROW_SUMS && !piece->wide && piece->step_count == 1 &&
+           piece->steps[0].op == TU__OP_SQUARE && piece->load_count == 1 &&
+           piece->loads[0].access == CPU_DIRECT && piece->store_count == 1 &&
+           piece->stores[0].out == TU__NONE && piece->stores[0].direct;
+}
+
 static tu_status write_sums(program *p) {
     cpu_piece *piece = p->piece;
     piece->sum_kind = p->c->sums;
     if (piece->sum_kind == TU__NO_SUMS) return TU_OK;
     bool columns = piece->sum_kind == TU__COLUMN_SUMS;
+    piece->squares = sums_squares(piece);
     piece->sum_rows = piece->count / piece->sum_row;
     bool whole = columns && !p->c->sum_cut;
     piece->sum_grain =

@@ -102,6 +102,8 @@ struct cpu_reduce_loops {
     void (*columns[CPU_FOLDINGS][2])(int64_t rows, int64_t c, int64_t stride, const void *x, float *out);
     /* x [n] -> one number. */
     float (*row[CPU_FOLDINGS][2])(int64_t n, const void *x);
+    /* The sum of the squares of n elements, with the bits of row[CPU_SUM] over the squares in memory. */
+    float (*row_of_squares)(int64_t n, const float *x);
     /* The place of the first largest (or least) of x [n]; a NaN is larger and less than all. */
     int64_t (*place_of_max[2])(int64_t n, const void *x);
     int64_t (*place_of_min[2])(int64_t n, const void *x);

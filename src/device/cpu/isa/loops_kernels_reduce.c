@@ -17,18 +17,26 @@ LANES_INLINE lanes fold(cpu_folding f, lanes so_far, lanes x) {
     return f == CPU_SUM ? so_far + x : f == CPU_MAX ? lanes_larger(so_far, x) : lanes_smaller(so_far, x);
 }
 
+/* What is folded: elements, or their squares, each rounded before it is added as if it came from memory: no compiler may
+ * contract the two in this file (CMakeLists.txt). */
+typedef enum taking { ITSELF, ITS_SQUARE } taking;
+
+LANES_INLINE lanes taken(taking what, lanes x) {
+    return what == ITS_SQUARE ? x * x : x;
+}
+
 /* Rows of one block and one register of columns, of which `n` are real; row 0 is at element `at`. */
-LANES_INLINE lanes fold_block(cpu_folding f, bool half, int64_t rows, int64_t stride, int64_t n,
+LANES_INLINE lanes fold_block(cpu_folding f, taking what, bool half, int64_t rows, int64_t stride, int64_t n,
                               const void *x, int64_t at) {
     lanes a = start(f), b = a, c = a, d = a;
     int64_t i = 0;
     for (; i + 3 < rows; i += 4, at += 4 * stride) {
-        a = fold(f, a, lanes_load_upto(half, x, at, at + n));
-        b = fold(f, b, lanes_load_upto(half, x, at + stride, at + stride + n));
-        c = fold(f, c, lanes_load_upto(half, x, at + 2 * stride, at + 2 * stride + n));
-        d = fold(f, d, lanes_load_upto(half, x, at + 3 * stride, at + 3 * stride + n));
+        a = fold(f, a, taken(what, lanes_load_upto(half, x, at, at + n)));
+        b = fold(f, b, taken(what, lanes_load_upto(half, x, at + stride, at + stride + n)));
+        c = fold(f, c, taken(what, lanes_load_upto(half, x, at + 2 * stride, at + 2 * stride + n)));
+        d = fold(f, d, taken(what, lanes_load_upto(half, x, at + 3 * stride, at + 3 * stride + n)));
     }
-    for (; i < rows; i++, at += stride) a = fold(f, a, lanes_load_upto(half, x, at, at + n));
+    for (; i < rows; i++, at += stride) a = fold(f, a, taken(what, lanes_load_upto(half, x, at, at + n)));
     return fold(f, fold(f, a, b), fold(f, c, d));
 }
 
@@ -37,7 +45,7 @@ LANES_INLINE void columns(cpu_folding f, bool half, int64_t rows, int64_t c, int
     for (int64_t first = 0; first < rows; first += BLOCK) {
         int64_t block = rows - first < BLOCK ? rows - first : BLOCK;
         for (int64_t k = 0; k < c; k += LANES) {
-            lanes so_far = fold_block(f, half, block, stride, c - k, x, first * stride + k);
+            lanes so_far = fold_block(f, ITSELF, half, block, stride, c - k, x, first * stride + k);
             if (first > 0) so_far = fold(f, lanes_load_upto(false, out, k, c), so_far);
             lanes_store_upto(false, out, k, c, so_far);
         }
@@ -45,21 +53,26 @@ LANES_INLINE void columns(cpu_folding f, bool half, int64_t rows, int64_t c, int
 }
 
 /* A row is a column of registers; what does not fill one comes last. */
-LANES_INLINE lanes fold_row(cpu_folding f, bool half, int64_t n, const void *x) {
+LANES_INLINE lanes fold_row(cpu_folding f, taking what, bool half, int64_t n, const void *x) {
     int64_t registers = n / LANES;
     lanes so_far = start(f);
     for (int64_t first = 0; first < registers; first += BLOCK) {
         int64_t block = registers - first < BLOCK ? registers - first : BLOCK;
-        so_far = fold(f, so_far, fold_block(f, half, block, LANES, LANES, x, first * LANES));
+        so_far = fold(f, so_far, fold_block(f, what, half, block, LANES, LANES, x, first * LANES));
     }
     int64_t at = registers * LANES;
     if (at == n) return so_far;
-    return fold(f, so_far, lanes_upto(at, n, lanes_load_some(half, x, at, n - at), start(f)));
+    lanes rest = taken(what, lanes_load_some(half, x, at, n - at));
+    return fold(f, so_far, lanes_upto(at, n, rest, start(f)));
 }
 
 LANES_INLINE float row(cpu_folding f, bool half, int64_t n, const void *x) {
-    lanes folded = fold_row(f, half, n, x);
+    lanes folded = fold_row(f, ITSELF, half, n, x);
     return f == CPU_SUM ? lanes_sum(folded) : f == CPU_MAX ? lanes_largest(folded) : lanes_smallest(folded);
+}
+
+static float row_of_squares(int64_t n, const float *x) {
+    return lanes_sum(fold_row(CPU_SUM, ITS_SQUARE, false, n, x));
 }
 
 LANES_INLINE float element(bool half, const void *x, int64_t i) {
@@ -141,6 +154,7 @@ const struct cpu_reduce_loops LOOP(cpu_reduce_loops) = {
     .row = {[CPU_SUM] = {row_sum_f32, row_sum_bf16},
             [CPU_MAX] = {row_max_f32, row_max_bf16},
             [CPU_MIN] = {row_min_f32, row_min_bf16}},
+    .row_of_squares = row_of_squares,
     .place_of_max = {place_of_max_f32, place_of_max_bf16},
     .place_of_min = {place_of_min_f32, place_of_min_bf16},
     .finish = {finish_f32, finish_bf16},
