@@ -81,6 +81,16 @@ static tu_status check_lists(const tu__unit *unit, const tu__meeting *m) {
     return TU_OK;
 }
 
+/* All of the invitations are of ranks that the meeting has: they are sorted, so the last tells. */
+static tu_status check_all_invited(const tu__unit *unit, const invitation *list, uint32_t count,
+                                   const tu__meeting *m) {
+    const invitation *last = &list[count - 1];
+    if (last->rank < m->ranks) return TU_OK;
+    return tu_fail(TU_INVALID,
+                   "all_reduce '%s' says that meeting %" PRId64 " has %" PRId64 " ranks, another one says %u",
+                   unit->graph->nodes[last->node]->name, m->number, last->ranks, m->ranks);
+}
+
 /* ---- Finding ---- */
 
 static tu_status reserve_meeting(tu__meetings *all, tu__meeting *m) {
@@ -140,6 +150,7 @@ static tu_status convene(const tu__unit *unit, const invitation *list, uint32_t 
         for (uint32_t v = 0; v < own; v++) m->attendees[r].nodes[v] = list[at + v].node;
         at += own;
     }
+    TU_TRY(check_all_invited(unit, list, count, m));
     TU_TRY(check_lists(unit, m));
     for (uint32_t v = 0; v < m->value_count; v++)
         m->bytes += tu_type_bytes(g->nodes[m->attendees[0].nodes[v]]->outputs[0]);

@@ -355,7 +355,7 @@ static void random_programs_neither_hang_nor_mix_up(void **unused) {
 
 static void assert_refused(tu_graph *g, size_t count, const tu_value *fetch, const char *message) {
     tu_program *program;
-    assert_int_equal(tu_compile(g, &program, .devices = device_list(2), .fetch_count = count, .fetch = fetch),
+    assert_int_equal(tu_compile(g, &program, .devices = device_list(3), .fetch_count = count, .fetch = fetch),
                      TU_INVALID);
     expect_message(message);
     tu_graph_free(g);
@@ -397,6 +397,11 @@ static void ranks_must_bring_the_same(void **unused) {
     g = new_graph();
     two[0] = meet(share_of(g, 0, 3), 0, 0, 2), two[1] = meet(share_of(g, 1, 3), 0, 1, 3);
     assert_refused(g, 2, two, "says that meeting 0 has 3 ranks, another one says 2");
+
+    g = new_graph();
+    two[0] = meet(share_of(g, 0, 3), 0, 0, 2), two[1] = meet(share_of(g, 1, 3), 0, 1, 2),
+    two[2] = meet(share_of(g, 2, 3), 0, 2, 3);
+    assert_refused(g, 3, two, "says that meeting 0 has 3 ranks, another one says 2");
 }
 
 static void every_rank_needs_a_device_of_its_own(void **unused) {
