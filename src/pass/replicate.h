@@ -19,7 +19,7 @@ typedef struct tu__replicated {
     int as;           /* TU__WHOLE, TU__PER_PART or an axis */
     bool summed;      /* it is whole as a sum over parts */
     bool is_read;     /* by a node, or by the user */
-    bool feeds_parts; /* what reads it, or reads that …, computes parts of a batch */
+    bool feeds_parts; /* what reads it whole, or reads that …, computes parts of a batch */
     uint32_t meeting; /* of a sum between mirrored replicas */
     tu__edge *whole;  /* per place, of the new graph; TU_NO_NODE: it is not there */
     tu__cutting *cuttings;

@@ -13,6 +13,7 @@ static tu__shard *new_shard(tu__replicator *p, const tu__node *node) {
     int *in = tu__arena_alloc(&p->arena, 2 * ((size_t)node->input_count + 1) * sizeof *in);
     if (!s || !in) return NULL;
     *s = (tu__shard){.strategy = p->strategy,
+                     .invariant = p->how->invariant > 0,
                      .graph = p->r.from,
                      .node = node,
                      .samples = p->samples,
@@ -48,9 +49,10 @@ static void mark_inputs(tu__replicator *p, const tu__node *node) {
         feeds = feeds || tu__replicated_at(p, (tu__edge){node->id, i})->feeds_parts;
     for (uint32_t i = 0; i < node->input_count; i++) {
         tu__replicated *value = tu__replicated_at(p, node->inputs[i]);
+        bool own = shard && shard->read[i] == TU__PER_PART; /* a part reads its own, not the sum */
         value->is_read = true;
-        value->feeds_parts = value->feeds_parts || feeds;
-        if (value->as == TU__PER_PART && !(shard && shard->read[i] == TU__PER_PART)) value->summed = true;
+        value->feeds_parts = value->feeds_parts || (feeds && !own);
+        if (value->as == TU__PER_PART && !own) value->summed = true;
     }
     for (uint32_t i = 0; feeds && i < node->after_count; i++)
         tu__replicated_at(p, (tu__edge){node->after[i], 0})->feeds_parts = true;

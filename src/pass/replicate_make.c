@@ -106,8 +106,10 @@ static tu_status keep_waiting(tu__replicator *p, const tu__node *node, tu_value 
     for (uint32_t i = 0; i < node->after_count; i++) {
         const tu__replicated *value = tu__replicated_at(p, (tu__edge){node->after[i], 0});
         TU_TRY(wait_for_all(p, p->r.to->nodes[made.node], value->whole, p->places));
+        bool unsummed = !value->whole; /* of shares that nobody reads: each waits for its own */
         for (const tu__cutting *c = value->cuttings; c; c = c->next)
-            if (c->axis == value->as) TU_TRY(wait_for_all(p, p->r.to->nodes[made.node], c->parts, p->parts));
+            if (c->axis == value->as || (c->axis == TU__SHARE && unsummed))
+                TU_TRY(wait_for_all(p, p->r.to->nodes[made.node], c->parts, p->parts));
     }
     return TU_OK;
 }

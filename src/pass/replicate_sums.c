@@ -22,11 +22,13 @@ enum {
 
 /* ---- What travels ---- */
 
-/* Gradients as bf16 where asked for; whole numbers as f64, which holds those below 2^53, since meetings add floats. */
-static tu_dtype travelling_type(const tu__replicator *p, tu_type type) {
+/* Gradients as bf16 where asked for, but not what parts go on to compute with: statistics. Whole numbers as f64, which
+ * holds those below 2^53, since meetings add floats. */
+static tu_dtype travelling_type(const tu__replicator *p, tu__edge edge) {
+    tu_type type = tu_edge_type(p->r.from, edge);
     if (!tu_dtype_is_float(type.dtype)) return p->how->strategy == TU__MIRRORED ? TU_F64 : type.dtype;
-    bool rounds =
-        p->how->bf16_gradients && type.dtype == TU_F32 && tu_shape_elements(type.shape) >= FEWEST_ROUNDED;
+    bool rounds = p->how->bf16_gradients && !tu__replicated_at(p, edge)->feeds_parts &&
+                  type.dtype == TU_F32 && tu_shape_elements(type.shape) >= FEWEST_ROUNDED;
     return rounds ? TU_BF16 : type.dtype;
 }
 
@@ -60,7 +62,7 @@ static void put_in_bucket(const tu__replicator *p, bucketing *b, tu__edge edge) 
     int64_t *open = value->feeds_parts ? &b->at_once : &b->at_leisure;
     if (*open == NO_BUCKET) *open = open_bucket(b);
     bucket *into = &b->buckets[*open];
-    type.dtype = travelling_type(p, type);
+    type.dtype = travelling_type(p, edge);
     into->bytes += tu_type_bytes(type);
     into->last = b->sums;
     b->of_sum[b->sums++] = *open;
@@ -178,13 +180,13 @@ static tu_value add_pairwise(const sum *s, const char *device, tu_value *values,
  * that the order of nodes is one in which they can be computed. */
 static void meet(const sum *s, tu_value *sums, tu_dtype dtype, tu__edge *whole) {
     tu__replicator *p = s->p;
-    tu__replicated *value = tu__replicated_at(p, (tu__edge){s->node->id, s->output});
+    tu__edge edge = {s->node->id, s->output};
     for (size_t i = 0; i < p->replicas; i++)
-        sums[i] =
-            cast(s, i, tu__place_device(p, i), sums[i], travelling_type(p, s->node->outputs[s->output]));
+        sums[i] = cast(s, i, tu__place_device(p, i), sums[i], travelling_type(p, edge));
     for (size_t i = 0; i < p->replicas; i++) {
-        struct tu__all_reduce_attrs a = {
-            .meeting = value->meeting, .rank = (int64_t)i, .ranks = (int64_t)p->replicas};
+        struct tu__all_reduce_attrs a = {.meeting = tu__replicated_at(p, edge)->meeting,
+                                         .rank = (int64_t)i,
+                                         .ranks = (int64_t)p->replicas};
         sums[i] = insert(s, "/sum", i,
                          (tu__node_request){.op = TU__OP_ALL_REDUCE,
                                             .attrs = &a,
@@ -202,9 +204,9 @@ static void add_on_central(const sum *s, tu_value *sums, tu_dtype dtype, tu__edg
     tu__replicator *p = s->p;
     size_t central = p->places - 1;
     const char *device = tu__place_device(p, central);
+    tu__edge edge = {s->node->id, s->output};
     for (size_t i = 0; i < p->replicas; i++) {
-        sums[i] =
-            cast(s, i, tu__place_device(p, i), sums[i], travelling_type(p, s->node->outputs[s->output]));
+        sums[i] = cast(s, i, tu__place_device(p, i), sums[i], travelling_type(p, edge));
         sums[i] = cast(s, i, device, sums[i], dtype);
     }
     tu_value result = add_pairwise(s, device, sums, p->replicas);

@@ -291,9 +291,11 @@ static const axis_rule *find_rule(const tu__op *op) {
 static tu_status refuse(const tu__shard *s, uint32_t input, const char *what) {
     return tu_fail(TU_UNSUPPORTED,
                    "strategy '%s' cannot serve this network: %s '%s' %s (axis %d of its input %" PRIu32
-                   ", %s), and these are on different devices; use strategy 'single'",
+                   ", %s), and these are %s; use strategy 'single'%s",
                    s->strategy, s->node->op->name, s->node->name, what, s->in[input], input,
-                   tu__type_string(tu_edge_type(s->graph, s->node->inputs[input])));
+                   tu__type_string(tu_edge_type(s->graph, s->node->inputs[input])),
+                   s->invariant ? "in different parts" : "on different devices",
+                   s->invariant ? " without invariant" : "");
 }
 
 /* Where the samples go, as all cut operands agree; and the first of these. */

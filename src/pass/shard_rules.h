@@ -19,6 +19,7 @@ enum { TU__MOST_SHARD_OUTPUTS = 3 };
 /* One operation with a cut operand. */
 typedef struct tu__shard {
     const char *strategy; /* its name, for refusals */
+    bool invariant;       /* parts are fixed, however many devices there are */
     const tu_graph *graph;
     const tu__node *node;
     int64_t samples; /* in the whole batch */

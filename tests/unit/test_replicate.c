@@ -208,6 +208,25 @@ static void parts_wait_for_parts(void **state) {
     }
 }
 
+/* What is waited for is computed, though nobody wants it added up. */
+static void parts_wait_for_shares_that_nobody_reads(void **state) {
+    (void)state;
+    for (tu__strategy strategy = TU__CENTRAL; strategy <= TU__MIRRORED; strategy++) {
+        tu_graph *g = new_graph();
+        tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 2));
+        tu_value total = tu_name(tu_sum(tu_tanh(x)), "total"), late = tu_name(tu_sin(x), "late");
+        tu_after(late, total);
+        tu__unit unit = unit_to_replicate(g, 1, &late, strategy, 2);
+        run_all_passes(&unit);
+        const tu__node *second = find(&unit, "late@1");
+        assert_int_equal(second->after_count, 1);
+        assert_int_equal(second->after[0], find(&unit, "total@1")->id);
+        assert_int_equal(count_nodes(unit.graph, TU__OP_ALL_REDUCE), 0);
+        tu__unit_end(&unit);
+        tu_graph_free(g);
+    }
+}
+
 /* ---- Batch-norm ---- */
 
 /* y, and what the moving mean and variance become, of images whose parts are normalised by themselves. */
@@ -250,6 +269,14 @@ static void batch_norm_can_keep_to_a_part(void **state) {
     parts_are_normalized_by_themselves(TU_SCOPE_GLOBAL, 2);
 }
 
+static size_t count_meetings(const tu_graph *g) {
+    int64_t last = -1; /* they are numbered from 0 on */
+    for (uint32_t i = 0; i < g->node_count; i++)
+        if (g->nodes[i]->op->code == TU__OP_ALL_REDUCE && tu__attrs(g->nodes[i], all_reduce)->meeting > last)
+            last = tu__attrs(g->nodes[i], all_reduce)->meeting;
+    return (size_t)(last + 1);
+}
+
 /* Two meetings forward, mean and then variance; one backward, for both gradients that the input's hangs on. */
 static void global_batch_norm_meets_three_times(void **state) {
     (void)state;
@@ -260,19 +287,25 @@ static void global_batch_norm_meets_three_times(void **state) {
     assert_int_equal(tu_gradients(tu_sum(tu_square(y)), 1, &w, &dw), TU_OK);
     tu__unit unit = unit_to_replicate(g, 1, &dw, TU__MIRRORED, 2);
     run_all_passes(&unit);
-    int64_t most = 0;
-    for (uint32_t i = 0; i < unit.graph->node_count; i++)
-        if (unit.graph->nodes[i]->op->code == TU__OP_ALL_REDUCE) {
-            int64_t meeting = tu__attrs(unit.graph->nodes[i], all_reduce)->meeting;
-            most = meeting > most ? meeting : most;
-        }
-    assert_int_equal(most, 3); /* and that of the gradient by w */
+    assert_int_equal(count_meetings(unit.graph), 4); /* and that of the gradient by w */
     assert_same_results(g, &dw, &unit, 1e-4);
     tu__unit_end(&unit);
     tu_graph_free(g);
 }
 
 /* ---- Meetings ---- */
+
+/* Where parts are normalised by themselves nothing waits for the sums of their statistics. */
+static void statistics_of_parts_share_the_gradients_meeting(void **state) {
+    (void)state;
+    network n = make_network("resnet20", 4, TU_F32);
+    tu__unit unit = unit_to_replicate(n.graph, 2, n.fetch, TU__MIRRORED, 2);
+    unit.replication.invariant = 2;
+    run_all_passes(&unit);
+    assert_int_equal(count_meetings(unit.graph), 1);
+    tu__unit_end(&unit);
+    tu_graph_free(n.graph);
+}
 
 /* Of each node, the highest meeting that it hangs on; -1: none. Freed by the caller. */
 static int64_t *meetings_below(const tu_graph *g) {
@@ -335,6 +368,25 @@ static void gradients_share_meetings_until_these_are_full(void **state) {
     }
     tu__unit_end(&unit);
     tu_graph_free(g);
+}
+
+/* Of as many channels as a gradient that is rounded has elements. */
+static void statistics_do_not_travel_as_bf16(void **state) {
+    (void)state;
+    for (tu__strategy strategy = TU__CENTRAL; strategy <= TU__MIRRORED; strategy++) {
+        tu_graph *g = new_graph();
+        tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 1024));
+        tu_value gamma = tu_variable(g, "gamma", TU_F32, TU_SHAPE(1024)), dx;
+        tu_value y = tu_batch_normalize(x, gamma, gamma);
+        assert_int_equal(tu_gradients(tu_sum(tu_square(y)), 1, &x, &dx), TU_OK);
+        tu__unit unit = unit_to_replicate(g, 1, &dx, strategy, 2);
+        unit.replication.bf16_gradients = true;
+        run_all_passes(&unit);
+        for (uint32_t i = 0; i < unit.graph->node_count; i++)
+            assert_int_not_equal(unit.graph->nodes[i]->outputs[0].dtype, TU_BF16);
+        tu__unit_end(&unit);
+        tu_graph_free(g);
+    }
 }
 
 static void gradients_travel_as_bf16_where_asked(void **state) {
@@ -438,6 +490,20 @@ static void batches_that_cannot_be_divided_are_refused(void **state) {
     tu_graph_free(g);
 }
 
+/* On one device, too, the parts of a batch do not see each other. */
+static void what_mixes_parts_is_refused_as_such(void **state) {
+    (void)state;
+    tu_graph *g = new_graph();
+    tu_value y = tu_max(tu_batch_input(g, "x", TU_F32, TU_SHAPE(8, 2)), .axes = TU_AXES(0));
+    tu__unit unit = unit_to_replicate(g, 1, &y, TU__MIRRORED, 1);
+    unit.replication.invariant = 4;
+    assert_refused(
+        &unit, TU_UNSUPPORTED,
+        "takes the maximum over samples (axis 0 of its input 0, f32[8,2]), and these are in different "
+        "parts; use strategy 'single' without invariant");
+    tu_graph_free(g);
+}
+
 static void invariance_that_cannot_be_is_refused(void **state) {
     (void)state;
     tu_graph *g = new_graph();
@@ -492,14 +558,18 @@ int main(void) {
         cmocka_unit_test(one_device_is_left_as_it_is),
         cmocka_unit_test(whole_values_are_made_smaller_where_they_can_be),
         cmocka_unit_test(parts_wait_for_parts),
+        cmocka_unit_test(parts_wait_for_shares_that_nobody_reads),
         cmocka_unit_test(batch_norm_can_keep_to_a_part),
         cmocka_unit_test(global_batch_norm_meets_three_times),
         cmocka_unit_test(meetings_hang_on_earlier_ones_alone),
         cmocka_unit_test(gradients_share_meetings_until_these_are_full),
+        cmocka_unit_test(statistics_of_parts_share_the_gradients_meeting),
         cmocka_unit_test(gradients_travel_as_bf16_where_asked),
+        cmocka_unit_test(statistics_do_not_travel_as_bf16),
         cmocka_unit_test(invariant_sums_have_one_order),
         cmocka_unit_test(placements_of_the_users_are_refused),
         cmocka_unit_test(batches_that_cannot_be_divided_are_refused),
+        cmocka_unit_test(what_mixes_parts_is_refused_as_such),
         cmocka_unit_test(invariance_that_cannot_be_is_refused),
         cmocka_unit_test(running_out_of_memory_is_told),
     };
