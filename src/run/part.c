@@ -189,6 +189,7 @@ typedef struct marks {
     bool *leaves;   /* another part reads it, while the run goes on */
     bool *fetched;  /* the user reads it, after the last kernel; or of a mirror, would */
     uint32_t *met;  /* how often it is brought to meetings or taken away from one */
+    uint32_t *made; /* it arrives: by the order in which others make what they send; 0: it does not */
     bool *outside, *from_start, *to_end;
     uint32_t *becomes;
 } marks;
@@ -253,6 +254,12 @@ static void mark_senders(const tu_plan *plan, const marks *m) {
             uint32_t b = plan->kernels[k].writes[w];
             if (m->leaves[b] || m->met[b]) m->sends[k] = true;
         }
+}
+
+/* Devices compute in the graph's order as far as they can, so that this is the order of what they send. */
+static void mark_arrivals(const tu__part *part, const marks *m) {
+    for (uint32_t i = 0; i < part->arrival_count; i++)
+        m->made[part->arrivals[i].buffer] = part->arrivals[i].source.node + 1;
 }
 
 static void kernel_levels(const tu_plan *plan, const uint32_t *node_level, uint32_t *level) {
@@ -391,7 +398,10 @@ static tu_status order_and_place(const tu__unit *unit, tu__part *parts, size_t c
     mark_update_kernels(part->plan, m);
     mark_senders(part->plan, m);
     kernel_levels(part->plan, m->node_level, m->level);
-    TU_TRY(tu__schedule(part->plan, m->level, m->sends, m->last, part->order, &part->update_kernels));
+    mark_arrivals(part, m);
+    tu__schedule_request kernels = {
+        .plan = part->plan, .level = m->level, .sends = m->sends, .last = m->last, .made = m->made};
+    TU_TRY(tu__schedule(&kernels, part->order, &part->update_kernels));
     TU_TRY(find_waits(unit, part, m));
     mark_buffers(unit, part, m);
     tu__memory_request request = {.plan = part->plan,
@@ -430,13 +440,14 @@ static tu_status order_part(const tu__unit *unit, const uint32_t *levels, tu__pa
                .leaves = tu__arena_alloc(&arena, buffers),
                .fetched = tu__arena_alloc(&arena, buffers),
                .met = tu__arena_alloc(&arena, buffers * sizeof *m.met),
+               .made = tu__arena_alloc(&arena, buffers * sizeof *m.made),
                .outside = tu__arena_alloc(&arena, buffers),
                .from_start = tu__arena_alloc(&arena, buffers),
                .to_end = tu__arena_alloc(&arena, buffers),
                .becomes = tu__arena_alloc(&arena, buffers * sizeof *m.becomes)};
     bool ready = part->order && part->addresses && part->workspaces && m.level && m.last && m.sends &&
-                 m.read && m.assigned && m.leaves && m.fetched && m.met && m.outside && m.from_start &&
-                 m.to_end && m.becomes;
+                 m.read && m.assigned && m.leaves && m.fetched && m.met && m.made && m.outside &&
+                 m.from_start && m.to_end && m.becomes;
     tu_status status = ready ? order_and_place(unit, parts, count, index, &arena, &m) : TU_NO_MEMORY;
     tu__arena_free(&arena);
     return status;

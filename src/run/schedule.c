@@ -1,4 +1,8 @@
-/* The order of a plan's kernels: a topological sort that keeps the graph's own order where it can. */
+/* The order of a plan's kernels: a topological sort that keeps the graph's own order where it can.
+ *
+ * What a kernel hangs on by way of others is known once kernels are in some order that respects what they read. So where
+ * values come from other devices, kernels are placed twice: in the graph's order, and then with those first that can
+ * begin first. */
 #include "run/schedule.h"
 
 #include <string.h>
@@ -10,6 +14,8 @@ typedef struct scheduler {
     uint32_t *writer; /* per buffer: the kernel that writes it, or TU_NO_NODE */
     const uint32_t *level;
     const bool *sends;
+    uint32_t
+        *awaits;    /* per kernel: the last made of the values from other devices that it hangs on; 0: none */
     uint64_t *rank; /* per kernel: the graph's order */
     uint8_t *seen;  /* per kernel: 0 new, 1 on the way, 2 placed */
     uint32_t *sorted;
@@ -27,7 +33,8 @@ static uint64_t rank_of(const tu_plan *plan, uint32_t kernel) {
 
 static bool comes_before(const scheduler *s, uint32_t a, uint32_t b) {
     if (s->level[a] != s->level[b]) return s->level[a] < s->level[b];
-    return s->sends[a] != s->sends[b] ? s->sends[a] : s->rank[a] < s->rank[b];
+    if (s->sends[a] != s->sends[b]) return s->sends[a];
+    return s->awaits[a] != s->awaits[b] ? s->awaits[a] < s->awaits[b] : s->rank[a] < s->rank[b];
 }
 
 static void sift(scheduler *s, uint32_t at, uint32_t count) {
@@ -86,7 +93,7 @@ static tu_status place(scheduler *s, uint32_t kernel) {
     return TU_OK;
 }
 
-static tu_status sort(scheduler *s, const bool *last, uint32_t *last_count) {
+static void begin(scheduler *s) {
     uint32_t n = s->plan->kernel_count;
     for (uint32_t b = 0; b < s->plan->buffer_count; b++) s->writer[b] = TU_NO_NODE;
     for (uint32_t k = 0; k < n; k++) {
@@ -94,28 +101,57 @@ static tu_status sort(scheduler *s, const bool *last, uint32_t *last_count) {
         for (uint32_t w = 0; w < s->plan->kernels[k].write_count; w++)
             s->writer[s->plan->kernels[k].writes[w]] = k;
     }
+}
+
+static tu_status place_all(scheduler *s, const bool *last, uint32_t *last_count) {
+    uint32_t n = s->plan->kernel_count;
     sort_by_rank(s);
+    memset(s->seen, 0, n);
+    s->count = 0;
     for (uint32_t i = 0; i < n; i++)
         if (!last[s->sorted[i]]) TU_TRY(place(s, s->sorted[i]));
-    uint32_t before = s->count;
+    *last_count = n - s->count;
     for (uint32_t i = 0; i < n; i++) TU_TRY(place(s, s->sorted[i]));
-    *last_count = n - before;
     return TU_OK;
 }
 
-tu_status tu__schedule(const tu_plan *plan, const uint32_t *level, const bool *sends, const bool *last,
-                       uint32_t *order, uint32_t *last_count) {
-    scheduler s = {.plan = plan, .level = level, .sends = sends, .order = order};
+/* Whether any kernel hangs on a value from another device. Kernels are in an order that respects what they read. */
+static bool find_awaited(scheduler *s, const uint32_t *made) {
+    bool any = false;
+    for (uint32_t i = 0; i < s->plan->kernel_count; i++) {
+        const tu_kernel *k = &s->plan->kernels[s->order[i]];
+        uint32_t *awaits = &s->awaits[s->order[i]];
+        for (uint32_t r = 0; r < k->read_count; r++) {
+            uint32_t writer = s->writer[k->reads[r]];
+            uint32_t read = writer == TU_NO_NODE ? made[k->reads[r]] : s->awaits[writer];
+            if (read > *awaits) *awaits = read;
+        }
+        any = any || *awaits;
+    }
+    return any;
+}
+
+static tu_status sort(scheduler *s, const uint32_t *made, const bool *last, uint32_t *last_count) {
+    begin(s);
+    TU_TRY(place_all(s, last, last_count));
+    return find_awaited(s, made) ? place_all(s, last, last_count) : TU_OK;
+}
+
+tu_status tu__schedule(const tu__schedule_request *request, uint32_t *order, uint32_t *last_count) {
+    const tu_plan *plan = request->plan;
+    scheduler s = {.plan = plan, .level = request->level, .sends = request->sends, .order = order};
     size_t kernels = plan->kernel_count, buffers = plan->buffer_count, reads = 0;
     for (size_t k = 0; k < kernels; k++) reads += plan->kernels[k].read_count;
     s.writer = tu__alloc_array(buffers, sizeof *s.writer, "a schedule");
+    s.awaits = tu__alloc_array(kernels, sizeof *s.awaits, "a schedule");
     s.rank = tu__alloc_array(kernels, sizeof *s.rank, "a schedule");
     s.seen = tu__alloc_array(kernels, sizeof *s.seen, "a schedule");
     s.sorted = tu__alloc_array(kernels, sizeof *s.sorted, "a schedule");
     s.stack = tu__alloc_array(reads + 1, sizeof *s.stack, "a schedule");
-    bool ready = s.writer && s.rank && s.seen && s.sorted && s.stack;
-    tu_status status = ready ? sort(&s, last, last_count) : TU_NO_MEMORY;
+    bool ready = s.writer && s.awaits && s.rank && s.seen && s.sorted && s.stack;
+    tu_status status = ready ? sort(&s, request->made, request->last, last_count) : TU_NO_MEMORY;
     tu__free(s.writer);
+    tu__free(s.awaits);
     tu__free(s.rank);
     tu__free(s.seen);
     tu__free(s.sorted);
