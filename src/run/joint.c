@@ -241,10 +241,18 @@ static tu_status make(const tu_program *p, tu__joint *j) {
     return write_moves(p, j);
 }
 
+/* A device may be alone: one that has all parts of a batch, and meets itself. */
+static void say_one_at_a_time(const tu_program *p, char *notice, size_t capacity) {
+    if (p->device_count == 1)
+        snprintf(notice, capacity, "device '%s' takes one step at a time", p->devices[0]->name);
+    else
+        snprintf(notice, capacity, "the program has %zu devices, which meet in every step", p->device_count);
+}
+
 tu_status tu__joint_begin(tu_program *p, char *notice, size_t capacity) {
     const tu_device_api *api = common_api(p);
     if (!api || !is_all_there(p) || !meet_on_card(p)) {
-        snprintf(notice, capacity, "the program has %zu devices, which meet in every step", p->device_count);
+        say_one_at_a_time(p, notice, capacity);
         return TU_OK;
     }
     tu__joint *j = &p->many.joint;

@@ -241,6 +241,21 @@ static void who_takes_one_step_at_a_time_says_why(void **unused) {
     end(&t);
 }
 
+static void a_device_that_meets_itself_says_so_too(void **unused) {
+    (void)unused;
+    tu_graph *g;
+    tu_program *program;
+    tu_many_report report;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value y = tu_sum(tu_tanh(tu_batch_input(g, "x", TU_F32, TU_SHAPE(4))));
+    assert_int_equal(tu_compile(g, &program, .devices = "cpu", .invariant = 2, .fetch = &y, .fetch_count = 1),
+                     TU_OK);
+    assert_int_equal(tu_program_many(program, &report), TU_OK);
+    assert_string_equal(report.notice, "device 'cpu:0' takes one step at a time");
+    tu_program_free(program);
+    tu_graph_free(g);
+}
+
 /* y = exp(tanh(x)), the second half where `second` says. */
 static void expect_at_once(const char *second, bool at_once, const char *notice) {
     tu_graph *g;
@@ -646,6 +661,7 @@ int main(void) {
         cmocka_unit_test(a_device_that_can_takes_all_steps_in_one_call),
         cmocka_unit_test(a_program_of_one_device_is_launched_in_one_piece),
         cmocka_unit_test(who_takes_one_step_at_a_time_says_why),
+        cmocka_unit_test(a_device_that_meets_itself_says_so_too),
         cmocka_unit_test(a_device_with_nothing_to_do_is_not_in_the_way),
         cmocka_unit_test(an_update_out_of_place_keeps_to_one_step_at_a_time),
         cmocka_unit_test(devices_that_can_be_joined_take_all_steps_together),
