@@ -3,15 +3,16 @@
  * One step at a time, every device has a host thread, and threads wait for each other where values cross. Devices
  * that know how (`repeat_joint` in their table) are told instead what a step of all of them is, once: a list of
  * moves, in an order in which nobody waits for something that stands further down. It is made of the parts' own
- * steps by going through them in turn, each as far as it gets:
+ * steps, one of each in turn, where it has not to wait:
  *
  *     part 0    launch a b | signal x | launch c | barrier | launch u        launch 0 a b
- *     part 1    wait x | launch d | barrier | launch v                  ->   copy x 0 to 1
- *                                                                            launch 0 c u
- *                                                                            wait x, launch 1 d v
+ *     part 1    wait x | launch d | barrier | launch v                  ->   copy x 0 to 1, wait x
+ *                                                                            launch 0 c, launch 1 d
+ *                                                                            launch 0 u, launch 1 v
  *
  * A meeting (meet.h) is one move, where the last of its ranks brings its values; each waits for it where it would
- * hold it.
+ * hold it. It comes behind whatever its ranks were given before that move: since they take turns, nothing that the first
+ * to come could compute meanwhile.
  *
  * The barrier is left out: it is there so that a run that fails changes nothing, which steps taken at once do not
  * promise. In its place a part waits until what others read of its variables has left: from there on they are written
@@ -139,12 +140,12 @@ static bool take_step(writer *w, uint32_t index, const tu__step *step) {
     return true;
 }
 
-/* As far as a part gets; whether that is any further. */
+/* The next step of a part; false: there is none, or it has to wait. */
 static bool advance(writer *w, uint32_t index) {
     const tu__part *part = &w->program->parts[index];
-    uint32_t before = w->at[index];
-    while (w->at[index] < part->step_count && take_step(w, index, &part->steps[w->at[index]])) w->at[index]++;
-    return w->at[index] > before;
+    if (w->at[index] == part->step_count || !take_step(w, index, &part->steps[w->at[index]])) return false;
+    w->at[index]++;
+    return true;
 }
 
 static tu_status merge_steps(writer *w) {

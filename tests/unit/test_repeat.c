@@ -256,6 +256,57 @@ static void a_device_that_meets_itself_says_so_too(void **unused) {
     tu_graph_free(g);
 }
 
+enum { MOST_MOVES = 256 };
+static struct {
+    uint32_t count;
+    tu_joint_move list[MOST_MOVES];
+} noted;
+
+static tu_status note_moves(uint32_t part_count, const tu_joint_part *parts, uint32_t move_count,
+                            const tu_joint_move *moves, uint32_t steps) {
+    (void)part_count, (void)parts, (void)steps;
+    assert_true(move_count <= MOST_MOVES);
+    memcpy(noted.list, moves, move_count * sizeof *moves);
+    noted.count = move_count;
+    return TU_OK;
+}
+
+static tu_status add_nothing(tu_device_instance *device, const tu_combination *what) {
+    (void)device, (void)what;
+    return TU_OK;
+}
+
+/* Replicas have as many launches each in front of a meeting: what one of them could compute meanwhile stands behind it. */
+static void nothing_is_put_in_front_of_a_meeting_that_need_not_be(void **unused) {
+    (void)unused;
+    tu_graph *g;
+    tu_program *program;
+    uint32_t meetings = 0, launches[2] = {0};
+    plug_in_far();
+    far_api.combine = add_nothing;
+    far_api.repeat_joint = note_moves;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 8));
+    x = tu_dense(x, .units = 1100,
+                 .act = TU_TANH); /* of the next one's weights the gradient fills a bucket */
+    tu_value loss = tu_mean(tu_dense(x, .units = 1100, .name = "second"));
+    assert_int_equal(tu_add_sgd(loss, 0.1, 0.9), TU_OK);
+    assert_int_equal(tu_compile(g, &program, .devices = "far:0/2", .strategy = "mirrored", .updates = true,
+                                .fetch = &loss, .fetch_count = 1, .plan_only = true),
+                     TU_OK);
+    for (uint32_t i = 0; i < noted.count; i++) {
+        const tu_joint_move *m = &noted.list[i];
+        if (m->kind == TU_JOINT_LAUNCH) launches[m->part]++;
+        if (m->kind != TU_JOINT_MEET) continue;
+        assert_int_equal(launches[0], launches[1]);
+        meetings++;
+    }
+    assert_true(meetings > 1);
+    tu_program_free(program);
+    tu_graph_free(g);
+    far_api.combine = NULL;
+}
+
 /* y = exp(tanh(x)), the second half where `second` says. */
 static void expect_at_once(const char *second, bool at_once, const char *notice) {
     tu_graph *g;
@@ -662,6 +713,7 @@ int main(void) {
         cmocka_unit_test(a_program_of_one_device_is_launched_in_one_piece),
         cmocka_unit_test(who_takes_one_step_at_a_time_says_why),
         cmocka_unit_test(a_device_that_meets_itself_says_so_too),
+        cmocka_unit_test(nothing_is_put_in_front_of_a_meeting_that_need_not_be),
         cmocka_unit_test(a_device_with_nothing_to_do_is_not_in_the_way),
         cmocka_unit_test(an_update_out_of_place_keeps_to_one_step_at_a_time),
         cmocka_unit_test(devices_that_can_be_joined_take_all_steps_together),
