@@ -304,6 +304,11 @@ typedef struct tu_device_api {
      * where it is, so that moves can go straight from it and to it, whichever device of this kind makes them. */
     tu_status (*pin)(tu_device_instance *device, void *host, size_t bytes);
     void (*unpin)(tu_device_instance *device, void *host);
+    /* optional, with the events: begins an upload and records `event` behind it, without waiting for either; event_wait then
+     * holds back what reads the bytes. The host's memory stays as it is until the event has happened. What a device cannot move
+     * from where it lies, because it is not pinned, it may move before it returns. */
+    tu_status (*upload_begin)(tu_device_instance *device, void *to, const void *host, size_t bytes,
+                              void *event);
 } tu_device_api;
 
 #ifdef __cplusplus

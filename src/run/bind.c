@@ -72,13 +72,19 @@ static tu_status place_staging(tu__part *part) {
     return TU_OK;
 }
 
-/* The events by which devices whose launch returns early tell that a value is made. */
+static bool has_events(const tu_device_api *api) {
+    return api->event_new && api->event_wait && api->event_synchronize;
+}
+
+/* The events by which devices whose launch returns early tell that a value is made, or that it has come from the host. */
 static tu_status make_events(tu_program *program, tu__part *part) {
+    const tu__device *to = part->device;
     for (uint32_t i = 0; i < part->arrival_count; i++) {
         tu__arrival *a = &part->arrivals[i];
         const tu__device *from = program->devices[a->source_part];
-        bool has_events = from->api->event_new && from->api->event_synchronize;
-        if (has_events && !a->ready) TU_TRY(from->api->event_new(from->instance, &a->ready));
+        bool lands = has_events(to->api) && to->api->upload_begin && from->api->host_memory;
+        if (has_events(from->api) && !a->ready) TU_TRY(from->api->event_new(from->instance, &a->ready));
+        if (lands && !a->landed) TU_TRY(to->api->event_new(to->instance, &a->landed));
     }
     return TU_OK;
 }

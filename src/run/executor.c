@@ -173,7 +173,10 @@ tu__phrase tu__part_doing(const tu_program *program, tu__part *part) {
         snprintf(p.text, sizeof p.text, "it is at meeting %lld",
                  (long long)part->meetings[step->attendance].meeting->number);
         break;
-    case TU__STEP_BARRIER: snprintf(p.text, sizeof p.text, "it waits for the others"); break;
+    case TU__STEP_BARRIER:
+        snprintf(p.text, sizeof p.text, "%s",
+                 atomic_load(&part->there) ? "it waits for the others" : "its kernels are still under way");
+        break;
     }
     return p;
 }
@@ -211,24 +214,27 @@ static size_t index_of(const tu_program *program, const tu__part *part) {
     return (size_t)(part - program->parts);
 }
 
-static tu_status wait_for(tu_program *program, const tu__part *part, const tu__arrival *a) {
-    uint32_t event = a->arrived;
+static tu_status await_arrival(tu_program *program, const tu__part *part, const tu__arrival *a) {
     tu__exchange *x = &program->exchange;
-    if (has_happened(x, event)) return TU_OK;
+    if (has_happened(x, a->arrived)) return TU_OK;
     double began = tu__trace_now(program);
-    if (!tu__exchange_await(x, index_of(program, part), event)) return late(program, part, a);
+    if (!tu__exchange_await(x, index_of(program, part), a->arrived)) return late(program, part, a);
     tu__trace_add(program, TU__SPAN_WAIT, index_of(program, part), (size_t)(a - part->arrivals), began);
     return TU_OK;
 }
 
+/* For what is still on its way from the host, the device itself waits. */
+static tu_status wait_for(tu_program *program, const tu__part *part, const tu__arrival *a) {
+    TU_TRY(await_arrival(program, part, a));
+    if (!a->landed || tu__exchange_is_aborted(&program->exchange)) return TU_OK;
+    tu_status status = part->device->api->event_wait(part->device->instance, a->landed);
+    return status == TU_OK ? TU_OK : tu__part_failed(part, status);
+}
+
 /* The first part that has not come to the barrier. */
 static tu__part *missing_part(tu_program *program) {
-    for (size_t i = 0; i < program->device_count; i++) {
-        tu__part *part = &program->parts[i];
-        uint32_t at = atomic_load(&part->at);
-        bool there = at >= part->step_count || part->steps[at].kind == TU__STEP_BARRIER;
-        if (!part->idle && !there) return part;
-    }
+    for (size_t i = 0; i < program->device_count; i++)
+        if (!program->parts[i].idle && !atomic_load(&program->parts[i].there)) return &program->parts[i];
     return NULL;
 }
 
@@ -280,8 +286,9 @@ static tu_status launch(tu_program *program, const tu__part *part, const tu__ste
     return status == TU_OK ? TU_OK : failed_launch(program, part, step, status);
 }
 
-static tu_status wait_for_others(tu_program *program, const tu__part *part) {
+static tu_status wait_for_others(tu_program *program, tu__part *part) {
     double began = tu__trace_now(program);
+    atomic_store(&part->there, true);
     TU_TRY(wait_at_barrier(program, index_of(program, part)));
     tu__trace_add(program, TU__SPAN_BARRIER, index_of(program, part), 0, began);
     return TU_OK;
@@ -351,6 +358,17 @@ static void repeat_all(void *argument) {
     if (status != TU_OK) abort_run(&j->program->exchange, status);
 }
 
+/* A trace tells how long a copy took, so there it is waited for. */
+static tu_status move_value(const tu_program *program, const tu__arrival *a, bool traced) {
+    const tu__part *part = &program->parts[a->part], *from = &program->parts[a->source_part];
+    void *to = part->addresses[a->buffer];
+    const void *value = from->addresses[a->source_buffer];
+    size_t bytes = part->plan->buffers[a->buffer].bytes;
+    if (a->landed && !traced)
+        return part->device->api->upload_begin(part->device->instance, to, value, bytes, a->landed);
+    return tu__device_copy(part->device, to, from->device, value, bytes);
+}
+
 static tu_status fetch_arrival(tu_program *program, const tu__arrival *a) {
     const tu__part *part = &program->parts[a->part], *from = &program->parts[a->source_part];
     if (a->ready) {
@@ -358,9 +376,7 @@ static tu_status fetch_arrival(tu_program *program, const tu__arrival *a) {
         if (made != TU_OK) return tu__part_failed(from, made);
     }
     double began = tu__trace_now(program);
-    tu_status status =
-        tu__device_copy(part->device, part->addresses[a->buffer], from->device,
-                        from->addresses[a->source_buffer], part->plan->buffers[a->buffer].bytes);
+    tu_status status = move_value(program, a, began > 0);
     tu__trace_add(program, TU__SPAN_COPY, index_of(program, part), (size_t)(a - part->arrivals), began);
     if (status == TU_OK) return TU_OK;
     char message[768];
@@ -469,6 +485,7 @@ static void post_part(tu_program *program, size_t index) {
     tu__job *job = &program->jobs[index];
     *job = (tu__job){.program = program, .part = part};
     atomic_store(&part->at, 0);
+    atomic_store(&part->there, false);
     tu__worker_post(part->device->compute, compute_part, job);
     if (part->move_count) tu__worker_post(part->device->copier, make_moves, job);
 }
@@ -498,6 +515,16 @@ static tu_status make_ready(tu_program *program) {
 
 /* ---- All parts at once ---- */
 
+/* What a run that failed has begun to upload, and nobody waited for. How that ends is of no interest any more. */
+static void let_all_land(tu_program *program) {
+    for (size_t i = 0; i < program->device_count; i++) {
+        const tu__part *part = &program->parts[i];
+        for (uint32_t k = 0; k < part->arrival_count; k++)
+            if (part->arrivals[k].landed)
+                (void)part->device->api->event_synchronize(part->device->instance, part->arrivals[k].landed);
+    }
+}
+
 static tu_status run_together(tu_program *program) {
     TU_TRY(make_ready(program));
     begin_run(&program->exchange);
@@ -505,6 +532,7 @@ static tu_status run_together(tu_program *program) {
         if (!program->parts[i].idle) post_part(program, i);
     for (size_t i = 0; i < program->device_count; i++)
         if (!program->parts[i].idle) join_part(program, &program->parts[i]);
+    if (tu__exchange_is_aborted(&program->exchange) && !program->abandoned) let_all_land(program);
     return end_run(&program->exchange);
 }
 

@@ -489,6 +489,7 @@ void tu__parts_free(size_t count, tu__part *parts) {
         for (uint32_t k = 0; k < p->arrival_count; k++) {
             const tu__device *from = parts[p->arrivals[k].source_part].device;
             if (p->arrivals[k].ready) from->api->event_free(from->instance, p->arrivals[k].ready);
+            if (p->arrivals[k].landed) p->device->api->event_free(p->device->instance, p->arrivals[k].landed);
         }
         if (p->constants) p->device->api->release(p->device->instance, p->constants);
         for (uint32_t k = 0; k < p->update_count; k++)

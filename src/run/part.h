@@ -25,6 +25,8 @@ typedef struct tu__arrival {
     uint32_t mover;         /* the part whose copying thread brings it: one of the two */
     uint32_t made, arrived; /* events of the program */
     void *ready; /* the source device's event: `made` says that it is recorded; NULL: it has none */
+    void *
+        landed; /* the receiving device's: `arrived` says that it is recorded; NULL: the value is there then */
 } tu__arrival;
 
 /* An assignment: what lies in `buffer` after the run becomes the variable's value. */
@@ -96,8 +98,9 @@ typedef struct tu__part {
     uint32_t meeting_count;
     tu__step *steps;
     uint32_t step_count;
-    bool idle;      /* it has no kernels, and nothing comes or goes: nobody runs it or waits for it */
-    atomic_uint at; /* the step being taken, for whoever must say what is late */
+    bool idle;         /* it has no kernels, and nothing comes or goes: nobody runs it or waits for it */
+    atomic_uint at;    /* the step being taken, for whoever must say what is late */
+    atomic_bool there; /* it has come to the barrier */
     /* bound to addresses: bind.c */
     char *staging; /* a piece of every rank's values, of meetings that go through the host: hold.c */
     uint32_t staged_ranks;

@@ -1,6 +1,6 @@
 /* Statements about variables that one device holds and others read: they are updated in their own memory once everybody has
- * read them; what a device far away reads in every run is pinned for it, as long as it lies there and no longer; and what
- * such devices send back they bring at once. */
+ * read them; what a device far away reads in every run is pinned for it, as long as it lies there and no longer, and sent
+ * without anybody waiting but who reads it; and what such devices send back they bring at once. */
 #include "far_device.h"
 
 #include <math.h>
@@ -241,6 +241,105 @@ static void what_cannot_be_pinned_is_sent_all_the_same(void **unused) {
     assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
 }
 
+/* ---- Sending ---- */
+
+/* An upload that was begun is made when somebody waits for its event, which is as late as can be. */
+typedef struct far_event {
+    void *to;
+    const void *host;
+    size_t bytes; /* 0: nothing is under way */
+} far_event;
+
+static struct { atomic_int begun, landed; } uploads;
+
+static tu_status event_new_far(tu_device_instance *device, void **event) {
+    (void)device;
+    *event = test_calloc(1, sizeof(far_event));
+    return TU_OK;
+}
+
+static void event_free_far(tu_device_instance *device, void *event) {
+    (void)device;
+    test_free(event);
+}
+
+static tu_status event_record_far(tu_device_instance *device, void *event) {
+    (void)device;
+    (void)event; /* what was launched is done */
+    return TU_OK;
+}
+
+static tu_status land(tu_device_instance *device, void *event) {
+    (void)device;
+    far_event *e = event;
+    if (!e->bytes) return TU_OK;
+    memcpy(e->to, e->host, e->bytes);
+    e->bytes = 0;
+    uploads.landed++;
+    return TU_OK;
+}
+
+static tu_status upload_begin_far(tu_device_instance *device, void *to, const void *host, size_t bytes,
+                                  void *event) {
+    (void)device;
+    *(far_event *)event = (far_event){to, host, bytes};
+    uploads.begun++;
+    return TU_OK;
+}
+
+static void plug_in_far_that_begins_uploads(void) {
+    plug_in_far();
+    uploads.begun = uploads.landed = 0;
+    far_api.event_new = event_new_far;
+    far_api.event_free = event_free_far;
+    far_api.event_record = event_record_far;
+    far_api.event_wait = far_api.event_synchronize = land;
+    far_api.upload_begin = upload_begin_far;
+}
+
+static void forget_events(void) {
+    far_api.event_new = NULL;
+    far_api.event_free = NULL;
+    far_api.event_record = far_api.event_wait = far_api.event_synchronize = NULL;
+    far_api.upload_begin = NULL;
+}
+
+static void what_is_under_way_has_landed_before_it_is_read_or_written_over(void **unused) {
+    (void)unused;
+    float losses[2][STEPS];
+    static float w[2][IN * OUT];
+    for (int begins = 0; begins < 2; begins++) {
+        trainer t;
+        plug_in_far();
+        if (begins) plug_in_far_that_begins_uploads();
+        begin(&t, "far:0/2", "central");
+        for (int i = 0; i < STEPS; i++) losses[begins][i] = run(&t, t.step, i);
+        assert_int_equal(tu_state_get(t.state, "w", w[begins], sizeof w[begins]), TU_OK);
+        end(&t);
+    }
+    assert_int_equal(uploads.begun, 2 * 2 * STEPS); /* of two variables to two devices */
+    assert_int_equal(uploads.landed, uploads.begun);
+    assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
+    assert_memory_equal(w[0], w[1], sizeof w[0]);
+    forget_events();
+}
+
+static void nothing_is_under_way_when_a_run_has_failed(void **unused) {
+    (void)unused;
+    for (int launch = 1; launch <= 4; launch++) {
+        trainer t;
+        float x[BATCH * IN] = {0};
+        plug_in_far_that_begins_uploads();
+        begin(&t, "far:0/2", "central");
+        far.fails_in_launch = launch;
+        assert_int_equal(tu_run(t.step, t.state, 1, (tu_feed[]){{t.x, x}}, NULL), TU_DEVICE);
+        assert_true(strstr(tu_message(), "the far device has gone away"));
+        assert_int_equal(uploads.landed, uploads.begun);
+        end(&t);
+    }
+    forget_events();
+}
+
 /* ---- Bringing ---- */
 
 /* What leaves a far device waits until something leaves the other one too, or has waited for longer than a test takes. */
@@ -293,6 +392,8 @@ int main(void) {
         cmocka_unit_test(what_replicas_read_is_pinned_as_long_as_it_lies_there),
         cmocka_unit_test(a_state_may_outlive_the_program_that_pinned_it),
         cmocka_unit_test(what_cannot_be_pinned_is_sent_all_the_same),
+        cmocka_unit_test(what_is_under_way_has_landed_before_it_is_read_or_written_over),
+        cmocka_unit_test(nothing_is_under_way_when_a_run_has_failed),
         cmocka_unit_test(devices_far_away_bring_what_they_send_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -303,6 +303,11 @@ static tu_status upload(tu_device_instance *device, void *to, const void *host, 
     return cuda_upload(cuda_inside(device), to, host, bytes);
 }
 
+static tu_status upload_begin(tu_device_instance *device, void *to, const void *host, size_t bytes,
+                              void *event) {
+    return cuda_upload_begin(cuda_inside(device), to, host, bytes, event);
+}
+
 static tu_status download(tu_device_instance *device, void *host, const void *from, size_t bytes) {
     return cuda_download(cuda_inside(device), host, from, bytes);
 }
@@ -409,6 +414,7 @@ static const tu_device_api api = {
     .repeat_joint = cuda_repeat_joint,
     .pin = pin,
     .unpin = unpin,
+    .upload_begin = upload_begin,
 };
 
 /* The device reads the engine's own structures: it serves the very version it was built with. */

@@ -8,7 +8,8 @@
  *     engine               move 0 |  move 1      |  move 0      | …
  *
  * Small ones are handed to the driver, which copies them into a buffer of its own at once. Memory that the engine has let
- * us pin (the scratch of a processor that shares programs with cards) is moved from where it lies. */
+ * us pin (scratch and variables of a processor that shares programs with cards) is moved from where it lies; nobody
+ * waits for what is uploaded from there but the kernels that read it. */
 #include <string.h>
 #include <time.h>
 
@@ -188,6 +189,16 @@ static tu_status go(cuda_device *d, cuda_lane *lane, const move *m, const void *
 
 tu_status cuda_upload(cuda_device *d, void *to, const void *host, size_t bytes) {
     return go(d, &d->in, &(move){to, host, bytes}, host, send_whole, send);
+}
+
+tu_status cuda_upload_begin(cuda_device *d, void *to, const void *host, size_t bytes, CUevent event) {
+    TU_TRY(cuda_enter(d));
+    const move m = {to, host, bytes};
+    bool in_pieces = bytes > SMALL && !is_pinned(host, bytes);
+    if (in_pieces) TU_TRY(cuda_upload(d, to, host, bytes));
+    if (!in_pieces && bytes) TU_TRY(send_whole(&d->in, &m));
+    CUDA_TRY(cuEventRecord, event, d->in.stream);
+    return TU_OK;
 }
 
 tu_status cuda_download(cuda_device *d, void *host, const void *from, size_t bytes) {
