@@ -169,6 +169,7 @@ typedef struct tu_many_report {
     uint64_t table_bytes; /* of tables in the device's memory that the latest call read from */
     uint64_t gathered_bytes; /* of rows that the latest call put together on the host instead */
     const char *notice; /* NULL, or why steps or rows go through the host; lives until the next tu_run_many */
+    bool straight;      /* rows go from their table straight into the inputs, by the device's own threads */
 } tu_many_report;
 /* How tu_run_many does its work with this program. */
 TU_API tu_status tu_program_many(const tu_program *program, tu_many_report *report);

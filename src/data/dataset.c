@@ -1,8 +1,11 @@
 /* Sets: made, described, read, freed. See dataset.h. */
 #include "data/dataset.h"
 
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "data/content.h"
@@ -107,6 +110,13 @@ tu_status tu_dataset_read(const tu_dataset *set, tu_split split, int64_t index, 
                        info->name, (long long)index, split == TU_TRAIN ? "training" : "test", *label,
                        (long long)info->classes - 1);
     return TU_OK;
+}
+
+void tu__dataset_expect(const tu_dataset *set, tu_split split) {
+    size_t bytes = (size_t)set->info.count[split] * set->image_bytes, page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t before = (uintptr_t)set->images[split] % page;
+    if (set->images[split]) /* advice: without it all is as well, but slower from a disk */
+        (void)posix_madvise((char *)set->images[split] - before, bytes + before, POSIX_MADV_WILLNEED);
 }
 
 static tu_status hash_all(const tu_dataset *set, tu__content *content, void *image, int32_t *labels) {

@@ -43,6 +43,9 @@ void tu__devices_close(size_t count, tu__device **devices);
 /* One more user of an opened device; ended by tu__devices_close. */
 void tu__device_keep(tu__device *device);
 
+/* Threads that the device computes with; 1 where it does not tell. */
+int tu__device_threads(const tu__device *device);
+
 /* Scratch of at least `bytes`; the block may move. Call with the device's turn held. */
 tu_status tu__device_scratch(tu__device *device, size_t bytes);
 

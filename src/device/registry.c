@@ -367,6 +367,13 @@ void tu__device_keep(tu__device *device) {
     pthread_mutex_unlock(&registry_lock);
 }
 
+int tu__device_threads(const tu__device *device) {
+    int threads = 1;
+    const char *notice;
+    if (!device->api->inspect || device->api->inspect(device->instance, &threads, &notice) != TU_OK) return 1;
+    return threads > 0 ? threads : 1;
+}
+
 /* ---- Memory ---- */
 
 tu_status tu__device_scratch(tu__device *device, size_t bytes) {

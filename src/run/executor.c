@@ -319,7 +319,7 @@ static tu_status feed_part(tu_program *program, const tu__part *part) {
     size_t index = index_of(program, part);
     for (size_t i = 0; i < program->feed_count; i++) {
         const tu__feed_place *place = &program->feeds[i];
-        if (place->part != index) continue;
+        if (place->part != index || !program->fed[i]) continue;
         double began = tu__trace_now(program);
         TU_TRY(part->device->api->upload(part->device->instance, part->addresses[place->buffer],
                                          program->fed[i], place->bytes));

@@ -44,15 +44,8 @@ static tu_status wait_for_all(tu_program *program, const tu__part *part, const t
 
 /* ---- A rank's share ---- */
 
-static int threads_of(const tu__device *device) {
-    int threads = 1;
-    const char *notice;
-    if (!device->api->inspect || device->api->inspect(device->instance, &threads, &notice) != TU_OK) return 1;
-    return threads > 0 ? threads : 1;
-}
-
 static tu_status add_on_host(const tu__part *part, const tu_combination *what) {
-    tu__parallel_setting before = tu__parallel_begin(threads_of(part->device));
+    tu__parallel_setting before = tu__parallel_begin(tu__device_threads(part->device));
     tu__local_collective(TU__ALL_REDUCE, 0, what);
     tu__parallel_end(before);
     return TU_OK;

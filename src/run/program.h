@@ -69,7 +69,7 @@ struct tu_program {
     tu__job *jobs;   /* a part each; they outlive a run that was abandoned */
     bool abandoned;  /* the latest run was: a device had not come back at the deadline */
     tu__feed_place *feeds;
-    const void **fed; /* per feed: where the data of the run lie */
+    const void **fed; /* per feed: where the data of the run lie; NULL: in the input itself already */
     size_t feed_count;
     tu__fetch_place *fetches;
     tu__exchange exchange;

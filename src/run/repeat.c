@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/parallel.h"
 #include "base/text.h"
 #include "run/table.h"
 #include "run/trace.h"
@@ -73,6 +74,13 @@ static bool can_take_many(const tu_program *p) {
     return !p->many.notice[0];
 }
 
+/* Whether rows can be copied from their table straight into the inputs: these lie in the host's memory, and the device
+ * computes on this thread, so that its own threads are at hand. */
+static bool gathers_straight(const tu_program *p) {
+    return !can_take_many(p) && p->alone && is_all_there(p) && p->alone->device->api->host_memory &&
+           p->alone->device->options.parts == 1;
+}
+
 /* A trace tells one step from the other. */
 static bool takes_many_at_once(const tu_program *p) {
     return can_take_many(p) && !(p->trace && p->trace->on);
@@ -85,7 +93,8 @@ tu_status tu_program_many(const tu_program *program, tu_many_report *report) {
                                .gathered_bytes = m->gathered_bytes,
                                .notice = m->notice[0]         ? m->notice
                                          : m->table_notice[0] ? m->table_notice
-                                                              : NULL};
+                                                              : NULL,
+                               .straight = gathers_straight(program)};
     return TU_OK;
 }
 
@@ -154,10 +163,12 @@ static bool is_counted(const tu__many *m, const tu__many_source *s) {
     return false;
 }
 
-/* Puts the feed's table into the device's memory, if it is for a device that picks rows itself and has room. */
+/* Puts the feed's table into the device's memory, if it is for a device that picks rows itself and has room. Where rows
+ * are gathered straight into the input, it lies there as it is. */
 static tu_status place_table(tu_program *p, const tu__feed_place *place, tu__many_source *s) {
     const tu_table *t = s->feed->table;
     tu__device *device = p->parts[place->part].device;
+    if (gathers_straight(p) && !s->feed->same) s->table = t->data;
     if (!takes_many_at_once(p) || s->feed->same) return TU_OK;
     if (!tu__table_find(s->feed->table, device, &s->table)) {
         uint64_t room;
@@ -342,11 +353,26 @@ static tu_status download_fetches(tu_program *p, void *const *fetches, size_t do
     return TU_OK;
 }
 
+/* Rows of tables into inputs that lie in the host's memory. */
+static void gather_straight(tu_program *p) {
+    tu__parallel_setting before = tu__parallel_begin(tu__device_threads(p->alone->device));
+    for (size_t i = 0; i < p->feed_count; i++) {
+        const tu_repeat_feed *f = &p->many.feeds[i];
+        if (!f->table) continue;
+        double began = tu__trace_now(p);
+        tu__table_gather(p->many.sources[i].feed->table, f->rows, f->bytes / f->row_bytes, f->to);
+        p->many.gathered_bytes += f->bytes;
+        tu__trace_add(p, TU__SPAN_FEED, p->feeds[i].part, i, began);
+    }
+    tu__parallel_end(before);
+}
+
 /* The piece, of one step, by the engine. */
 static tu_status take_one(tu_program *p, tu_state *state, void *const *fetches, size_t done) {
     double began;
     TU_TRY(tu__trace_begin_run(p, &began));
     for (size_t i = 0; i < p->feed_count; i++) p->fed[i] = p->many.feeds[i].host;
+    if (gathers_straight(p)) gather_straight(p);
     TU_TRY(tu__program_execute(p));
     TU_TRY(download_fetches(p, fetches, done));
     TU_TRY(tu__program_apply(p, state));
@@ -362,6 +388,7 @@ static tu_status take_piece(tu_program *p, tu_state *state, void *const *fetches
 
 /* Says of a failure which steps took effect. */
 static tu_status explain(const tu_program *p, tu_status status, size_t done, size_t piece, size_t steps) {
+    if (steps == 1) return status; /* told as tu_run tells it */
     if (piece == 1)
         return tu_fail(status, "step %zu of %zu failed, the %zu before it took effect: %s", done + 1, steps,
                        done, tu_message());

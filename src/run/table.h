@@ -28,7 +28,7 @@ bool tu__table_find(tu_table *table, const tu__device *device, const void **addr
  * device's turn held. */
 tu_status tu__table_put(tu_table *table, tu__device *device, uint64_t room, const void **address);
 
-/* Copies rows, by their numbers, one after another. */
+/* Copies rows, by their numbers, one after another; shared out among as many threads as the caller's loops have. */
 void tu__table_gather(const tu_table *table, const int64_t *rows, size_t count, void *to);
 
 #endif

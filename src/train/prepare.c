@@ -124,6 +124,7 @@ static tu_status make_programs(tu__trainer *t) {
     settle_threads(t);
     tell_device(t);
     TU_TRY(tu__burst_open(&t->stepper, t->set, t->config.settings.batch, &t->burst));
+    if (!t->burst.stepper) TU_TRY(tu__stepper_pick_from(&t->stepper, t->set));
     if (t->config.set.count[TU_TEST] > 0)
         TU_TRY(tu__evaluator_open(t->graphs.evaluate, &t->config, false, &t->evaluator));
     return tu__stepper_state(&t->stepper, (uint64_t)t->config.settings.seed, &t->state);

@@ -1,6 +1,9 @@
 /* Running training steps. See stepper.h. */
 #include "train/stepper.h"
 
+#include <unistd.h>
+
+#include "data/dataset.h"
 #include "graph/graph.h"
 #include "train/sharing.h"
 
@@ -81,7 +84,32 @@ void tu__stepper_close(tu__stepper *stepper) {
     tu_program_free(stepper->rest.program);
     tu_program_free(stepper->apply);
     tu__undo_free(&stepper->undo);
+    tu_table_free(stepper->images);
+    tu_table_free(stepper->labels);
     *stepper = (tu__stepper){0};
+}
+
+/* ---- Images by number ---- */
+
+static bool picks(const tu__piece *piece) {
+    tu_many_report report;
+    return !piece->graph || (tu_program_many(piece->program, &report) == TU_OK && report.straight);
+}
+
+/* Half of the machine's memory: a mapped file that does not stay there is better read ahead by a thread of its own. */
+static bool stays_in_memory(const tu_dataset *set) {
+    double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    return (double)set->info.count[TU_TRAIN] * (double)set->image_bytes <= machine / 2;
+}
+
+tu_status tu__stepper_pick_from(tu__stepper *stepper, const tu_dataset *set) {
+    int64_t count = set->info.count[TU_TRAIN];
+    bool better =
+        set->images[TU_TRAIN] && stays_in_memory(set) && picks(&stepper->full) && picks(&stepper->rest);
+    if (!better) return TU_OK;
+    tu__dataset_expect(set, TU_TRAIN);
+    TU_TRY(tu_table_new(set->images[TU_TRAIN], set->image_bytes, count, &stepper->images));
+    return tu_table_new(set->labels[TU_TRAIN], sizeof *set->labels[TU_TRAIN], count, &stepper->labels);
 }
 
 tu_status tu__stepper_state(const tu__stepper *stepper, uint64_t seed, tu_state **state) {
@@ -110,15 +138,36 @@ size_t tu__piece_feeds(const tu__stepper *stepper, const tu__piece *piece, const
     return count;
 }
 
+/* A piece whose images are picked from the set. */
+static tu_status run_picked(const tu__stepper *stepper, const tu__piece *piece, tu_state *state,
+                            const tu_batch *batch, int64_t first, void *const *fetches) {
+    size_t count = 0;
+    float share = (float)((double)piece->samples / (double)batch->count);
+    const int64_t *rows = batch->indices + first;
+    tu_feed_many feeds[TU__MOST_FEEDS];
+    feeds[count++] = (tu_feed_many){.input = piece->images, .table = stepper->images, .rows = rows};
+    feeds[count++] = (tu_feed_many){.input = piece->labels, .table = stepper->labels, .rows = rows};
+    if (tu_ok(piece->ordinals))
+        feeds[count++] = (tu_feed_many){.input = piece->ordinals, .data = batch->ordinals + first};
+    if (tu_ok(piece->share)) feeds[count++] = (tu_feed_many){.input = piece->share, .data = &share};
+    return tu_run_many(piece->program, state, 1, count, feeds, fetches);
+}
+
+static tu_status run_fed(const tu__stepper *stepper, const tu__piece *piece, tu_state *state,
+                         const tu_batch *batch, int64_t first, void *const *fetches) {
+    tu_feed feeds[TU__MOST_FEEDS];
+    float share;
+    size_t count = tu__piece_feeds(stepper, piece, batch, first, &share, feeds);
+    return tu_run(piece->program, state, count, feeds, fetches);
+}
+
 static tu_status run_piece(const tu__stepper *stepper, const tu__piece *piece, tu_state *state,
                            const tu_batch *batch, int64_t first, tu__step_values *values) {
-    tu_feed feeds[TU__MOST_FEEDS];
-    float share, loss, rate = 0, norm = 0;
+    float loss, rate = 0, norm = 0;
     int64_t correct;
     uint8_t finite;
-    size_t count = tu__piece_feeds(stepper, piece, batch, first, &share, feeds);
     void *fetches[RESULTS] = {&loss, &correct, &finite, &rate, &norm};
-    TU_TRY(tu_run(piece->program, state, count, feeds, fetches));
+    TU_TRY((stepper->images ? run_picked : run_fed)(stepper, piece, state, batch, first, fetches));
     values->loss += (double)loss * (double)piece->samples / (double)batch->count;
     values->correct += correct;
     values->rate = rate;

@@ -23,6 +23,8 @@ typedef struct tu__stepper {
     tu_program *apply;
     tu__undo undo; /* of the pieces before a bad one */
     size_t image_bytes;
+    /* Of the training images, where steps pick theirs by number; NULL: batches bring them. */
+    tu_table *images, *labels;
 } tu__stepper;
 
 typedef struct tu__step_values {
@@ -39,6 +41,11 @@ tu_status tu__stepper_open(const tu__run_graphs *graphs, const tu__run_config *c
 /* The same as far as the plans of its programs go, which need not fit: to be looked at, not to be run. */
 tu_status tu__stepper_plan(const tu__run_graphs *graphs, const tu__run_config *config, tu__stepper *stepper);
 void tu__stepper_close(tu__stepper *stepper);
+
+/* Lets steps pick their images by number from a set that lies in memory, where that is the better way: where the device's own
+ * threads copy them straight into the step's inputs. A thread that read batches ahead would take a core from them just then.
+ * The set must outlive the stepper; its batches then need no images. */
+tu_status tu__stepper_pick_from(tu__stepper *stepper, const tu_dataset *set);
 
 /* A state with all variables of the step, by their initialisers. */
 tu_status tu__stepper_state(const tu__stepper *stepper, uint64_t seed, tu_state **state);

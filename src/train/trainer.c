@@ -11,8 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/disk.h"
+#include "data/dataset.h"
 #include "graph/graph.h"
 #include "train/diagnose.h"
 #include "train/optimizer.h"
@@ -220,6 +222,28 @@ static tu_status fail_step(tu__trainer *t, const tu_batch *batch, const tu__step
                                 : "; try a lower --rate, --clip 1 or --warmup");
 }
 
+static tu_status read_images(const tu_dataset *set, const tu_batch *batch, unsigned char *images,
+                             int32_t *labels) {
+    for (int64_t i = 0; i < batch->count; i++)
+        TU_TRY(tu_dataset_read(set, TU_TRAIN, batch->indices[i], images + (size_t)i * set->image_bytes,
+                               &labels[i]));
+    return TU_OK;
+}
+
+/* The same of a step that picked its images by number. */
+static tu_status fail_picked(tu__trainer *t, tu_batch batch, const tu__step_values *values) {
+    unsigned char *images =
+        tu__alloc_aligned((size_t)batch.count * t->set->image_bytes, "the images of a bad step");
+    int32_t *labels = tu__alloc_array((size_t)batch.count, sizeof *labels, "the labels of a bad step");
+    tu_status status = images && labels ? read_images(t->set, &batch, images, labels) : TU_NO_MEMORY;
+    batch.images = images;
+    batch.labels = labels;
+    status = status == TU_OK ? fail_step(t, &batch, values) : save_and_fail(t, status, "");
+    tu__free_aligned(images);
+    tu__free(labels);
+    return status;
+}
+
 /* A step that was made. One that was left out because its loss scale was too large may have no loss to speak of. */
 static void count_step(tu__trainer *t, const tu_batch *batch, const tu__step_values *values) {
     tu__progress *p = &t->progress;
@@ -243,7 +267,8 @@ static tu_status make_step(tu__trainer *t, tu_loader *loader) {
     tu_status status = tu_loader_next(loader, &batch);
     if (status != TU_OK) return save_and_fail(t, status, "");
     TU_TRY(tu__stepper_run(&t->stepper, t->state, &batch, &values));
-    if (!values.finite) return fail_step(t, &batch, &values);
+    if (!values.finite)
+        return t->stepper.images ? fail_picked(t, batch, &values) : fail_step(t, &batch, &values);
     count_step(t, &batch, &values);
     return TU_OK;
 }
@@ -305,7 +330,7 @@ static tu_status loop(tu__trainer *t) {
     tu_loader *loader;
     TU_TRY(tu_loader_new(t->set, &loader, .split = TU_TRAIN, .batch = t->config.settings.batch,
                          .seed = (uint64_t)t->config.settings.seed, .shuffle = true,
-                         .start = t->progress.sample, .indices_only = t->burst.images != NULL,
+                         .start = t->progress.sample, .indices_only = t->burst.images || t->stepper.images,
                          .bootstrap = t->config.settings.bootstrap));
     t->began = tu__now();
     tu_status status = TU_OK;

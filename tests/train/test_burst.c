@@ -5,8 +5,8 @@
 
 #include "train/checkpoint_digest.h"
 #include "train/fresh_run.h"
+#include "train/set_in_memory.h"
 
-#include "data/dataset.h"
 #include "train/burst.h"
 
 /* Many steps between measurements, so that bursts have room: 1000 steps, a measurement every ten. */
@@ -25,29 +25,6 @@ static void expect_same(const tu_train_result *a, const tu_train_result *b) {
     assert_int_equal(a->test_step, b->test_step);
     assert_true(a->test_loss == b->test_loss && a->test_accuracy == b->test_accuracy);
     assert_int_equal(a->best_step, b->best_step);
-}
-
-/* ---- The set in memory ---- */
-
-static float pixels[2][SMALL_TRAIN][SMALL_SIDE * SMALL_SIDE];
-static int32_t classes[2][SMALL_TRAIN];
-
-static void put_in_memory(void) {
-    static const int counts[2] = {SMALL_TRAIN, SMALL_TEST};
-    for (int split = TU_TRAIN; split <= TU_TEST; split++) {
-        for (int i = 0; i < counts[split]; i++)
-            assert_int_equal(small_set_read(NULL, (tu_split)split, i, pixels[split][i], &classes[split][i]),
-                             TU_OK);
-        set->images[split] = pixels[split];
-        set->labels[split] = classes[split];
-    }
-}
-
-static void take_from_memory(void) {
-    for (int split = TU_TRAIN; split <= TU_TEST; split++) {
-        set->images[split] = NULL;
-        set->labels[split] = NULL;
-    }
 }
 
 /* ---- Statements ---- */

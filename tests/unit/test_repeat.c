@@ -481,6 +481,29 @@ static void later_calls_allocate_nothing(void **unused) {
     }
 }
 
+/* A processor copies rows into its inputs with its own threads; its parts, and devices elsewhere, get them from a block. */
+static void rows_go_straight_into_the_inputs_of_a_whole_processor(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *devices;
+        bool straight;
+    } cases[] = {{"cpu", true}, {"ref", true}, {"cpu:0/2", false}, {"cpu:0.0/2", false}, {"far", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        trainer t;
+        float losses[STEPS];
+        tu_many_report report;
+        begin(&t, "mlp", cases[i].devices);
+        if (take_from_table(&t, 0, STEPS, losses) != TU_OK) fail_msg("%s", tu_message());
+        assert_int_equal(tu_program_many(t.step, &report), TU_OK);
+        assert_int_equal(report.straight, cases[i].straight);
+        if (cases[i].straight) {
+            assert_int_equal(report.table_bytes, 0);
+            assert_int_equal(report.gathered_bytes, STEPS * BATCH * t.pixels * sizeof(float));
+        }
+        end(&t);
+    }
+}
+
 /* ---- Tables that do not fit ---- */
 
 /* Trains from a table on a far device and expects it to have stayed on the host, with the same results. */
@@ -720,6 +743,7 @@ int main(void) {
         cmocka_unit_test(devices_that_refuse_to_be_joined_say_why),
         cmocka_unit_test(a_failure_together_says_which_steps_may_have_taken_effect),
         cmocka_unit_test(later_calls_allocate_nothing),
+        cmocka_unit_test(rows_go_straight_into_the_inputs_of_a_whole_processor),
         cmocka_unit_test(a_table_beyond_the_limit_stays_on_the_host),
         cmocka_unit_test(a_table_takes_at_most_half_of_what_the_program_leaves),
         cmocka_unit_test(a_table_that_the_device_has_no_room_for_is_not_tried_again),
