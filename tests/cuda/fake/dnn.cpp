@@ -461,25 +461,38 @@ static windows windows_of(const content &c) {
     return w;
 }
 
-/* Calls visit(x, filter, y) for every product of the convolution: places in dense n c h w. */
+/* The outputs of an axis whose window has input `at + output * stride`: from first to before last. */
+struct span {
+    int64_t first, last;
+};
+static span outputs_within(int64_t at, int64_t stride, int64_t inputs, int64_t outputs) {
+    int64_t first = at < 0 ? (-at + stride - 1) / stride : 0;
+    int64_t last = at < inputs ? (inputs - 1 - at) / stride + 1 : 0;
+    return {first, last < outputs ? last : outputs};
+}
+
+/* Calls visit(x, filter, y) for every product of the convolution: places in dense n c h w. An element of the filter
+ * stays while the outputs that it takes part in are passed, so that nothing is asked or multiplied for each product. */
 template <typename V>
 static void visit_products(const tensor &x, const tensor &f, const tensor &y, const windows &w, V visit) {
     int64_t channels = f.dims[1], groups = x.dims[1] / channels, outputs = f.dims[0] / groups;
+    int64_t filter_size = f.dims[2] * f.dims[3];
     for (int64_t n = 0; n < y.dims[0]; n++)
-        for (int64_t o = 0; o < y.dims[1]; o++)
-            for (int64_t p = 0; p < y.dims[2]; p++)
-                for (int64_t q = 0; q < y.dims[3]; q++)
-                    for (int64_t c = 0; c < channels; c++)
-                        for (int64_t r = 0; r < f.dims[2]; r++)
-                            for (int64_t s = 0; s < f.dims[3]; s++) {
-                                int64_t h = p * w.stride[0] - w.pad[0] + r * w.dilation[0];
-                                int64_t v = q * w.stride[1] - w.pad[1] + s * w.dilation[1];
-                                if (h < 0 || h >= x.dims[2] || v < 0 || v >= x.dims[3]) continue;
-                                int64_t channel = o / outputs * channels + c;
-                                visit((size_t)(((n * x.dims[1] + channel) * x.dims[2] + h) * x.dims[3] + v),
-                                      (size_t)(((o * channels + c) * f.dims[2] + r) * f.dims[3] + s),
-                                      (size_t)(((n * y.dims[1] + o) * y.dims[2] + p) * y.dims[3] + q));
-                            }
+        for (int64_t j = 0; j < f.dims[0] * channels * filter_size; j++) {
+            int64_t o = j / (channels * filter_size), c = j / filter_size % channels;
+            int64_t h = j / f.dims[3] % f.dims[2] * w.dilation[0] - w.pad[0];
+            int64_t v = j % f.dims[3] * w.dilation[1] - w.pad[1];
+            const int64_t *image = &x.dims[2], *result = &y.dims[2];
+            int64_t from = (n * x.dims[1] + o / outputs * channels + c) * image[0];
+            int64_t to = (n * y.dims[1] + o) * result[0];
+            span rows = outputs_within(h, w.stride[0], image[0], result[0]);
+            span columns = outputs_within(v, w.stride[1], image[1], result[1]);
+            for (int64_t p = rows.first; p < rows.last; p++) {
+                int64_t i = (from + h + p * w.stride[0]) * image[1] + v, k = (to + p) * result[1];
+                for (int64_t q = columns.first; q < columns.last; q++)
+                    visit((size_t)(i + q * w.stride[1]), (size_t)j, (size_t)(k + q));
+            }
+        }
 }
 
 static double factor(const content &operation, int name, double otherwise) {

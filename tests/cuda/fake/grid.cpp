@@ -58,6 +58,7 @@ enum waiting_for { NOTHING, BARRIER, EXCHANGE, VOTE, END };
 std::vector<void *> free_stacks;
 
 struct fiber {
+    point place;  /* in the block, the same for all blocks of a grid */
     void *stack;  /* its lowest address; NULL before it starts and after it ends */
     void *resume; /* where it stopped */
     waiting_for state;
@@ -134,7 +135,7 @@ point place_of(unsigned thread, point size) {
 void resume(unsigned thread) {
     fiber &f = fibers[thread];
     now.current = thread;
-    now.kernel->state->thread = place_of(thread, now.kernel->state->block_size);
+    now.kernel->state->thread = f.place;
     if (!f.stack) start(f);
     switch_stack(&scheduler, f.resume);
     if (f.state != END) return;
@@ -318,6 +319,8 @@ void run_grid(const emulated_kernel &kernel, point blocks, point threads, size_t
     emulated_state *s = kernel.state;
     *s = {{0, 0, 0}, {0, 0, 0}, threads, blocks, dynamic_shared, barrier, exchange, vote};
     now = {&kernel, parameters, threads.x * threads.y * threads.z, 0, false};
+    for (unsigned thread = 0; thread < now.thread_count; thread++)
+        fibers[thread].place = place_of(thread, threads);
     fault_watch watch;
     for (s->block.z = 0; s->block.z < blocks.z; s->block.z++)
         for (s->block.y = 0; s->block.y < blocks.y; s->block.y++)

@@ -32,11 +32,15 @@
 
 extern char **environ;
 
+struct machine_code {
+    std::string code;
+    std::map<std::string, std::string> lowered; /* names of kernels */
+};
 struct _nvrtcProgram {
-    std::string source, name, log, code;
+    std::string source, name, log;
     std::map<std::string, std::string> headers;
     std::vector<std::string> expressions;
-    std::map<std::string, std::string> lowered;
+    machine_code result;
 };
 
 /* ---- Text ---- */
@@ -72,11 +76,15 @@ static std::string expand(const std::string &text, const std::string &name,
     return result;
 }
 
+/* Of eight bytes at a time: a kernel's text is long, and asked for by every program that uses it. */
 static std::string digest(const std::string &text) {
-    uint64_t a = 0xcbf29ce484222325ull, b = 0x9e3779b97f4a7c15ull;
-    for (unsigned char c : text) {
-        a = (a ^ c) * 0x100000001b3ull;
-        b = (b + c) * 0xd6e8feb86659fd93ull;
+    uint64_t a = 0xcbf29ce484222325ull ^ text.size(), b = 0x9e3779b97f4a7c15ull;
+    for (size_t i = 0; i < text.size(); i += 8) {
+        uint64_t word = 0;
+        memcpy(&word, text.data() + i, text.size() - i < 8 ? text.size() - i : 8);
+        a = (a ^ word) * 0x9fb21c651e98df25ull;
+        a ^= a >> 32;
+        b = (b + word) * 0xd6e8feb86659fd93ull;
         b ^= b >> 29;
     }
     char hex[40];
@@ -241,33 +249,62 @@ nvrtcResult nvrtcAddNameExpression(nvrtcProgram p, const char *expression) {
     p->expressions.push_back(expression);
     return NVRTC_SUCCESS;
 }
-nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int count, const char *const *options) {
+static nvrtcResult compile_program(nvrtcProgram p, const std::vector<std::string> &options) {
     std::string text = rewrite_shared(expand(p->source, p->name, p->headers));
     std::vector<std::string> kernels = p->expressions.empty() ? kernels_by_name(text) : p->expressions;
     std::string code;
     for (const std::string &kernel : kernels) {
         std::string whole =
             emulation() + text + "\n#line 1 \"" + kernel + "\"\nEMULATED_KERNEL(" + kernel + ")\n";
-        std::string library = compile(whole, translate(count, options), p->log);
+        std::string library = compile(whole, options, p->log);
         if (library.empty()) return NVRTC_ERROR_COMPILATION;
-        p->lowered[kernel] = lower(kernel);
+        p->result.lowered[kernel] = lower(kernel);
         code += lower(kernel) + " " + std::to_string(library.size()) + "\n" + library;
     }
-    p->code = "EMULATED " + std::to_string(kernels.size()) + "\n" + code;
+    p->result.code = "EMULATED " + std::to_string(kernels.size()) + "\n" + code;
+    return NVRTC_SUCCESS;
+}
+
+/* Every program of the engine's asks for its kernels anew: what this process has compiled is kept by all that was given. */
+static std::map<std::string, machine_code> compiled;
+
+static std::string all_given(const _nvrtcProgram &p, const std::vector<std::string> &options) {
+    std::string all = p.name + '\0' + p.source;
+    for (const auto &header : p.headers) all += '\0' + header.first + '\0' + header.second;
+    for (const std::string &expression : p.expressions) all += '\0' + expression;
+    for (const std::string &option : options) all += '\0' + option;
+    return digest(all);
+}
+
+nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int count, const char *const *options) {
+    std::vector<std::string> translated = translate(count, options);
+    std::string key = all_given(*p, translated);
+    {
+        fake_guard guard(fake_lock());
+        auto found = compiled.find(key);
+        if (found != compiled.end()) {
+            p->result = found->second;
+            return NVRTC_SUCCESS;
+        }
+    }
+    nvrtcResult result = compile_program(p, translated);
+    if (result != NVRTC_SUCCESS) return result;
+    fake_guard guard(fake_lock());
+    compiled[key] = p->result;
     return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcGetLoweredName(nvrtcProgram p, const char *expression, const char **lowered) {
-    auto found = p->lowered.find(expression);
-    NEED(found != p->lowered.end(), NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID);
+    auto found = p->result.lowered.find(expression);
+    NEED(found != p->result.lowered.end(), NVRTC_ERROR_NAME_EXPRESSION_NOT_VALID);
     *lowered = found->second.c_str();
     return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcGetCUBINSize(nvrtcProgram p, size_t *size) {
-    *size = p->code.size();
+    *size = p->result.code.size();
     return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcGetCUBIN(nvrtcProgram p, char *code) {
-    memcpy(code, p->code.data(), p->code.size());
+    memcpy(code, p->result.code.data(), p->result.code.size());
     return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcGetProgramLogSize(nvrtcProgram p, size_t *size) {
