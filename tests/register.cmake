@@ -11,7 +11,9 @@ set(TUTTI_TEST_ENVIRONMENT
   # Not detect_stack_use_after_return: gcc 12's stand-in stack does not keep vectors of 64 bytes aligned.
   "ASAN_OPTIONS=strict_string_checks=1:allocator_may_return_null=1"
   "UBSAN_OPTIONS=print_stacktrace=1"
-  "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
+  "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1"
+  # Tests share the processors: a thread that waits leaves its own to another test instead of spinning there.
+  "OMP_WAIT_POLICY=passive")
 
 # What takes half a minute and more when every access is checked, while shorter tests reach the same code: these get the
 # label heavy there.
