@@ -10,7 +10,8 @@
 #   stderr did you mean 'graph'\?$
 #
 # The last comment before "$" is the case's title. The line after "$ " is run by bash, in an empty folder of its own,
-# with the program on the PATH as `tutti` and this folder's tests as $TESTS. Then, each optional and repeatable:
+# with the program on the PATH as `tutti`, this folder's tests as $TESTS, and $SMALL as the name of a set of 256 pictures:
+# to train on it and to test takes no time. Then, each optional and repeatable:
 #
 #   status N        the exit status (0 unless given)
 #   stdout REGEX    a line of standard output matches the extended regular expression
@@ -31,6 +32,16 @@ trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/bin" "$scratch/home"
 ln -s "$program" "$scratch/bin/tutti"
 export PATH=$scratch/bin:$PATH HOME=$scratch/home
+
+# Arrays as NumPy writes them: 256 pictures of 8 x 8 x 3 bytes in ten classes, some bytes of each told by its class.
+write_array() { # file, shape, the value of byte i as awk computes it, how many bytes
+    local header="{'descr': '|u1', 'fortran_order': False, 'shape': ($2), }"
+    { printf '\223NUMPY\1\0'; printf "\\$(printf %o ${#header})\\0%s" "$header"
+      awk "BEGIN { for (i = 0; i < $4; i++) printf \"%c\", $3 }"; } >"$1"
+}
+write_array "$scratch/images.npy" '256, 8, 8, 3' '(int(i / 192) % 10 * 20 + i * 89 % 51) % 251' $((256 * 192))
+write_array "$scratch/labels.npy" '256,' 'i % 10' 256
+export SMALL=$scratch/images.npy,$scratch/labels.npy
 
 total=0 failed=0
 title='' command='' place=0
