@@ -7,7 +7,10 @@
 #include "device/cpu/isa/kernels.h"
 #include "device/cpu/isa/lanes.h"
 
-enum { BLOCK = 64 }; /* rows of a column, or registers of a row */
+enum {
+    BLOCK = 64,    /* rows of a column, or registers of a row */
+    SHORT_ROW = 32 /* elements */
+};
 
 LANES_INLINE lanes start(cpu_folding f) {
     return f == CPU_SUM ? (lanes){0} : f == CPU_MAX ? lanes_of(-INFINITY) : lanes_of(INFINITY);
@@ -83,8 +86,23 @@ LANES_INLINE float element(bool half, const void *x, int64_t i) {
     return wide;
 }
 
+/* The place of the extreme in a row too short for registers, of ten classes say: no branch hangs on the numbers. */
+LANES_INLINE int64_t place_in_short(cpu_folding f, bool half, int64_t n, const void *x) {
+    float extreme = element(half, x, 0);
+    int64_t place = 0;
+    for (int64_t i = 1; i < n; i++) {
+        float here = element(half, x, i);
+        bool wins = f == CPU_MAX ? here > extreme : here < extreme;
+        wins |= (here != here) & (extreme == extreme);
+        extreme = wins ? here : extreme;
+        place = wins ? i : place;
+    }
+    return place;
+}
+
 /* The first element equal to the extreme, or the first NaN if that is what won. */
 LANES_INLINE int64_t place_of(cpu_folding f, bool half, int64_t n, const void *x) {
+    if (n <= SHORT_ROW) return place_in_short(f, half, n, x);
     float extreme = row(f, half, n, x);
     bool nan = extreme != extreme;
     int64_t i = 0;
