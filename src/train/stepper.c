@@ -1,8 +1,6 @@
 /* Running training steps. See stepper.h. */
 #include "train/stepper.h"
 
-#include <unistd.h>
-
 #include "data/dataset.h"
 #include "graph/graph.h"
 #include "train/sharing.h"
@@ -96,10 +94,10 @@ static bool picks(const tu__piece *piece) {
     return !piece->graph || (tu_program_many(piece->program, &report) == TU_OK && report.straight);
 }
 
-/* Half of the machine's memory: a mapped file that does not stay there is better read ahead by a thread of its own. */
+/* A mapped file that may not stay there, or takes long to come from a disk, is better read ahead by a thread. */
 static bool stays_in_memory(const tu_dataset *set) {
-    double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    return (double)set->info.count[TU_TRAIN] * (double)set->image_bytes <= machine / 2;
+    enum { MOST_BYTES = 1 << 30 };
+    return (size_t)set->info.count[TU_TRAIN] * set->image_bytes <= MOST_BYTES;
 }
 
 tu_status tu__stepper_pick_from(tu__stepper *stepper, const tu_dataset *set) {
