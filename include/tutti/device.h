@@ -309,6 +309,9 @@ typedef struct tu_device_api {
      * from where it lies, because it is not pinned, it may move before it returns. */
     tu_status (*upload_begin)(tu_device_instance *device, void *to, const void *host, size_t bytes,
                               void *event);
+    /* optional, likewise: begins a download behind what event `after` was recorded behind, and records `event` behind it */
+    tu_status (*download_begin)(tu_device_instance *device, void *host, const void *from, size_t bytes,
+                                void *after, void *event);
 } tu_device_api;
 
 #ifdef __cplusplus

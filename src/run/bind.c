@@ -76,15 +76,21 @@ static bool has_events(const tu_device_api *api) {
     return api->event_new && api->event_wait && api->event_synchronize;
 }
 
-/* The events by which devices whose launch returns early tell that a value is made, or that it has come from the host. */
-static tu_status make_events(tu_program *program, tu__part *part) {
-    const tu__device *to = part->device;
+/* Whether the device that makes a move can begin it without waiting for its end. */
+static bool can_begin(const tu__device *mover, const tu__device *from, const tu__device *to) {
+    const tu_device_api *api = mover->api;
+    if (!has_events(api)) return false;
+    return mover == to ? from->api->host_memory && api->upload_begin : api->download_begin != NULL;
+}
+
+/* The events by which devices whose launch returns early tell that a value is made, and that a move has ended. */
+static tu_status make_events(const tu_program *program, const tu__part *part) {
     for (uint32_t i = 0; i < part->arrival_count; i++) {
         tu__arrival *a = &part->arrivals[i];
-        const tu__device *from = program->devices[a->source_part];
-        bool lands = has_events(to->api) && to->api->upload_begin && from->api->host_memory;
+        const tu__device *from = program->devices[a->source_part], *mover = program->devices[a->mover];
         if (has_events(from->api) && !a->ready) TU_TRY(from->api->event_new(from->instance, &a->ready));
-        if (lands && !a->landed) TU_TRY(to->api->event_new(to->instance, &a->landed));
+        if (can_begin(mover, from, part->device) && !a->landed)
+            TU_TRY(mover->api->event_new(mover->instance, &a->landed));
     }
     return TU_OK;
 }

@@ -1,128 +1,14 @@
 /* The executor: all parts of a program at once, each on its device's own host thread.
  *
  * A part's thread fills its inputs and goes through its steps: wait for a value from another device, launch kernels, say
- * that a value is ready. A second thread a device fetches arriving values as soon as they are made, in whatever order
- * that is, while the first computes; what leaves for a processor it brings there too. Events are numbers that reach the
- * run's epoch, so nothing is reset between runs and nothing is allocated. Where there are several parts, updates wait at
- * a barrier until all have computed: a run that fails changes no variable. Every wait has a deadline; what is late is
- * named. */
-#include <errno.h>
+ * that a value is ready. A second thread a device brings values from one device to the other meanwhile (moves.c). Where
+ * there are several parts, updates wait at a barrier until all have computed: a run that fails changes no variable.
+ * Every wait has a deadline; what is late is named. */
 #include <stdio.h>
-#include <time.h>
-#include <unistd.h>
 
-#include "base/alloc.h"
 #include "base/worker.h"
 #include "run/hold.h"
 #include "run/trace.h"
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* Where devices compute elsewhere their host threads have nothing to do but wait, and being woken takes longer than most of
- * what they wait for. With a core for each they may watch for a while instead. */
-static double time_to_watch(size_t device_count, tu__device *const *devices) {
-    const double moment = 300e-6;
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    for (size_t i = 0; i < device_count; i++)
-        if (!devices[i]->api->host_memory && cores >= 2 * (long)device_count) return moment;
-    return 0;
-}
-
-tu_status tu__exchange_begin(tu__exchange *x, uint32_t event_count, double allowed, size_t device_count,
-                             tu__device *const *devices) {
-    x->events = tu__alloc_array(event_count, sizeof *x->events, "a program's events");
-    x->bells = tu__alloc_array(device_count * TU__THREADS, sizeof(pthread_cond_t), "a program's events");
-    if (!x->events || !x->bells) return TU_NO_MEMORY;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    for (size_t i = 0; i < device_count * TU__THREADS; i++) pthread_cond_init(&x->bells[i], &monotonic);
-    pthread_condattr_destroy(&monotonic);
-    pthread_mutex_init(&x->lock, NULL);
-    x->part_count = device_count;
-    x->watch = time_to_watch(device_count, devices);
-    x->event_count = event_count;
-    x->allowed = allowed > 0 ? allowed : 600;
-    return TU_OK;
-}
-
-void tu__exchange_end(tu__exchange *x) {
-    for (size_t i = 0; i < x->part_count * TU__THREADS; i++) pthread_cond_destroy(&x->bells[i]);
-    if (x->part_count) pthread_mutex_destroy(&x->lock); /* it was begun */
-    tu__free(x->events);
-    tu__free(x->bells);
-}
-
-/* ---- Failing and signalling ---- */
-
-static pthread_cond_t *bell_of(const tu__exchange *x, size_t part, tu__thread thread) {
-    return &x->bells[part * TU__THREADS + thread];
-}
-
-static void ring_all(const tu__exchange *x) {
-    for (size_t i = 0; i < x->part_count * TU__THREADS; i++) pthread_cond_signal(&x->bells[i]);
-}
-
-/* Keeps this thread's message as the run's, if it is the first, and lets everybody go. */
-static void abort_run(tu__exchange *x, tu_status status) {
-    pthread_mutex_lock(&x->lock);
-    if (x->status == TU_OK) {
-        x->status = status;
-        snprintf(x->message, sizeof x->message, "%s", tu_message());
-    }
-    atomic_store(&x->aborted, true);
-    ring_all(x);
-    pthread_mutex_unlock(&x->lock);
-}
-
-void tu__exchange_signal(tu__exchange *x, uint32_t event) {
-    pthread_mutex_lock(&x->lock);
-    atomic_store(&x->events[event], x->epoch);
-    ring_all(x);
-    pthread_mutex_unlock(&x->lock);
-}
-
-/* Of an event that only one thread waits for. */
-static void signal_to(tu__exchange *x, uint32_t event, size_t part, tu__thread thread) {
-    pthread_mutex_lock(&x->lock);
-    atomic_store(&x->events[event], x->epoch);
-    pthread_cond_signal(bell_of(x, part, thread));
-    pthread_mutex_unlock(&x->lock);
-}
-
-static bool has_happened(const tu__exchange *x, uint32_t event) {
-    return atomic_load(&((tu__exchange *)x)->events[event]) == x->epoch;
-}
-
-/* Sleeps until the thread's bell rings; false when the deadline has passed. Call with the lock held. */
-static bool sleep_until_rung(tu__exchange *x, size_t part, tu__thread thread) {
-    struct timespec until = {.tv_sec = (time_t)x->deadline};
-    until.tv_nsec = (long)((x->deadline - (double)until.tv_sec) * 1e9);
-    return pthread_cond_timedwait(bell_of(x, part, thread), &x->lock, &until) != ETIMEDOUT;
-}
-
-enum { SPINS = 4000 }; /* a few microseconds: most waits between devices are short */
-
-bool tu__exchange_is_aborted(const tu__exchange *x) {
-    return atomic_load(&((tu__exchange *)x)->aborted);
-}
-
-bool tu__exchange_await(tu__exchange *x, size_t part, uint32_t event) {
-    for (int i = 0; i < SPINS; i++)
-        if (has_happened(x, event) || atomic_load(&x->aborted)) return true;
-    for (double until = x->watch > 0 ? now() + x->watch : 0; until > 0 && now() < until;)
-        if (has_happened(x, event) || atomic_load(&x->aborted)) return true;
-    bool in_time = true;
-    pthread_mutex_lock(&x->lock);
-    while (!has_happened(x, event) && !atomic_load(&x->aborted) && in_time)
-        in_time = sleep_until_rung(x, part, TU__LAUNCHER);
-    pthread_mutex_unlock(&x->lock);
-    return in_time || has_happened(x, event);
-}
 
 static const char *name_of(const tu_program *program, tu__edge value) {
     return program->unit.graph->nodes[value.node]->name;
@@ -216,7 +102,7 @@ static size_t index_of(const tu_program *program, const tu__part *part) {
 
 static tu_status await_arrival(tu_program *program, const tu__part *part, const tu__arrival *a) {
     tu__exchange *x = &program->exchange;
-    if (has_happened(x, a->arrived)) return TU_OK;
+    if (tu__exchange_has_happened(x, a->arrived)) return TU_OK;
     double began = tu__trace_now(program);
     if (!tu__exchange_await(x, index_of(program, part), a->arrived)) return late(program, part, a);
     tu__trace_add(program, TU__SPAN_WAIT, index_of(program, part), (size_t)(a - part->arrivals), began);
@@ -226,7 +112,8 @@ static tu_status await_arrival(tu_program *program, const tu__part *part, const 
 /* For what is still on its way from the host, the device itself waits. */
 static tu_status wait_for(tu_program *program, const tu__part *part, const tu__arrival *a) {
     TU_TRY(await_arrival(program, part, a));
-    if (!a->landed || tu__exchange_is_aborted(&program->exchange)) return TU_OK;
+    bool under_way = a->landed && &program->parts[a->mover] == part;
+    if (!under_way || tu__exchange_is_aborted(&program->exchange)) return TU_OK;
     tu_status status = part->device->api->event_wait(part->device->instance, a->landed);
     return status == TU_OK ? TU_OK : tu__part_failed(part, status);
 }
@@ -248,18 +135,11 @@ static tu_status not_all_there(tu_program *program) {
 
 /* Waits until every part has computed. */
 static tu_status wait_at_barrier(tu_program *program, size_t part) {
-    tu__exchange *x = &program->exchange;
-    bool in_time = true;
-    pthread_mutex_lock(&x->lock);
-    if (++x->at_barrier == program->working) ring_all(x);
-    while (x->at_barrier < program->working && !atomic_load(&x->aborted) && in_time)
-        in_time = sleep_until_rung(x, part, TU__LAUNCHER);
-    bool all = x->at_barrier >= program->working;
-    pthread_mutex_unlock(&x->lock);
-    return all || atomic_load(&x->aborted) ? TU_OK : not_all_there(program);
+    if (tu__exchange_meet(&program->exchange, part, (uint32_t)program->working)) return TU_OK;
+    return not_all_there(program);
 }
 
-/* ---- A part's two threads ---- */
+/* ---- A part's thread ---- */
 
 tu_status tu__part_synchronize(const tu__part *part) {
     const tu_device_api *api = part->device->api;
@@ -299,7 +179,7 @@ static tu_status send_off(tu_program *program, const tu__part *part, const tu__a
     tu_status status = a->ready ? part->device->api->event_record(part->device->instance, a->ready) : TU_OK;
     if (status != TU_OK) return tu__part_failed(part, status);
     if (!a->ready) TU_TRY(tu__part_synchronize(part));
-    signal_to(&program->exchange, a->made, a->mover, TU__COPIER);
+    tu__exchange_signal_to(&program->exchange, a->made, a->mover, TU__COPIER);
     return TU_OK;
 }
 
@@ -340,14 +220,14 @@ static void compute_part(void *argument) {
         tu__part_synchronize(j->part); /* also after a failure: nothing may be under way afterwards */
     if (status == TU_OK) status = ended;
     if (status == TU_OK) atomic_store(&j->part->at, j->part->step_count);
-    if (status != TU_OK) abort_run(x, status);
+    if (status != TU_OK) tu__exchange_abort(x, status);
 }
 
 static void repeat_part(void *argument) {
     const tu__job *j = argument;
     const tu__device *d = j->part->device;
     tu_status status = d->api->repeat(d->instance, j->part->plan, j->steps, j->what);
-    if (status != TU_OK) abort_run(&j->program->exchange, status);
+    if (status != TU_OK) tu__exchange_abort(&j->program->exchange, status);
 }
 
 static void repeat_all(void *argument) {
@@ -355,69 +235,7 @@ static void repeat_all(void *argument) {
     const tu__joint *joint = &j->program->many.joint;
     tu_status status = j->part->device->api->repeat_joint(joint->part_count, joint->parts, joint->move_count,
                                                           joint->moves, j->steps);
-    if (status != TU_OK) abort_run(&j->program->exchange, status);
-}
-
-/* A trace tells how long a copy took, so there it is waited for. */
-static tu_status move_value(const tu_program *program, const tu__arrival *a, bool traced) {
-    const tu__part *part = &program->parts[a->part], *from = &program->parts[a->source_part];
-    void *to = part->addresses[a->buffer];
-    const void *value = from->addresses[a->source_buffer];
-    size_t bytes = part->plan->buffers[a->buffer].bytes;
-    if (a->landed && !traced)
-        return part->device->api->upload_begin(part->device->instance, to, value, bytes, a->landed);
-    return tu__device_copy(part->device, to, from->device, value, bytes);
-}
-
-static tu_status fetch_arrival(tu_program *program, const tu__arrival *a) {
-    const tu__part *part = &program->parts[a->part], *from = &program->parts[a->source_part];
-    if (a->ready) {
-        tu_status made = from->device->api->event_synchronize(from->device->instance, a->ready);
-        if (made != TU_OK) return tu__part_failed(from, made);
-    }
-    double began = tu__trace_now(program);
-    tu_status status = move_value(program, a, began > 0);
-    tu__trace_add(program, TU__SPAN_COPY, index_of(program, part), (size_t)(a - part->arrivals), began);
-    if (status == TU_OK) return TU_OK;
-    char message[768];
-    snprintf(message, sizeof message, "%s", tu_message());
-    return tu_fail(status, "copying '%s' from device '%s' to '%s' failed: %s", name_of(program, a->source),
-                   from->device->name, part->device->name, message);
-}
-
-/* Any move whose value is made and not brought yet; TU_NO_NODE when there is none. `*first` are known to be brought. */
-static uint32_t next_move(const tu__exchange *x, const tu__part *part, uint32_t *first) {
-    while (*first < part->move_count && has_happened(x, part->moves[*first]->arrived)) ++*first;
-    for (uint32_t i = *first; i < part->move_count; i++)
-        if (has_happened(x, part->moves[i]->made) && !has_happened(x, part->moves[i]->arrived)) return i;
-    return TU_NO_NODE;
-}
-
-static void watch_for_moves(const tu__exchange *x, const tu__part *part, uint32_t *first) {
-    double until = x->watch > 0 ? now() + x->watch : 0;
-    while (until > 0 && now() < until)
-        if (next_move(x, part, first) != TU_NO_NODE || tu__exchange_is_aborted(x)) return;
-}
-
-static void make_moves(void *argument) {
-    const tu__job *j = argument;
-    const tu__part *part = j->part;
-    tu__exchange *x = &j->program->exchange;
-    tu_status status = TU_OK;
-    uint32_t first = 0;
-    for (uint32_t left = part->move_count; left && status == TU_OK; left--) {
-        bool in_time = true;
-        uint32_t next;
-        watch_for_moves(x, part, &first);
-        pthread_mutex_lock(&x->lock);
-        while ((next = next_move(x, part, &first)) == TU_NO_NODE && !atomic_load(&x->aborted) && in_time)
-            in_time = sleep_until_rung(x, index_of(j->program, part), TU__COPIER);
-        pthread_mutex_unlock(&x->lock);
-        if (next == TU_NO_NODE) return; /* aborted, or late: the part that waits for it says so */
-        status = fetch_arrival(j->program, part->moves[next]);
-        if (status == TU_OK) signal_to(x, part->moves[next]->arrived, part->moves[next]->part, TU__LAUNCHER);
-    }
-    if (status != TU_OK) abort_run(x, status);
+    if (status != TU_OK) tu__exchange_abort(&j->program->exchange, status);
 }
 
 /* ---- A run ---- */
@@ -441,21 +259,6 @@ static bool runs_on_caller(const tu_program *program) {
     return program->alone && program->alone->device->options.parts == 1;
 }
 
-static void begin_run(tu__exchange *x) {
-    x->epoch++;
-    x->at_barrier = 0;
-    x->status = TU_OK;
-    x->deadline = now() + x->allowed;
-    atomic_store(&x->aborted, false);
-}
-
-static tu_status end_run(tu__exchange *x) {
-    pthread_mutex_lock(&x->lock); /* a thread of an abandoned run may still fail */
-    tu_status status = x->status == TU_OK ? TU_OK : tu_fail(x->status, "%s", x->message);
-    pthread_mutex_unlock(&x->lock);
-    return status;
-}
-
 /* A device whose thread never came back from an earlier run cannot serve another. */
 static tu_status check_free(const tu__part *part) {
     if (!tu__worker_busy(part->device->compute) && !tu__worker_busy(part->device->copier)) return TU_OK;
@@ -468,7 +271,7 @@ static tu_status check_free(const tu__part *part) {
 static tu_status run_alone(tu_program *program, void (*work)(void *job), tu__job job) {
     tu__device *device = job.part->device;
     TU_TRY(check_free(job.part));
-    begin_run(&program->exchange);
+    tu__exchange_begin_run(&program->exchange);
     if (runs_on_caller(program)) {
         TU_TRY(attach(device));
         work(&job);
@@ -477,7 +280,7 @@ static tu_status run_alone(tu_program *program, void (*work)(void *job), tu__job
         tu__worker_post(device->compute, work, &job);
         tu__worker_join(device->compute);
     }
-    return end_run(&program->exchange);
+    return tu__exchange_end_run(&program->exchange);
 }
 
 static void post_part(tu_program *program, size_t index) {
@@ -487,7 +290,7 @@ static void post_part(tu_program *program, size_t index) {
     atomic_store(&part->at, 0);
     atomic_store(&part->there, false);
     tu__worker_post(part->device->compute, compute_part, job);
-    if (part->move_count) tu__worker_post(part->device->copier, make_moves, job);
+    if (part->move_count) tu__worker_post(part->device->copier, tu__make_moves, job);
 }
 
 /* Parts that wait give up at the deadline and say who is late; a device's own call may still not come back. Such a run is
@@ -499,9 +302,9 @@ static void join_part(tu_program *program, tu__part *part) {
     bool copied = !part->move_count || tu__worker_join_until(part->device->copier, until);
     if (computed && copied) return;
     program->abandoned = true;
-    abort_run(&program->exchange,
-              tu_fail(TU_DEVICE, "device '%s' has not come back after %g s: %s", part->device->name,
-                      program->exchange.allowed, tu__part_doing(program, part).text));
+    tu__exchange_abort(&program->exchange,
+                       tu_fail(TU_DEVICE, "device '%s' has not come back after %g s: %s", part->device->name,
+                               program->exchange.allowed, tu__part_doing(program, part).text));
 }
 
 /* Every part that has something to do has its threads, and they are free. */
@@ -515,25 +318,15 @@ static tu_status make_ready(tu_program *program) {
 
 /* ---- All parts at once ---- */
 
-/* What a run that failed has begun to upload, and nobody waited for. How that ends is of no interest any more. */
-static void let_all_land(tu_program *program) {
-    for (size_t i = 0; i < program->device_count; i++) {
-        const tu__part *part = &program->parts[i];
-        for (uint32_t k = 0; k < part->arrival_count; k++)
-            if (part->arrivals[k].landed)
-                (void)part->device->api->event_synchronize(part->device->instance, part->arrivals[k].landed);
-    }
-}
-
 static tu_status run_together(tu_program *program) {
     TU_TRY(make_ready(program));
-    begin_run(&program->exchange);
+    tu__exchange_begin_run(&program->exchange);
     for (size_t i = 0; i < program->device_count; i++)
         if (!program->parts[i].idle) post_part(program, i);
     for (size_t i = 0; i < program->device_count; i++)
         if (!program->parts[i].idle) join_part(program, &program->parts[i]);
-    if (tu__exchange_is_aborted(&program->exchange) && !program->abandoned) let_all_land(program);
-    return end_run(&program->exchange);
+    if (tu__exchange_is_aborted(&program->exchange) && !program->abandoned) tu__let_moves_land(program);
+    return tu__exchange_end_run(&program->exchange);
 }
 
 /* Nobody else fills what a user fetches as it was fed. */

@@ -487,9 +487,10 @@ void tu__parts_free(size_t count, tu__part *parts) {
         tu__part *p = &parts[i];
         if (p->plan) p->device->api->plan_free(p->device->instance, p->plan);
         for (uint32_t k = 0; k < p->arrival_count; k++) {
-            const tu__device *from = parts[p->arrivals[k].source_part].device;
-            if (p->arrivals[k].ready) from->api->event_free(from->instance, p->arrivals[k].ready);
-            if (p->arrivals[k].landed) p->device->api->event_free(p->device->instance, p->arrivals[k].landed);
+            const tu__arrival *a = &p->arrivals[k];
+            const tu__device *from = parts[a->source_part].device, *mover = parts[a->mover].device;
+            if (a->ready) from->api->event_free(from->instance, a->ready);
+            if (a->landed) mover->api->event_free(mover->instance, a->landed);
         }
         if (p->constants) p->device->api->release(p->device->instance, p->constants);
         for (uint32_t k = 0; k < p->update_count; k++)
@@ -503,6 +504,7 @@ void tu__parts_free(size_t count, tu__part *parts) {
         tu__free(p->leaves);
         tu__free(p->arrivals);
         tu__free(p->moves);
+        tu__free(p->begun);
         tu__free(p->updates);
         tu__free(p->waits);
         tu__free(p->meetings);

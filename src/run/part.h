@@ -90,6 +90,7 @@ typedef struct tu__part {
     uint32_t arrival_count;
     const tu__arrival **moves; /* what its copying thread brings, here or to a processor: steps.c */
     uint32_t move_count;
+    uint64_t *begun; /* per move: the latest run in which it was begun */
     tu__update *updates;
     uint32_t update_count;
     tu__wait *waits; /* for what is not read: tu_after */

@@ -2,11 +2,9 @@
 #ifndef TU__RUN_PROGRAM_H
 #define TU__RUN_PROGRAM_H
 
-#include <pthread.h>
-#include <stdatomic.h>
-
 #include <tutti/run.h>
 
+#include "run/exchange.h"
 #include "run/meet.h"
 #include "run/part.h"
 #include "run/repeat.h"
@@ -25,26 +23,6 @@ typedef struct tu__fetch_place {
     uint32_t part, buffer;
     size_t bytes;
 } tu__fetch_place;
-
-/* A part's two threads: each sleeps on a bell of its own, so that an event wakes who waits for it and nobody else. */
-typedef enum tu__thread { TU__LAUNCHER, TU__COPIER, TU__THREADS } tu__thread;
-
-/* What the parts' threads share while a run is under way. */
-typedef struct tu__exchange {
-    pthread_mutex_t lock;
-    pthread_cond_t *bells; /* TU__THREADS a part */
-    size_t part_count;
-    uint64_t epoch; /* number of the run: an event has happened when it holds this */
-    atomic_uint_least64_t *events;
-    uint32_t event_count;
-    uint32_t at_barrier; /* parts that have computed everything */
-    atomic_bool aborted;
-    double deadline;  /* seconds, as clock_gettime(CLOCK_MONOTONIC) counts */
-    double allowed;   /* seconds for a run */
-    double watch;     /* seconds that a thread watches for something before it sleeps */
-    tu_status status; /* the first failure, and its message */
-    char message[1024];
-} tu__exchange;
 
 /* What a part's threads are given. */
 typedef struct tu__job {
@@ -106,15 +84,7 @@ void tu__program_begin_updates(tu_program *program);
 void tu__program_end_updates(tu_program *program);
 
 /* executor.c: all parts at once, on their devices' threads, each filled from `fed` first. */
-tu_status tu__exchange_begin(tu__exchange *exchange, uint32_t event_count, double allowed,
-                             size_t device_count, tu__device *const *devices);
-void tu__exchange_end(tu__exchange *exchange);
 tu_status tu__program_execute(tu_program *program);
-/* What the threads of a run tell each other. An event that a part's launching thread awaited has happened, or the run
- * was aborted; false: it is late. */
-void tu__exchange_signal(tu__exchange *exchange, uint32_t event);
-bool tu__exchange_await(tu__exchange *exchange, size_t part, uint32_t event);
-bool tu__exchange_is_aborted(const tu__exchange *exchange);
 /* Waits until what the part's device was given is done; a failure names the device, whatever it said itself. */
 tu_status tu__part_synchronize(const tu__part *part);
 tu_status tu__part_failed(const tu__part *part, tu_status status);
@@ -129,6 +99,11 @@ bool tu__program_is_stuck(const tu_program *program);
 tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repetition *what);
 /* Many steps by all its devices together: joint.h. */
 tu_status tu__program_repeat_joint(tu_program *program, uint32_t steps);
+
+/* moves.c: what a part's copying thread does in a run; the argument is a tu__job. */
+void tu__make_moves(void *job);
+/* moves.c: waits for what a run that failed has begun to move. How that ends is of no interest any more. */
+void tu__let_moves_land(const tu_program *program);
 
 /* placement_report.c: counts what leaves each node, for its report. */
 tu_status tu__program_count_departing(tu_program *program);

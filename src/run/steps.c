@@ -237,7 +237,9 @@ static bool is_sent_by(const tu__step *step, uint32_t index) {
 tu_status tu__list_moves(tu__part *part, uint32_t index) {
     part->moves =
         tu__alloc_array((size_t)part->arrival_count + part->step_count, sizeof *part->moves, "a part");
-    if (!part->moves) return TU_NO_MEMORY;
+    part->begun =
+        tu__alloc_array((size_t)part->arrival_count + part->step_count, sizeof *part->begun, "a part");
+    if (!part->moves || !part->begun) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < part->arrival_count; i++)
         if (part->arrivals[i].mover == index) part->moves[part->move_count++] = &part->arrivals[i];
     for (uint32_t i = 0; i < part->step_count; i++)

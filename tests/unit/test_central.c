@@ -1,6 +1,6 @@
 /* Statements about variables that one device holds and others read: they are updated in their own memory once everybody has
- * read them; what a device far away reads in every run is pinned for it, as long as it lies there and no longer, and sent
- * without anybody waiting but who reads it; and what such devices send back they bring at once. */
+ * read them; what a device far away reads in every run is pinned for it, as long as it lies there and no longer; what
+ * such devices send back they bring at once; and what is under way between them and the host has arrived when it is read. */
 #include "far_device.h"
 
 #include <math.h>
@@ -241,16 +241,20 @@ static void what_cannot_be_pinned_is_sent_all_the_same(void **unused) {
     assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
 }
 
-/* ---- Sending ---- */
+/* ---- Moves that are begun and not waited for ---- */
 
-/* An upload that was begun is made when somebody waits for its event, which is as late as can be. */
+/* A move that was begun is made when somebody waits for its event, which is as late as can be. */
 typedef struct far_event {
     void *to;
-    const void *host;
+    const void *from;
     size_t bytes; /* 0: nothing is under way */
 } far_event;
 
-static struct { atomic_int begun, landed; } uploads;
+static struct { atomic_int uploads, downloads, landed; } moves;
+
+static int moves_begun(void) {
+    return moves.uploads + moves.downloads;
+}
 
 static tu_status event_new_far(tu_device_instance *device, void **event) {
     (void)device;
@@ -273,9 +277,9 @@ static tu_status land(tu_device_instance *device, void *event) {
     (void)device;
     far_event *e = event;
     if (!e->bytes) return TU_OK;
-    memcpy(e->to, e->host, e->bytes);
+    memcpy(e->to, e->from, e->bytes);
     e->bytes = 0;
-    uploads.landed++;
+    moves.landed++;
     return TU_OK;
 }
 
@@ -283,18 +287,28 @@ static tu_status upload_begin_far(tu_device_instance *device, void *to, const vo
                                   void *event) {
     (void)device;
     *(far_event *)event = (far_event){to, host, bytes};
-    uploads.begun++;
+    moves.uploads++;
     return TU_OK;
 }
 
-static void plug_in_far_that_begins_uploads(void) {
+static tu_status download_begin_far(tu_device_instance *device, void *host, const void *from, size_t bytes,
+                                    void *after, void *event) {
+    (void)device;
+    assert_non_null(after);
+    *(far_event *)event = (far_event){host, from, bytes};
+    moves.downloads++;
+    return TU_OK;
+}
+
+static void plug_in_far_that_begins_moves(void) {
     plug_in_far();
-    uploads.begun = uploads.landed = 0;
+    moves.uploads = moves.downloads = moves.landed = 0;
     far_api.event_new = event_new_far;
     far_api.event_free = event_free_far;
     far_api.event_record = event_record_far;
     far_api.event_wait = far_api.event_synchronize = land;
     far_api.upload_begin = upload_begin_far;
+    far_api.download_begin = download_begin_far;
 }
 
 static void forget_events(void) {
@@ -302,6 +316,7 @@ static void forget_events(void) {
     far_api.event_free = NULL;
     far_api.event_record = far_api.event_wait = far_api.event_synchronize = NULL;
     far_api.upload_begin = NULL;
+    far_api.download_begin = NULL;
 }
 
 static void what_is_under_way_has_landed_before_it_is_read_or_written_over(void **unused) {
@@ -311,14 +326,15 @@ static void what_is_under_way_has_landed_before_it_is_read_or_written_over(void 
     for (int begins = 0; begins < 2; begins++) {
         trainer t;
         plug_in_far();
-        if (begins) plug_in_far_that_begins_uploads();
+        if (begins) plug_in_far_that_begins_moves();
         begin(&t, "far:0/2", "central");
         for (int i = 0; i < STEPS; i++) losses[begins][i] = run(&t, t.step, i);
         assert_int_equal(tu_state_get(t.state, "w", w[begins], sizeof w[begins]), TU_OK);
         end(&t);
     }
-    assert_int_equal(uploads.begun, 2 * 2 * STEPS); /* of two variables to two devices */
-    assert_int_equal(uploads.landed, uploads.begun);
+    assert_int_equal(moves.uploads, 2 * 2 * STEPS);   /* of two variables to two devices */
+    assert_int_equal(moves.downloads, 2 * 3 * STEPS); /* of two gradients and the loss */
+    assert_int_equal(moves.landed, moves_begun());
     assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
     assert_memory_equal(w[0], w[1], sizeof w[0]);
     forget_events();
@@ -329,12 +345,12 @@ static void nothing_is_under_way_when_a_run_has_failed(void **unused) {
     for (int launch = 1; launch <= 4; launch++) {
         trainer t;
         float x[BATCH * IN] = {0};
-        plug_in_far_that_begins_uploads();
+        plug_in_far_that_begins_moves();
         begin(&t, "far:0/2", "central");
         far.fails_in_launch = launch;
         assert_int_equal(tu_run(t.step, t.state, 1, (tu_feed[]){{t.x, x}}, NULL), TU_DEVICE);
         assert_true(strstr(tu_message(), "the far device has gone away"));
-        assert_int_equal(uploads.landed, uploads.begun);
+        assert_int_equal(moves.landed, moves_begun());
         end(&t);
     }
     forget_events();

@@ -312,6 +312,11 @@ static tu_status download(tu_device_instance *device, void *host, const void *fr
     return cuda_download(cuda_inside(device), host, from, bytes);
 }
 
+static tu_status download_begin(tu_device_instance *device, void *host, const void *from, size_t bytes,
+                                void *after, void *event) {
+    return cuda_download_begin(cuda_inside(device), host, from, bytes, after, event);
+}
+
 static tu_status copy(tu_device_instance *device, void *to, tu_device_instance *other,
                       const tu_device_api *other_api, const void *from, size_t bytes) {
     if (other_api->host_memory) return upload(device, to, from, bytes);
@@ -415,6 +420,7 @@ static const tu_device_api api = {
     .pin = pin,
     .unpin = unpin,
     .upload_begin = upload_begin,
+    .download_begin = download_begin,
 };
 
 /* The device reads the engine's own structures: it serves the very version it was built with. */

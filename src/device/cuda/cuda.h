@@ -109,8 +109,10 @@ tu_status cuda_lane_open(cuda_lane *lane);
 void cuda_lane_close(cuda_lane *lane);
 /* Done when they return. */
 tu_status cuda_upload(cuda_device *device, void *to, const void *host, size_t bytes);
-/* Begun when it returns: `event` is recorded behind it. */
+/* Begun when they return: `event` is recorded behind them. A download comes behind `after`. */
 tu_status cuda_upload_begin(cuda_device *device, void *to, const void *host, size_t bytes, CUevent event);
+tu_status cuda_download_begin(cuda_device *device, void *host, const void *from, size_t bytes, CUevent after,
+                              CUevent event);
 tu_status cuda_pin(cuda_device *device, void *host, size_t bytes);
 void cuda_unpin(cuda_device *device, void *host);
 tu_status cuda_download(cuda_device *device, void *host, const void *from, size_t bytes);

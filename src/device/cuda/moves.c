@@ -8,12 +8,12 @@
  *     engine               move 0 |  move 1      |  move 0      | …
  *
  * Small ones are handed to the driver, which copies them into a buffer of its own at once. Memory that the engine has let
- * us pin (scratch and variables of a processor that shares programs with cards) is moved from where it lies; nobody
- * waits for what is uploaded from there but the kernels that read it. */
+ * us pin (scratch and variables of a processor that shares programs with cards) is moved from where it lies and to it:
+ * such moves are begun, stand behind the kernels that make what they move, and are waited for by those that read it. */
 #include <string.h>
-#include <time.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "device/cuda/cuda.h"
 
 enum {
@@ -193,16 +193,30 @@ tu_status cuda_upload(cuda_device *d, void *to, const void *host, size_t bytes) 
 
 tu_status cuda_upload_begin(cuda_device *d, void *to, const void *host, size_t bytes, CUevent event) {
     TU_TRY(cuda_enter(d));
-    const move m = {to, host, bytes};
     bool in_pieces = bytes > SMALL && !is_pinned(host, bytes);
     if (in_pieces) TU_TRY(cuda_upload(d, to, host, bytes));
-    if (!in_pieces && bytes) TU_TRY(send_whole(&d->in, &m));
+    if (!in_pieces && bytes) TU_TRY(send_whole(&d->in, &(move){to, host, bytes}));
     CUDA_TRY(cuEventRecord, event, d->in.stream);
     return TU_OK;
 }
 
 tu_status cuda_download(cuda_device *d, void *host, const void *from, size_t bytes) {
     return go(d, &d->out, &(move){host, from, bytes}, host, receive_whole, receive);
+}
+
+/* Into memory that is not pinned the driver would wait for all of it, holding up who launches. */
+tu_status cuda_download_begin(cuda_device *d, void *host, const void *from, size_t bytes, CUevent after,
+                              CUevent event) {
+    TU_TRY(cuda_enter(d));
+    if (is_pinned(host, bytes)) {
+        CUDA_TRY(cuStreamWaitEvent, d->out.stream, after, 0);
+        if (bytes) TU_TRY(receive_whole(&d->out, &(move){host, from, bytes}));
+    } else {
+        TU_TRY(cuda_event_synchronize(d, after));
+        TU_TRY(cuda_download(d, host, from, bytes));
+    }
+    CUDA_TRY(cuEventRecord, event, d->out.stream);
+    return TU_OK;
 }
 
 /* Between cards, from one to the other where they can, which the driver knows. */
@@ -245,17 +259,13 @@ tu_status cuda_event_wait(cuda_device *d, void *event) {
     return TU_OK;
 }
 
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* Values of a step are made shortly one after another: being woken for each takes longer than most waits. */
+/* Values of a step are made shortly one after another: being woken for each takes longer than most waits. Between two looks some
+ * time passes, since each keeps the driver from those who launch. */
 static void watch_for_a_moment(CUevent event) {
-    const double moment = 100e-6;
-    double until = now() + moment;
-    while (cuda.cuEventQuery(event) == CUDA_ERROR_NOT_READY && now() < until) continue;
+    const double moment = 300e-6, pause = 1e-6;
+    double time = tu__now(), until = time + moment;
+    while (time < until && cuda.cuEventQuery(event) == CUDA_ERROR_NOT_READY)
+        for (double next = time + pause; time < next;) time = tu__now();
 }
 
 /* Whatever happened, a failure too, the driver tells again. */

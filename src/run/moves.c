@@ -1,0 +1,163 @@
+/* The copying thread of a device: brings values from one device to another while its launching thread computes.
+ *
+ * It brings what comes to the device and, to a processor, what leaves it (part.c says why), as soon as it is made, in
+ * whatever order that is. Where the device can, a move is begun and not waited for. Behind what comes from the host the
+ * device's own kernels wait; what leaves for it stands in line behind the kernels that make it, so that it leaves when
+ * they are done, whatever the host's threads are about, and is waited for when there is nothing more to begin. */
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "run/trace.h"
+
+/* The moves of a part in one run. */
+typedef struct mover {
+    tu_program *program;
+    tu__part *part;
+    uint32_t first; /* so many of the list are known to have arrived */
+} mover;
+
+/* ---- What is to be done ---- */
+
+static bool is_begun(const mover *m, uint32_t move) {
+    return m->part->begun[move] == m->program->exchange.epoch;
+}
+
+static bool has_arrived(const mover *m, uint32_t move) {
+    return tu__exchange_has_happened(&m->program->exchange, m->part->moves[move]->arrived);
+}
+
+/* Any move whose value is made and which is not begun yet; TU_NO_NODE when there is none. */
+static uint32_t next_to_begin(mover *m) {
+    while (m->first < m->part->move_count && has_arrived(m, m->first)) m->first++;
+    for (uint32_t i = m->first; i < m->part->move_count; i++)
+        if (!is_begun(m, i) && tu__exchange_has_happened(&m->program->exchange, m->part->moves[i]->made))
+            return i;
+    return TU_NO_NODE;
+}
+
+/* The first move that is under way: what leaves is listed in the order in which it does. */
+static uint32_t next_to_land(const mover *m) {
+    for (uint32_t i = m->first; i < m->part->move_count; i++)
+        if (is_begun(m, i) && !has_arrived(m, i)) return i;
+    return TU_NO_NODE;
+}
+
+/* Until there is something to begin, or it is time to sleep. */
+static void watch(mover *m) {
+    const tu__exchange *x = &m->program->exchange;
+    double until = x->watch > 0 ? tu__now() + x->watch : 0;
+    while (until > 0 && tu__now() < until)
+        if (next_to_begin(m) != TU_NO_NODE || tu__exchange_is_aborted(x)) return;
+}
+
+/* Sleeps until there is a move to begin; TU_NO_NODE: the run was aborted, or it is late. */
+static uint32_t await_next(mover *m) {
+    tu__exchange *x = &m->program->exchange;
+    bool in_time = true;
+    uint32_t next;
+    watch(m);
+    pthread_mutex_lock(&x->lock);
+    while ((next = next_to_begin(m)) == TU_NO_NODE && !tu__exchange_is_aborted(x) && in_time)
+        in_time = tu__exchange_sleep(x, (size_t)(m->part - m->program->parts), TU__COPIER);
+    pthread_mutex_unlock(&x->lock);
+    return next;
+}
+
+/* ---- Doing it ---- */
+
+static void tell_arrived(mover *m, uint32_t move) {
+    const tu__arrival *a = m->part->moves[move];
+    tu__exchange_signal_to(&m->program->exchange, a->arrived, a->part, TU__LAUNCHER);
+}
+
+static tu_status failed(const tu_program *program, const tu__arrival *a, tu_status status) {
+    char message[768];
+    snprintf(message, sizeof message, "%s", tu_message());
+    return tu_fail(status, "copying '%s' from device '%s' to '%s' failed: %s",
+                   program->unit.graph->nodes[a->source.node]->name, program->devices[a->source_part]->name,
+                   program->devices[a->part]->name, message);
+}
+
+static tu_status wait_until_made(const tu_program *program, const tu__arrival *a) {
+    const tu__part *from = &program->parts[a->source_part];
+    if (!a->ready) return TU_OK;
+    tu_status made = from->device->api->event_synchronize(from->device->instance, a->ready);
+    return made == TU_OK ? TU_OK : tu__part_failed(from, made);
+}
+
+/* From beginning to end. */
+static tu_status move_now(mover *m, uint32_t move) {
+    const tu__arrival *a = m->part->moves[move];
+    const tu__part *to = &m->program->parts[a->part], *from = &m->program->parts[a->source_part];
+    TU_TRY(wait_until_made(m->program, a));
+    double began = tu__trace_now(m->program);
+    tu_status status = tu__device_copy(to->device, to->addresses[a->buffer], from->device,
+                                       from->addresses[a->source_buffer], to->plan->buffers[a->buffer].bytes);
+    tu__trace_add(m->program, TU__SPAN_COPY, a->part, (size_t)(a - to->arrivals), began);
+    if (status != TU_OK) return failed(m->program, a, status);
+    tell_arrived(m, move);
+    return TU_OK;
+}
+
+/* Uploads have arrived, as far as the host is concerned, when they are begun. */
+static tu_status begin_move(mover *m, uint32_t move) {
+    const tu__arrival *a = m->part->moves[move];
+    const tu__part *to = &m->program->parts[a->part], *from = &m->program->parts[a->source_part];
+    const tu__device *d = m->part->device;
+    bool leaves = from == m->part;
+    void *target = to->addresses[a->buffer];
+    const void *value = from->addresses[a->source_buffer];
+    size_t bytes = to->plan->buffers[a->buffer].bytes;
+    tu_status status = leaves ? d->api->download_begin(d->instance, target, value, bytes, a->ready, a->landed)
+                              : d->api->upload_begin(d->instance, target, value, bytes, a->landed);
+    if (status != TU_OK) return failed(m->program, a, status);
+    if (!leaves) tell_arrived(m, move);
+    return TU_OK;
+}
+
+/* A trace tells how long a copy took, so there each is waited for. */
+static tu_status make_move(mover *m, uint32_t move) {
+    m->part->begun[move] = m->program->exchange.epoch;
+    bool traced = tu__trace_now(m->program) > 0;
+    return m->part->moves[move]->landed && !traced ? begin_move(m, move) : move_now(m, move);
+}
+
+static tu_status let_land(mover *m, uint32_t move) {
+    const tu__device *d = m->part->device;
+    tu_status status = d->api->event_synchronize(d->instance, m->part->moves[move]->landed);
+    if (status != TU_OK) return tu__part_failed(m->part, status);
+    tell_arrived(m, move);
+    return TU_OK;
+}
+
+/* What is late the part that waits for it says. */
+static tu_status make_all(mover *m) {
+    for (uint32_t left = m->part->move_count; left || next_to_land(m) != TU_NO_NODE;) {
+        uint32_t next = next_to_begin(m), under_way = next_to_land(m);
+        if (next == TU_NO_NODE && under_way != TU_NO_NODE) {
+            TU_TRY(let_land(m, under_way));
+            continue;
+        }
+        if (next == TU_NO_NODE) next = await_next(m);
+        if (next == TU_NO_NODE) return TU_OK;
+        TU_TRY(make_move(m, next));
+        left--;
+    }
+    return TU_OK;
+}
+
+void tu__make_moves(void *argument) {
+    const tu__job *j = argument;
+    mover m = {.program = j->program, .part = j->part};
+    tu_status status = make_all(&m);
+    if (status != TU_OK) tu__exchange_abort(&j->program->exchange, status);
+}
+
+void tu__let_moves_land(const tu_program *program) {
+    for (size_t i = 0; i < program->device_count; i++) {
+        const tu__part *part = &program->parts[i];
+        for (uint32_t k = 0; k < part->move_count; k++)
+            if (part->moves[k]->landed)
+                (void)part->device->api->event_synchronize(part->device->instance, part->moves[k]->landed);
+    }
+}
