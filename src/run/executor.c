@@ -176,6 +176,7 @@ static tu_status wait_for_others(tu_program *program, tu__part *part) {
 
 /* Lets a value be fetched: now, or by whoever waits for the device's event. */
 static tu_status send_off(tu_program *program, const tu__part *part, const tu__arrival *a) {
+    if (tu__exchange_has_happened(&program->exchange, a->made)) return TU_OK;
     tu_status status = a->ready ? part->device->api->event_record(part->device->instance, a->ready) : TU_OK;
     if (status != TU_OK) return tu__part_failed(part, status);
     if (!a->ready) TU_TRY(tu__part_synchronize(part));
@@ -318,9 +319,20 @@ static tu_status make_ready(tu_program *program) {
 
 /* ---- All parts at once ---- */
 
+/* What is there before a run begins is fetched without waiting for the thread of the device that has it. */
+static void announce_what_is_at_hand(tu_program *program) {
+    for (size_t i = 0; i < program->device_count; i++)
+        for (uint32_t k = 0; k < program->parts[i].arrival_count; k++) {
+            const tu__arrival *a = &program->parts[i].arrivals[k];
+            if (a->at_hand && !a->ready)
+                tu__exchange_signal_to(&program->exchange, a->made, a->mover, TU__COPIER);
+        }
+}
+
 static tu_status run_together(tu_program *program) {
     TU_TRY(make_ready(program));
     tu__exchange_begin_run(&program->exchange);
+    announce_what_is_at_hand(program);
     for (size_t i = 0; i < program->device_count; i++)
         if (!program->parts[i].idle) post_part(program, i);
     for (size_t i = 0; i < program->device_count; i++)

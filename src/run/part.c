@@ -136,6 +136,11 @@ static void find_leaves(const tu__unit *unit, tu__part *part) {
     }
 }
 
+/* It is there before a run, and in memory of its own. */
+static bool is_lasting(const tu__node *node) {
+    return is_op(node, TU__OP_VARIABLE) || is_op(node, TU__OP_CONSTANT);
+}
+
 /* A processor would fetch from devices far away one after another, and wait for one that is late before it turns to the next.
  * So these bring themselves what they send to it, all at once, each in the order in which it is made. */
 static uint32_t mover_of(const tu__part *parts, uint32_t from, uint32_t to) {
@@ -158,6 +163,7 @@ static tu_status find_arrivals(const tu__unit *unit, tu__part *parts, size_t ind
                           .mover = mover_of(parts, from, (uint32_t)index),
                           .buffer = part->leaves[i].buffer,
                           .source_buffer = tu__part_buffer(&parts[from], source),
+                          .at_hand = is_lasting(unit->graph->nodes[source.node]),
                           .made = (*events)++,
                           .arrived = (*events)++};
     }
@@ -281,7 +287,7 @@ static void mark_buffers(const tu__unit *unit, const tu__part *part, marks *m) {
     for (uint32_t i = 0; i < part->leaf_count; i++) {
         const tu__node *node = unit->graph->nodes[part->leaves[i].node];
         uint32_t b = part->leaves[i].buffer;
-        m->outside[b] = is_op(node, TU__OP_VARIABLE) || is_op(node, TU__OP_CONSTANT);
+        m->outside[b] = is_lasting(node);
         m->from_start[b] = !m->outside[b] && !is_op(node, TU__OP_ALL_REDUCE);
     }
     for (uint32_t b = 0; b < part->plan->buffer_count; b++) m->becomes[b] = TU_NO_NODE;

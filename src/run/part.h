@@ -24,9 +24,9 @@ typedef struct tu__arrival {
     uint32_t part, buffer;  /* where it goes */
     uint32_t mover;         /* the part whose copying thread brings it: one of the two */
     uint32_t made, arrived; /* events of the program */
-    void *ready; /* the source device's event: `made` says that it is recorded; NULL: it has none */
-    void *
-        landed; /* the receiving device's: `arrived` says that it is recorded; NULL: the value is there then */
+    bool at_hand;           /* a variable or a constant: it is made before the run begins */
+    void *ready;  /* the source device's event: `made` says that it is recorded; NULL: it has none */
+    void *landed; /* the mover's, behind a move that is begun and not waited for; NULL: it waits */
 } tu__arrival;
 
 /* An assignment: what lies in `buffer` after the run becomes the variable's value. */
