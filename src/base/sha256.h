@@ -9,6 +9,7 @@
 #ifndef TU__BASE_SHA256_H
 #define TU__BASE_SHA256_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -26,6 +27,9 @@ TU__SHARED void tu__sha256_init(tu__sha256 *hash);
 TU__SHARED void tu__sha256_update(tu__sha256 *hash, const void *bytes, size_t count);
 /* The hash must be initialised again before it is used for another message. */
 TU__SHARED void tu__sha256_final(tu__sha256 *hash, unsigned char digest[TU__SHA256_BYTES]);
+
+/* One block into a state, without the processor's instructions: what those are tested against. */
+TU__SHARED void tu__sha256_plain(uint32_t state[8], const unsigned char *block);
 
 /* All three at once. */
 TU__SHARED void tu__sha256_of(const void *bytes, size_t count, unsigned char digest[TU__SHA256_BYTES]);

@@ -5,64 +5,93 @@
  * and the last that hold anything, a run of empty ones as one. */
 #include <float.h>
 #include <math.h>
+#include <pthread.h>
+#include <string.h>
 
 #include "io/event_messages.h"
 #include "io/protobuf.h"
 
-enum { SIDE = 800, MOST_LIMITS = 2 * SIDE + 3 }; /* 774 limits a side, zero, and one beyond at each end */
+enum {
+    SIDE = 800,
+    MOST_LIMITS = 2 * SIDE + 3, /* 774 limits a side, zero, and one beyond at each end */
+    HEADS = 1 << 16
+};
+
+/* The upper half of a float, its head, says which bucket to begin with: numbers of one head differ by less than a hundredth,
+ * so at most one limit lies between them. */
+static struct {
+    size_t count;
+    double limits[MOST_LIMITS];
+    uint16_t first[HEADS];
+} buckets;
 
 typedef struct histogram {
-    size_t limit_count;
     double limits[MOST_LIMITS], counts[MOST_LIMITS];
     double least, most, number, sum, squares;
 } histogram;
 
-static void make_limits(histogram *h) {
+static void make_limits(void) {
     double positive[SIDE] = {1e-12};
     size_t count = 1;
     while (positive[count - 1] * 1.1 < 1e20) {
         positive[count] = positive[count - 1] * 1.1;
         count++;
     }
-    h->limits[h->limit_count++] = -DBL_MAX;
-    for (size_t i = count; i-- > 0;) h->limits[h->limit_count++] = -positive[i];
-    h->limits[h->limit_count++] = 0;
-    for (size_t i = 0; i < count; i++) h->limits[h->limit_count++] = positive[i];
-    h->limits[h->limit_count++] = DBL_MAX;
+    double *to = buckets.limits;
+    *to++ = -DBL_MAX;
+    for (size_t i = count; i-- > 0;) *to++ = -positive[i];
+    *to++ = 0;
+    for (size_t i = 0; i < count; i++) *to++ = positive[i];
+    *to++ = DBL_MAX;
+    buckets.count = (size_t)(to - buckets.limits);
 }
 
-/* The first bucket whose limit is beyond x. */
-static size_t bucket_of(const histogram *h, double x) {
-    size_t low = 0, high = h->limit_count - 1;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (h->limits[middle] > x)
-            high = middle;
-        else
-            low = middle + 1;
-    }
+/* The first bucket from `low` on whose limit is beyond x. */
+static size_t bucket_from(size_t low, double x) {
+    while (low + 1 < buckets.count && buckets.limits[low] <= x) low++;
     return low;
 }
 
-static void take(histogram *h, double x) {
-    if (!isfinite(x)) return;
+/* The least number of a head has zeros below it; of a negative one, ones. */
+static float least_of(uint32_t head) {
+    uint32_t bits = head << 16 | (head >> 15 ? 0xffff : 0);
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static void make_buckets(void) {
+    enum { POSITIVE = 0x7f80, SIGN = 0x8000 }; /* heads of finite numbers end before infinity's */
+    make_limits();
+    size_t bucket = 0;
+    for (uint32_t i = POSITIVE; i-- > 0;)
+        buckets.first[SIGN | i] = (uint16_t)(bucket = bucket_from(bucket, (double)least_of(SIGN | i)));
+    for (uint32_t i = 0; i < POSITIVE; i++)
+        buckets.first[i] = (uint16_t)(bucket = bucket_from(bucket, (double)least_of(i)));
+}
+
+static void take(histogram *h, float number) {
+    uint32_t bits;
+    double x = (double)number;
+    if (!isfinite(number)) return;
+    memcpy(&bits, &number, sizeof bits);
     if (h->number == 0 || x < h->least) h->least = x;
     if (h->number == 0 || x > h->most) h->most = x;
     h->number++;
     h->sum += x;
     h->squares += x * x;
-    h->counts[bucket_of(h, x)]++;
+    h->counts[bucket_from(buckets.first[bits >> 16], x)]++;
 }
 
 /* Moves what is to be written to the front; returns how many buckets that are. */
 static size_t compact(histogram *h) {
-    size_t first = 0, last = h->limit_count, kept = 0;
+    size_t first = 0, last = buckets.count, kept = 0;
     while (first < last && h->counts[first] == 0) first++;
     while (last > first && h->counts[last - 1] == 0) last--;
     for (size_t i = first; i < last; i++) {
         bool joins = kept > 0 && h->counts[i] == 0 && h->counts[kept - 1] == 0;
         size_t to = joins ? kept - 1 : kept++;
-        h->limits[to] = h->limits[i];
+        h->limits[to] = buckets.limits[i];
         h->counts[to] = h->counts[i];
     }
     if (kept == 0) { /* TensorBoard wants one bucket at least */
@@ -74,15 +103,16 @@ static size_t compact(histogram *h) {
 }
 
 void tu__event_put_histogram(tu__text *message, size_t count, const float *numbers) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_buckets);
     histogram h = {0};
-    make_limits(&h);
-    for (size_t i = 0; i < count; i++) take(&h, (double)numbers[i]);
-    size_t buckets = compact(&h);
+    for (size_t i = 0; i < count; i++) take(&h, numbers[i]);
+    size_t written = compact(&h);
     tu__pb_double(message, 1, h.least);
     tu__pb_double(message, 2, h.most);
     tu__pb_double(message, 3, h.number);
     tu__pb_double(message, 4, h.sum);
     tu__pb_double(message, 5, h.squares);
-    tu__pb_doubles(message, 6, h.limits, buckets);
-    tu__pb_doubles(message, 7, h.counts, buckets);
+    tu__pb_doubles(message, 6, h.limits, written);
+    tu__pb_doubles(message, 7, h.counts, written);
 }
