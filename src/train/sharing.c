@@ -72,8 +72,8 @@ static tu_status leave_to_first(const tu__settings *s, int64_t samples, tu__devi
     *first = words[0];
     o->devices = first->text;
     o->strategy = o->central = NULL;
-    if (s->invariant) o->threads = 1; /* its bits are to be the same on any machine, too */
-    o->invariant = 0;
+    o->invariant =
+        s->invariant ? 1 : 0; /* one part, whose bits are to be the same wherever it is computed, too */
     o->bf16_gradients = false;
     return TU_OK;
 }
