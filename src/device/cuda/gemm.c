@@ -26,7 +26,6 @@ enum {
     CANDIDATES = 8,
     BUFFER_ALIGNMENT = 64,     /* of every address that the engine gives */
     WORKSPACE_ALIGNMENT = 256, /* that the library asks for */
-    MASK_ALIGNMENT = 128,      /* bits: what a row of a mask must be a multiple of */
 };
 static const uint64_t most_workspace = (uint64_t)32 << 20;
 
@@ -35,7 +34,7 @@ struct cuda_gemm_plan {
     cublasLtMatrixLayout_t a, b, out; /* the library's A and B */
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace_bytes;
-    bool wide, subtract, with_bias, with_mask;
+    bool wide, subtract, with_bias;
 };
 
 typedef struct product_type {
@@ -50,23 +49,6 @@ static const product_type product_types[TU_DTYPE_COUNT] = {
     [TU_BF16] = {true, CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F},
     [TU_F16] = {true, CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F},
 };
-
-static bool has_bias(cublasLtEpilogue_t epilogue) {
-    return (epilogue & CUBLASLT_EPILOGUE_BIAS) || epilogue == CUBLASLT_EPILOGUE_DRELU_BGRAD;
-}
-
-static bool has_mask(cublasLtEpilogue_t epilogue) {
-    return epilogue == CUBLASLT_EPILOGUE_RELU_AUX || epilogue == CUBLASLT_EPILOGUE_RELU_AUX_BIAS ||
-           epilogue == CUBLASLT_EPILOGUE_DRELU || epilogue == CUBLASLT_EPILOGUE_DRELU_BGRAD;
-}
-
-int64_t cuda_gemm_mask_row(int64_t n) {
-    return (n + MASK_ALIGNMENT - 1) / MASK_ALIGNMENT * MASK_ALIGNMENT;
-}
-
-size_t cuda_gemm_mask_bytes(int64_t m, int64_t n) {
-    return (size_t)m * (size_t)cuda_gemm_mask_row(n) / 8;
-}
 
 /* ---- Describing ---- */
 
@@ -83,14 +65,8 @@ static tu_status describe_epilogue(const cuda_gemm *g, cuda_gemm_plan *p) {
     uint32_t epilogue = (uint32_t)g->epilogue;
     BLAS_TRY(cublasLtMatmulDescSetAttribute, p->description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
              sizeof epilogue);
-    p->with_bias = has_bias(g->epilogue);
-    p->with_mask = has_mask(g->epilogue);
-    if (p->with_bias) TU_TRY(set_address(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned));
-    if (!p->with_mask) return TU_OK;
-    TU_TRY(set_address(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned));
-    BLAS_TRY(cublasLtMatmulDescSetAttribute, p->description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
-             &g->mask_row, sizeof g->mask_row);
-    return TU_OK;
+    p->with_bias = g->epilogue & CUBLASLT_EPILOGUE_BIAS;
+    return p->with_bias ? set_address(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned) : TU_OK;
 }
 
 static tu_status describe_product(const cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p) {
@@ -214,7 +190,6 @@ static void *aligned_workspace(void *workspace) {
 
 static tu_status enqueue(cuda_device *device, const cuda_gemm_plan *p, const cuda_gemm_operands *o) {
     if (p->with_bias) TU_TRY(set_address(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o->bias));
-    if (p->with_mask) TU_TRY(set_address(p, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, o->mask));
     void *workspace = p->workspace_bytes ? aligned_workspace(o->workspace) : NULL;
     BLAS_TRY(cublasLtMatmul, device->blas, p->description, scale(p->wide, p->subtract ? -1 : 1), o->b, p->a,
              o->a, p->b, scale(p->wide, p->subtract ? 1 : 0), o->out, p->out, o->out, p->out, &p->algorithm,
@@ -258,8 +233,7 @@ static tu_status begin_trial(const cuda_gemm *g, trial *t) {
     enum { PATTERN = 0x3c };
     size_t a = span(g, a_rows(g), g->a_row, g->a_step), b = span(g, b_rows(g), g->b_row, g->b_step);
     size_t out = span(g, g->m, g->out_row, g->out_step), bias = span(g, 1, g->n, 0);
-    size_t mask = whole_blocks(cuda_gemm_mask_bytes(g->m, g->n));
-    size_t total = a + b + out + bias + mask + most_workspace;
+    size_t total = a + b + out + bias + most_workspace;
     CUDA_TRY(cuMemAlloc, &t->memory, total);
     CUDA_TRY(cuMemsetD8Async, t->memory, PATTERN, total, t->device->stream);
     char *at;
@@ -268,8 +242,7 @@ static tu_status begin_trial(const cuda_gemm *g, trial *t) {
                                        .b = at + a,
                                        .out = at + a + b,
                                        .bias = at + a + b + out,
-                                       .mask = at + a + b + out + bias,
-                                       .workspace = at + a + b + out + bias + mask};
+                                       .workspace = at + a + b + out + bias};
     return TU_OK;
 }
 

@@ -25,14 +25,12 @@ typedef struct cuda_gemm {
     bool tf32;           /* f32 may be rounded to tf32 */
     bool subtract;       /* out -= instead of out = */
     cublasLtEpilogue_t epilogue; /* biases are [n] */
-    int64_t mask_row; /* bits from one row of a rectifier's mask to the next: of cuda_gemm_mask_row */
 } cuda_gemm;
 
 typedef struct cuda_gemm_operands {
     const void *a, *b;
     void *out, *workspace;
-    const void *bias; /* or where the gradient of one goes */
-    const void *mask; /* read, or where it goes */
+    const void *bias;
 } cuda_gemm_operands;
 
 typedef struct cuda_gemm_plan cuda_gemm_plan;
@@ -43,9 +41,5 @@ tu_status cuda_gemm_plan_new(cuda_device *device, const cuda_gemm *gemm, cuda_ge
 void cuda_gemm_plan_free(cuda_gemm_plan *plan); /* NULL is fine */
 size_t cuda_gemm_workspace(const cuda_gemm_plan *plan);
 tu_status cuda_gemm_run(const tu__kernel *k, const cuda_gemm_plan *plan, const cuda_gemm_operands *o);
-
-/* A rectifier's mask has a bit for each element of out [m, n]: bits of a row, bytes of the whole. */
-int64_t cuda_gemm_mask_row(int64_t n);
-size_t cuda_gemm_mask_bytes(int64_t m, int64_t n);
 
 #endif

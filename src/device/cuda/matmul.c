@@ -4,22 +4,18 @@
  * batch the longest run of matrices that lie at even distances is the library's batch, and what is left a loop of
  * launches; broadcasting is a distance of zero.
  *
- * What follows is taken in where the library has a kernel that can (it is asked, from the most that could be to nothing):
+ * What follows is taken in where the library has a kernel that can (it is asked, from the most that could be to nothing): bias,
+ * ReLU, and for bf16 and f16 the tanh form of GELU, whose tanh is not exact enough for f32. Each element then is rounded once,
+ * at the end, instead of after each operation.
  *
- *     forward     + bias, ReLU (and for bf16 and f16 the tanh form of GELU, whose tanh is not exact enough for f32)
- *     backward    the gradient through a ReLU, select(y > 0, dX, 0), and the gradient of the bias before it, its sum
- *                 over rows. The library wants y > 0 as a mask of bits, which the forward product leaves for it beside y.
- *
- * So a layer with bias and ReLU costs one kernel forward and two backward. Each element then is rounded once, at the end,
- * instead of after each operation. The backward one pays where dX is too large to stay in the second-level cache: the
- * library then clears and sums in a launch of its own, and a pointwise kernel of ours over a dX that stays is faster
- * (WORTH_A_MASK; mlp by 7 to 14%). */
+ * Backwards, the gradient through a ReLU, select(y > 0, dX, 0), and the gradient of the bias, its sum over rows, are a pointwise
+ * kernel behind the product (pointwise.c). The library can end a product by both, given y > 0 as a mask of bits, but its
+ * products that do are slower by more than what they save: mlp's step by 7 to 50%, with 128 to 32,768 samples in tf32
+ * and bf16. */
 #include "device/cuda/gemm.h"
 #include "device/ending.h"
 
 #include "kernels/gemm_args.h"
-
-enum { WORTH_A_MASK = 1 << 22 }; /* elements of dX */
 
 /* Where the matrices of one launch begin: elements. */
 typedef struct place {
@@ -32,7 +28,7 @@ typedef struct matmul_data {
     const cuda_function *function; /* of kernels/gemm.cu */
     int64_t launches;
     place *places;
-    bool bias, leaves_mask, finds_mask, sums;
+    bool bias;
 } matmul_data;
 
 static tu_type type_of(const tu__selection *s, tu__edge value) {
@@ -53,9 +49,6 @@ static tu_status run_library(const tu__kernel *k) {
                                 .out = shifted(k->out[0], d->places[i].out, d->gemm.dtype),
                                 .workspace = k->workspace};
         if (d->bias) o.bias = k->in[2];
-        if (d->sums) o.bias = k->out[1];
-        if (d->finds_mask) o.mask = k->in[2];
-        if (d->leaves_mask) o.mask = k->out[1];
         TU_TRY(cuda_gemm_run(k, d->plan, &o));
     }
     return TU_OK;
@@ -196,51 +189,6 @@ static tu_status describe(tu__selection *s, const tu__node *node, matmul_data *d
 
 /* ---- What follows ---- */
 
-/* The gradient through a rectifier: select(greater(y, 0), dX, 0), y the result of `relu`. */
-typedef struct rectified {
-    const tu__node *relu, *greater, *select;
-    const tu__node *sum; /* over all axes but the last, or NULL */
-} rectified;
-
-/* The sum over rows of a value among its readers. */
-static const tu__node *row_sum_of(tu__selection *s, tu__edge value) {
-    const tu__plan_value *v = tu__plan_value_of(s, value);
-    int64_t last = type_of(s, value).shape.rank - 1;
-    for (uint32_t i = 0; i < v->reader_count; i++) {
-        const tu__node *reader = s->graph->nodes[s->plan->readers[v->first_reader + i]];
-        if (reader->op->code != TU__OP_SUM || !tu__is_free(s, reader)) continue;
-        if (tu__attrs(reader, sum)->axes == ((int64_t)1 << last) - 1) return reader;
-    }
-    return NULL;
-}
-
-static bool on_one_level(const tu__selection *s, const tu__node *node, const rectified *r) {
-    const uint32_t *level = s->plan->level;
-    return level[r->greater->id] == level[node->id] && level[r->select->id] == level[node->id] &&
-           (!r->sum || level[r->sum->id] == level[node->id]);
-}
-
-/* Whether the only reader of the product `node` is such a gradient. */
-static bool find_rectified(tu__selection *s, const tu__node *node, rectified *r) {
-    tu__edge product = {node->id, 0};
-    if (tu_shape_elements(node->outputs[0].shape) < WORTH_A_MASK) return false;
-    const tu__node *select = tu__free_reader(s, product);
-    if (!select || select->op->code != TU__OP_SELECT || !tu__same_edge(select->inputs[1], product) ||
-        !tu__is_zero(s, select->inputs[2]))
-        return false;
-    const tu__node *greater = s->graph->nodes[select->inputs[0].node];
-    if (greater->op->code != TU__OP_GREATER || !tu__is_free(s, greater) ||
-        tu__only_reader(s, select->inputs[0]) != select || !tu__is_zero(s, greater->inputs[1]))
-        return false;
-    const tu__node *relu = s->graph->nodes[greater->inputs[0].node];
-    tu_shape shape = node->outputs[0].shape;
-    if (relu->op->code != TU__OP_RELU || !tu_shape_equal(relu->outputs[0].shape, shape) ||
-        !tu_shape_equal(select->outputs[0].shape, shape))
-        return false;
-    *r = (rectified){relu, greater, select, row_sum_of(s, (tu__edge){select->id, 0})};
-    return on_one_level(s, node, r);
-}
-
 /* One way to end a product: what its kernel computes besides. */
 typedef struct ending {
     const char *name;
@@ -249,60 +197,13 @@ typedef struct ending {
     const tu__node *covered[2]; /* on the way to it; NULL where there is none */
     bool adds;
     tu__edge bias;
-    const tu__node *leaves_mask, *finds_mask; /* the rectifier whose mask it is */
-    const tu__node *sum;                      /* stored too */
 } ending;
 
 /* TU_UNSUPPORTED: the library has no kernel that ends so. */
 static tu_status plan_ending(tu__selection *s, const ending *e, matmul_data *d) {
     cuda_gemm g = d->gemm;
     g.epilogue = e->epilogue;
-    g.mask_row = e->leaves_mask || e->finds_mask ? cuda_gemm_mask_row(g.n) : 0;
     return cuda_gemm_plan_new(cuda_of(s), &g, &d->plan);
-}
-
-static bool is_one_product(const matmul_data *d) {
-    return d->launches == 1 && d->gemm.batch == 1;
-}
-
-/* Where a sum follows that the library cannot make too, the pointwise kernel that makes both is as good. */
-static ending rectified_ending(const rectified *r) {
-    return (ending){.name =
-                        r->sum ? "matmul+relu_gradient+sum (cuBLASLt)" : "matmul+relu_gradient (cuBLASLt)",
-                    .epilogue = r->sum ? CUBLASLT_EPILOGUE_DRELU_BGRAD : CUBLASLT_EPILOGUE_DRELU,
-                    .result = {r->select->id, 0},
-                    .covered = {r->greater, r->select},
-                    .finds_mask = r->relu,
-                    .sum = r->sum};
-}
-
-/* TU_OK when the library can end the product `node` of the backward pass with the gradient through `relu`. */
-static tu_status can_use_mask(tu__selection *s, const tu__node *relu, const tu__node *node) {
-    rectified found;
-    matmul_data backward = {0};
-    if (node->op->code != TU__OP_MATMUL || !tu__is_free(s, node) || !find_rectified(s, node, &found) ||
-        found.relu != relu)
-        return TU_UNSUPPORTED;
-    TU_TRY(describe(s, node, &backward));
-    if (!is_one_product(&backward)) return TU_UNSUPPORTED;
-    ending e = rectified_ending(&found);
-    tu_status status = plan_ending(s, &e, &backward);
-    cuda_gemm_plan_free(backward.plan);
-    return status;
-}
-
-/* TU_OK when a product of the backward pass will use the mask of what `relu` computes. */
-static tu_status mask_is_wanted(tu__selection *s, const tu__node *relu) {
-    const tu__plan_value *v = tu__plan_value_of(s, (tu__edge){relu->id, 0});
-    for (uint32_t i = 0; i < v->reader_count; i++) {
-        const tu__node *reader = s->graph->nodes[s->plan->readers[v->first_reader + i]];
-        if (reader->op->code != TU__OP_GREATER) continue;
-        const tu__node *select = tu__only_reader(s, (tu__edge){reader->id, 0});
-        if (!select || select->op->code != TU__OP_SELECT) continue;
-        tu_status status = can_use_mask(s, relu, s->graph->nodes[select->inputs[1].node]);
-        if (status != TU_UNSUPPORTED) return status;
-    }
-    return TU_UNSUPPORTED;
 }
 
 static const tu__node *find_gelu(tu__selection *s, tu__edge value) {
@@ -312,7 +213,7 @@ static const tu__node *find_gelu(tu__selection *s, tu__edge value) {
     return half && reader && reader->op->code == TU__OP_GELU_TANH ? reader : NULL;
 }
 
-enum { MOST_ENDINGS = 5 };
+enum { MOST_ENDINGS = 4 };
 
 typedef struct endings {
     int count;
@@ -321,53 +222,39 @@ typedef struct endings {
 
 /* A product, its bias if it has one, and the node `last` behind it. `epilogues`: without and with the bias. */
 static void add_ending(endings *all, const tu__ending *e, const tu__node *last, const char *const names[2],
-                       const cublasLtEpilogue_t epilogues[2], const tu__node *leaves_mask) {
+                       const cublasLtEpilogue_t epilogues[2]) {
     bool adds = e->add != NULL;
     all->list[all->count++] = (ending){.name = names[adds],
                                        .epilogue = epilogues[adds],
                                        .result = {last->id, 0},
                                        .covered = {e->add, last != e->add ? last : NULL},
                                        .adds = adds,
-                                       .bias = e->added,
-                                       .leaves_mask = leaves_mask};
-}
-
-static tu_status list_rectifiers(tu__selection *s, const tu__ending *e, const matmul_data *d, endings *all) {
-    static const char *const names[2] = {"matmul+relu (cuBLASLt)", "matmul+bias+relu (cuBLASLt)"};
-    static const cublasLtEpilogue_t masking[2] = {CUBLASLT_EPILOGUE_RELU_AUX,
-                                                  CUBLASLT_EPILOGUE_RELU_AUX_BIAS};
-    static const cublasLtEpilogue_t plain[2] = {CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU_BIAS};
-    tu_status wanted = is_one_product(d) ? mask_is_wanted(s, e->relu) : TU_UNSUPPORTED;
-    if (wanted == TU_OK) add_ending(all, e, e->relu, names, masking, e->relu);
-    add_ending(all, e, e->relu, names, plain, NULL);
-    return wanted == TU_UNSUPPORTED ? TU_OK : wanted;
+                                       .bias = e->added};
 }
 
 /* From the most that could be taken in to nothing. */
-static tu_status list_endings(tu__selection *s, const tu__node *node, const matmul_data *d, endings *all) {
+static endings list_endings(tu__selection *s, const tu__node *node) {
+    static const char *const relu_names[2] = {"matmul+relu (cuBLASLt)", "matmul+bias+relu (cuBLASLt)"};
+    static const cublasLtEpilogue_t relus[2] = {CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU_BIAS};
     static const char *const gelu_names[2] = {"matmul+gelu_tanh (cuBLASLt)",
                                               "matmul+bias+gelu_tanh (cuBLASLt)"};
     static const cublasLtEpilogue_t gelus[2] = {CUBLASLT_EPILOGUE_GELU, CUBLASLT_EPILOGUE_GELU_BIAS};
     static const char *const bias_names[2] = {"", "matmul+bias (cuBLASLt)"};
     static const cublasLtEpilogue_t biases[2] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS};
-    rectified found;
-    *all = (endings){0};
-    if (is_one_product(d) && find_rectified(s, node, &found) && s->plan->beside[found.relu->id] != TU__NONE)
-        all->list[all->count++] = rectified_ending(&found);
+    endings all = {0};
     tu__ending e = tu__ending_of(s, node);
     const tu__node *gelu = e.relu ? NULL : find_gelu(s, e.result);
-    if (e.relu) TU_TRY(list_rectifiers(s, &e, d, all));
-    if (gelu) add_ending(all, &e, gelu, gelu_names, gelus, NULL);
-    if (e.add) add_ending(all, &e, e.add, bias_names, biases, NULL);
-    all->list[all->count++] =
+    if (e.relu) add_ending(&all, &e, e.relu, relu_names, relus);
+    if (gelu) add_ending(&all, &e, gelu, gelu_names, gelus);
+    if (e.add) add_ending(&all, &e, e.add, bias_names, biases);
+    all.list[all.count++] =
         (ending){.name = "matmul (cuBLASLt)", .epilogue = CUBLASLT_EPILOGUE_DEFAULT, .result = {node->id, 0}};
-    return TU_OK;
+    return all;
 }
 
 /* The first ending that the library has a kernel for; none: our own kernel, which ends nothing. */
 static tu_status choose_ending(tu__selection *s, const tu__node *node, matmul_data *d, ending *chosen) {
-    endings all;
-    TU_TRY(list_endings(s, node, d, &all));
+    endings all = list_endings(s, node);
     for (int i = 0; i < all.count; i++) {
         tu_status status = plan_ending(s, &all.list[i], d);
         if (status == TU_UNSUPPORTED) continue;
@@ -391,15 +278,10 @@ static tu_status cover(tu__kernel *k, const tu__node *node) {
 static tu_status bind(tu__kernel *k, const tu__node *node, const ending *e) {
     TU_TRY(cover(k, e->covered[0]));
     TU_TRY(cover(k, e->covered[1]));
-    TU_TRY(cover(k, e->sum));
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
     TU_TRY(tu__kernel_read(k, node->inputs[1]));
     if (e->adds) TU_TRY(tu__kernel_read(k, e->bias));
-    if (e->finds_mask) TU_TRY(tu__kernel_find(k, e->finds_mask));
-    TU_TRY(tu__kernel_write(k, e->result, -1));
-    if (e->sum) TU_TRY(tu__kernel_write(k, (tu__edge){e->sum->id, 0}, -1));
-    const cuda_gemm *g = &((const matmul_data *)k->data)->gemm;
-    return e->leaves_mask ? tu__kernel_leave(k, e->leaves_mask, cuda_gemm_mask_bytes(g->m, g->n)) : TU_OK;
+    return tu__kernel_write(k, e->result, -1);
 }
 
 static void count_work(tu__kernel *k, const tu__node *node) {
@@ -421,9 +303,6 @@ tu_status cuda_make_matmul(tu__selection *s, const tu__node *node) {
     }
     *d = found;
     d->bias = e.adds;
-    d->sums = e.sum != NULL;
-    d->leaves_mask = e.leaves_mask != NULL;
-    d->finds_mask = e.finds_mask != NULL;
     k->release = release_matmul;
     k->workspace_bytes = d->plan ? cuda_gemm_workspace(d->plan) : 0;
     count_work(k, node);
