@@ -86,18 +86,26 @@ LANES_INLINE float element(bool half, const void *x, int64_t i) {
     return wide;
 }
 
-/* The place of the extreme in a row too short for registers, of ten classes say: no branch hangs on the numbers. */
+/* A whole number that is the larger the further ahead a number is, which comes at place i: its bits, in an order that
+ * grows with it, above what is left of the places. */
+LANES_INLINE int64_t rank_of(cpu_folding f, float number, int64_t i) {
+    float x = number + 0.0f; /* -0 is as large as 0 */
+    int32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    int32_t order = bits ^ ((bits >> 31) & INT32_MAX);
+    if (f == CPU_MIN) order = ~order;
+    order = x != x ? INT32_MAX : order;
+    return (int64_t)((uint64_t)(uint32_t)order << 32 | (UINT32_MAX - (uint32_t)i));
+}
+
+/* The place of the extreme in a short row, of ten classes say: no branch hangs on the numbers. */
 LANES_INLINE int64_t place_in_short(cpu_folding f, bool half, int64_t n, const void *x) {
-    float extreme = element(half, x, 0);
-    int64_t place = 0;
-    for (int64_t i = 1; i < n; i++) {
-        float here = element(half, x, i);
-        bool wins = f == CPU_MAX ? here > extreme : here < extreme;
-        wins |= (here != here) & (extreme == extreme);
-        extreme = wins ? here : extreme;
-        place = wins ? i : place;
+    int64_t highest = INT64_MIN;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t rank = rank_of(f, element(half, x, i), i);
+        highest = rank > highest ? rank : highest;
     }
-    return place;
+    return (int64_t)(UINT32_MAX - (uint32_t)highest);
 }
 
 /* The first element equal to the extreme, or the first NaN if that is what won. */
