@@ -209,17 +209,27 @@ static tu_status feed_part(tu_program *program, const tu__part *part) {
     return TU_OK;
 }
 
+/* A part without updates ends at the barrier, with nothing under way. To ask again could only fail a run whose updates others
+ * have begun. */
+static bool ends_at_barrier(const tu__part *part) {
+    return part->step_count && part->steps[part->step_count - 1].kind == TU__STEP_BARRIER;
+}
+
 static void compute_part(void *argument) {
     const tu__job *j = argument;
     tu__exchange *x = &j->program->exchange;
     tu_status status = feed_part(j->program, j->part);
-    for (uint32_t i = 0; i < j->part->step_count && status == TU_OK && !atomic_load(&x->aborted); i++) {
-        atomic_store_explicit(&j->part->at, i, memory_order_relaxed);
-        status = take_step(j->program, j->part, &j->part->steps[i]);
+    uint32_t taken = 0;
+    while (taken < j->part->step_count && status == TU_OK && !tu__exchange_is_aborted(x)) {
+        atomic_store_explicit(&j->part->at, taken, memory_order_relaxed);
+        status = take_step(j->program, j->part, &j->part->steps[taken]);
+        if (status == TU_OK) taken++;
     }
-    tu_status ended =
-        tu__part_synchronize(j->part); /* also after a failure: nothing may be under way afterwards */
-    if (status == TU_OK) status = ended;
+    bool is_done = taken == j->part->step_count && ends_at_barrier(j->part);
+    if (!is_done) { /* also after a failure nothing may be under way afterwards */
+        tu_status ended = tu__part_synchronize(j->part);
+        if (status == TU_OK) status = ended;
+    }
     if (status == TU_OK) atomic_store(&j->part->at, j->part->step_count);
     if (status != TU_OK) tu__exchange_abort(x, status);
 }

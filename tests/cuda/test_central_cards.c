@@ -1,0 +1,114 @@
+/* A processor that holds the variables of two parts of a card: whichever call fails, a run that fails has changed no variable,
+ * nothing of it is under way any more, and nothing is left behind, pinned memory neither. */
+#include "test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+#include "base/alloc.h"
+#include "cuda/emulated.h"
+
+enum { BATCH = 4, IN = 16, OUT = 1500, STEPS = 3 }; /* weights of 96 KB, which are worth pinning */
+
+typedef struct trainer {
+    tu_graph *graph;
+    tu_value x;
+    tu_program *step;
+    tu_state *state;
+} trainer;
+
+static tu_status begin(trainer *t) {
+    memset(t, 0, sizeof *t);
+    TU_TRY(tu_graph_new(&t->graph));
+    t->x = tu_batch_input(t->graph, "x", TU_F32, TU_SHAPE(BATCH, IN));
+    tu_value w =
+        tu_variable(t->graph, "w", TU_F32, TU_SHAPE(IN, OUT), .init = {.kind = TU_INIT_CONSTANT, .a = 0.01});
+    tu_value loss = tu_mean(tu_square(tu_tanh(tu_matmul(t->x, w))));
+    TU_TRY(tu_add_sgd(loss, 0.5, 0));
+    TU_TRY(tu_state_new(t->graph, &t->state));
+    return tu_compile(t->graph, &t->step, .devices = "gpu:0/2", .strategy = "central", .threads = 1,
+                      .updates = true);
+}
+
+static void end(trainer *t) {
+    tu_program_free(t->step);
+    tu_state_free(t->state);
+    tu_graph_free(t->graph);
+}
+
+static tu_status run(const trainer *t, int step) {
+    float x[BATCH * IN];
+    for (int i = 0; i < BATCH * IN; i++) x[i] = (float)sin(i * 0.7 + step);
+    return tu_run(t->step, t->state, 1, (tu_feed[]){{t->x, x}}, NULL);
+}
+
+static void read_weights(const trainer *t, float *w) {
+    assert_int_equal(tu_state_get(t->state, "w", w, sizeof(float) * IN * OUT), TU_OK);
+}
+
+/* The weights after every step, where nothing fails. */
+static float right[STEPS + 1][IN * OUT];
+
+static void train_without_failure(void) {
+    trainer t;
+    if (begin(&t) != TU_OK) fail_msg("%s", tu_message());
+    read_weights(&t, right[0]);
+    for (int i = 0; i < STEPS; i++) {
+        if (run(&t, i) != TU_OK) fail_msg("%s", tu_message());
+        read_weights(&t, right[i + 1]);
+        assert_memory_not_equal(right[i], right[i + 1], sizeof right[i]);
+    }
+    end(&t);
+}
+
+/* Steps until one fails; what it leaves is what the one before it left. */
+static tu_status train(void) {
+    static float w[IN * OUT];
+    trainer t;
+    tu_status status = begin(&t);
+    for (int i = 0; i < STEPS && status == TU_OK; i++) {
+        status = run(&t, i);
+        read_weights(&t, w);
+        assert_memory_equal(w, right[status == TU_OK ? i + 1 : i], sizeof w);
+    }
+    end(&t);
+    return status;
+}
+
+static void any_call_may_fail(void **unused) {
+    (void)unused;
+    enum { BEYOND_THE_LAST = 100, FEWEST_CALLS = 300 };
+    char text[256], number[16];
+    unsigned failures = 0;
+    train_without_failure();
+    int64_t blocks = tu__alloc_live();
+    size_t objects = emulated_live(text, sizeof text);
+    for (unsigned nth = 1, since = 0; since < BEYOND_THE_LAST; nth++) {
+        snprintf(number, sizeof number, "%u", nth);
+        setenv("TUTTI_CUDA_FAIL", number, 1);
+        tu_status status = train();
+        unsetenv("TUTTI_CUDA_FAIL");
+        /* To look whether something is done, and to pin memory, may fail without harm: many such calls follow each other. */
+        since = status == TU_OK ? since + 1 : 0;
+        failures += status != TU_OK;
+        if (status != TU_OK && !strstr(tu_message(), "cu") && !strstr(tu_message(), "nvrtc"))
+            fail_msg("call %u failed, and the message does not say which it was: '%s'", nth, tu_message());
+        if (tu__alloc_live() != blocks)
+            fail_msg("call %u failed ('%s'): %ld blocks of memory were lost", nth, tu_message(),
+                     (long)(tu__alloc_live() - blocks));
+        if (emulated_live(text, sizeof text) != objects)
+            fail_msg("call %u failed ('%s'): not given back: %s", nth, tu_message(), text);
+    }
+    assert_int_equal(train(), TU_OK);
+    assert_true(failures > FEWEST_CALLS);
+    print_message("%u calls failed, each once\n", failures);
+}
+
+int main(void) {
+    use_emulated_card();
+    const struct CMUnitTest tests[] = {cmocka_unit_test(any_call_may_fail)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
