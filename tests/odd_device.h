@@ -16,7 +16,7 @@
 static struct {
     atomic_int launches;
     atomic_int fails_in, sticks_in; /* counted from 1; 0: never */
-    atomic_bool copies_fail, downloads_fail;
+    atomic_bool copies_fail, uploads_fail, downloads_fail;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool stuck, freed; /* a launch that is stuck may go on */
@@ -53,6 +53,11 @@ static tu_status copy_odd(tu_device_instance *device, void *to, tu_device_instan
     return TU_OK;
 }
 
+static tu_status upload_odd(tu_device_instance *device, void *to, const void *host, size_t bytes) {
+    if (odd.uploads_fail) return tu_fail(TU_IO, "the line is dead");
+    return tu__cpu_api.upload(device, to, host, bytes);
+}
+
 static tu_status download_odd(tu_device_instance *device, void *host, const void *from, size_t bytes) {
     if (odd.downloads_fail) return tu_fail(TU_IO, "the line is dead");
     return tu__cpu_api.download(device, host, from, bytes);
@@ -61,7 +66,7 @@ static tu_status download_odd(tu_device_instance *device, void *host, const void
 static inline void mend_odd(void) {
     odd.launches = 0;
     odd.fails_in = odd.sticks_in = 0;
-    odd.copies_fail = odd.downloads_fail = false;
+    odd.copies_fail = odd.uploads_fail = odd.downloads_fail = false;
     pthread_mutex_lock(&odd.lock);
     odd.stuck = odd.freed = false;
     pthread_mutex_unlock(&odd.lock);
@@ -81,6 +86,7 @@ static inline void plug_in_odd(void) {
     odd_api.describe = describe_odd;
     odd_api.launch = launch_odd;
     odd_api.copy = copy_odd;
+    odd_api.upload = upload_odd;
     odd_api.download = download_odd;
     assert_int_equal(tu__device_kind_add(&odd_api), TU_OK);
 }

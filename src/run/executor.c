@@ -94,6 +94,11 @@ tu_status tu__part_failed(const tu__part *part, tu_status status) {
     return tu_fail(of_device(status), "device '%s' failed: %s", part->device->name, message);
 }
 
+tu_status tu__part_failed_at(const tu__part *part, const char *doing, const char *name, tu_status status) {
+    return tu_fail(of_device(status), "device '%s' failed at %s '%.100s': %.768s", part->device->name, doing,
+                   name, tu_message());
+}
+
 /* ---- Waiting ---- */
 
 static size_t index_of(const tu_program *program, const tu__part *part) {
@@ -202,8 +207,10 @@ static tu_status feed_part(tu_program *program, const tu__part *part) {
         const tu__feed_place *place = &program->feeds[i];
         if (place->part != index || !program->fed[i]) continue;
         double began = tu__trace_now(program);
-        TU_TRY(part->device->api->upload(part->device->instance, part->addresses[place->buffer],
-                                         program->fed[i], place->bytes));
+        tu_status status = part->device->api->upload(part->device->instance, part->addresses[place->buffer],
+                                                     program->fed[i], place->bytes);
+        if (status != TU_OK)
+            return tu__part_failed_at(part, "filling", program->unit.graph->nodes[place->node]->name, status);
         tu__trace_add(program, TU__SPAN_FEED, index, i, began);
     }
     return TU_OK;

@@ -207,14 +207,18 @@ static tu_status find_fed(tu_program *p, const tu_state *state, size_t count, co
     return TU_OK;
 }
 
-static tu_status fetch_all(tu_program *p, void *const *fetches) {
+tu_status tu__program_fetch(tu_program *p, void *const *fetches, size_t step) {
     for (size_t i = 0; fetches && i < p->unit.fetch_count; i++) {
         const tu__fetch_place *place = &p->fetches[i];
         const tu__part *part = &p->parts[place->part];
         if (!fetches[i]) continue;
         double began = tu__trace_now(p);
-        TU_TRY(part->device->api->download(part->device->instance, fetches[i], part->addresses[place->buffer],
-                                           place->bytes));
+        tu_status status =
+            part->device->api->download(part->device->instance, (char *)fetches[i] + step * place->bytes,
+                                        part->addresses[place->buffer], place->bytes);
+        if (status != TU_OK)
+            return tu__part_failed_at(part, "fetching", p->unit.graph->nodes[p->unit.fetch[i].node]->name,
+                                      status);
         tu__trace_add(p, TU__SPAN_FETCH, place->part, i, began);
     }
     return TU_OK;
@@ -261,7 +265,7 @@ static tu_status run_locked(tu_program *p, tu_state *state, size_t feed_count, c
     TU_TRY(tu__trace_begin_run(p, &began));
     TU_TRY(find_fed(p, state, feed_count, feeds));
     TU_TRY(tu__program_execute(p));
-    TU_TRY(fetch_all(p, fetches));
+    TU_TRY(tu__program_fetch(p, fetches, 0));
     TU_TRY(tu__program_apply(p, state));
     return tu__trace_end_run(p, began);
 }

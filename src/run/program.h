@@ -73,6 +73,8 @@ tu_status tu__program_makes(const tu_program *program, const tu__feed_place *pla
 /* Every device serves one program at a time: runs are made between these two. */
 void tu__program_take_turns(const tu_program *program);
 void tu__program_give_turns(const tu_program *program);
+/* What the user fetches of a run: into the place of step `step` in each list of `fetches`. */
+tu_status tu__program_fetch(tu_program *program, void *const *fetches, size_t step);
 /* Applies the assignments after a run, and moves the state's sample on. */
 tu_status tu__program_apply(tu_program *program, tu_state *state);
 
@@ -88,6 +90,8 @@ tu_status tu__program_execute(tu_program *program);
 /* Waits until what the part's device was given is done; a failure names the device, whatever it said itself. */
 tu_status tu__part_synchronize(const tu__part *part);
 tu_status tu__part_failed(const tu__part *part, tu_status status);
+/* The same of something in the program: "device 'gpu:0' failed at filling 'images': …" */
+tu_status tu__part_failed_at(const tu__part *part, const char *doing, const char *name, tu_status status);
 /* What a part is about right now, for people: "it is at matmul 'fc1/matmul'". */
 typedef struct tu__phrase {
     char text[320];

@@ -340,19 +340,6 @@ static tu_status take_at_once(tu_program *p, tu_state *state, size_t steps) {
     return TU_OK;
 }
 
-static tu_status download_fetches(tu_program *p, void *const *fetches, size_t done) {
-    for (size_t i = 0; fetches && i < p->unit.fetch_count; i++) {
-        const tu__fetch_place *place = &p->fetches[i];
-        const tu__device *d = p->parts[place->part].device;
-        if (!fetches[i]) continue;
-        double began = tu__trace_now(p);
-        TU_TRY(d->api->download(d->instance, (char *)fetches[i] + done * place->bytes,
-                                p->parts[place->part].addresses[place->buffer], place->bytes));
-        tu__trace_add(p, TU__SPAN_FETCH, place->part, i, began);
-    }
-    return TU_OK;
-}
-
 /* Rows of tables into inputs that lie in the host's memory. */
 static void gather_straight(tu_program *p) {
     tu__parallel_setting before = tu__parallel_begin(tu__device_threads(p->alone->device));
@@ -374,7 +361,7 @@ static tu_status take_one(tu_program *p, tu_state *state, void *const *fetches, 
     for (size_t i = 0; i < p->feed_count; i++) p->fed[i] = p->many.feeds[i].host;
     if (gathers_straight(p)) gather_straight(p);
     TU_TRY(tu__program_execute(p));
-    TU_TRY(download_fetches(p, fetches, done));
+    TU_TRY(tu__program_fetch(p, fetches, done));
     TU_TRY(tu__program_apply(p, state));
     return tu__trace_end_run(p, began);
 }

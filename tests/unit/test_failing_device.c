@@ -83,6 +83,31 @@ static void a_failing_copy_names_value_and_devices(void **unused) {
     end(&p);
 }
 
+/* y = tanh(x) on the odd device alone, by tu_run and by tu_run_many. */
+static void what_cannot_be_fed_or_fetched_is_named(void **unused) {
+    (void)unused;
+    pair p;
+    float y[3];
+    plug_in_odd();
+    assert_int_equal(tu_graph_new(&p.graph), TU_OK);
+    p.x = tu_input(p.graph, "x", TU_F32, TU_SHAPE(3));
+    p.y = tu_name(tu_tanh(p.x), "y");
+    assert_int_equal(tu_compile(p.graph, &p.program, .devices = "odd", .fetch = &p.y, .fetch_count = 1),
+                     TU_OK);
+    assert_int_equal(tu_state_new(p.graph, &p.state, .seed = 1), TU_OK);
+    odd.uploads_fail = true;
+    assert_int_equal(run(&p), TU_IO);
+    assert_string_equal(tu_message(), "device 'odd:0' failed at filling 'x': the line is dead");
+    odd.uploads_fail = false;
+    odd.downloads_fail = true;
+    assert_int_equal(run(&p), TU_IO);
+    assert_string_equal(tu_message(), "device 'odd:0' failed at fetching 'y': the line is dead");
+    const tu_feed_many feed = {.input = p.x, .data = input};
+    assert_int_equal(tu_run_many(p.program, p.state, 1, 1, &feed, (void *[]){y}), TU_IO);
+    expect_message("device 'odd:0' failed at fetching 'y': the line is dead");
+    end(&p);
+}
+
 static bool is_idle_soon(pair *p) {
     for (int i = 0; i < 10000; i++) {
         tu_status status = run(p);
@@ -212,6 +237,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failure_names_device_and_operation_and_changes_nothing),
         cmocka_unit_test(a_failing_copy_names_value_and_devices),
+        cmocka_unit_test(what_cannot_be_fed_or_fetched_is_named),
         cmocka_unit_test(a_device_that_never_comes_back_does_not_hold_the_run),
         cmocka_unit_test(a_rank_that_fails_ends_the_meeting_and_changes_nothing),
         cmocka_unit_test(a_rank_whose_share_cannot_be_had_is_named),
