@@ -16,7 +16,7 @@
 static struct {
     atomic_int launches;
     atomic_int fails_in, sticks_in; /* counted from 1; 0: never */
-    atomic_bool copies_fail, uploads_fail, downloads_fail;
+    atomic_bool copies_fail, uploads_fail, downloads_fail, events_stick;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool stuck, freed; /* a launch that is stuck may go on */
@@ -63,10 +63,38 @@ static tu_status download_odd(tu_device_instance *device, void *host, const void
     return tu__cpu_api.download(device, host, from, bytes);
 }
 
+/* Events, for a device whose launch would return early: plug_in_odd leaves them out. */
+static inline tu_status new_odd_event(tu_device_instance *device, void **event) {
+    *event = device;
+    return TU_OK;
+}
+
+static inline void free_odd_event(tu_device_instance *device, void *event) {
+    (void)device, (void)event;
+}
+
+static inline tu_status record_odd_event(tu_device_instance *device, void *event) {
+    (void)device, (void)event;
+    return TU_OK;
+}
+
+static inline tu_status synchronize_odd_event(tu_device_instance *device, void *event) {
+    (void)device, (void)event;
+    if (odd.events_stick) stay_until_freed();
+    return TU_OK;
+}
+
+static inline void give_odd_events(void) {
+    odd_api.event_new = new_odd_event;
+    odd_api.event_free = free_odd_event;
+    odd_api.event_record = record_odd_event;
+    odd_api.event_synchronize = synchronize_odd_event;
+}
+
 static inline void mend_odd(void) {
     odd.launches = 0;
     odd.fails_in = odd.sticks_in = 0;
-    odd.copies_fail = odd.uploads_fail = odd.downloads_fail = false;
+    odd.copies_fail = odd.uploads_fail = odd.downloads_fail = odd.events_stick = false;
     pthread_mutex_lock(&odd.lock);
     odd.stuck = odd.freed = false;
     pthread_mutex_unlock(&odd.lock);

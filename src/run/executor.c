@@ -152,6 +152,13 @@ tu_status tu__part_synchronize(const tu__part *part) {
     return status == TU_OK ? TU_OK : tu__part_failed(part, status);
 }
 
+tu_status tu__part_await(const tu_program *program, const tu__part *part, void *event, atomic_uint *note) {
+    atomic_store(note, (uint32_t)index_of(program, part) + 1);
+    tu_status status = part->device->api->event_synchronize(part->device->instance, event);
+    atomic_store(note, 0);
+    return status == TU_OK ? TU_OK : tu__part_failed(part, status);
+}
+
 /* One kernel after another, since the device cannot say how long each takes. */
 static tu_status launch_timed(tu_program *program, const tu__part *part, const tu__step *step) {
     for (uint32_t i = step->first; i < step->first + step->count; i++) {
@@ -319,10 +326,12 @@ static void join_part(tu_program *program, tu__part *part) {
     bool computed = tu__worker_join_until(part->device->compute, until);
     bool copied = !part->move_count || tu__worker_join_until(part->device->copier, until);
     if (computed && copied) return;
+    uint32_t awaited = atomic_load(computed ? &part->awaited_by_copier : &part->awaited_by_launcher);
+    tu__part *late = awaited ? &program->parts[awaited - 1] : part;
     program->abandoned = true;
     tu__exchange_abort(&program->exchange,
-                       tu_fail(TU_DEVICE, "device '%s' has not come back after %g s: %s", part->device->name,
-                               program->exchange.allowed, tu__part_doing(program, part).text));
+                       tu_fail(TU_DEVICE, "device '%s' has not come back after %g s: %s", late->device->name,
+                               program->exchange.allowed, tu__part_doing(program, late).text));
 }
 
 /* Every part that has something to do has its threads, and they are free. */

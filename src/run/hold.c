@@ -28,16 +28,14 @@ static tu_status late(tu_program *program, const tu__part *part, const tu__meeti
 }
 
 /* Waits until every rank has brought its values, or has done its share. */
-static tu_status wait_for_all(tu_program *program, const tu__part *part, const tu__meeting *m, bool done) {
+static tu_status wait_for_all(tu_program *program, tu__part *part, const tu__meeting *m, bool done) {
     for (uint32_t r = 0; r < m->ranks; r++) {
         const tu__attendee *a = &m->attendees[r];
         if (!tu__exchange_await(&program->exchange, (size_t)(part - program->parts),
                                 done ? a->done : a->brought))
             return late(program, part, m, r, done);
         if (done || !a->recorded || tu__exchange_is_aborted(&program->exchange)) continue;
-        const tu__part *other = &program->parts[a->part];
-        tu_status status = other->device->api->event_synchronize(other->device->instance, a->recorded);
-        if (status != TU_OK) return tu__part_failed(other, status);
+        TU_TRY(tu__part_await(program, &program->parts[a->part], a->recorded, &part->awaited_by_launcher));
     }
     return TU_OK;
 }
@@ -123,7 +121,7 @@ static tu_status failed_share(const tu_program *program, const tu__meeting *m, t
                    m->value_count > 1 ? " and more" : "", tu_message());
 }
 
-static tu_status wait_traced(tu_program *program, const tu__part *part, uint32_t attendance, bool done) {
+static tu_status wait_traced(tu_program *program, tu__part *part, uint32_t attendance, bool done) {
     double began = tu__trace_now(program);
     TU_TRY(wait_for_all(program, part, part->meetings[attendance].meeting, done));
     tu__trace_add(program, TU__SPAN_GATHERING, (size_t)(part - program->parts), attendance, began);

@@ -81,8 +81,7 @@ static tu_status failed(const tu_program *program, const tu__arrival *a, tu_stat
 static tu_status wait_until_made(const tu_program *program, const tu__arrival *a) {
     const tu__part *from = &program->parts[a->source_part];
     if (!a->ready) return TU_OK;
-    tu_status made = from->device->api->event_synchronize(from->device->instance, a->ready);
-    return made == TU_OK ? TU_OK : tu__part_failed(from, made);
+    return tu__part_await(program, from, a->ready, &program->parts[a->mover].awaited_by_copier);
 }
 
 /* From beginning to end. */

@@ -99,8 +99,10 @@ typedef struct tu__part {
     uint32_t meeting_count;
     tu__step *steps;
     uint32_t step_count;
-    bool idle;         /* it has no kernels, and nothing comes or goes: nobody runs it or waits for it */
-    atomic_uint at;    /* the step being taken, for whoever must say what is late */
+    bool idle; /* it has no kernels, and nothing comes or goes: nobody runs it or waits for it */
+    /* for whoever must say what is late: the step being taken; and whose event a thread waits for, one more than the number
+     * of that part, 0: nobody's */
+    atomic_uint at, awaited_by_launcher, awaited_by_copier;
     atomic_bool there; /* it has come to the barrier */
     /* bound to addresses: bind.c */
     char *staging; /* a piece of every rank's values, of meetings that go through the host: hold.c */

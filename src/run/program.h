@@ -92,6 +92,8 @@ tu_status tu__part_synchronize(const tu__part *part);
 tu_status tu__part_failed(const tu__part *part, tu_status status);
 /* The same of something in the program: "device 'gpu:0' failed at filling 'images': …" */
 tu_status tu__part_failed_at(const tu__part *part, const char *doing, const char *name, tu_status status);
+/* Waits for an event of a part's device, which has no deadline; `note` says meanwhile whose it is. */
+tu_status tu__part_await(const tu_program *program, const tu__part *part, void *event, atomic_uint *note);
 /* What a part is about right now, for people: "it is at matmul 'fc1/matmul'". */
 typedef struct tu__phrase {
     char text[320];

@@ -112,7 +112,7 @@ static bool is_idle_soon(pair *p) {
     for (int i = 0; i < 10000; i++) {
         tu_status status = run(p);
         if (status == TU_OK) return true;
-        expect_message("device 'odd:0' is still busy with a run that was given up");
+        expect_message("is still busy with a run that was given up");
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     return false;
@@ -233,6 +233,23 @@ static void a_rank_that_does_not_come_is_named(void **unused) {
     end(&p);
 }
 
+/* Its threads have come as far as the others', which wait for what it is computing still. */
+static void a_device_that_others_hang_on_is_named(void **unused) {
+    (void)unused;
+    pair p;
+    begin_meeting(&p, 0.2, false);
+    give_odd_events();
+    if (run(&p) != TU_OK) fail_msg("%s", tu_message());
+    odd.events_stick = true;
+    assert_int_equal(run(&p), TU_DEVICE);
+    assert_string_equal(tu_message(), "device 'odd:0' has not come back after 0.2 s: it is at meeting 3");
+    odd.events_stick = false;
+    free_odd();
+    assert_true(is_idle_soon(&p));
+    expect_runs(&p, 2);
+    end(&p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failure_names_device_and_operation_and_changes_nothing),
@@ -242,6 +259,7 @@ int main(void) {
         cmocka_unit_test(a_rank_that_fails_ends_the_meeting_and_changes_nothing),
         cmocka_unit_test(a_rank_whose_share_cannot_be_had_is_named),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
+        cmocka_unit_test(a_device_that_others_hang_on_is_named),
     };
     return cmocka_run_group_tests_name("failing_device", tests, NULL, NULL);
 }
