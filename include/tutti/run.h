@@ -240,8 +240,8 @@ TU_API tu_status tu_program_placement(const tu_program *program, size_t index, t
 typedef struct tu_placement_totals {
     size_t operations, copies, moved;
     uint64_t copied_bytes; /* between devices, in one run */
-    const char
-        *notice; /* NULL, or a line for the user: what was moved, and why; lives as long as the program */
+    /* NULL, or a line for the user: what was moved, and why; or which pattern fits nothing. Lives as long as the program. */
+    const char *notice;
 } tu_placement_totals;
 TU_API tu_status tu_program_placed(const tu_program *program, tu_placement_totals *totals);
 

@@ -312,6 +312,7 @@ static int run(const void *given, int operand_count, char **operands) {
     if (result == CLI_DONE)
         result = cli_report(values->json ? print_json(program, operands[0], values)
                                          : print_table(program, values->all));
+    if (result == CLI_DONE) cli_say_placement(program);
     if (result == CLI_DONE && !values->json) speeds_warn(program, (int)values->threads);
     tu_program_free(program);
     tu_graph_free(graph);

@@ -4,7 +4,7 @@
 
 #include <tutti/run.h>
 
-/* One line on stderr, where operations are not where they were told to be. */
+/* One line on stderr, where operations are not where they were told to be, or none has been told. */
 void cli_say_placement(const tu_program *program);
 
 /* Writes the lock, or holds the program to it; NULL: there is none. A drift is told with its differences. Returns the exit

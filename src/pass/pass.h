@@ -70,6 +70,7 @@ typedef struct tu__unit {
     size_t device_count;
     const char *const *devices;  /* full names; the first is the default */
     const tu__placing *placing;  /* NULL: by what the graph says alone */
+    char unfitting[256];         /* the first pattern of the placement that fits no name; empty: none */
     tu__replication replication; /* of no strategy: the graph stays as it is */
 } tu__unit;
 

@@ -216,13 +216,23 @@ static tu_status cut_rule(const char *rule, size_t length, char text[256], size_
     return TU_OK;
 }
 
-/* Also those that no node would reach. */
-static tu_status check_patterns(const char *patterns) {
+static bool fits_any(const tu_graph *g, const char *pattern) {
+    for (uint32_t i = 0; i < g->node_count; i++)
+        if (fits(pattern, g->nodes[i]->name)) return true;
+    return false;
+}
+
+/* Also those that no node would reach. One that fits no name is misspelt more often than not, but noted only: the programs of
+ * one network have different operations. */
+static tu_status check_patterns(tu__placer *p) {
+    tu__unit *unit = p->unit;
     char text[256];
     size_t device_at;
-    for (const char *rule = patterns; rule && *rule;) {
+    for (const char *rule = p->how->patterns; rule && *rule;) {
         size_t length = strcspn(rule, ",");
         TU_TRY(cut_rule(rule, length, text, &device_at));
+        if (!*unit->unfitting && !fits_any(unit->graph, text))
+            snprintf(unit->unfitting, sizeof unit->unfitting, "%s", text);
         rule += length + (rule[length] == ',');
     }
     return TU_OK;
@@ -489,7 +499,7 @@ static tu_status place_all(tu__placer *p) {
     }
     while (p->preferred < p->unit->device_count && is_host(p, p->preferred)) p->preferred++;
     if (p->preferred == p->unit->device_count) p->preferred = 0;
-    TU_TRY(check_patterns(p->how->patterns));
+    TU_TRY(check_patterns(p));
     for (uint32_t i = 0; i < g->node_count; i++) TU_TRY(find_told(p, g->nodes[i]));
     TU_TRY(tu__placer_group(p));
     TU_TRY(place_computed(p));

@@ -56,14 +56,20 @@ tu_status tu_program_placement(const tu_program *program, size_t index, tu_place
     return TU_OK;
 }
 
-/* The first that was moved, and how many there are. */
+/* The first that was moved, and how many there are; else a pattern that fits nothing. */
 static const char *notice_of(const tu_program *program, const tu__node *first, size_t moved) {
     tu__arena *arena = &program->unit.graph->arena;
     char others[96] = "", text[1024];
     if (moved > 1)
         snprintf(others, sizeof others, ", and %zu more that were moved (see tutti explain)", moved - 1);
-    snprintf(text, sizeof text, "%s '%s' is computed on %s: %s (%s)%s", first->op->name, first->name,
-             first->device, first->why, first->refused ? first->refused : "", others);
+    if (first)
+        snprintf(text, sizeof text, "%s '%s' is computed on %s: %s (%s)%s", first->op->name, first->name,
+                 first->device, first->why, first->refused ? first->refused : "", others);
+    else
+        snprintf(
+            text, sizeof text,
+            "the placement's pattern '%s' fits the name of no operation ('tutti explain --all' lists them)",
+            program->unit.unfitting);
     return tu__arena_string(arena, text);
 }
 
@@ -79,7 +85,7 @@ tu_status tu_program_placed(const tu_program *program, tu_placement_totals *tota
         if (is_copy(node)) totals->copied_bytes += bytes_of(graph, node->inputs[0]);
         if (node->moved && !first) first = node;
     }
-    if (!first) return TU_OK;
+    if (!first && !*program->unit.unfitting) return TU_OK;
     totals->notice = notice_of(program, first, totals->moved);
     return totals->notice ? TU_OK : TU_NO_MEMORY;
 }

@@ -216,6 +216,25 @@ static void what_a_device_does_not_take_is_moved_and_said(void **state) {
         "strict)");
 }
 
+static void a_pattern_that_fits_nothing_is_said(void **state) {
+    (void)state;
+    begin();
+    tu_value y = tu_exp(tu_tanh(x));
+    tu_program *program =
+        compile(y, &(tu_compile_options){.devices = "cpu:0/2", .place = "tan*=cpu:0.1,tank*=cpu:0.0"});
+    assert_string_equal(placement_of(program, "tanh").device, "cpu:0.1");
+    tu_placement_totals totals;
+    assert_int_equal(tu_program_placed(program, &totals), TU_OK);
+    assert_string_equal(totals.notice,
+                        "the placement's pattern 'tank*' fits the name of no operation ('tutti "
+                        "explain --all' lists them)");
+    tu_program_free(program);
+    program = compile(y, &(tu_compile_options){.devices = "cpu:0/2", .place = "tan*=cpu:0.1,*=cpu:0.0"});
+    assert_int_equal(tu_program_placed(program, &totals), TU_OK);
+    assert_null(totals.notice);
+    tu_program_free(program);
+}
+
 static void what_no_device_takes_is_refused(void **state) {
     (void)state;
     begin();
@@ -451,6 +470,7 @@ int main(void) {
         cmocka_unit_test(patterns_place_gradients_and_updates_follow),
         cmocka_unit_test(wrong_rules_are_refused),
         cmocka_unit_test(what_a_device_does_not_take_is_moved_and_said),
+        cmocka_unit_test(a_pattern_that_fits_nothing_is_said),
         cmocka_unit_test(what_no_device_takes_is_refused),
         cmocka_unit_test(custom_operations_stay_in_host_memory),
         cmocka_unit_test(small_work_of_the_hosts_stays_there),
