@@ -4,22 +4,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/alloc.h"
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "base/clock.h"
 
 static bool is_on(const tu_program *p) {
     return p->trace && p->trace->on;
 }
 
 double tu__trace_now(const tu_program *p) {
-    return is_on(p) ? now() : 0;
+    return is_on(p) ? tu__now() : 0;
 }
 
 /* ---- Lists ---- */
@@ -83,7 +77,7 @@ static void add(const tu_program *p, tu__span_kind kind, size_t part, size_t ind
 }
 
 void tu__trace_add(tu_program *p, tu__span_kind kind, size_t part, size_t index, double began) {
-    if (is_on(p)) add(p, kind, part, index, began, now());
+    if (is_on(p)) add(p, kind, part, index, began, tu__now());
 }
 
 bool tu__trace_times_launches(const tu_program *p, const tu__part *part) {
@@ -106,7 +100,7 @@ tu_status tu__trace_begin_run(tu_program *p, double *began) {
     *began = 0;
     if (!is_on(p)) return TU_OK;
     if (!p->trace->primed) TU_TRY(prime(p));
-    *began = now();
+    *began = tu__now();
     return TU_OK;
 }
 
@@ -123,7 +117,7 @@ static tu_status take_times(const tu_program *p, size_t index) {
 
 tu_status tu__trace_end_run(tu_program *p, double began) {
     if (!is_on(p)) return TU_OK;
-    double end = now();
+    double end = tu__now();
     for (size_t i = 0; i < p->device_count; i++) TU_TRY(take_times(p, i));
     append(&p->trace->whole,
            (tu__span){.kind = TU__SPAN_RUN, .run = p->trace->runs, .start = began, .end = end});
@@ -151,7 +145,7 @@ tu_status tu_program_trace_begin(tu_program *p) {
         return TU_NO_MEMORY;
     }
     trace->on = true;
-    trace->began = now();
+    trace->began = tu__now();
     tu__trace_free(p->trace);
     p->trace = trace;
     return TU_OK;
