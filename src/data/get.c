@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/nearest.h"
+#include "base/choice.h"
 #include "base/text.h"
 #include "data/cache.h"
 #include "data/fetch.h"
@@ -164,11 +164,9 @@ tu_status tu__open_known(const tu__known_set *known, const tu_dataset_options *o
 
 static tu_status refuse_name(const char *name) {
     static const char *const names[] = {"cifar10", "mnist"};
-    const char *nearest = tu__nearest(name, names, 2);
     if (strcmp(name, "generated") == 0)
         return tu_fail(TU_INVALID, "'generated' needs no fetching: it is drawn as it is read");
-    return tu_fail(TU_NOT_FOUND, "unknown data set '%.200s': expected cifar10 or mnist%s%s%s", name,
-                   nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+    return tu__choice_refuse(TU_NOT_FOUND, "unknown data set", name, sizeof names / sizeof *names, names);
 }
 
 /* Unlike opening, which should take no time, this is where somebody asked whether all is well: so it looks. */

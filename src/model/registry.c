@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/nearest.h"
+#include "base/choice.h"
 #include "base/text.h"
 #include "graph/graph.h"
 #include "model/model.h"
@@ -73,15 +73,7 @@ static tu_status refuse_name(const char *name) {
     const tu_model_definition *model;
     size_t count = 0;
     while (count < BUILT_IN + MOST_LOADED && (model = model_at(count))) names[count++] = model->name;
-    tu__text known = {0};
-    for (size_t i = 0; i < count; i++)
-        tu__text_printf(&known, "%s%s", i == 0 ? "" : i + 1 < count ? ", " : " or ", names[i]);
-    const char *nearest = tu__nearest(name, names, count);
-    tu_status status =
-        tu_fail(TU_NOT_FOUND, "unknown model '%.60s': expected %s%s%s%s", name, tu__text_string(&known),
-                nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
-    tu__text_free(&known);
-    return status;
+    return tu__choice_refuse(TU_NOT_FOUND, "unknown model", name, count, names);
 }
 
 static tu_status get_model(const char *name, const tu_model_definition **model) {

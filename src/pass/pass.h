@@ -13,20 +13,13 @@
 #define TU__PASS_PASS_H
 
 #include "graph/graph.h"
+#include "pass/choices.h"
 
-typedef enum tu__precision {
-    TU__PRECISION_AS_BUILT,
-    TU__PRECISION_TF32, /* the graph as built; a device may round the operands of products */
-    TU__PRECISION_BF16,
-    TU__PRECISION_F16
-} tu__precision;
-
-/* "f32" or NULL: as built; "tf32", "bf16", "f16". Others are refused. */
+/* The one of that name; NULL: as built, and "single". Others are refused. */
 tu_status tu__precision_parse(const char *name, tu__precision *precision);
+tu_status tu__strategy_parse(const char *name, tu__strategy *strategy);
 
 /* How the pass `replicate` shares a batch: see tu_compile_options. */
-typedef enum tu__strategy { TU__SINGLE, TU__CENTRAL, TU__MIRRORED } tu__strategy;
-
 typedef struct tu__replication {
     tu__strategy strategy;
     size_t replica_count;

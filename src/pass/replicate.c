@@ -93,9 +93,6 @@ static tu_status find_kept(tu__replicator *p, size_t *count, tu__edge **kept) {
 
 /* ---- What is refused before anything is made ---- */
 
-static const char *const strategy_names[] = {
-    [TU__SINGLE] = "single", [TU__CENTRAL] = "central", [TU__MIRRORED] = "mirrored"};
-
 static tu_status check_invariant(const tu__replication *how) {
     size_t parts = (size_t)how->invariant, replicas = how->replica_count;
     if (how->invariant < 0)
@@ -197,7 +194,7 @@ tu_status tu__pass_replicate(tu__unit *unit) {
     const tu__replication *how = &unit->replication;
     if (how->strategy != TU__SINGLE) TU_TRY(check_invariant(how));
     if (changes_nothing(how)) return TU_OK;
-    const char *strategy = strategy_names[how->strategy];
+    const char *strategy = tu__strategy_names[how->strategy];
     TU_TRY(check_placement(unit, strategy));
     if (!how->invariant) TU_TRY(tu__expand_global_norm(unit));
     tu__replicator p = {.unit = unit, .how = how, .strategy = strategy, .arena = {.purpose = "a pass"}};

@@ -2,22 +2,21 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/text.h"
+#include "base/choice.h"
 #include "pass/pass.h"
 
 tu_status tu__precision_parse(const char *name, tu__precision *precision) {
-    static const char *const names[] = {[TU__PRECISION_AS_BUILT] = "f32",
-                                        [TU__PRECISION_TF32] = "tf32",
-                                        [TU__PRECISION_BF16] = "bf16",
-                                        [TU__PRECISION_F16] = "f16"};
-    *precision = TU__PRECISION_AS_BUILT;
-    if (!name) return TU_OK;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (strcmp(names[i], name) == 0) {
-            *precision = (tu__precision)i;
-            return TU_OK;
-        }
-    return tu_fail(TU_INVALID, "precision '%s': expected f32, tf32, bf16 or f16", name);
+    size_t index = TU__PRECISION_AS_BUILT;
+    if (name) TU_TRY(tu__choice_find("precision", name, tu__precision_names, &index));
+    *precision = (tu__precision)index;
+    return TU_OK;
+}
+
+tu_status tu__strategy_parse(const char *name, tu__strategy *strategy) {
+    size_t index = TU__SINGLE;
+    if (name) TU_TRY(tu__choice_find("strategy", name, tu__strategy_names, &index));
+    *strategy = (tu__strategy)index;
+    return TU_OK;
 }
 
 /* ---- Life ---- */
@@ -100,12 +99,10 @@ const tu__pass tu__passes[] = {
 };
 
 static tu_status unknown_pass(const char *name) {
-    tu__text known = {0};
-    for (const tu__pass *pass = tu__passes; pass->name; pass++)
-        tu__text_printf(&known, "%s%s", pass == tu__passes ? "" : pass[1].name ? ", " : " or ", pass->name);
-    tu_fail(TU_NOT_FOUND, "unknown pass '%s': expected %s", name, tu__text_string(&known));
-    tu__text_free(&known);
-    return TU_NOT_FOUND;
+    enum { PASS_COUNT = sizeof tu__passes / sizeof *tu__passes - 1 };
+    const char *names[PASS_COUNT];
+    for (size_t i = 0; i < PASS_COUNT; i++) names[i] = tu__passes[i].name;
+    return tu__choice_refuse(TU_NOT_FOUND, "unknown pass", name, PASS_COUNT, names);
 }
 
 static tu_status run_pass(const tu__pass *pass, tu__unit *unit) {

@@ -6,20 +6,6 @@
 
 #include "run/placing.h"
 
-static const char *const strategies[] = {
-    [TU__SINGLE] = "single", [TU__CENTRAL] = "central", [TU__MIRRORED] = "mirrored"};
-
-static tu_status parse_strategy(const char *name, tu__strategy *strategy) {
-    *strategy = TU__SINGLE;
-    if (!name) return TU_OK;
-    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++)
-        if (strcmp(strategies[i], name) == 0) {
-            *strategy = (tu__strategy)i;
-            return TU_OK;
-        }
-    return tu_fail(TU_INVALID, "strategy '%s': expected single, central or mirrored", name);
-}
-
 static const char *find_by_name(const tu__unit *unit, const char *name) {
     size_t length = strlen(name);
     for (size_t i = 0; i < unit->device_count; i++) {
@@ -51,7 +37,7 @@ static tu_status find_central(tu__open_list *list, tu__unit *unit, const char *a
 static tu_status check_options(const tu__unit *unit, tu__strategy strategy, const tu_compile_options *rules) {
     if (rules->central && strategy != TU__CENTRAL)
         return tu_fail(TU_INVALID, "central device '%s' with strategy '%s': expected strategy 'central'",
-                       rules->central, strategies[strategy]);
+                       rules->central, tu__strategy_names[strategy]);
     if (rules->invariant && rules->threads > 1)
         return tu_fail(
             TU_INVALID,
@@ -79,7 +65,7 @@ static tu_status check_alike(const tu__open_list *list, int invariant) {
 
 tu_status tu__replication_begin(tu__open_list *list, tu__unit *unit, const tu_compile_options *rules) {
     tu__strategy strategy;
-    TU_TRY(parse_strategy(rules->strategy, &strategy));
+    TU_TRY(tu__strategy_parse(rules->strategy, &strategy));
     TU_TRY(check_options(unit, strategy, rules));
     TU_TRY(check_alike(list, rules->invariant));
     if (strategy == TU__SINGLE && !rules->invariant) return TU_OK;

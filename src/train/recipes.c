@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "base/nearest.h"
+#include "base/choice.h"
 #include "base/pattern.h"
 #include "train/settings.h"
 
@@ -90,9 +90,7 @@ static void refuse(const char *name) {
     size_t count = 0;
     for (size_t i = 0; i < RECIPE_COUNT; i++)
         if (recipes[i].summary) names[count++] = recipes[i].name;
-    const char *nearest = tu__nearest(name, names, count);
-    tu_fail(TU_NOT_FOUND, "unknown recipe '%.60s': expected quick, tutorial or plain%s%s%s", name,
-            nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+    tu__choice_refuse(TU_NOT_FOUND, "unknown recipe", name, count, names);
 }
 
 const tu_train_options *tu__recipe_find(const char *name, const char *model) {

@@ -18,7 +18,7 @@
 #include <tutti/ops.h>
 #include <tutti/train.h>
 
-#include "base/nearest.h"
+#include "base/choice.h"
 #include "graph/graph.h"
 
 /* A shape over t, the f64 steps since the warm-up; `length` is n. */
@@ -81,9 +81,7 @@ static const struct schedule *find_schedule(const char *kind) {
         if (strcmp(schedules[i].kind, kind) == 0) return &schedules[i];
         names[i] = schedules[i].kind;
     }
-    const char *nearest = tu__nearest(kind, names, SCHEDULE_COUNT);
-    tu_fail(TU_INVALID, "schedule '%.60s': expected constant, step, exponential, cosine or one-cycle%s%s%s",
-            kind, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+    tu__choice_refuse(TU_INVALID, "schedule", kind, SCHEDULE_COUNT, names);
     return NULL;
 }
 

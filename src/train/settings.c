@@ -8,8 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/nearest.h"
+#include "base/choice.h"
 #include "graph/graph.h"
+#include "pass/choices.h"
 #include "train/update_rules.h"
 
 enum kind { COUNT, NUMBER, SWITCH, TEXT, SIZE = COUNT };
@@ -115,38 +116,25 @@ static tu_status check(const setting *s, const void *field) {
                    s->kind == NUMBER ? "a number" : "a whole number", s->least, s->most);
 }
 
-/* Settings that are one of a few words. A type enters `precisions` when training is sound in it. */
-enum { MOST_WORDS = 4 };
-typedef struct choice {
+/* Settings that are one of a few words. */
+static const char *const batch_norms[] = {"global", "replica", "shard", NULL};
+static const struct {
     const char *shown;
-    size_t offset; /* in tu__settings */
-    size_t count;
-    const char *words[MOST_WORDS];
-} choice;
-static const choice choices[] = {
-    {"--precision", offsetof(tu__settings, precision), 4, {"f32", "tf32", "bf16", "f16"}},
-    {"--strategy", offsetof(tu__settings, strategy), 3, {"single", "central", "mirrored"}},
-    {"--batch-norm", offsetof(tu__settings, batch_norm), 3, {"global", "replica", "shard"}},
+    size_t offset;            /* in tu__settings */
+    const char *const *words; /* end with NULL */
+} choices[] = {
+    {"--precision", offsetof(tu__settings, precision), tu__precision_names},
+    {"--strategy", offsetof(tu__settings, strategy), tu__strategy_names},
+    {"--batch-norm", offsetof(tu__settings, batch_norm), batch_norms},
 };
-
-static tu_status check_choice(const choice *c, const char *given) {
-    char known[128] = "";
-    for (size_t i = 0, used = 0; i < c->count; i++) {
-        if (strcmp(given, c->words[i]) == 0) return TU_OK;
-        const char *between = i == 0 ? "" : i + 1 < c->count ? ", " : " or ";
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", between, c->words[i]);
-    }
-    const char *nearest = tu__nearest(given, c->words, c->count);
-    return tu_fail(TU_INVALID, "%s '%.60s': expected %s%s%s%s", c->shown, given, known,
-                   nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
-}
 
 /* An empty word leaves the choice to the run: sharing.h. */
 static tu_status check_choices(const tu__settings *settings) {
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++) {
         const char *given = *(const char *const *)((const char *)settings + choices[i].offset);
         bool open = choices[i].offset == offsetof(tu__settings, strategy) && !*given;
-        if (!open) TU_TRY(check_choice(&choices[i], given));
+        size_t found;
+        if (!open) TU_TRY(tu__choice_find(choices[i].shown, given, choices[i].words, &found));
     }
     return TU_OK;
 }

@@ -10,7 +10,7 @@
 
 #include <tutti/ops.h>
 
-#include "base/nearest.h"
+#include "base/choice.h"
 #include "base/text.h"
 #include "graph/graph.h"
 
@@ -137,9 +137,6 @@ const tu__update_rule *tu__update_rule_find(const char *name) {
         if (strcmp(rules[i].name, name) == 0) return &rules[i];
         names[i] = rules[i].name;
     }
-    const char *nearest = tu__nearest(name, names, RULE_COUNT);
-    tu_fail(TU_INVALID,
-            "optimizer '%.60s': expected sgd, momentum, nesterov, rmsprop, adam, adamw or lars%s%s%s", name,
-            nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+    tu__choice_refuse(TU_INVALID, "optimizer", name, RULE_COUNT, names);
     return NULL;
 }

@@ -1,0 +1,20 @@
+/* The choices that programs are compiled by, and the words for them: what tu_compile takes, settings hold to, the command
+ * lists in its --help, and messages say. */
+#ifndef TU__PASS_CHOICES_H
+#define TU__PASS_CHOICES_H
+
+typedef enum tu__precision {
+    TU__PRECISION_AS_BUILT,
+    TU__PRECISION_TF32, /* the graph as built; a device may round the operands of products */
+    TU__PRECISION_BF16,
+    TU__PRECISION_F16
+} tu__precision;
+
+/* How the pass `replicate` shares a batch: see tu_compile_options. */
+typedef enum tu__strategy { TU__SINGLE, TU__CENTRAL, TU__MIRRORED } tu__strategy;
+
+/* By those numbers; they end with NULL. */
+extern const char *const tu__precision_names[];
+extern const char *const tu__strategy_names[];
+
+#endif
