@@ -18,6 +18,7 @@
 #include "cli/size.h"
 #include "cli/speeds.h"
 #include "cli/workload.h"
+#include "pass/choices.h"
 
 enum {
     MOST_BLOCKS = 1000,
@@ -26,9 +27,6 @@ enum {
         20, /* steps whose time tells how many fill a block, where a call of one would tell of the call */
     BLOCK_MILLISECONDS = 500, /* what a block should last when the number of steps is ours to choose */
 };
-
-static const char *const precisions[] = {"f32", "tf32", "bf16", "f16", NULL};
-static const char *const strategies[] = {"single", "central", "mirrored", NULL};
 
 struct bench_values {
     const char *devices, *place, *lock, *memory_limit, *trace, *central;
@@ -44,8 +42,8 @@ static const struct bench_values defaults = {
 static const struct cli_option options[] = {
     CLI_STRING(struct bench_values, devices, "devices", 0, "LIST",
                "the devices to run on, as in \"cpu:0/2\"; several share the batch"),
-    CLI_CHOICE(struct bench_values, strategy, "strategy", 0, "NAME", strategies,
-               "how they share it: mirrored (several alike), central or single"),
+    CLI_CHOICE(struct bench_values, strategy, "strategy", 0, "NAME", tu__strategy_names,
+               "how they share it (several alike mirrored unless given)"),
     CLI_STRING(struct bench_values, central, "central", 0, "DEVICE",
                "with --strategy central: the device that holds the variables"),
     CLI_INT(struct bench_values, invariant, "invariant", 0, "K", 1, 1024,
@@ -63,7 +61,7 @@ static const struct cli_option options[] = {
     CLI_INT(struct bench_values, threads, "threads", 't', "N", 1, 1024,
             "threads of a CPU device (default: its cores)"),
     CLI_INT(struct bench_values, batch, "batch", 'b', "N", 1, 1048576, "samples in a batch"),
-    CLI_CHOICE(struct bench_values, precision, "precision", 'p', "TYPE", precisions,
+    CLI_CHOICE(struct bench_values, precision, "precision", 'p', "TYPE", tu__precision_names,
                "type of products and activations"),
     CLI_STRING(struct bench_values, memory_limit, "memory-limit", 0, "SIZE",
                "bytes on each device, as in 64M or 1.5G (default: what it has)"),
@@ -271,20 +269,20 @@ static int run(const void *given, int operand_count, char **operands) {
     const struct bench_values *values = given;
     (void)operand_count;
     double began = tu__now();
-    struct workload_settings settings = {.model = operands[0],
-                                         .devices = values->devices,
-                                         .place = values->place,
-                                         .strict_placement = values->strict_placement,
-                                         .lock = values->lock,
-                                         .strategy =
-                                             values->strategy < 0 ? NULL : strategies[values->strategy],
-                                         .central = values->central,
-                                         .invariant = (int)values->invariant,
-                                         .bf16_gradients = values->bf16_gradients,
-                                         .precision = precisions[values->precision],
-                                         .tune_kernels = values->tune_kernels,
-                                         .threads = (int)values->threads,
-                                         .batch = values->batch};
+    struct workload_settings settings = {
+        .model = operands[0],
+        .devices = values->devices,
+        .place = values->place,
+        .strict_placement = values->strict_placement,
+        .lock = values->lock,
+        .strategy = values->strategy < 0 ? NULL : tu__strategy_names[values->strategy],
+        .central = values->central,
+        .invariant = (int)values->invariant,
+        .bf16_gradients = values->bf16_gradients,
+        .precision = tu__precision_names[values->precision],
+        .tune_kernels = values->tune_kernels,
+        .threads = (int)values->threads,
+        .batch = values->batch};
     if (values->memory_limit && !cli_parse_size(values->memory_limit, &settings.memory_limit))
         return cli_refuse("bench: --memory-limit %s: expected bytes, as in 64M, 1G or 1.5G",
                           cli_quote(values->memory_limit).text);

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "cli/command.h"
+#include "pass/choices.h"
 
 enum { MOST_COLUMNS = 20, LONGEST_NAME = 16 }; /* a confusion matrix of more classes is for --json */
 
@@ -16,8 +17,6 @@ struct eval_values {
     bool offline, json;
 };
 
-static const char *const strategies[] = {"single", "central", "mirrored", NULL};
-
 static const struct eval_values defaults = {.checkpoint = "last", .strategy = -1};
 
 static const struct cli_option options[] = {
@@ -26,8 +25,8 @@ static const struct cli_option options[] = {
     CLI_STRING(struct eval_values, checkpoint, "checkpoint", 'c', "NAME", "last, best, or a step"),
     CLI_STRING(struct eval_values, devices, "devices", 0, "LIST",
                "the devices to run on (unless given: as the run was trained)"),
-    CLI_CHOICE(struct eval_values, strategy, "strategy", 0, "NAME", strategies,
-               "how they share a batch: mirrored (several alike), central or single"),
+    CLI_CHOICE(struct eval_values, strategy, "strategy", 0, "NAME", tu__strategy_names,
+               "how they share a batch (unless given: as in training)"),
     CLI_INT(struct eval_values, threads, "threads", 't', "N", 1, 1024, "threads of a CPU device"),
     CLI_STRING(struct eval_values, out, "out", 'o', "FILE",
                "where to draw the confusion matrix (unless given: RUN/confusion.svg)"),
@@ -200,7 +199,7 @@ static int run(const void *given, int operand_count, char **operands) {
     tu_status status =
         tu_evaluate(operands[0], &evaluation, .checkpoint = v->checkpoint, .devices = v->devices,
                     .threads = (int)v->threads, .data = v->data, .offline = v->offline,
-                    .strategy = v->strategy >= 0 ? strategies[v->strategy] : NULL);
+                    .strategy = v->strategy >= 0 ? tu__strategy_names[v->strategy] : NULL);
     if (status != TU_OK) return cli_report(status);
     status = draw(&evaluation, operands[0], v->out, &picture);
     if (status == TU_OK && v->json)

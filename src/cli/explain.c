@@ -15,27 +15,27 @@
 #include "cli/placed.h"
 #include "cli/size.h"
 #include "cli/speeds.h"
-
-static const char *const precisions[] = {"f32", "tf32", "bf16", "f16", NULL};
+#include "pass/choices.h"
+#include "run/default_strategy.h"
 
 struct explain_values {
-    const char *devices, *place, *lock, *strategy, *central;
+    const char *devices, *place, *lock, *central;
     int64_t threads, batch, invariant;
-    int precision;
+    int precision, strategy; /* strategy -1: not given */
     bool strict_placement, update_lock, infer, all, json;
 };
 
-static const struct explain_values defaults = {.devices = "all"};
+static const struct explain_values defaults = {.devices = "all", .strategy = -1};
 
 static const struct cli_option options[] = {
     CLI_STRING(struct explain_values, devices, "devices", 0, "LIST",
-               "the devices to place on, as in \"gpu:0,cpu:0\""),
+               "the devices to compute on, as in \"gpu:0,cpu:0\""),
     CLI_STRING(struct explain_values, place, "place", 0, "RULES",
                "names and devices, as in 'conv1/*=gpu:1,local*=cpu:0'; the first that fits counts"),
     CLI_FLAG(struct explain_values, strict_placement, "strict-placement", 0,
              "refuse an operation that its device does not take, instead of moving it"),
-    CLI_STRING(struct explain_values, strategy, "strategy", 0, "NAME",
-               "how devices share a batch: single (default), central or mirrored"),
+    CLI_CHOICE(struct explain_values, strategy, "strategy", 0, "NAME", tu__strategy_names,
+               "how devices share a batch (several alike mirrored unless given)"),
     CLI_STRING(struct explain_values, central, "central", 0, "DEVICE",
                "with --strategy central: who has the variables"),
     CLI_INT(struct explain_values, invariant, "invariant", 0, "K", 1, 1024,
@@ -43,7 +43,7 @@ static const struct cli_option options[] = {
     CLI_INT(struct explain_values, threads, "threads", 't', "N", 1, 1024,
             "threads of a CPU device (default: its cores)"),
     CLI_INT(struct explain_values, batch, "batch", 'b', "N", 1, 1048576, "samples in a batch (default 128)"),
-    CLI_CHOICE(struct explain_values, precision, "precision", 'p', "TYPE", precisions,
+    CLI_CHOICE(struct explain_values, precision, "precision", 'p', "TYPE", tu__precision_names,
                "type of products and activations"),
     CLI_FLAG(struct explain_values, infer, "infer", 'i', "the network alone, without gradients and updates"),
     CLI_FLAG(struct explain_values, all, "all", 'a', "every operation, instead of layers"),
@@ -265,7 +265,7 @@ static tu_status print_json(const tu_program *program, const char *model,
     tu__json json = tu__json_to_file(stdout);
     tu__json_begin_object(&json, NULL);
     tu__json_string(&json, "model", model);
-    tu__json_string(&json, "precision", precisions[values->precision]);
+    tu__json_string(&json, "precision", tu__precision_names[values->precision]);
     tu__json_bool(&json, "training", !values->infer);
     put_devices(&json, program);
     put_operations(&json, program, false);
@@ -284,13 +284,19 @@ static tu_status print_json(const tu_program *program, const char *model,
 
 /* ---- The command ---- */
 
+/* As `tutti train` decides it. */
+static const char *strategy_of(const struct explain_values *values) {
+    if (values->strategy >= 0) return tu__strategy_names[values->strategy];
+    return tu__default_strategy(values->devices, values->place || values->lock, values->invariant);
+}
+
 static tu_status compile(const struct explain_values *values, tu_graph *graph, tu_program **program) {
     enum { MOST_RESULTS = 4096 };
     static tu_value results[MOST_RESULTS];
     size_t count = tu_outputs(graph, MOST_RESULTS, results);
     return tu_compile(graph, program, .devices = values->devices, .threads = (int)values->threads,
-                      .precision = precisions[values->precision], .place = values->place,
-                      .strict_placement = values->strict_placement, .strategy = values->strategy,
+                      .precision = tu__precision_names[values->precision], .place = values->place,
+                      .strict_placement = values->strict_placement, .strategy = strategy_of(values),
                       .central = values->central, .invariant = (int)values->invariant, .fetch = results,
                       .fetch_count = count < MOST_RESULTS ? count : MOST_RESULTS, .updates = !values->infer,
                       .plan_only = true);

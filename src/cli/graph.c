@@ -6,6 +6,8 @@
 #include "base/save.h"
 #include "cli/command.h"
 #include "cli/network.h"
+#include "pass/choices.h"
+#include "run/default_strategy.h"
 
 enum { FORMAT_UNSET = -1, FORMAT_TEXT, FORMAT_DOT, FORMAT_JSON, FORMAT_FILE };
 static const char *const formats[] = {"text", "dot", "json", "file", NULL};
@@ -15,7 +17,8 @@ struct graph_values {
     int64_t batch; /* 0: the model's own */
     bool train, summary, digest;
     const char *out;
-    const char *after, *devices, *precision, *strategy;
+    const char *after, *devices;
+    int precision, strategy; /* -1: not given */
     int64_t invariant;
 };
 
@@ -32,10 +35,10 @@ static const struct cli_option options[] = {
                "the graph as a program has it after simplify, replicate, precision, place or partition"),
     CLI_STRING(struct graph_values, devices, "devices", 0, "LIST",
                "with --after: the program's devices, as in \"cpu:0/2\" (default all)"),
-    CLI_STRING(struct graph_values, precision, "precision", 0, "TYPE",
-               "with --after: f32 as built (default), bf16 or f16"),
-    CLI_STRING(struct graph_values, strategy, "strategy", 0, "NAME",
-               "with --after: how devices share a batch: single (default), central or mirrored"),
+    CLI_CHOICE(struct graph_values, precision, "precision", 0, "TYPE", tu__precision_names,
+               "with --after: type of products and activations (as built unless given)"),
+    CLI_CHOICE(struct graph_values, strategy, "strategy", 0, "NAME", tu__strategy_names,
+               "with --after: how devices share a batch (several alike mirrored unless given)"),
     CLI_INT(struct graph_values, invariant, "invariant", 0, "K", 1, 1024,
             "with --after: cut the batch into K parts, whatever the number of devices"),
     CLI_STRING(struct graph_values, out, "out", 'o', "FILE", "write to FILE instead of standard output"),
@@ -44,13 +47,19 @@ static const struct cli_option options[] = {
 
 /* ---- The graph ---- */
 
+/* As `tutti train` decides it. */
+static const char *strategy_of(const struct graph_values *values) {
+    if (values->strategy >= 0) return tu__strategy_names[values->strategy];
+    return tu__default_strategy(values->devices, false, values->invariant);
+}
+
 /* Replaces the graph by what the passes make of it, where that was asked for. */
 static tu_status apply_passes(const struct graph_values *values, tu_graph **graph) {
     if (!values->after) return TU_OK;
     tu_graph *result;
     TU_TRY(tu_graph_after(*graph, &result, .pass = values->after, .devices = values->devices,
-                          .precision = values->precision, .strategy = values->strategy,
-                          .invariant = (int)values->invariant));
+                          .precision = values->precision < 0 ? NULL : tu__precision_names[values->precision],
+                          .strategy = strategy_of(values), .invariant = (int)values->invariant));
     tu_graph_free(*graph);
     *graph = result;
     return TU_OK;
@@ -98,11 +107,11 @@ static int refuse_combination(const struct graph_values *values) {
                           values->summary ? "--summary" : "--digest");
     if (values->format == FORMAT_FILE && !values->out)
         return cli_refuse("graph: --format file: expected --out FILE with it, a graph file is not text");
-    const char *needs_after = values->devices     ? "devices"
-                              : values->precision ? "precision"
-                              : values->strategy  ? "strategy"
-                              : values->invariant ? "invariant"
-                                                  : NULL;
+    const char *needs_after = values->devices          ? "devices"
+                              : values->precision >= 0 ? "precision"
+                              : values->strategy >= 0  ? "strategy"
+                              : values->invariant      ? "invariant"
+                                                       : NULL;
     if (!values->after && needs_after)
         return cli_refuse("graph: --%s without --after: expected --after PASS with it", needs_after);
     return CLI_DONE;
@@ -131,7 +140,7 @@ static int run(const void *given, int operand_count, char **operands) {
     return result;
 }
 
-static const struct graph_values defaults = {.format = FORMAT_UNSET};
+static const struct graph_values defaults = {.format = FORMAT_UNSET, .precision = -1, .strategy = -1};
 
 const struct cli_command cli_command_graph = {
     .name = "graph",

@@ -58,18 +58,6 @@ static bool store_double(const struct parser *parser, const struct cli_option *o
     return false;
 }
 
-/* "text, dot or json" */
-static void list_choices(const char *const *choices, char *list, size_t size) {
-    size_t used = 0;
-    *list = '\0';
-    for (int i = 0; choices[i]; i++) {
-        const char *link = i == 0 ? "" : choices[i + 1] ? ", " : " or ";
-        int length = snprintf(list + used, size - used, "%s%s", link, choices[i]);
-        if (length < 0 || (size_t)length >= size - used) return;
-        used += (size_t)length;
-    }
-}
-
 static bool store_choice(const struct parser *parser, const struct cli_option *option, const char *shown,
                          const char *value) {
     int count = 0;
@@ -78,10 +66,8 @@ static bool store_choice(const struct parser *parser, const struct cli_option *o
             *(int *)field(parser, option) = count;
             return true;
         }
-    char list[512];
-    list_choices(option->choices, list, sizeof list);
-    cli_refuse("%s: %s %s: expected %s%s", parser->command, shown, cli_quote(value).text, list,
-               cli_did_you_mean(value, option->choices, count).text);
+    cli_refuse("%s: %s %s: expected %s%s", parser->command, shown, cli_quote(value).text,
+               cli_list(option->choices, count).text, cli_did_you_mean(value, option->choices, count).text);
     return false;
 }
 

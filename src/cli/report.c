@@ -66,6 +66,19 @@ struct cli_quoted cli_quote(const char *word) {
     return quoted;
 }
 
+struct cli_list cli_list(const char *const *names, int count) {
+    struct cli_list list = {""};
+    size_t used = 0;
+    for (int i = 0; i < count; i++) {
+        const char *link = i == 0 ? "" : i + 1 < count ? ", " : " or ";
+        int length = snprintf(list.text + used, sizeof list.text - used, "%s%s", link, names[i]);
+        if (length < 0 || (size_t)length >= sizeof list.text - used) break;
+        used += (size_t)length;
+    }
+    list.text[used] = '\0';
+    return list;
+}
+
 struct cli_quoted cli_did_you_mean(const char *word, const char *const *names, int count) {
     struct cli_quoted hint = {""};
     const char *nearest = tu__nearest(word, names, (size_t)count);

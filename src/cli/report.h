@@ -28,6 +28,12 @@ struct cli_quoted {
 };
 struct cli_quoted cli_quote(const char *word);
 
+/* "text, dot or json": what is expected, in a refusal. Names that no line can bear are left out at the end. */
+struct cli_list {
+    char text[512];
+};
+struct cli_list cli_list(const char *const *names, int count);
+
 /* What ends a refusal of a word that was expected to be one of `names`: "; did you mean 'graph'?", or nothing when no
  * name is near enough. */
 struct cli_quoted cli_did_you_mean(const char *word, const char *const *names, int count);

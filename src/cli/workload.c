@@ -13,8 +13,9 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/nearest.h"
 #include "cli/branches.h"
+#include "cli/report.h"
+#include "run/default_strategy.h"
 
 enum { SEED = 1 };
 
@@ -65,18 +66,6 @@ size_t workload_device_count(const struct workload *w) {
     return count;
 }
 
-/* Whether there are several, all of one kind. */
-static bool devices_are_alike(const struct workload *w) {
-    tu_device_report first, other;
-    size_t count = workload_device_count(w);
-    if (count < 2 || tu_program_device(w->list, 0, &first) != TU_OK) return false;
-    size_t kind = strcspn(first.device, ":") + 1;
-    for (size_t i = 1; i < count; i++)
-        if (tu_program_device(w->list, i, &other) != TU_OK || strncmp(first.device, other.device, kind) != 0)
-            return false;
-    return true;
-}
-
 /* ---- The program ---- */
 
 static const char branches[] = "branches";
@@ -85,17 +74,11 @@ static const char branches[] = "branches";
 static tu_status refuse_model(const char *model) {
     enum { MOST_NAMES = 32 };
     const char *names[MOST_NAMES], *summary;
-    char known[512] = "";
-    size_t count = 0, used = 0;
-    while (count + 1 < MOST_NAMES && tu_model(count, &names[count], &summary) == TU_OK) {
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", count ? ", " : "", names[count]);
-        if (used >= sizeof known) used = sizeof known - 1;
-        count++;
-    }
+    int count = 0;
+    while (count + 1 < MOST_NAMES && tu_model((size_t)count, &names[count], &summary) == TU_OK) count++;
     names[count++] = branches;
-    const char *nearest = tu__nearest(model, names, count);
-    return tu_fail(TU_NOT_FOUND, "bench: unknown model '%.60s': expected %s or %s%s%s%s", model, known,
-                   branches, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+    return tu_fail(TU_NOT_FOUND, "bench: unknown model %s: expected %s%s", cli_quote(model).text,
+                   cli_list(names, count).text, cli_did_you_mean(model, names, count).text);
 }
 
 static tu_status build_model(struct workload *w, const struct workload_settings *s) {
@@ -108,14 +91,14 @@ static tu_status build_model(struct workload *w, const struct workload_settings 
 /* Branches are placed one by one; so are operations where rules say how. */
 static tu_status choose_strategy(struct workload *w, const struct workload_settings *s) {
     bool placed = s->place || s->lock || strcmp(s->model, branches) == 0;
-    bool alike = devices_are_alike(w);
-    if (!s->strategy && !placed && !alike && workload_device_count(w) > 1)
+    w->strategy = s->strategy ? s->strategy : tu__default_strategy(s->devices, placed, s->invariant);
+    bool left_open = !s->strategy && !placed && !workload_is_shared(w);
+    if (left_open && workload_device_count(w) > 1)
         return tu_fail(
             TU_INVALID,
             "bench: --devices '%.60s' names devices of several kinds: expected --strategy or --place to say "
             "how they share the step of %s",
             s->devices, s->model);
-    w->strategy = s->strategy ? s->strategy : s->invariant || (!placed && alike) ? "mirrored" : "single";
     return TU_OK;
 }
 

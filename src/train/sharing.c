@@ -1,11 +1,10 @@
-/* Deciding how batches are shared. See sharing.h.
- *
- * What a list of devices means by default is read from its words alone: to open devices only to count them would cost a
- * GPU's context, twice. */
+/* Deciding how batches are shared. See sharing.h. */
 #include "train/sharing.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#include "run/default_strategy.h"
 
 /* ---- Devices by name ---- */
 
@@ -19,39 +18,9 @@ tu_status tu__device_words(const char *list, size_t *count, tu__device_word word
 
 /* ---- The strategy ---- */
 
-static int count_gpus(void) {
-    tu_device_info info;
-    int count = 0;
-    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++)
-        count += !info.unusable && strcmp(info.kind, "gpu") == 0;
-    return count;
-}
-
-/* How many devices a word of a list stands for, as far as it matters: one, or more. */
-static int count_word(const char *word, size_t length) {
-    if (length == 3 && strncmp(word, "all", 3) == 0) return count_gpus();
-    bool range = memchr(word, '-', length) != NULL;
-    bool divided = memchr(word, '/', length) && !memchr(word, '.', length);
-    return range || divided ? 2 : 1;
-}
-
-/* Whether the list names several devices, and all of one kind. A word that no device has is the compiler's to refuse. */
-static bool names_equals(const char *list) {
-    int count = 0;
-    size_t kind = strcspn(list, ":,");
-    for (const char *word = list; *word;) {
-        size_t length = strcspn(word, ",");
-        if (strcspn(word, ":,") != kind || strncmp(word, list, kind) != 0) return false;
-        count += count_word(word, length);
-        word += length + (word[length] == ',');
-    }
-    return count > 1;
-}
-
 const char *tu__strategy_of(const tu__settings *s) {
     if (*s->strategy) return s->strategy;
-    bool placed = *s->place || *s->lock;
-    return s->invariant || (!placed && names_equals(s->devices)) ? "mirrored" : "single";
+    return tu__default_strategy(s->devices, *s->place || *s->lock, s->invariant);
 }
 
 /* ---- Options ---- */

@@ -16,8 +16,7 @@ typedef struct tu__device_word {
 /* The devices of a list one by one, `*count` of them. */
 tu_status tu__device_words(const char *list, size_t *count, tu__device_word words[TU__MOST_DEVICES]);
 
-/* The strategy of a run: the one that was asked for; else "mirrored" where the list names several devices of one kind and
- * nothing else places operations; else "single". */
+/* The strategy of a run: the one that was asked for, else that of run/default_strategy.h. */
 const char *tu__strategy_of(const tu__settings *settings);
 
 enum { TU__ANY_SAMPLES = 0 };
