@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "model/compile.h"
@@ -83,6 +84,14 @@ static bool ends_with(const char *path, const char *ending) {
     return length > tail && strcmp(path + length - tail, ending) == 0;
 }
 
+/* The whole path of a file that can be read; false with errno otherwise. */
+static bool find_file(const char *path, char whole[PATH_MAX]) {
+    struct stat about;
+    if (!realpath(path, whole) || access(whole, R_OK) != 0 || stat(whole, &about) != 0) return false;
+    errno = S_ISDIR(about.st_mode) ? EISDIR : 0;
+    return !errno;
+}
+
 tu_status tu_model_load(const char *path, const char **name) {
     char whole[PATH_MAX];
     if (name) *name = NULL;
@@ -90,8 +99,11 @@ tu_status tu_model_load(const char *path, const char **name) {
     if (!source && !ends_with(path, ".so"))
         return tu_fail(TU_INVALID, "'%.200s' is no network: expected a C file (.c) or a shared object (.so)",
                        path);
-    if (!realpath(path, whole) || access(whole, R_OK) != 0)
-        return tu_fail(errno == ENOENT ? TU_NOT_FOUND : TU_IO, "'%.200s' cannot be read: %s", path,
-                       strerror(errno));
+    if (!find_file(path, whole))
+        return tu_fail(
+            errno == ENOENT ? TU_NOT_FOUND : TU_IO,
+            "'%.200s' cannot be read: %s; check its path and permissions, or name a built-in network, "
+            "as in mlp",
+            path, strerror(errno));
     return source ? load_source(whole, name) : load_object(path, whole, name);
 }

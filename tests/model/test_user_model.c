@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <tutti/tutti.h>
@@ -149,7 +150,13 @@ static void a_shared_object_is_loaded_as_it_is(void **state) {
 
 static void a_file_that_is_not_there(void **state) {
     (void)state;
-    assert_refused(path_of("absent.c"), TU_NOT_FOUND, "absent.c' cannot be read: No such file");
+    assert_refused(
+        path_of("absent.c"), TU_NOT_FOUND,
+        "absent.c' cannot be read: No such file or directory; check its path and permissions, or name a "
+        "built-in network");
+    assert_int_equal(mkdir(path_of("folder.c"), 0700), 0);
+    assert_refused(path_of("folder.c"), TU_IO, "folder.c' cannot be read: Is a directory; check its path");
+    assert_int_equal(rmdir(path_of("folder.c")), 0);
     assert_refused("mynet.py", TU_INVALID,
                    "'mynet.py' is no network: expected a C file (.c) or a shared object");
 }
