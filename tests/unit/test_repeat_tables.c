@@ -1,0 +1,167 @@
+/* Statements about tables that many steps are fed from: where their rows go, and what becomes of one that does not fit. */
+#include "many_steps.h"
+#include "state_checks.h"
+
+/* A processor copies rows into its inputs with its own threads; its parts, and devices elsewhere, get them from a block. */
+static void rows_go_straight_into_the_inputs_of_a_whole_processor(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *devices;
+        bool straight;
+    } cases[] = {{"cpu", true}, {"ref", true}, {"cpu:0/2", false}, {"cpu:0.0/2", false}, {"far", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        trainer t;
+        float losses[STEPS];
+        tu_many_report report;
+        begin(&t, "mlp", cases[i].devices);
+        if (take_from_table(&t, 0, STEPS, losses) != TU_OK) fail_msg("%s", tu_message());
+        assert_int_equal(tu_program_many(t.step, &report), TU_OK);
+        assert_int_equal(report.straight, cases[i].straight);
+        if (cases[i].straight) {
+            assert_int_equal(report.table_bytes, 0);
+            assert_int_equal(report.gathered_bytes, STEPS * BATCH * t.pixels * sizeof(float));
+        }
+        end(&t);
+    }
+}
+
+static void impossible_tables_are_refused(void **unused) {
+    (void)unused;
+    tu_table *table;
+    assert_int_equal(tu_table_new(NULL, 4, 4, &table), TU_INVALID);
+    assert_int_equal(tu_table_new("abcd", 0, 4, &table), TU_INVALID);
+    assert_int_equal(tu_table_new("abcd", 4, 0, &table), TU_INVALID);
+    assert_int_equal(tu_table_new("abcd", SIZE_MAX / 2, 4, &table), TU_INVALID);
+    assert_null(table);
+    tu_table_free(NULL);
+}
+
+/* ---- Tables that do not fit ---- */
+
+/* Trains from a table on a far device and expects it to have stayed on the host, with the same results. */
+static void expect_streaming(trainer *t) {
+    trainer one;
+    float expected[STEPS], got[STEPS];
+    tu_many_report report;
+    if (take_from_table(t, 0, 1, got) != TU_OK) fail_msg("%s", tu_message());
+    far.has_no_room = false;
+    if (take_from_table(t, 1, STEPS - 1, got) != TU_OK) fail_msg("%s", tu_message());
+    assert_int_equal(far.rows_read, 0);
+    assert_int_equal(tu_program_many(t->step, &report), TU_OK);
+    assert_true(report.at_once);
+    assert_int_equal(report.table_bytes, 0);
+    assert_int_equal(report.gathered_bytes, (STEPS - 1) * BATCH * t->pixels * sizeof(float));
+    assert_non_null(report.notice);
+    if (!strstr(report.notice, "does not fit into device 'far:0'")) fail_msg("%s", report.notice);
+    begin(&one, "mlp", "cpu");
+    take_by_hand(&one, expected);
+    assert_memory_equal(expected, got, sizeof expected);
+    assert_same_state(one.state, t->state);
+    end(&one);
+}
+
+static void a_table_beyond_the_limit_stays_on_the_host(void **unused) {
+    (void)unused;
+    trainer t;
+    tu_memory_report memory;
+    begin(&t, "mlp", "far");
+    assert_int_equal(tu_program_memory(t.step, 0, &memory), TU_OK);
+    uint64_t need = memory.scratch_bytes + memory.constant_bytes + memory.variable_bytes;
+    size_t bytes = ROWS * t.pixels * sizeof(float);
+    end(&t);
+    begin_with(&t, "mlp", "far", need + bytes - 1);
+    expect_streaming(&t);
+    end(&t);
+    begin_with(&t, "mlp", "far", need + bytes);
+    float losses[STEPS];
+    assert_int_equal(take_from_table(&t, 0, STEPS, losses), TU_OK);
+    assert_int_equal(far.rows_read, STEPS * BATCH);
+    end(&t);
+}
+
+static void a_table_takes_at_most_half_of_what_the_program_leaves(void **unused) {
+    (void)unused;
+    trainer t;
+    tu_memory_report memory;
+    begin(&t, "mlp", "far");
+    assert_int_equal(tu_program_memory(t.step, 0, &memory), TU_OK);
+    far.memory = memory.scratch_bytes + memory.constant_bytes + memory.variable_bytes +
+                 2 * ROWS * t.pixels * sizeof(float) - 2;
+    expect_streaming(&t);
+    end(&t);
+}
+
+static void a_table_that_the_device_has_no_room_for_is_not_tried_again(void **unused) {
+    (void)unused;
+    trainer t;
+    begin(&t, "mlp", "far");
+    float *all = batches(&t);
+    tu_feed feeds[] = {{t.model.images, all}, {t.model.labels, labels}};
+    float loss;
+    tu_state *other;
+    assert_int_equal(tu_state_new(t.graph, &other, .seed = 6), TU_OK);
+    assert_int_equal(tu_run(t.step, t.state, 2, feeds, (void *[]){&loss}), TU_OK); /* memory is taken now */
+    const char *name;
+    tu_type type;
+    for (size_t i = 0; i < tu_state_count(other); i++) { /* and the step taken back */
+        assert_int_equal(tu_state_variable(other, i, &name, &type), TU_OK);
+        void *value = test_malloc(tu_type_bytes(type));
+        assert_int_equal(tu_state_get(other, name, value, tu_type_bytes(type)), TU_OK);
+        assert_int_equal(tu_state_set(t.state, name, value, tu_type_bytes(type)), TU_OK);
+        test_free(value);
+    }
+    tu_state_set_sample(t.state, tu_state_sample(other));
+    far.has_no_room = true;
+    expect_streaming(&t);
+    tu_state_free(other);
+    test_free(all);
+    end(&t);
+}
+
+/* Rows of 16 MiB that must be gathered: six steps are taken four and two at a time. */
+static void rows_are_gathered_for_as_many_steps_as_there_is_room_for(void **unused) {
+    (void)unused;
+    enum { WIDTH = 4 << 20 };
+    static const int64_t order[6] = {0, 1, 1, 0, 1, 0};
+    tu_graph *g;
+    tu_program *program;
+    tu_state *state;
+    tu_table *table;
+    tu_memory_report memory;
+    plug_in_far();
+    float *data = test_malloc(2 * (size_t)WIDTH * sizeof *data), got[6];
+    for (size_t i = 0; i < 2 * (size_t)WIDTH; i++) data[i] = i < WIDTH ? 1 : 2;
+    assert_int_equal(tu_table_new(data, WIDTH * sizeof *data, 2, &table), TU_OK);
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(WIDTH)), y = tu_max(x);
+    assert_int_equal(tu_compile(g, &program, .devices = "far", .fetch = &y, .fetch_count = 1), TU_OK);
+    assert_int_equal(tu_state_new(g, &state), TU_OK);
+    assert_int_equal(tu_program_memory(program, 0, &memory), TU_OK);
+    far.memory = memory.scratch_bytes + memory.constant_bytes + 1;
+    tu_feed_many feed = {.input = x, .table = table, .rows = order};
+    if (tu_run_many(program, state, 6, 1, &feed, (void *[]){got}) != TU_OK) fail_msg("%s", tu_message());
+    for (int i = 0; i < 6; i++) assert_true(got[i] == (float)(order[i] + 1));
+    assert_int_equal(far.calls, 2);
+    assert_int_equal(far.longest_call, 4);
+    far.fails_in_call = 4;
+    assert_int_equal(tu_run_many(program, state, 6, 1, &feed, (void *[]){got}), TU_INTERNAL);
+    assert_non_null(strstr(tu_message(), "steps 5 to 6 of 6"));
+    assert_non_null(strstr(tu_message(), "the 4 before them took effect"));
+    tu_table_free(table);
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(g);
+    test_free(data);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_go_straight_into_the_inputs_of_a_whole_processor),
+        cmocka_unit_test(a_table_beyond_the_limit_stays_on_the_host),
+        cmocka_unit_test(a_table_takes_at_most_half_of_what_the_program_leaves),
+        cmocka_unit_test(a_table_that_the_device_has_no_room_for_is_not_tried_again),
+        cmocka_unit_test(rows_are_gathered_for_as_many_steps_as_there_is_room_for),
+        cmocka_unit_test(impossible_tables_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
