@@ -1,0 +1,93 @@
+/* What the CPU device's batch normalisations take in: rectifiers, joins and their gradients, with the bits that these have
+ * alone. */
+#include "cpu_plans.h"
+
+static int kernels_named(const bench *b, const char *name) {
+    int count = 0;
+    for (uint32_t i = 0; i < b->plan->kernel_count; i++) count += strcmp(b->plan->kernels[i].name, name) == 0;
+    return count;
+}
+
+static tu_value normalised(tu_graph *g, tu_value x, int number) {
+    tu_shape s = tu_value_shape(x);
+    tu_shape parameter = TU_SHAPE(s.dim[s.rank - 1]);
+    return tu_batch_normalize(x, numbered_input(g, "gamma", number, parameter),
+                              numbered_input(g, "beta", number, parameter));
+}
+
+static void check_block(tu_dtype dtype, int64_t channels, int threads, bool in_place) {
+    tu_graph *g;
+    pair both;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_shape shape = TU_SHAPE(3, 15, 11, channels);
+    tu_value x = tu_input(g, "x", dtype, shape), weight = tu_input(g, "w", dtype, shape);
+    tu_value inner = tu_relu(normalised(g, x, 0));
+    tu_value y = tu_relu(tu_add(normalised(g, inner, 1), x));
+    tu_value dx = {0};
+    tu_gradients(tu_sum(tu_mul(y, weight)), 1, &x, &dx);
+    const tu_value exports[] = {y, dx};
+    select_pair(&both, g, threads, 2, exports, in_place);
+    assert_int_equal(kernels_named(&both.fused, "batch_norm+relu"), 1);
+    assert_int_equal(kernels_named(&both.fused, "batch_norm+add+relu"), 1);
+    assert_int_equal(kernels_named(&both.fused, "relu_grad+batch_norm_grad"), 1);
+    assert_int_equal(kernels_named(&both.fused, "batch_norm_grad"), 1);
+    assert_int_equal(kernels_named(&both.whole, "batch_norm"), 2);
+    assert_int_equal(kernels_named(&both.whole, "batch_norm_grad"), 2);
+    run_alike(&both);
+    close_pair(&both);
+    tu_graph_free(g);
+}
+
+static void a_residual_block_has_the_same_bits_fused_and_alone(void **state) {
+    (void)state;
+    static const int64_t channels[] = {1, 5, 16, 70};
+    random_state = 3;
+    for (int i = 0; i < 4; i++)
+        for (int threads = 1; threads <= 3; threads++) {
+            check_block(TU_F32, channels[i], threads, i & 1);
+            check_block(TU_BF16, channels[i], threads, !(i & 1));
+        }
+}
+
+/* A kernel that joined this one would wait for its own statistics. */
+static void a_join_made_of_the_statistics_waits_for_them(void **state) {
+    (void)state;
+    tu_graph *g;
+    pair both;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(6, 7, 16)), y = normalised(g, x, 0);
+    tu_value mean = {.graph = g, .node = y.node, .output = 1};
+    tu_value z = tu_relu(tu_add(y, tu_mul(x, mean)));
+    select_pair(&both, g, 2, 1, &z, false);
+    assert_int_equal(kernels_named(&both.fused, "batch_norm"), 1);
+    run_alike(&both);
+    close_pair(&both);
+    tu_graph_free(g);
+}
+
+/* The gradient of a rectifier that others read is stored for them; the mask is then taken from the rectified value. */
+static void a_gradient_that_others_read_is_not_taken_in(void **state) {
+    (void)state;
+    tu_graph *g;
+    pair both;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_shape shape = TU_SHAPE(6, 7, 16);
+    tu_value x = tu_input(g, "x", TU_F32, shape), weight = tu_input(g, "w", TU_F32, shape);
+    tu_value before = normalised(g, x, 0);
+    tu_value y = tu_relu(before), wanted[] = {x, before}, gradients[2] = {{0}};
+    tu_gradients(tu_sum(tu_mul(y, weight)), 2, wanted, gradients);
+    select_pair(&both, g, 2, 2, gradients, true);
+    assert_int_equal(kernels_named(&both.fused, "batch_norm_grad"), 1);
+    run_alike(&both);
+    close_pair(&both);
+    tu_graph_free(g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_residual_block_has_the_same_bits_fused_and_alone),
+        cmocka_unit_test(a_join_made_of_the_statistics_waits_for_them),
+        cmocka_unit_test(a_gradient_that_others_read_is_not_taken_in),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
