@@ -291,8 +291,8 @@ typedef struct tu_device_api {
      * first failure. Called from other threads than the one that launches. */
     tu_status (*event_synchronize)(tu_device_instance *device, void *event);
     /* optional, for devices whose memory is not the host's: does this rank's part of a combination, behind what was launched
-     * so far. All addresses are of devices of this kind and index: parts of one card. What they hold is ready, and no
-     * rank goes on before all have synchronized. */
+     * so far. All addresses are of devices of this kind and index, parts of one card, or of devices that `reach` each other.
+     * What they hold is ready, and no rank goes on before all have synchronized. */
     tu_status (*combine)(tu_device_instance *device, const tu_combination *what);
     /* optional: `steps` steps of several parts of one kind of device, as repeat does of one. What a step brings to a part or
      * takes from it is not overwritten by the next before it was read. Called on the first part's launching thread; other
@@ -312,6 +312,10 @@ typedef struct tu_device_api {
     /* optional, likewise: begins a download behind what event `after` was recorded behind, and records `event` behind it */
     tu_status (*download_begin)(tu_device_instance *device, void *host, const void *from, size_t bytes,
                                 void *after, void *event);
+    /* optional, with combine: lets kernels of this device read and write the memory of another of its kind, what it has and
+     * what it will have, as long as both are open. TU_UNSUPPORTED, with the reason: they cannot. Asked before a program over
+     * both is built, for each pair and both ways, and again for every program. */
+    tu_status (*reach)(tu_device_instance *device, tu_device_instance *other);
 } tu_device_api;
 
 #ifdef __cplusplus

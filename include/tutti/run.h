@@ -233,6 +233,7 @@ typedef struct tu_placement {
     uint64_t bytes_in;   /* that it reads of values copied from other devices; of a copy: what it brings */
     uint64_t bytes_out;  /* of its values that are copied to other devices, once for each */
     const char *from;    /* of a copy: the device it comes from; else NULL */
+    const char *way;     /* of a copy between two cards: "peer to peer", or "through the host"; else NULL */
 } tu_placement;
 /* Where operation number `index` of the program is computed, in the order of the graph; TU_NOT_FOUND past the last. */
 TU_API tu_status tu_program_placement(const tu_program *program, size_t index, tu_placement *placement);
@@ -281,6 +282,7 @@ typedef struct tu_meeting_report {
     const char *value; /* the first of them */
     uint64_t bytes;    /* of all that one device brings */
     bool through_host; /* the devices do not reach each other's memory */
+    bool peer_to_peer; /* they do, and are not parts of one */
 } tu_meeting_report;
 /* Meeting `index`; TU_NOT_FOUND past the last. */
 TU_API tu_status tu_program_meeting(const tu_program *program, size_t index, tu_meeting_report *report);

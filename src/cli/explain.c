@@ -160,7 +160,8 @@ static void print_copies(const tu_program *program) {
         if (!p.from) continue;
         if (!any) printf("\n%-48s  %-8s  %-8s  %10s\n", "copy", "from", "to", "bytes");
         any = true;
-        printf("%-48s  %-8s  %-8s  %10s\n", p.node, p.from, p.device, cli_size(p.bytes_in).text);
+        printf("%-48s  %-8s  %-8s  %10s%s%s\n", p.node, p.from, p.device, cli_size(p.bytes_in).text,
+               p.way ? "  " : "", p.way ? p.way : "");
     }
 }
 
@@ -170,7 +171,10 @@ static void print_meetings(const tu_program *program) {
         if (i == 0)
             printf("\n%-48s  %7s  %7s  %10s\n", "summed up between devices", "values", "devices", "bytes");
         printf("%-48s  %7" PRIu32 "  %7" PRIu32 "  %10s%s\n", m.value, m.values, m.ranks,
-               cli_size(m.bytes).text, m.through_host ? "  through the host" : "");
+               cli_size(m.bytes).text,
+               m.through_host   ? "  through the host"
+               : m.peer_to_peer ? "  peer to peer"
+                                : "");
     }
 }
 
@@ -212,6 +216,7 @@ static void put_operations(tu__json *json, const tu_program *program, bool copie
             tu__json_string(json, "from", p.from);
             tu__json_string(json, "to", p.device);
             tu__json_u64(json, "bytes", p.bytes_in);
+            tu__json_string(json, "way", p.way);
         } else {
             tu__json_string(json, "operation", p.operation);
             tu__json_string(json, "device", p.device);
@@ -237,6 +242,7 @@ static void put_meetings(tu__json *json, const tu_program *program) {
         tu__json_u64(json, "devices", m.ranks);
         tu__json_u64(json, "bytes", m.bytes);
         tu__json_bool(json, "through_host", m.through_host);
+        tu__json_bool(json, "peer_to_peer", m.peer_to_peer);
         tu__json_end_object(json);
     }
     tu__json_end_array(json);

@@ -1,7 +1,7 @@
 /* Holding meetings.
  *
- * Between devices whose memory is the host's each adds up its share with its own threads (comm/local.c). Parts of one
- * card do the same with a kernel (`combine` of the interface). All others meet through the host: each rank downloads
+ * Between devices whose memory is the host's each adds up its share with its own threads (comm/local.c). Parts of one card,
+ * and cards that reach each other's memory, do the same with a kernel (`combine` of the interface). All others meet through the host: each rank downloads
  * its share from everybody, adds, and uploads it to everybody; the trace says so. */
 #include "run/hold.h"
 
@@ -94,7 +94,8 @@ static tu_status do_share(const tu_program *program, const tu__part *part, const
         what.rank = rank;
         switch (m->way) {
         case TU__MEET_ON_HOST: TU_TRY(add_on_host(part, &what)); break;
-        case TU__MEET_ON_CARD: TU_TRY(add_on_device(part, &what)); break;
+        case TU__MEET_ON_CARD:
+        case TU__MEET_BETWEEN_CARDS: TU_TRY(add_on_device(part, &what)); break;
         case TU__MEET_THROUGH_HOST: TU_TRY(add_through_host(program, m, &what, part->staging)); break;
         }
     }

@@ -47,9 +47,10 @@ static const tu_device_api *common_api(const tu_program *p) {
 }
 
 /* What the engine holds between devices through the host, devices cannot hold alone. */
-static bool meet_on_card(const tu_program *p) {
+static bool meet_on_cards(const tu_program *p) {
     for (uint32_t i = 0; i < p->meetings.count; i++)
-        if (p->meetings.list[i].way != TU__MEET_ON_CARD) return false;
+        if (p->meetings.list[i].way != TU__MEET_ON_CARD && p->meetings.list[i].way != TU__MEET_BETWEEN_CARDS)
+            return false;
     return true;
 }
 
@@ -252,7 +253,7 @@ static void say_one_at_a_time(const tu_program *p, char *notice, size_t capacity
 
 tu_status tu__joint_begin(tu_program *p, char *notice, size_t capacity) {
     const tu_device_api *api = common_api(p);
-    if (!api || !is_all_there(p) || !meet_on_card(p)) {
+    if (!api || !is_all_there(p) || !meet_on_cards(p)) {
         say_one_at_a_time(p, notice, capacity);
         return TU_OK;
     }

@@ -296,19 +296,28 @@ static bool all_on_host(const tu__meeting *m, const tu__part *parts) {
 }
 
 static bool all_on_one_card(const tu__meeting *m, const tu__part *parts) {
-    const tu__device *first = parts[m->attendees[0].part].device;
-    for (uint32_t r = 0; r < m->ranks; r++) {
-        const tu__device *d = parts[m->attendees[r].part].device;
-        if (!d->api->combine || d->api != first->api || d->options.index != first->options.index)
-            return false;
-    }
+    const tu__part *first = &parts[m->attendees[0].part];
+    for (uint32_t r = 0; r < m->ranks; r++)
+        if (!tu__part_is_with(first, &parts[m->attendees[r].part])) return false;
+    return first->device->api->combine != NULL;
+}
+
+/* Each adds up its share for everybody: all must reach all. */
+static bool all_reach_each_other(const tu__meeting *m, const tu__part *parts) {
+    for (uint32_t r = 0; r < m->ranks; r++)
+        for (uint32_t q = 0; q < m->ranks; q++) {
+            const tu__part *from = &parts[m->attendees[r].part], *to = &parts[m->attendees[q].part];
+            if (!from->device->api->combine) return false;
+            if (!tu__part_is_with(from, to) && !(from->reaches >> m->attendees[q].part & 1)) return false;
+        }
     return true;
 }
 
 static void choose_way(tu__meeting *m, const tu__part *parts) {
-    m->way = all_on_host(m, parts)       ? TU__MEET_ON_HOST
-             : all_on_one_card(m, parts) ? TU__MEET_ON_CARD
-                                         : TU__MEET_THROUGH_HOST;
+    m->way = all_on_host(m, parts)            ? TU__MEET_ON_HOST
+             : all_on_one_card(m, parts)      ? TU__MEET_ON_CARD
+             : all_reach_each_other(m, parts) ? TU__MEET_BETWEEN_CARDS
+                                              : TU__MEET_THROUGH_HOST;
 }
 
 static tu_status reserve_attendances(const tu__meetings *all, tu__part *part, size_t index) {

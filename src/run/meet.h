@@ -17,9 +17,10 @@
 
 /* How the ranks of a meeting reach each other: hold.c. */
 typedef enum tu__meeting_way {
-    TU__MEET_ON_HOST,      /* all compute on the host's memory */
-    TU__MEET_ON_CARD,      /* all are parts of one card, which adds up by itself */
-    TU__MEET_THROUGH_HOST, /* shares are brought to the host and back */
+    TU__MEET_ON_HOST,       /* all compute on the host's memory */
+    TU__MEET_ON_CARD,       /* all are parts of one card, which adds up by itself */
+    TU__MEET_BETWEEN_CARDS, /* as on one card: they reach each other's memory */
+    TU__MEET_THROUGH_HOST,  /* shares are brought to the host and back */
 } tu__meeting_way;
 
 enum { TU__STAGED_BYTES = 1 << 18 }; /* of each rank's values at a time, where they go through the host */

@@ -468,6 +468,7 @@ static tu_status build_parts(const tu__unit *unit, const uint32_t *levels, size_
     for (size_t i = 0; i < count; i++) TU_TRY(select_part(unit, levels, &parts[i]));
     for (size_t i = 0; i < count; i++) find_leaves(unit, &parts[i]);
     for (size_t i = 0; i < count; i++) TU_TRY(find_arrivals(unit, parts, i, event_count));
+    TU_TRY(tu__parts_reach(meetings, parts, count));
     TU_TRY(tu__meetings_locate(meetings, unit->graph, parts, count, event_count));
     find_updates(unit, parts);
     for (size_t i = 0; i < count; i++) TU_TRY(order_part(unit, levels, parts, count, i));

@@ -73,6 +73,8 @@ typedef struct tu__step {
     uint32_t first, count;      /* LAUNCH: kernels in order */
 } tu__step;
 
+enum { TU__FILLING = 1 << 30 }; /* what a part is at: above every number of a step */
+
 typedef struct tu__part {
     tu__device *device;
     uint32_t *nodes, node_count;
@@ -99,9 +101,10 @@ typedef struct tu__part {
     uint32_t meeting_count;
     tu__step *steps;
     uint32_t step_count;
-    bool idle; /* it has no kernels, and nothing comes or goes: nobody runs it or waits for it */
-    /* for whoever must say what is late: the step being taken; and whose event a thread waits for, one more than the number
-     * of that part, 0: nobody's */
+    uint64_t reaches; /* bit p: its kernels may use the memory of part p, which is elsewhere: reach.c */
+    bool idle;        /* it has no kernels, and nothing comes or goes: nobody runs it or waits for it */
+    /* for whoever must say what is late: the step being taken, or from TU__FILLING on the feed; and whose event a thread
+     * waits for, one more than the number of that part, 0: nobody's */
     atomic_uint at, awaited_by_launcher, awaited_by_copier;
     atomic_bool there; /* it has come to the barrier */
     /* bound to addresses: bind.c */
@@ -126,6 +129,18 @@ void tu__find_idle_parts(tu__part *parts, size_t count);
 tu_status tu__write_steps(tu__part *parts, size_t count, size_t index);
 /* steps.c: what the part's copying thread brings, once steps are written. */
 tu_status tu__list_moves(tu__part *part, uint32_t index);
+
+/* reach.c: lets devices that exchange values use each other's memory, where they can. */
+tu_status tu__parts_reach(const tu__meetings *meetings, tu__part *parts, size_t count);
+/* reach.c: how a value comes from one part to another. */
+typedef enum tu__copy_way {
+    TU__COPY_DIRECT,      /* the host has one end of it, or both are of one device */
+    TU__COPY_PEERS,       /* from device to device */
+    TU__COPY_THROUGH_HOST /* they do not reach each other */
+} tu__copy_way;
+/* reach.c: whether two parts are on one device: its logical ones share its memory. */
+bool tu__part_is_with(const tu__part *part, const tu__part *other);
+tu__copy_way tu__parts_copy_way(const tu__part *parts, uint32_t from, uint32_t to);
 
 /* Whether a next value lies in a variable's own memory, and must wait elsewhere while variables change. */
 bool tu__update_waits(const tu__part *part, const tu__update *update);

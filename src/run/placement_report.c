@@ -22,6 +22,15 @@ static uint64_t bytes_in(const tu_graph *graph, const tu__node *node) {
     return bytes;
 }
 
+static const char *way_of(const tu_program *program, const tu__node *copy) {
+    static const char *const ways[] = {[TU__COPY_PEERS] = "peer to peer",
+                                       [TU__COPY_THROUGH_HOST] = "through the host",
+                                       [TU__COPY_DIRECT] = NULL};
+    const tu__unit *unit = &program->unit;
+    return ways[tu__parts_copy_way(program->parts, tu__part_of(unit, copy->inputs[0].node),
+                                   tu__part_of(unit, copy->id))];
+}
+
 tu_status tu__program_count_departing(tu_program *program) {
     const tu_graph *graph = program->unit.graph;
     program->departing = tu__alloc_array(graph->node_count, sizeof *program->departing, "a program");
@@ -52,7 +61,8 @@ tu_status tu_program_placement(const tu_program *program, size_t index, tu_place
                                 .moved = node->moved,
                                 .bytes_in = bytes_in(graph, node),
                                 .bytes_out = program->departing[index],
-                                .from = copy ? graph->nodes[node->inputs[0].node]->device : NULL};
+                                .from = copy ? graph->nodes[node->inputs[0].node]->device : NULL,
+                                .way = copy ? way_of(program, node) : NULL};
     return TU_OK;
 }
 

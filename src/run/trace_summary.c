@@ -36,7 +36,8 @@ tu_status tu_program_meeting(const tu_program *program, size_t index, tu_meeting
                                   .values = m->value_count,
                                   .value = program->unit.graph->nodes[m->attendees[0].nodes[0]]->name,
                                   .bytes = m->bytes,
-                                  .through_host = m->way == TU__MEET_THROUGH_HOST};
+                                  .through_host = m->way == TU__MEET_THROUGH_HOST,
+                                  .peer_to_peer = m->way == TU__MEET_BETWEEN_CARDS};
     return TU_OK;
 }
 

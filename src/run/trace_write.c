@@ -77,6 +77,7 @@ static void put_passage(writer *w, const tu__span *s) {
 static void put_meeting(writer *w, const tu__span *s) {
     static const char *const ways[] = {[TU__MEET_ON_HOST] = "host memory",
                                        [TU__MEET_ON_CARD] = "card",
+                                       [TU__MEET_BETWEEN_CARDS] = "peer to peer",
                                        [TU__MEET_THROUGH_HOST] = "through the host"};
     const tu__attendance *at = &w->program->parts[s->part].meetings[s->index];
     tu__json_i64(&w->json, "meeting", at->meeting->number);

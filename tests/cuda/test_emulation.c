@@ -246,6 +246,90 @@ static void faults_of_kernels_are_found(void **state) {
     }
 }
 
+/* ---- Two cards ---- */
+
+typedef struct two_cards {
+    CUcontext context[2];
+    CUdeviceptr memory[2]; /* 1024 floats on each */
+} two_cards;
+
+static void open_two_cards(two_cards *c) {
+    setenv("FAKE_CUDA_COUNT", "2", 1);
+    for (int i = 0; i < 2; i++) {
+        GOOD(cuDevicePrimaryCtxRetain(&c->context[i], i));
+        GOOD(cuCtxSetCurrent(c->context[i]));
+        GOOD(cuMemAlloc(&c->memory[i], 4096));
+    }
+    GOOD(cuCtxSetCurrent(c->context[0]));
+}
+
+static void close_two_cards(two_cards *c) {
+    for (int i = 2; i-- > 0;) {
+        GOOD(cuCtxSetCurrent(c->context[i]));
+        GOOD(cuMemFree(c->memory[i]));
+        GOOD(cuDevicePrimaryCtxRelease(i));
+    }
+    unsetenv("FAKE_CUDA_COUNT");
+}
+
+/* The exit status of a child in which a kernel of card 0 reads memory of card 1. */
+static int status_of_reading(const two_cards *c) {
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        CUmodule module;
+        if (!freopen("/dev/null", "w", stderr)) _exit(1);
+        CUfunction function =
+            compile(VECTORS "__global__ void fetch(vectors v) { v.y[0] = v.x[0]; }\n", "fetch", &module);
+        vectors v = {c->memory[1], c->memory[0], 1};
+        GOOD(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, (void *[]){&v}, NULL));
+        _exit(cuStreamSynchronize(stream));
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void kernels_use_the_memory_of_cards_they_are_let_into(void **state) {
+    (void)state;
+    two_cards c;
+    int can;
+    open_two_cards(&c);
+    GOOD(cuDeviceCanAccessPeer(&can, 0, 1));
+    assert_int_equal(can, 1);
+    assert_int_equal(status_of_reading(&c), 98);
+    GOOD(cuCtxEnablePeerAccess(c.context[1], 0));
+    assert_int_equal(status_of_reading(&c), 0);
+    assert_int_equal(cuCtxEnablePeerAccess(c.context[1], 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    close_two_cards(&c);
+    open_two_cards(&c); /* the other card's context has ended, and what was let in with it */
+    assert_int_equal(status_of_reading(&c), 98);
+    setenv("FAKE_CUDA_PEERS", "0", 1);
+    GOOD(cuDeviceCanAccessPeer(&can, 0, 1));
+    assert_int_equal(can, 0);
+    assert_int_equal(cuCtxEnablePeerAccess(c.context[1], 0), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    unsetenv("FAKE_CUDA_PEERS");
+    close_two_cards(&c);
+}
+
+static void what_a_card_has_is_refused_on_another(void **state) {
+    (void)state;
+    two_cards c;
+    CUevent event;
+    CUstream other;
+    open_two_cards(&c);
+    GOOD(cuCtxSetCurrent(c.context[1]));
+    GOOD(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    GOOD(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    assert_int_equal(cuEventRecord(event, stream), CUDA_ERROR_INVALID_HANDLE);
+    GOOD(cuEventRecord(event, other));
+    GOOD(cuStreamWaitEvent(stream, event, 0));
+    assert_int_equal(cuMemFree(c.memory[0]), CUDA_ERROR_INVALID_CONTEXT);
+    GOOD(cuStreamDestroy(other));
+    GOOD(cuEventDestroy(event));
+    close_two_cards(&c);
+}
+
 /* Threads that hand a value to a neighbour without a barrier: one order of threads hides it, the other does not. */
 static void missing_barriers_show(void **state) {
     (void)state;
@@ -284,6 +368,8 @@ int main(void) {
         cmocka_unit_test(faulty_sources_come_back_with_a_log),
         cmocka_unit_test(faults_of_kernels_are_found),
         cmocka_unit_test(missing_barriers_show),
+        cmocka_unit_test(kernels_use_the_memory_of_cards_they_are_let_into),
+        cmocka_unit_test(what_a_card_has_is_refused_on_another),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

@@ -29,7 +29,7 @@ typedef struct work {
     float results[MOST_FETCHES][STEPS];
 } work;
 
-typedef void builder(work *w, const char *devices[]);
+typedef void builder(work *w, const char *const devices[]);
 
 static tu_value add_input(work *w) {
     char name[16];
@@ -54,7 +54,7 @@ static tu_value small_network(tu_value x, const char *scope) {
 }
 
 /* Four networks that share nothing but the input. */
-static void build_independent(work *w, const char *devices[]) {
+static void build_independent(work *w, const char *const devices[]) {
     tu_value x = {0}, sum = {0};
     for (int i = 0; i < 4; i++) tu_with_device(w->graph, devices[i]) {
             if (i == 0) x = add_input(w);
@@ -68,7 +68,7 @@ static void build_independent(work *w, const char *devices[]) {
 }
 
 /* Each fed by itself, and each fetched; nothing crosses. */
-static void build_apart(work *w, const char *devices[]) {
+static void build_apart(work *w, const char *const devices[]) {
     tu_value sum = {0};
     for (int i = 0; i < 4; i++) tu_with_device(w->graph, devices[i]) {
             char name[16];
@@ -82,7 +82,7 @@ static void build_apart(work *w, const char *devices[]) {
 }
 
 /* One network by layers, back and forth; the guard's variables are read on both sides and change every step. */
-static void build_layers(work *w, const char *devices[]) {
+static void build_layers(work *w, const char *const devices[]) {
     tu_value x = {0}, loss = {0};
     tu_with_device(w->graph, devices[0]) {
         x = add_input(w);
@@ -98,7 +98,7 @@ static void build_layers(work *w, const char *devices[]) {
 }
 
 /* Variables that exchange their values, of which the other device reads the old ones late. */
-static void build_exchange(work *w, const char *devices[]) {
+static void build_exchange(work *w, const char *const devices[]) {
     tu_value a = {0}, b = {0}, x = {0}, old = {0};
     tu_with_device(w->graph, devices[0]) {
         x = add_input(w);
@@ -119,7 +119,7 @@ static void build_exchange(work *w, const char *devices[]) {
 }
 
 /* One network for all replicas: what is drawn, what is normalized and what is clipped hangs on the whole batch. */
-static void build_replicated(work *w, const char *devices[]) {
+static void build_replicated(work *w, const char *const devices[]) {
     (void)devices;
     tu_value y = tu_dense(add_input(w), .units = 8, .name = "first");
     y = tu_relu(tu_batch_norm(y, .name = "normal"));
@@ -133,16 +133,17 @@ static void build_replicated(work *w, const char *devices[]) {
 
 /* ---- Running ---- */
 
-static const char *strategy; /* of the programs to come */
+static const char *strategy, *central; /* of the programs to come */
 static int invariant;
 
-static tu_status begin(work *w, builder *build, const char *devices[], const char *list) {
+static tu_status begin(work *w, builder *build, const char *const devices[], const char *list) {
     *w = (work){0};
     TU_TRY(tu_graph_new(&w->graph));
     tu_set_training(w->graph, true);
     build(w, devices);
-    TU_TRY(tu_compile(w->graph, &w->program, .devices = list, .strategy = strategy, .invariant = invariant,
-                      .fetch = w->fetches, .fetch_count = w->fetch_count, .updates = true));
+    TU_TRY(tu_compile(w->graph, &w->program, .devices = list, .strategy = strategy, .central = central,
+                      .invariant = invariant, .fetch = w->fetches, .fetch_count = w->fetch_count,
+                      .updates = true));
     return tu_state_new(w->graph, &w->state, .seed = 11);
 }
 
@@ -201,7 +202,7 @@ static void assert_at_once(const work *w, bool at_once) {
         fail_msg("steps are%s taken at once: %s", at_once ? " not" : "", report.notice);
 }
 
-static void expect_same_bits(builder *build, const char *devices[], const char *list, bool at_once) {
+static void expect_same_bits(builder *build, const char *const devices[], const char *list, bool at_once) {
     for (int from_table = 0; from_table < 2; from_table++) {
         static work one, many;
         assert_int_equal(begin(&one, build, devices, list), TU_OK);
@@ -217,8 +218,8 @@ static void expect_same_bits(builder *build, const char *devices[], const char *
     }
 }
 
-static const char *quarters[] = {"gpu:0.0", "gpu:0.1", "gpu:0.2", "gpu:0.3"};
-static const char *halves[] = {"gpu:0.0", "gpu:0.1"};
+static const char *const quarters[] = {"gpu:0.0", "gpu:0.1", "gpu:0.2", "gpu:0.3"};
+static const char *const halves[] = {"gpu:0.0", "gpu:0.1"};
 
 static void independent_networks_keep_their_bits(void **unused) {
     (void)unused;
@@ -241,7 +242,7 @@ static void variables_that_others_read_change_at_the_end_of_a_step(void **unused
 }
 
 /* Counters that nobody feeds or fetches: such steps need no rings. */
-static void build_counters(work *w, const char *devices[]) {
+static void build_counters(work *w, const char *const devices[]) {
     static const char *const names[] = {"count0", "count1"};
     for (int i = 0; i < 2; i++) tu_with_device(w->graph, devices[i]) {
             tu_value count = tu_variable(w->graph, names[i], TU_F32, TU_SCALAR);
@@ -253,7 +254,7 @@ static void steps_may_be_neither_fed_nor_fetched(void **unused) {
     (void)unused;
     static const char *const lists[] = {"gpu:0", "gpu:0/2"};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        static const char *nowhere[] = {NULL, NULL};
+        static const char *const nowhere[] = {NULL, NULL};
         static work w;
         float count;
         assert_int_equal(begin(&w, build_counters, i ? halves : nowhere, lists[i]), TU_OK);
@@ -293,26 +294,47 @@ static void replicas_keep_their_bits(void **unused) {
     strategy = NULL;
 }
 
+static const char *const cards[] = {"gpu:0", "gpu:1"};
+
 /* Cards that add up through the host, and parameters that the processor keeps, need the engine in every step. */
 static void replicas_that_need_the_host_take_a_step_at_a_time(void **unused) {
     (void)unused;
     strategy = "mirrored";
+    setenv("FAKE_CUDA_PEERS", "0", 1);
     expect_same_bits(build_replicated, NULL, "gpu:0,gpu:1", false);
+    unsetenv("FAKE_CUDA_PEERS");
     strategy = "central";
     expect_same_bits(build_replicated, NULL, "gpu:0/2,cpu:0", false);
     strategy = NULL;
 }
 
+/* Parts of two cards meet, also within each. */
+static void replicas_of_cards_that_reach_each_other_keep_their_bits(void **unused) {
+    (void)unused;
+    strategy = "mirrored";
+    expect_same_bits(build_replicated, NULL, "gpu:0,gpu:1", true);
+    expect_same_bits(build_replicated, NULL, "gpu:0/2,gpu:1/2", true);
+    strategy = "central";
+    central = "gpu:1";
+    expect_same_bits(build_replicated, NULL, "gpu:0,gpu:1", true);
+    central = NULL;
+    strategy = NULL;
+}
+
+/* What goes between cards that do not reach each other is enqueued, not captured. */
 static void two_cards_are_joined_as_parts_of_one_are(void **unused) {
     (void)unused;
-    static const char *cards[] = {"gpu:0", "gpu:1"};
     expect_same_bits(build_layers, cards, "gpu:0,gpu:1", true);
     expect_same_bits(build_exchange, cards, "gpu:0,gpu:1", true);
+    setenv("FAKE_CUDA_PEERS", "0", 1);
+    expect_same_bits(build_layers, cards, "gpu:0,gpu:1", true);
+    expect_same_bits(build_exchange, cards, "gpu:0,gpu:1", true);
+    unsetenv("FAKE_CUDA_PEERS");
 }
 
 static void a_card_and_the_processor_take_a_step_at_a_time(void **unused) {
     (void)unused;
-    static const char *mixed[] = {"gpu:0", "cpu:0"};
+    static const char *const mixed[] = {"gpu:0", "cpu:0"};
     static work w;
     tu_many_report report;
     expect_same_bits(build_layers, mixed, "gpu:0,cpu:0", false);
@@ -342,9 +364,9 @@ static void a_trace_is_taken_step_by_step(void **unused) {
 
 /* ---- Failing ---- */
 
-static tu_status everything(builder *build) {
+static tu_status everything(builder *build, const char *list) {
     static work w;
-    tu_status status = begin(&w, build, halves, "gpu:0/2");
+    tu_status status = begin(&w, build, halves, list);
     if (status == TU_OK) status = run_many(&w, 0, STEPS - 3, true);
     if (status == TU_OK) status = run_many(&w, STEPS - 3, 3, true);
     end(&w);
@@ -352,17 +374,17 @@ static tu_status everything(builder *build) {
 }
 
 /* Thousands of calls, of which many are much the same: one in `stride` of them. */
-static void fail_calls(builder *build, unsigned stride) {
+static void fail_calls(builder *build, const char *list, unsigned stride) {
     enum { BEYOND_THE_LAST = 8, FEWEST_CALLS = 3000 };
     char text[256], number[16];
     unsigned failures = 0;
-    assert_int_equal(everything(build), TU_OK);
+    assert_int_equal(everything(build, list), TU_OK);
     int64_t blocks = tu__alloc_live();
     size_t objects = emulated_live(text, sizeof text);
     for (unsigned nth = 1, since = 0; since < BEYOND_THE_LAST; nth += stride) {
         snprintf(number, sizeof number, "%u", nth);
         setenv("TUTTI_CUDA_FAIL", number, 1);
-        tu_status status = everything(build);
+        tu_status status = everything(build, list);
         unsetenv("TUTTI_CUDA_FAIL");
         since = status == TU_OK ? since + 1 : 0;
         failures += status != TU_OK;
@@ -374,7 +396,7 @@ static void fail_calls(builder *build, unsigned stride) {
         if (emulated_live(text, sizeof text) != objects)
             fail_msg("call %u failed ('%s'): not given back: %s", nth, tu_message(), text);
     }
-    assert_int_equal(everything(build), TU_OK);
+    assert_int_equal(everything(build, list), TU_OK);
     assert_true(failures > FEWEST_CALLS / stride);
     print_message("%u calls failed, each once\n", failures);
 }
@@ -382,9 +404,10 @@ static void fail_calls(builder *build, unsigned stride) {
 static void any_call_may_fail(void **unused) {
     (void)unused;
     const unsigned stride = getenv("TUTTI_EVERY_CALL") ? 7 : 83;
-    fail_calls(build_layers, stride);
+    fail_calls(build_layers, "gpu:0/2", stride);
     strategy = "mirrored";
-    fail_calls(build_replicated, stride);
+    fail_calls(build_replicated, "gpu:0/2", stride);
+    fail_calls(build_replicated, "gpu:0,gpu:1", stride);
     strategy = NULL;
 }
 
@@ -405,6 +428,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest emulated[] = {
         /* of two cards, or of calls that fail */
         cmocka_unit_test(replicas_that_need_the_host_take_a_step_at_a_time),
+        cmocka_unit_test(replicas_of_cards_that_reach_each_other_keep_their_bits),
         cmocka_unit_test(two_cards_are_joined_as_parts_of_one_are),
         cmocka_unit_test(any_call_may_fail),
     };

@@ -1,5 +1,5 @@
-/* What the parts of one card add up together, a rank's part of it or all of it: which pieces go into which launch. A share is
- * the same as on the host (src/comm/share.c); kernels/combine.cu adds.
+/* What the parts of one card, or cards that reach each other's memory, add up together, a rank's part of it or all of it:
+ * which pieces go into which launch. A share is the same as on the host (src/comm/share.c); kernels/combine.cu adds.
  *
  * Addresses travel as the kernels' argument, so that nothing is uploaded and a launch can be captured. Those of a
  * bucket of many values do not fit into one: it takes several launches then. */
@@ -80,8 +80,8 @@ static tu_status combine_lines(cuda_device *device, const tu_combination *what, 
     return launch(stream, *place_of(device, what), &a);
 }
 
-tu_status cuda_combine(cuda_device *device, const tu_combination *what) {
-    return combine_lines(device, what, tu__comm_lines(what), device->stream);
+tu_status cuda_combine(cuda_device *device, const tu_combination *what, CUstream stream) {
+    return combine_lines(device, what, tu__comm_lines(what), stream);
 }
 
 tu_status cuda_combine_all(cuda_device *device, const tu_combination *what, CUstream stream) {

@@ -382,7 +382,11 @@ static tu_status synchronize(tu_device_instance *device) {
 static tu_status combine(tu_device_instance *device, const tu_combination *what) {
     cuda_device *d = cuda_inside(device);
     TU_TRY(cuda_enter(d));
-    return cuda_combine(d, what);
+    return cuda_combine(d, what, d->stream);
+}
+
+static tu_status reach(tu_device_instance *device, tu_device_instance *other) {
+    return cuda_reach(cuda_inside(device), cuda_inside(other));
 }
 
 static uint64_t overhead(tu_device_instance *device) {
@@ -421,6 +425,7 @@ static const tu_device_api api = {
     .unpin = unpin,
     .upload_begin = upload_begin,
     .download_begin = download_begin,
+    .reach = reach,
 };
 
 /* The device reads the engine's own structures: it serves the very version it was built with. */

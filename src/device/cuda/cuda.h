@@ -68,7 +68,8 @@ typedef struct cuda_device {
     cublasLtHandle_t blas;        /* opened with the device */
     cudnnHandle_t dnn;            /* NULL until cuda_dnn() */
     cusolverDnHandle_t solver;    /* NULL until cuda_solver() */
-    pthread_mutex_t lock;         /* of the two above and `modules` */
+    uint64_t reached;             /* bit i: its kernels may use the memory of card i: peers.c */
+    pthread_mutex_t lock;         /* of the three above and `modules` */
     CUfunction combine[4][9];     /* per element type and number of ranks, once they were needed: combine.c */
 } cuda_device;
 
@@ -123,6 +124,13 @@ void cuda_event_free(cuda_device *device, void *event);
 tu_status cuda_event_record(cuda_device *device, void *event);
 tu_status cuda_event_wait(cuda_device *device, void *event);
 tu_status cuda_event_synchronize(cuda_device *device, void *event);
+
+/* ---- Other cards: peers.c ---- */
+
+/* Lets the device's kernels read and write the memory of another card. TU_UNSUPPORTED, with the reason: they cannot. */
+tu_status cuda_reach(cuda_device *device, const cuda_device *other);
+/* Whether each of the two uses the other's memory, as parts of one card always do. */
+bool cuda_reach_each_other(cuda_device *device, cuda_device *other);
 
 /* ---- Kernels of ours ---- */
 

@@ -15,9 +15,13 @@
  * kernels that change variables either: it lets a run that fails leave the state as it was, which steps taken at
  * once do not promise.
  *
- * What parts add up together they add in a stream of its own, so that each goes on with what does not need the
- * sums. All are on one card, which no part owns a piece of: instead of its share each, one launch does everything.
- * The bits are the same.
+ * What parts add up together they add in streams of their own, so that each goes on with what does not need the
+ * sums. Of parts of one card, which none owns a piece of, one launch does everything. Of cards that reach each other's memory
+ * each adds its share, so that all that connects them is used at once. The bits are the same.
+ *
+ * Streams of several cards are captured into one graph as those of one are: a kernel runs in the context that its function
+ * belongs to, and edges lead from card to card. So does a copy between cards that reach each other. What the driver takes
+ * through the host (`staged`) is enqueued every time, since nothing says what becomes of it in a graph.
  *
  * Within a part, kernels may be on several streams as well (spread.c). */
 #include "device/cuda/joint.h"
@@ -48,12 +52,32 @@ static tu_status make_route(cuda_joint *j, uint32_t from, uint32_t to) {
     cuda_route *route = &j->routes[j->route_count++];
     *route = (cuda_route){.from = from, .to = to};
     j->members[to].receives = true;
+    if (!cuda_reach_each_other(j->members[from].device, j->members[to].device)) j->staged = true;
     CUDA_TRY(cuStreamCreate, &route->stream, CU_STREAM_NON_BLOCKING);
     return TU_OK;
 }
 
+static cuda_member *rank_of(const cuda_joint *j, const cuda_move *m, uint32_t rank) {
+    return &j->members[m->what.ranks[rank]];
+}
+
+static tu_status prepare_sums(cuda_member *m) {
+    if (m->sums) return TU_OK;
+    TU_TRY(cuda_enter(m->device));
+    CUDA_TRY(cuStreamCreate, &m->sums, CU_STREAM_NON_BLOCKING);
+    return make_event(&m->added);
+}
+
+static bool is_on_one_card(const cuda_joint *j, const cuda_move *m) {
+    for (uint32_t r = 1; r < m->what.combinations[0].ranks; r++)
+        if (rank_of(j, m, r)->device->handle != rank_of(j, m, 0)->device->handle) return false;
+    return true;
+}
+
 static tu_status make_meeting(cuda_joint *j, cuda_move *m) {
-    if (!j->sums) CUDA_TRY(cuStreamCreate, &j->sums, CU_STREAM_NON_BLOCKING);
+    uint32_t adding = is_on_one_card(j, m) ? 1 : m->what.combinations[0].ranks;
+    for (uint32_t r = adding; r-- > 0;) TU_TRY(prepare_sums(rank_of(j, m, r)));
+    TU_TRY(cuda_enter(rank_of(j, m, 0)->device));
     return make_event(&m->done);
 }
 
@@ -97,14 +121,17 @@ static void end_stream(CUstream stream) {
 
 void cuda_joint_end(cuda_joint *j) {
     for (uint32_t i = 0; i < j->route_count; i++) end_stream(j->routes[i].stream);
-    end_stream(j->sums);
     for (uint32_t i = 0; i < j->move_count; i++)
         if (j->moves[i].done) cuda.cuEventDestroy(j->moves[i].done);
     for (uint32_t i = 0; i < j->member_count; i++) {
-        if (j->members[i].so_far) cuda.cuEventDestroy(j->members[i].so_far);
-        if (j->members[i].free) cuda.cuEventDestroy(j->members[i].free);
-        cuda_ring_free(j->members[i].ring);
+        const cuda_member *m = &j->members[i];
+        end_stream(m->sums);
+        if (m->added) cuda.cuEventDestroy(m->added);
+        if (m->so_far) cuda.cuEventDestroy(m->so_far);
+        if (m->free) cuda.cuEventDestroy(m->free);
+        cuda_ring_free(m->ring);
     }
+    if (j->member_count) cuda.cuCtxSetCurrent(j->members[0].device->context); /* as it was found */
     tu__free(j->members);
     tu__free(j->moves);
     tu__free(j->routes);
@@ -149,15 +176,51 @@ static tu_status take_copy(cuda_joint *j, const cuda_move *m) {
     return TU_OK;
 }
 
+/* What is enqueued into `stream` comes behind what all ranks have brought. */
+static tu_status come_behind_all(const cuda_joint *j, const cuda_move *m, CUstream stream) {
+    for (uint32_t r = 0; r < m->what.combinations[0].ranks; r++)
+        CUDA_TRY(cuStreamWaitEvent, stream, rank_of(j, m, r)->so_far, 0);
+    return TU_OK;
+}
+
+static tu_status add_everything(const cuda_joint *j, const cuda_move *m) {
+    const cuda_member *first = rank_of(j, m, 0);
+    TU_TRY(come_behind_all(j, m, first->sums));
+    for (uint32_t i = 0; i < m->what.combination_count; i++)
+        TU_TRY(cuda_combine_all(first->device, &m->what.combinations[i], first->sums));
+    return TU_OK;
+}
+
+static tu_status add_share(const cuda_joint *j, const cuda_move *m, uint32_t rank) {
+    const cuda_member *member = rank_of(j, m, rank);
+    TU_TRY(cuda_enter(member->device));
+    TU_TRY(come_behind_all(j, m, member->sums));
+    for (uint32_t i = 0; i < m->what.combination_count; i++) {
+        tu_combination what = m->what.combinations[i];
+        what.rank = rank;
+        TU_TRY(cuda_combine(member->device, &what, member->sums));
+    }
+    CUDA_TRY(cuEventRecord, member->added, member->sums);
+    return TU_OK;
+}
+
+/* The first rank's stream is the one that stands behind all shares. */
+static tu_status add_shares(const cuda_joint *j, const cuda_move *m) {
+    const cuda_member *first = rank_of(j, m, 0);
+    uint32_t ranks = m->what.combinations[0].ranks;
+    for (uint32_t r = 0; r < ranks; r++) TU_TRY(add_share(j, m, r));
+    TU_TRY(cuda_enter(first->device));
+    for (uint32_t r = 1; r < ranks; r++) CUDA_TRY(cuStreamWaitEvent, first->sums, rank_of(j, m, r)->added, 0);
+    return TU_OK;
+}
+
 static tu_status take_meet(cuda_joint *j, const cuda_move *m) {
     for (uint32_t r = 0; r < m->what.combinations[0].ranks; r++) {
-        const cuda_member *rank = &j->members[m->what.ranks[r]];
+        const cuda_member *rank = rank_of(j, m, r);
         CUDA_TRY(cuEventRecord, rank->so_far, rank->device->stream);
-        CUDA_TRY(cuStreamWaitEvent, j->sums, rank->so_far, 0);
     }
-    for (uint32_t i = 0; i < m->what.combination_count; i++)
-        TU_TRY(cuda_combine_all(j->members[m->what.part].device, &m->what.combinations[i], j->sums));
-    CUDA_TRY(cuEventRecord, m->done, j->sums);
+    TU_TRY(is_on_one_card(j, m) ? add_everything(j, m) : add_shares(j, m));
+    CUDA_TRY(cuEventRecord, m->done, rank_of(j, m, 0)->sums);
     return TU_OK;
 }
 

@@ -10,6 +10,8 @@ typedef struct cuda_member { /* a part */
     cuda_ring *ring; /* NULL: it is fed nothing, and nothing of it is fetched */
     CUevent so_far;  /* behind what the part was given before; used at once, so one serves all */
     CUevent free;    /* what comes to it may be overwritten: its readers of the step before are done */
+    CUstream sums;   /* what it adds up of meetings; NULL: nothing */
+    CUevent added;   /* behind that; used at once */
     bool receives, was_timed;
 } cuda_member;
 
@@ -34,7 +36,7 @@ typedef struct cuda_joint {
     cuda_member *members;
     cuda_move *moves;
     cuda_route *routes;
-    CUstream sums; /* meetings, one behind the other; NULL: there are none */
+    bool staged; /* something goes between cards that do not reach each other: through the host */
 } cuda_joint;
 
 /* What a failure left is freed as the whole would be. */

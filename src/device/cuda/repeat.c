@@ -112,8 +112,7 @@ static tu_status make_ring(cuda_member *m, uint32_t half, const tu_repetition *w
     cuda_ring_free(m->ring);
     m->ring = NULL;
     if (!needs_ring(what)) return TU_OK;
-    TU_TRY(cuda_enter(m->device));
-    tu_status status = cuda_ring_new(half, what, &m->ring);
+    tu_status status = cuda_ring_new(m->device, half, what, &m->ring);
     if (status == TU_OK) return TU_OK;
     return tu_fail(status, "no ring of %.1f MiB for the inputs and results of steps: %s",
                    m->ring ? cuda_ring_mebibytes(m->ring) : 0, tu_message());
@@ -154,7 +153,7 @@ static bool may_be_captured(const cuda_repetition *r) {
         const cuda_runtime *runtime = r->joint.members[i].plan->runtime;
         if (runtime->capture_forbidden) return false;
     }
-    return r->warm;
+    return r->warm && !r->joint.staged;
 }
 
 static tu_status launch_steps(cuda_repetition *r, uint32_t count) {

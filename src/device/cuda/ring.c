@@ -28,6 +28,7 @@ typedef struct lane { /* one feed or fetch */
 } lane;
 
 struct cuda_ring {
+    const cuda_device *device;
     uint32_t feed_count, fetch_count;
     tu_repeat_feed *feeds; /* as they were when the ring was made, without the host's addresses */
     tu_repeat_fetch *fetches;
@@ -44,6 +45,7 @@ struct cuda_ring {
 
 void cuda_ring_free(cuda_ring *r) {
     if (!r) return;
+    cuda.cuCtxSetCurrent(r->device->context); /* of several cards the caller's may be another */
     if (r->copies) cuda.cuStreamSynchronize(r->copies);
     for (int i = 0; i < CUDA_HALVES; i++)
         if (r->uploaded[i]) cuda.cuEventDestroy(r->uploaded[i]);
@@ -123,9 +125,12 @@ static tu_status take_resources(cuda_ring *r) {
     return TU_OK;
 }
 
-tu_status cuda_ring_new(uint32_t half, const tu_repetition *what, cuda_ring **ring) {
+tu_status cuda_ring_new(const cuda_device *device, uint32_t half, const tu_repetition *what,
+                        cuda_ring **ring) {
     cuda_ring *r = *ring = tu__alloc(sizeof *r, "a ring");
     if (!r) return TU_NO_MEMORY;
+    r->device = device;
+    TU_TRY(cuda_enter(device));
     r->half = half;
     TU_TRY(lay_out(r, what));
     return take_resources(r);

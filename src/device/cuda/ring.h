@@ -12,8 +12,10 @@ typedef struct cuda_ring cuda_ring;
 uint32_t cuda_ring_half(const tu_repetition *what, uint32_t steps);
 /* Whether a ring was made for such feeds and fetches. Addresses of the host do not matter. */
 bool cuda_ring_fits(const cuda_ring *ring, const tu_repetition *what);
-/* A ring with room for `half` steps in either half. What a failure left is freed as the whole would be. */
-tu_status cuda_ring_new(uint32_t half, const tu_repetition *what, cuda_ring **ring);
+/* A ring on the device with room for `half` steps in either half; the device's context is the thread's afterwards, as it is
+ * when the ring has been freed. What a failure left is freed as the whole would be. */
+tu_status cuda_ring_new(const cuda_device *device, uint32_t half, const tu_repetition *what,
+                        cuda_ring **ring);
 void cuda_ring_free(cuda_ring *ring);
 double cuda_ring_mebibytes(const cuda_ring *ring);
 

@@ -80,7 +80,8 @@ __attribute__((destructor)) static void report_leaks() {
 static bool initialised;
 
 static int device_count() {
-    return (int)fake_setting("FAKE_CUDA_COUNT", 1);
+    uint64_t count = fake_setting("FAKE_CUDA_COUNT", 1);
+    return count < MOST_CARDS ? (int)count : MOST_CARDS;
 }
 static int capability() {
     return (int)fake_setting("FAKE_CUDA_CAPABILITY", 90);
@@ -125,12 +126,10 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
     uuid->bytes[0] = (char)device;
     return CUDA_SUCCESS;
 }
-CUresult cuDeviceCanAccessPeer(int *can, CUdevice, CUdevice) {
-    *can = 1;
-    return CUDA_SUCCESS;
-}
-CUresult cuCtxEnablePeerAccess(CUcontext, unsigned) {
-    NEED_CONTEXT;
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice other) {
+    NEED(device >= 0 && device < device_count() && other >= 0 && other < device_count(),
+         CUDA_ERROR_INVALID_DEVICE);
+    *can = device != other && fake_setting("FAKE_CUDA_PEERS", 1) != 0;
     return CUDA_SUCCESS;
 }
 
@@ -159,11 +158,35 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
 
 /* ---- Contexts ---- */
 
-static CUctx_st contexts[64];
+static CUctx_st contexts[MOST_CARDS];
 static thread_local CUcontext current;
 
 CUcontext current_context() {
     return current && current->users > 0 ? current : nullptr;
+}
+
+bool is_let_into(int card, int other) {
+    return card == other || contexts[card].let_into[other];
+}
+
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
+    fake_guard guard(fake_lock());
+    NEED_CONTEXT;
+    NEED_NO_CAPTURE;
+    NEED(flags == 0, CUDA_ERROR_INVALID_VALUE);
+    NEED(peer && peer->users > 0 && peer != current, CUDA_ERROR_INVALID_CONTEXT);
+    int can = 0;
+    cuDeviceCanAccessPeer(&can, current->device, peer->device);
+    NEED(can, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    NEED(fake_setting("FAKE_CUDA_PEERS", 1) == 1, CUDA_ERROR_TOO_MANY_PEERS);
+    NEED(!current->let_into[peer->device], CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    current->let_into[peer->device] = true;
+    return CUDA_SUCCESS;
+}
+/* Of a context that ends nothing is left on either side. */
+static void forget_peers(int card) {
+    for (int other = 0; other < MOST_CARDS; other++)
+        contexts[card].let_into[other] = contexts[other].let_into[card] = false;
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
@@ -180,7 +203,9 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
     NEED(device >= 0 && device < device_count() && contexts[device].users > 0, CUDA_ERROR_INVALID_CONTEXT);
     finish_everything();
     check_guards();
-    if (--contexts[device].users == 0) fake_gone("context", &contexts[device]);
+    if (--contexts[device].users > 0) return CUDA_SUCCESS;
+    fake_gone("context", &contexts[device]);
+    forget_peers(device);
     return CUDA_SUCCESS;
 }
 CUresult cuCtxSetCurrent(CUcontext context) {
@@ -217,6 +242,9 @@ static const struct error {
     ERROR(CUDA_ERROR_INVALID_DEVICE, "invalid device ordinal"),
     ERROR(CUDA_ERROR_INVALID_IMAGE, "device kernel image is invalid"),
     ERROR(CUDA_ERROR_INVALID_CONTEXT, "invalid device context"),
+    ERROR(CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "peer access is not supported between these two devices"),
+    ERROR(CUDA_ERROR_TOO_MANY_PEERS, "peer mapping resources exhausted"),
+    ERROR(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "peer access is already enabled"),
     ERROR(CUDA_ERROR_INVALID_HANDLE, "invalid resource handle"),
     ERROR(CUDA_ERROR_NOT_FOUND, "named symbol not found"),
     ERROR(CUDA_ERROR_NOT_READY, "device not ready"),

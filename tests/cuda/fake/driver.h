@@ -5,6 +5,9 @@
  * before it has waited is found out. FAKE_CUDA_EAGER=1 does everything at once instead. While a stream is captured,
  * closures become the nodes of a graph, which runs them each time it is launched.
  *
+ * Streams, events, modules and memory belong to the context in which they were made, and are refused in another's. Work of
+ * one card on another's memory needs cuCtxEnablePeerAccess, but for copies, which a driver takes through the host.
+ *
  * One lock guards all of it. Objects are counted by kind, so that tests can ask what was not given back. */
 #ifndef FAKE_CUDA_DRIVER_H
 #define FAKE_CUDA_DRIVER_H
@@ -35,19 +38,36 @@ bool fake_is(const char *kind, const void *object);
 CUresult fake_enqueue(CUstream stream, const char *what, work w);
 /* Whether these bytes lie within one allocation of device memory. */
 bool fake_in_memory(const void *address, size_t bytes);
-/* As above, and ends the process when they do not: for work that is being done. */
+/* As above, and ends the process when they do not, or are another card's whose memory this one was not let into: for work
+ * that is being done. */
 void fake_need_memory(const void *address, size_t bytes, const char *what);
 
 /* ---- Within the driver ---- */
 
+enum { MOST_CARDS = 64 };
 struct CUctx_st {
     int device;
     int users;
+    bool let_into[MOST_CARDS]; /* kernels may use the memory of these other cards */
 };
+/* Whether kernels of a card may use memory of another. */
+bool is_let_into(int card, int other);
+/* The card whose work is being done; -1: none. */
+int working_card();
 /* The calling thread's context; NULL: none. */
 CUcontext current_context();
 /* For calls that a capture forbids: CUDA_SUCCESS, or the error, and the capture is lost. */
 CUresult unless_captured();
+/* The context a stream was made in; NULL: the default stream's, which is the calling thread's. */
+CUcontext context_of(CUstream stream);
+/* Takes the memory of cards that `card` was not let into away while it lives: a kernel that touches it faults. */
+struct without_foreign_memory {
+    explicit without_foreign_memory(int card);
+    ~without_foreign_memory();
+    int card;
+};
+/* Which card's memory a kernel was refused; -1: it was none. */
+int refused_memory(const void *address);
 /* Does all that is enqueued anywhere. */
 void finish_everything();
 /* Ends the process if anybody wrote beside an allocation. */

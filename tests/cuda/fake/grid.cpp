@@ -11,6 +11,8 @@
  * never compiled with a sanitizer, which would take a fiber's stack for a fault. */
 #include "grid.h"
 
+#include "driver.h"
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -290,7 +292,14 @@ void run_block(size_t shared_bytes) {
 
 /* ---- Faults ---- */
 
-void tell_fault(int signal) {
+void tell_fault(int signal, siginfo_t *where, void *) {
+    int other = signal == SIGSEGV || signal == SIGBUS ? refused_memory(where->si_addr) : -1;
+    if (other >= 0) {
+        char text[128];
+        snprintf(text, sizeof text, "card %d uses memory of card %d, which it was not let into",
+                 working_card(), other);
+        fail(text);
+    }
     fail(signal == SIGILL || signal == SIGTRAP
              ? "an access that is not aligned to its type, or an index outside of a fixed array"
          : signal == SIGFPE ? "an integer was divided by zero"
@@ -304,7 +313,8 @@ struct fault_watch {
     struct sigaction before[FAULTS];
     fault_watch() {
         struct sigaction action = {};
-        action.sa_handler = tell_fault;
+        action.sa_flags = SA_SIGINFO;
+        action.sa_sigaction = tell_fault;
         for (int i = 0; i < FAULTS; i++) sigaction(fault_signals[i], &action, &before[i]);
     }
     ~fault_watch() {

@@ -2,8 +2,13 @@
  *
  * Device memory is the host's, with guard bytes on both sides that are looked at whenever somebody waits. New memory
  * holds 0xff: NaN as a float, so that what was never written shows. Copies must lie within allocations, when they are
- * asked for and when they are done. The card has FAKE_CUDA_MEMORY bytes. */
+ * asked for and when they are done. The card has FAKE_CUDA_MEMORY bytes.
+ *
+ * Where there are several cards (FAKE_CUDA_COUNT) each allocation has pages of its own, which are taken away from kernels of
+ * cards that were not let into its. */
 #include "driver.h"
+
+#include <sys/mman.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -11,11 +16,12 @@
 #include <memory>
 #include <vector>
 
-enum { GUARD = 256, PATTERN = 0xa5 };
+enum { GUARD = 256, PATTERN = 0xa5, PAGE = 4096 };
 
 struct allocation {
     size_t bytes;
-    int device; /* -1: pinned memory of the host */
+    int device;    /* -1: pinned memory of the host */
+    size_t mapped; /* bytes of pages of its own, from GUARD before it on; 0: it has none */
 };
 
 static std::map<uintptr_t, allocation> allocations;
@@ -31,13 +37,21 @@ static size_t used_by(int device) {
     return total;
 }
 
+/* Pages that nothing else is on, or nullptr. */
+static unsigned char *map_pages(size_t bytes) {
+    void *pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return pages == MAP_FAILED ? nullptr : (unsigned char *)pages;
+}
+
 static void *take(size_t bytes, int device) {
     size_t room = (bytes + GUARD - 1) / GUARD * GUARD + 2 * GUARD;
-    unsigned char *base = (unsigned char *)aligned_alloc(GUARD, room);
+    bool shared = device >= 0 && fake_setting("FAKE_CUDA_COUNT", 1) > 1;
+    size_t mapped = shared ? (room + PAGE - 1) / PAGE * PAGE : 0;
+    unsigned char *base = shared ? map_pages(mapped) : (unsigned char *)aligned_alloc(GUARD, room);
     if (!base) return nullptr;
     memset(base, PATTERN, room);
     memset(base + GUARD, 0xff, bytes);
-    allocation a = {bytes, device};
+    allocation a = {bytes, device, mapped};
     allocations[(uintptr_t)base + GUARD] = a;
     fake_born(kind_of(a), base + GUARD);
     return base + GUARD;
@@ -66,7 +80,10 @@ static bool give(uintptr_t address, bool host) {
     check_guard(address, found->second);
     fake_gone(kind_of(found->second), (void *)address);
     memset((void *)address, 0xfe, found->second.bytes); /* what is read after this is no number */
-    free((void *)(address - GUARD));
+    if (found->second.mapped)
+        munmap((void *)(address - GUARD), found->second.mapped);
+    else
+        free((void *)(address - GUARD));
     allocations.erase(found);
     return true;
 }
@@ -84,9 +101,36 @@ bool fake_in_memory(const void *address, size_t bytes) {
     const allocation *a = find(address, bytes);
     return a && a->device >= 0;
 }
-void fake_need_memory(const void *address, size_t bytes, const char *what) {
+static void need_memory(const void *address, size_t bytes, const char *what) {
     if (bytes && !fake_in_memory(address, bytes))
         fake_fail("%s: %zu bytes at %p are not within device memory", what, bytes, address);
+}
+void fake_need_memory(const void *address, size_t bytes, const char *what) {
+    need_memory(address, bytes, what);
+    int other = bytes ? refused_memory(address) : -1;
+    if (other >= 0)
+        fake_fail("%s: card %d uses memory of card %d, which it was not let into", what, working_card(),
+                  other);
+}
+
+/* ---- Other cards' memory ---- */
+
+static void protect_foreign(int card, int protection) {
+    for (const auto &entry : allocations)
+        if (entry.second.mapped && !is_let_into(card, entry.second.device))
+            mprotect((void *)(entry.first - GUARD), entry.second.mapped, protection);
+}
+without_foreign_memory::without_foreign_memory(int card) : card(card) {
+    protect_foreign(card, PROT_NONE);
+}
+without_foreign_memory::~without_foreign_memory() {
+    protect_foreign(card, PROT_READ | PROT_WRITE);
+}
+
+int refused_memory(const void *address) {
+    const allocation *a = find(address, 1);
+    bool foreign = a && a->device >= 0 && working_card() >= 0 && !is_let_into(working_card(), a->device);
+    return foreign ? a->device : -1;
 }
 
 /* Memory of the program's own that copies reach, while it is registered: from where it begins to how long it is. */
@@ -104,7 +148,6 @@ static bool is_registered(const void *address, size_t bytes) {
 
 /* Whether a range has a page with a registered one in common, which a driver refuses. */
 static bool shares_page(uintptr_t address, size_t bytes) {
-    enum { PAGE = 4096 };
     uintptr_t first = address / PAGE, last = (address + bytes - 1) / PAGE;
     for (const auto &entry : registered())
         if (first <= (entry.first + entry.second - 1) / PAGE && entry.first / PAGE <= last) return true;
@@ -134,6 +177,8 @@ CUresult cuMemFree(CUdeviceptr address) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
     NEED_NO_CAPTURE;
+    const allocation *a = find((void *)address, 1);
+    NEED(!a || a->device < 0 || a->device == current_context()->device, CUDA_ERROR_INVALID_CONTEXT);
     return !address || give((uintptr_t)address, false) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned) {
@@ -182,7 +227,7 @@ CUresult cuMemGetInfo(size_t *free_bytes, size_t *total) {
 
 static work copying(void *to, const void *from, size_t bytes, const void *device_address, const char *what) {
     return [=] {
-        fake_need_memory(device_address, bytes, what);
+        need_memory(device_address, bytes, what);
         memmove(to, from, bytes);
     };
 }
@@ -197,7 +242,7 @@ CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t bytes, CUstr
                             copying((void *)to, from, bytes, (void *)to, "cuMemcpyHtoDAsync"));
     auto kept = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + bytes);
     return fake_enqueue(stream, "cuMemcpyHtoDAsync", [=] {
-        fake_need_memory((void *)to, bytes, "cuMemcpyHtoDAsync");
+        need_memory((void *)to, bytes, "cuMemcpyHtoDAsync");
         memcpy((void *)to, kept->data(), bytes);
     });
 }
@@ -217,15 +262,25 @@ CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstr
     NEED_CONTEXT;
     NEED(fake_in_memory((void *)to, bytes) && fake_in_memory((void *)from, bytes), CUDA_ERROR_INVALID_VALUE);
     return fake_enqueue(stream, "cuMemcpyDtoDAsync", [=] {
-        fake_need_memory((void *)from, bytes, "cuMemcpyDtoDAsync");
-        fake_need_memory((void *)to, bytes, "cuMemcpyDtoDAsync");
+        need_memory((void *)from, bytes, "cuMemcpyDtoDAsync");
+        need_memory((void *)to, bytes, "cuMemcpyDtoDAsync");
         if (from < to + bytes && to < from + bytes && from != to)
             fake_fail("cuMemcpyDtoDAsync: source and target overlap");
         memmove((void *)to, (void *)from, bytes);
     });
 }
-CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t bytes,
-                           CUstream stream) {
+/* A driver takes what cards do not reach through the host; in a graph that is no work of a card. */
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                           size_t bytes, CUstream stream) {
+    fake_guard guard(fake_lock());
+    const allocation *target = find((void *)to, bytes), *source = find((void *)from, bytes);
+    NEED(target && source && to_context && from_context, CUDA_ERROR_INVALID_VALUE);
+    NEED(target->device == to_context->device && source->device == from_context->device,
+         CUDA_ERROR_INVALID_VALUE);
+    bool reached = is_let_into(target->device, source->device) && is_let_into(source->device, target->device);
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    cuStreamIsCapturing(stream, &status);
+    NEED(reached || status == CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     return cuMemcpyDtoDAsync(to, from, bytes, stream);
 }
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream) {
@@ -233,7 +288,7 @@ CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUst
     NEED_CONTEXT;
     NEED(fake_in_memory((void *)to, bytes), CUDA_ERROR_INVALID_VALUE);
     return fake_enqueue(stream, "cuMemsetD8Async", [=] {
-        fake_need_memory((void *)to, bytes, "cuMemsetD8Async");
+        need_memory((void *)to, bytes, "cuMemsetD8Async");
         memset((void *)to, value, bytes);
     });
 }

@@ -24,11 +24,13 @@ enum { MOST_PARAMETERS_BYTES = 32764, SHARED_WITHOUT_ASKING = 48 << 10 };
 
 struct CUfunc_st {
     std::string name;
+    CUcontext context;
     emulated_kernel kernel;
     std::vector<size_t> parameters; /* bytes of each */
     int most_shared;
 };
 struct CUmod_st {
+    CUcontext context;
     std::map<std::string, CUfunc_st> functions;
     const char *real; /* FAKE_CUDA_COMPILE_ONLY: the machine code */
 };
@@ -130,6 +132,7 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     } else {
         NEED(load_emulated(m.get(), code), CUDA_ERROR_INVALID_IMAGE);
     }
+    m->context = current_context();
     *module = m.release();
     fake_born("module", *module);
     return CUDA_SUCCESS;
@@ -151,6 +154,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
         module->functions[name].most_shared = SHARED_WITHOUT_ASKING;
     auto found = module->functions.find(name);
     NEED(found != module->functions.end(), CUDA_ERROR_NOT_FOUND);
+    found->second.context = module->context;
     *function = &found->second;
     return CUDA_SUCCESS;
 }
@@ -225,12 +229,15 @@ CUresult cuLaunchKernel(CUfunction f, unsigned bx, unsigned by, unsigned bz, uns
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
     NEED(f, CUDA_ERROR_INVALID_HANDLE);
+    NEED(f->context == current_context() && f->context == context_of(stream), CUDA_ERROR_INVALID_HANDLE);
     point blocks = {bx, by, bz}, threads = {tx, ty, tz};
     CUresult result = check_launch(f, blocks, threads, shared);
     if (result != CUDA_SUCCESS) return result;
     if (compiles_only()) return fake_enqueue(stream, "cuLaunchKernel", [] {});
     NEED(f->parameters.size() <= 1 || !extra, CUDA_ERROR_NOT_SUPPORTED);
     auto kept = keep(f, parameters, extra);
-    return fake_enqueue(stream, f->kernel.name,
-                        [=] { run_grid(f->kernel, blocks, threads, shared, kept->addresses.data()); });
+    return fake_enqueue(stream, f->kernel.name, [=] {
+        without_foreign_memory taken_away(working_card());
+        run_grid(f->kernel, blocks, threads, shared, kept->addresses.data());
+    });
 }

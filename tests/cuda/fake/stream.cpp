@@ -40,6 +40,7 @@ struct capture {
 };
 
 struct CUstream_st {
+    CUcontext context;
     bool blocking; /* waits for the default stream, and that for it */
     std::deque<item> queue;
     std::shared_ptr<capture> captured;
@@ -47,6 +48,7 @@ struct CUstream_st {
 };
 
 struct event_state {
+    CUcontext context;
     CUstream stream;
     uint64_t asked, reached; /* how often it was recorded, and how many of these were done */
     double time;
@@ -64,7 +66,27 @@ static bool is_eager() {
     return fake_setting("FAKE_CUDA_EAGER", 0) != 0;
 }
 
+CUcontext context_of(CUstream stream) {
+    fake_guard guard(fake_lock());
+    return streams.count(stream) ? stream->context : current_context();
+}
+
 /* ---- Doing what is enqueued ---- */
+
+static int at_work = -1;
+int working_card() {
+    return at_work;
+}
+/* Work that knows whose it is, also when it was captured, or is done because another card's waits for it. */
+static work of_card(CUstream stream, work w) {
+    const CUcontext context = context_of(stream);
+    return [=] {
+        int before = at_work;
+        at_work = context ? context->device : -1;
+        w();
+        at_work = before;
+    };
+}
 
 static void run_first(CUstream stream) {
     item first = std::move(stream->queue.front());
@@ -109,6 +131,7 @@ static CUresult enqueue_default(work w) {
 
 CUresult fake_enqueue(CUstream stream, const char *what, work w) {
     fake_guard guard(fake_lock());
+    w = of_card(stream, std::move(w));
     if (!stream || stream == CU_STREAM_LEGACY) return enqueue_default(std::move(w));
     NEED(is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
     if (stream->captured) return capture_one(stream, what, std::move(w));
@@ -122,7 +145,7 @@ CUresult fake_enqueue(CUstream stream, const char *what, work w) {
 CUresult cuStreamCreate(CUstream *stream, unsigned flags) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
-    *stream = new CUstream_st{!(flags & CU_STREAM_NON_BLOCKING), {}, nullptr, {}};
+    *stream = new CUstream_st{current_context(), !(flags & CU_STREAM_NON_BLOCKING), {}, nullptr, {}};
     streams.insert(*stream);
     fake_born("stream", *stream);
     return CUDA_SUCCESS;
@@ -190,6 +213,7 @@ CUresult cuEventCreate(CUevent *event, unsigned flags) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
     *event = new CUevent_st{std::make_shared<event_state>()};
+    (*event)->state->context = current_context();
     (*event)->state->timed = !(flags & CU_EVENT_DISABLE_TIMING);
     fake_born("event", *event);
     return CUDA_SUCCESS;
@@ -203,6 +227,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
     NEED(fake_is("event", event) && (!stream || is_stream(stream)), CUDA_ERROR_INVALID_HANDLE);
+    NEED(event->state->context == context_of(stream), CUDA_ERROR_INVALID_HANDLE);
     std::shared_ptr<event_state> e = event->state;
     e->captured = stream ? stream->captured : nullptr;
     if (e->captured) {
@@ -222,6 +247,7 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) 
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
     NEED(fake_is("event", event) && stream && is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
+    NEED(event->state->context == context_of(stream), CUDA_ERROR_INVALID_HANDLE);
     NEED(stream->captured, CUDA_ERROR_INVALID_VALUE);
     std::shared_ptr<event_state> e = event->state;
     e->captured = nullptr;

@@ -1,6 +1,7 @@
-/* Sums between devices that see each other's memory: the parts of one card.
+/* Sums between devices that see each other's memory: the parts of one card, and cards that are let into each other's.
  *
- * Every element is read once from each rank and written once to each, 16 bytes at a time; memory is all it costs. Shares are
+ * Every element is read once from each rank and written once to each, 16 bytes at a time; memory is all it costs, or between
+ * cards what connects them: of its share a card reads what the others have and writes to them, while they do the same. Shares are
  * added pairwise in the order of ranks, ((0 + 1) + (2 + 3)) + …, halves in float and rounded once, as on the CPU (src/comm/).
  * The sum may take its share's place: a thread has read all shares of its words before it writes the first. */
 #include "prelude.cuh"

@@ -1,0 +1,53 @@
+/* Devices that use each other's memory.
+ *
+ * Logical devices of one card share its memory. Of two cards it depends on the machine, and somebody must ask for it before
+ * it is so (`reach` of the interface): here, for the pairs that copy or meet, both ways, before anything is decided that
+ * hangs on it: how a meeting is held (meet.c), whether steps are taken together (joint.c), what a report says. A card that
+ * cannot is no error: values then go through the host. */
+#include "run/meet.h"
+
+bool tu__part_is_with(const tu__part *part, const tu__part *other) {
+    const tu__device *a = part->device, *b = other->device;
+    return a->api == b->api && a->options.index == b->options.index;
+}
+
+/* Bit q of `wanted[p]`: parts p and q exchange something. */
+static void note_pair(uint64_t *wanted, uint32_t p, uint32_t q) {
+    wanted[p] |= UINT64_C(1) << q;
+    wanted[q] |= UINT64_C(1) << p;
+}
+
+static void note_copies(const tu__part *part, uint64_t *wanted) {
+    for (uint32_t i = 0; i < part->arrival_count; i++)
+        note_pair(wanted, part->arrivals[i].source_part, part->arrivals[i].part);
+}
+
+static void note_meeting(const tu__meeting *m, uint64_t *wanted) {
+    for (uint32_t r = 1; r < m->ranks; r++)
+        for (uint32_t q = 0; q < r; q++) note_pair(wanted, m->attendees[r].part, m->attendees[q].part);
+}
+
+static tu_status reach(tu__part *part, const tu__part *other, size_t number) {
+    const tu_device_api *api = part->device->api;
+    if (!api->reach || other->device->api != api || tu__part_is_with(part, other)) return TU_OK;
+    tu_status status = api->reach(part->device->instance, other->device->instance);
+    if (status == TU_OK) part->reaches |= UINT64_C(1) << number;
+    return status == TU_UNSUPPORTED ? TU_OK : status;
+}
+
+tu_status tu__parts_reach(const tu__meetings *meetings, tu__part *parts, size_t count) {
+    uint64_t wanted[TU__MOST_DEVICES] = {0};
+    for (size_t p = 0; p < count; p++) note_copies(&parts[p], wanted);
+    for (uint32_t i = 0; i < meetings->count; i++) note_meeting(&meetings->list[i], wanted);
+    for (size_t p = 0; p < count; p++)
+        for (size_t q = 0; q < count; q++)
+            if (wanted[p] >> q & 1) TU_TRY(reach(&parts[p], &parts[q], q));
+    return TU_OK;
+}
+
+tu__copy_way tu__parts_copy_way(const tu__part *parts, uint32_t from, uint32_t to) {
+    const tu__part *a = &parts[from], *b = &parts[to];
+    if (a->device->api->host_memory || b->device->api->host_memory) return TU__COPY_DIRECT;
+    if (tu__part_is_with(a, b) && b->device->api->copy) return TU__COPY_DIRECT;
+    return a->reaches >> to & b->reaches >> from & 1 ? TU__COPY_PEERS : TU__COPY_THROUGH_HOST;
+}
