@@ -151,7 +151,7 @@ static tu_status copy_within(const cuda_joint *j, const cuda_move *m) {
     return TU_OK;
 }
 
-/* Between two cards the driver knows the way. */
+/* Between two cards the driver knows whether they were let into each other's memory. */
 static tu_status copy_along(const cuda_move *m, const cuda_device *to, const cuda_device *from,
                             CUstream stream) {
     CUdeviceptr target = cuda_address(m->what.to), source = cuda_address(m->what.from);

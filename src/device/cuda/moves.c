@@ -219,7 +219,8 @@ tu_status cuda_download_begin(cuda_device *d, void *host, const void *from, size
     return TU_OK;
 }
 
-/* Between cards, from one to the other where they can, which the driver knows. */
+/* Between cards from one to the other where they were let into each other's memory (peers.c); else the driver takes it through
+ * pinned memory of its own. */
 tu_status cuda_copy_from(cuda_device *d, void *to, const cuda_device *other, const void *from, size_t bytes) {
     TU_TRY(cuda_enter(d));
     if (!bytes) return TU_OK;

@@ -2,7 +2,8 @@
  *
  * Two cards on one NVLink or PCIe switch can read and write each other's memory, from kernels and by their copy engines, once
  * the context of each has been let into that of the other. Contexts are shared by everybody in a process who uses the card,
- * so that others may have done it before us. It holds for all memory, old and new, until one of the two contexts ends.
+ * so that others may have done it before us. It holds for all memory of cuMemAlloc, old and new, until one of the two contexts
+ * ends; memory of a pool would have to be opened by itself.
  *
  * What a machine does not let its cards do is told apart from what fails: the engine then sends values through the host. */
 #include "device/cuda/cuda.h"
@@ -16,9 +17,11 @@ static bool is_reached(cuda_device *device, int card) {
     return reached;
 }
 
-static void note_reached(cuda_device *device, int card) {
+/* Also that it is not so any more: a card's context may have ended since. */
+static void note_reached(cuda_device *device, int card, bool reached) {
+    uint64_t bit = card < MOST_CARDS ? UINT64_C(1) << card : 0;
     pthread_mutex_lock(&device->lock);
-    device->reached |= UINT64_C(1) << card;
+    device->reached = reached ? device->reached | bit : device->reached & ~bit;
     pthread_mutex_unlock(&device->lock);
 }
 
@@ -53,8 +56,7 @@ static tu_status let_in(const cuda_device *device, const cuda_device *other) {
 tu_status cuda_reach(cuda_device *device, const cuda_device *other) {
     if (device->handle == other->handle) return TU_OK;
     tu_status status = let_in(device, other);
-    if (status != TU_OK)
-        return tu_fail(status, "%s cannot use the memory of %s: %s", device->name, other->name, tu_message());
-    note_reached(device, other->index);
-    return TU_OK;
+    note_reached(device, other->index, status == TU_OK);
+    if (status == TU_OK) return TU_OK;
+    return tu_fail(status, "%s cannot use the memory of %s: %s", device->name, other->name, tu_message());
 }

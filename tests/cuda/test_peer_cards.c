@@ -1,0 +1,166 @@
+/* Statements about two cards: replicas on them have the bits of replicas on one, whether the cards reach each other's memory or
+ * not; a plan tells which way values go; what fails where they are let into each other's memory is told with its cause. */
+#include "test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+#include "base/alloc.h"
+#include "cuda/emulated.h"
+#include "state_checks.h"
+
+enum { BATCH = 8, WIDTH = 6, STEPS = 5 };
+
+static const char no_peers[] = "0", peers[] = "1", too_many_peers[] = "2"; /* of FAKE_CUDA_PEERS */
+
+typedef struct sharing { /* how devices share a batch */
+    const char *devices, *strategy, *central;
+    const char *reach;
+} sharing;
+
+typedef struct trainer {
+    tu_graph *graph;
+    tu_value x, loss;
+    tu_program *step;
+    tu_state *state;
+} trainer;
+
+static tu_status begin(trainer *t, const sharing *how, bool plan_only) {
+    *t = (trainer){0};
+    setenv("FAKE_CUDA_PEERS", how->reach, 1);
+    TU_TRY(tu_graph_new(&t->graph));
+    tu_set_training(t->graph, true);
+    t->x = tu_batch_input(t->graph, "x", TU_F32, TU_SHAPE(BATCH, WIDTH));
+    tu_value y = tu_relu(tu_batch_norm(tu_dense(t->x, .units = 8, .name = "first"), .name = "normal"));
+    t->loss = tu_mean(tu_square(tu_dense(y, .units = 3, .name = "second")));
+    TU_TRY(tu_add_sgd(t->loss, 0.1, 0.9));
+    TU_TRY(tu_compile(t->graph, &t->step, .devices = how->devices, .strategy = how->strategy,
+                      .central = how->central, .invariant = 2, .fetch = &t->loss, .fetch_count = 1,
+                      .updates = true, .plan_only = plan_only));
+    return tu_state_new(t->graph, &t->state, .seed = 3);
+}
+
+static void end(trainer *t) {
+    tu_program_free(t->step);
+    tu_state_free(t->state);
+    tu_graph_free(t->graph);
+    unsetenv("FAKE_CUDA_PEERS");
+}
+
+/* One step by itself, the others at once. */
+static void train(trainer *t, const sharing *how) {
+    float x[STEPS * BATCH * WIDTH], losses[STEPS];
+    for (int i = 0; i < STEPS * BATCH * WIDTH; i++) x[i] = (float)sin(0.3 * i);
+    if (begin(t, how, false) != TU_OK) fail_msg("%s", tu_message());
+    if (tu_run(t->step, t->state, 1, (tu_feed[]){{t->x, x}}, (void *[]){losses}) != TU_OK)
+        fail_msg("%s", tu_message());
+    const tu_feed_many others[] = {{.input = t->x, .data = x + BATCH * WIDTH}};
+    if (tu_run_many(t->step, t->state, STEPS - 1, 1, others, (void *[]){losses + 1}) != TU_OK)
+        fail_msg("%s", tu_message());
+}
+
+static void replicas_have_the_bits_of_one_card_whichever_way_they_meet(void **unused) {
+    (void)unused;
+    static const sharing ways[] = {
+        {"gpu:0,gpu:1", "mirrored", NULL, peers},          {"gpu:0,gpu:1", "mirrored", NULL, no_peers},
+        {"gpu:0,gpu:1", "mirrored", NULL, too_many_peers}, {"gpu:0,gpu:1", "central", "gpu:1", peers},
+        {"gpu:0,gpu:1", "central", "gpu:1", no_peers},     {"gpu:0/2", "central", "gpu:0.0", peers},
+    };
+    trainer one, other;
+    train(&one, &(sharing){"gpu:0/2", "mirrored", NULL, peers});
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        train(&other, &ways[i]);
+        assert_same_state(one.state, other.state);
+        end(&other);
+    }
+    end(&one);
+}
+
+/* ---- Plans ---- */
+
+static void assert_meets(const sharing *how, bool peer_to_peer, bool through_host) {
+    trainer t;
+    tu_meeting_report report;
+    if (begin(&t, how, true) != TU_OK) fail_msg("%s", tu_message());
+    assert_int_equal(tu_program_meeting(t.step, 0, &report), TU_OK);
+    assert_int_equal(report.peer_to_peer, peer_to_peer);
+    assert_int_equal(report.through_host, through_host);
+    end(&t);
+}
+
+static void plans_tell_how_cards_meet(void **unused) {
+    (void)unused;
+    assert_meets(&(sharing){"gpu:0,gpu:1", "mirrored", NULL, peers}, true, false);
+    assert_meets(&(sharing){"gpu:0,gpu:1", "mirrored", NULL, no_peers}, false, true);
+    assert_meets(&(sharing){"gpu:0,gpu:1", "mirrored", NULL, too_many_peers}, false, true);
+    assert_meets(&(sharing){"gpu:0/2", "mirrored", NULL, no_peers}, false, false);
+}
+
+/* The way of all copies; NULL: nothing is said of them. */
+static void assert_copied(const sharing *how, const char *way) {
+    trainer t;
+    tu_placement p;
+    size_t copies = 0;
+    if (begin(&t, how, true) != TU_OK) fail_msg("%s", tu_message());
+    for (size_t i = 0; tu_program_placement(t.step, i, &p) == TU_OK; i++) {
+        copies += p.from != NULL;
+        if (!p.from || !way) assert_null(p.way);
+        if (p.from && way) assert_string_equal(p.way, way);
+    }
+    assert_true(copies > 0);
+    end(&t);
+}
+
+static void plans_tell_the_way_of_copies_between_cards(void **unused) {
+    (void)unused;
+    assert_copied(&(sharing){"gpu:0,gpu:1", "central", "gpu:0", peers}, "peer to peer");
+    assert_copied(&(sharing){"gpu:0,gpu:1", "central", "gpu:0", no_peers}, "through the host");
+    assert_copied(&(sharing){"gpu:0/2", "central", "gpu:0.0", no_peers}, NULL);
+    assert_copied(&(sharing){"gpu:0,gpu:1", "central", "cpu:0", no_peers}, NULL);
+}
+
+/* ---- Failing ---- */
+
+static void what_fails_on_the_way_is_named(void **unused) {
+    (void)unused;
+    static const struct failure {
+        const char *call, *message;
+    } failures[] = {
+        {"cuDeviceCanAccessPeer:1", "gpu:0 cannot use the memory of gpu:1: cuDeviceCanAccessPeer: "
+                                    "CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)"},
+        {"cuDeviceCanAccessPeer:2", "gpu:1 cannot use the memory of gpu:0: cuDeviceCanAccessPeer: "
+                                    "CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)"},
+        {"cuCtxEnablePeerAccess:1", "gpu:0 cannot use the memory of gpu:1: cuCtxEnablePeerAccess: "
+                                    "CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)"},
+        {"cuCtxEnablePeerAccess:2", "gpu:1 cannot use the memory of gpu:0: cuCtxEnablePeerAccess: "
+                                    "CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)"},
+    };
+    const sharing how = {"gpu:0,gpu:1", "mirrored", NULL, peers};
+    char text[256];
+    trainer t;
+    int64_t blocks = tu__alloc_live();
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
+        setenv("TUTTI_CUDA_FAIL", failures[i].call, 1);
+        assert_int_equal(begin(&t, &how, false), TU_DEVICE);
+        unsetenv("TUTTI_CUDA_FAIL");
+        assert_string_equal(tu_message(), failures[i].message);
+        end(&t);
+        assert_int_equal(tu__alloc_live(), blocks);
+        assert_int_equal(emulated_live(text, sizeof text), 0);
+    }
+}
+
+int main(void) {
+    use_emulated_card();
+    setenv("FAKE_CUDA_COUNT", "2", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(replicas_have_the_bits_of_one_card_whichever_way_they_meet),
+        cmocka_unit_test(plans_tell_how_cards_meet),
+        cmocka_unit_test(plans_tell_the_way_of_copies_between_cards),
+        cmocka_unit_test(what_fails_on_the_way_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
