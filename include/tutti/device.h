@@ -316,6 +316,10 @@ typedef struct tu_device_api {
      * what it will have, as long as both are open. TU_UNSUPPORTED, with the reason: they cannot. Asked before a program over
      * both is built, for each pair and both ways, and again for every program. */
     tu_status (*reach)(tu_device_instance *device, tu_device_instance *other);
+    /* optional, for devices whose memory other processes take from too: takes `bytes` at once, for what is allocated from
+     * then on, and keeps them while the device is open. All parts of a device have one reserve: as much as any of them asked
+     * for. */
+    tu_status (*reserve)(tu_device_instance *device, uint64_t bytes);
 } tu_device_api;
 
 #ifdef __cplusplus

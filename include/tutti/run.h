@@ -111,6 +111,11 @@ typedef struct tu_compile_options {
     int invariant;
     /* Gradients travel between devices as bf16. */
     bool bf16_gradients;
+    uint64_t gpu_memory_limit; /* bytes on each GPU; of this and memory_limit, the smaller counts there */
+    /* Bytes that every GPU of the list gives at once, and keeps for this process until the last program and state on it are
+     * freed: what programs need comes out of these first. Logical parts of a card share them. 0: memory is taken as programs
+     * first run. */
+    uint64_t gpu_memory_reserve;
 } tu_compile_options;
 /* Fails with the graph's first mistake, if one was made. The graph must outlive the program and grow no more. A program
  * that does not fit its devices is refused with TU_NO_MEMORY: tu_program_peak of one made with plan_only tells why. */

@@ -114,8 +114,9 @@ static size_t constant_bytes(const tu_program *p, const tu__part *part) {
 }
 
 /* What the device may take: logical devices share a card's memory evenly, and the host's as they come. */
-static uint64_t limit_of(const tu_program *program, const tu__device *device) {
-    if (program->memory_limit) return program->memory_limit;
+static uint64_t limit_of(const tu__part *part) {
+    if (part->memory_limit) return part->memory_limit;
+    const tu__device *device = part->device;
     tu_device_info info;
     if (device->api->describe(device->options.index, &info) != TU_OK) return 0;
     int parts = device->api->host_memory || device->options.parts < 1 ? 1 : device->options.parts;
@@ -138,7 +139,7 @@ tu_status tu_program_memory(const tu_program *program, size_t index, tu_memory_r
                                  .need_bytes = scratch + constants + variables + overhead,
                                  .table_bytes = atomic_load(&part->device->table_bytes),
                                  .taken_bytes = ran ? part->device->scratch_bytes + part->constant_bytes : 0,
-                                 .limit_bytes = limit_of(program, part->device)};
+                                 .limit_bytes = limit_of(part)};
     return TU_OK;
 }
 

@@ -393,8 +393,9 @@ static tu_status plan_meetings(const tu__unit *unit, tu__part *part, const marks
 }
 
 /* Only a device whose launch returns early can; one with a limit wants its memory for something else. */
-static bool runs_kernels_together(const tu__device *device) {
-    return device->api->event_synchronize && device->options.streams != 1 && !device->options.memory_limit;
+static bool runs_kernels_together(const tu__part *part) {
+    const tu__device *device = part->device;
+    return device->api->event_synchronize && device->options.streams != 1 && !part->memory_limit;
 }
 
 static tu_status order_and_place(const tu__unit *unit, tu__part *parts, size_t count, size_t index,
@@ -417,7 +418,7 @@ static tu_status order_and_place(const tu__unit *unit, tu__part *parts, size_t c
                                   .to_end = m->to_end,
                                   .becomes = m->becomes,
                                   .update_kernels = part->update_kernels,
-                                  .keep_apart = runs_kernels_together(part->device)};
+                                  .keep_apart = runs_kernels_together(part)};
     TU_TRY(plan_meetings(unit, part, m, arena, &request));
     TU_TRY(tu__plan_memory(&request, &part->memory));
     for (uint32_t i = 0; i < part->update_count;

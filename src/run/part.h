@@ -77,6 +77,7 @@ enum { TU__FILLING = 1 << 30 }; /* what a part is at: above every number of a st
 
 typedef struct tu__part {
     tu__device *device;
+    uint64_t memory_limit; /* bytes that the program may plan with there; 0: what the device has */
     uint32_t *nodes, node_count;
     tu__edge *exports;
     uint32_t export_count;

@@ -1,8 +1,8 @@
 /* Programs: a graph compiled for a set of results on a set of devices, and its runs over a state.
  *
  * Compiling: the passes turn the user's graph into one with a device for every node and copies at the seams; each
- * device selects kernels for its part; order and memory are planned (part.c). Nothing is allocated on a device before
- * the first run binds the program to a state (bind.c). A run feeds, executes (executor.c), fetches, and applies
+ * device selects kernels for its part; order and memory are planned (part.c). Nothing is allocated on a device, but a
+ * reserve that was asked for, before the first run binds the program to a state (bind.c). A run feeds, executes (executor.c), fetches, and applies
  * what was assigned; a run that fails changes nothing. */
 #include "run/program.h"
 
@@ -95,6 +95,46 @@ static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
     return status;
 }
 
+/* ---- Memory by choice ---- */
+
+static bool is_gpu(const tu__device *device) {
+    return strcmp(device->api->kind, "gpu") == 0;
+}
+
+/* Of the limits that were given for it, the smaller; 0: none was. */
+static uint64_t limit_on(const tu__device *device, const tu_compile_options *o) {
+    uint64_t gpu = is_gpu(device) ? o->gpu_memory_limit : 0;
+    if (!gpu || !o->memory_limit) return gpu + o->memory_limit;
+    return gpu < o->memory_limit ? gpu : o->memory_limit;
+}
+
+/* Logical parts of a card have a limit each and one reserve, so they count together. */
+static tu_status check_reserve(const tu_program *p, const tu__device *card, const tu_compile_options *o) {
+    uint64_t limit = limit_on(card, o), parts = 0;
+    for (size_t i = 0; i < p->device_count; i++)
+        parts += p->devices[i]->api == card->api && p->devices[i]->options.index == card->options.index;
+    if (!limit || (o->gpu_memory_reserve - 1) / parts < limit) return TU_OK;
+    return tu_fail(
+        TU_INVALID,
+        "a reserve of %.4g MiB on device '%s', whose limit is %.4g MiB: expected a reserve within the "
+        "limit, or a higher limit",
+        (double)o->gpu_memory_reserve / 1048576, card->name, (double)limit * (double)parts / 1048576);
+}
+
+/* Before anything is selected: kernels that are timed take memory too. */
+static tu_status take_reserves(const tu_program *p, const tu_compile_options *o) {
+    if (!o->gpu_memory_reserve || o->plan_only) return TU_OK;
+    for (size_t i = 0; i < p->device_count; i++)
+        if (is_gpu(p->devices[i])) TU_TRY(check_reserve(p, p->devices[i], o));
+    for (size_t i = 0; i < p->device_count; i++) {
+        const tu__device *d = p->devices[i];
+        if (!is_gpu(d)) continue;
+        if (!d->api->reserve) return tu_fail(TU_UNSUPPORTED, "device '%s' cannot reserve memory", d->name);
+        TU_TRY(d->api->reserve(d->instance, o->gpu_memory_reserve));
+    }
+    return TU_OK;
+}
+
 static void find_working(tu_program *p) {
     for (size_t i = 0; i < p->device_count; i++) {
         if (p->parts[i].idle) continue;
@@ -107,9 +147,11 @@ static void find_working(tu_program *p) {
 
 static tu_status compile(tu_program *p, const tu_compile_options *o) {
     TU_TRY(run_passes(p, o));
+    TU_TRY(take_reserves(p, o));
     TU_TRY(tu__program_count_departing(p));
     p->parts = tu__alloc_array(p->device_count, sizeof *p->parts, "a program");
     if (!p->parts) return TU_NO_MEMORY;
+    for (size_t i = 0; i < p->device_count; i++) p->parts[i].memory_limit = limit_on(p->devices[i], o);
     p->jobs = tu__alloc_array(p->device_count, sizeof *p->jobs, "a program");
     if (!p->jobs) return TU_NO_MEMORY;
     uint32_t events;
@@ -129,7 +171,6 @@ tu_status tu_compile_with(tu_graph *graph, tu_program **program, const tu_compil
     tu_program *p = tu__alloc(sizeof *p, "a program");
     if (!p) return TU_NO_MEMORY;
     p->source = graph;
-    p->memory_limit = o.memory_limit;
     p->plan_only = o.plan_only;
     tu_status status = compile(p, &o);
     if (status != TU_OK) {

@@ -51,8 +51,7 @@ struct tu_program {
     size_t feed_count;
     tu__fetch_place *fetches;
     tu__exchange exchange;
-    uint64_t *departing;   /* per node: bytes of its values that are copied to other devices */
-    uint64_t memory_limit; /* bytes on each device; 0: what it has */
+    uint64_t *departing; /* per node: bytes of its values that are copied to other devices */
     bool plan_only;
     uint64_t seed;
     int64_t samples;   /* in the batch; 0: the program draws nothing for samples */

@@ -151,7 +151,7 @@ static tu_status room_for_tables(const tu_program *p, size_t part, uint64_t *roo
     *room = UINT64_MAX;
     if (!report.limit_bytes) return TU_OK;
     uint64_t left = report.limit_bytes > report.need_bytes ? report.limit_bytes - report.need_bytes : 0;
-    if (!p->memory_limit) left /= 2;
+    if (!p->parts[part].memory_limit) left /= 2;
     *room = left > report.table_bytes ? left - report.table_bytes : 0;
     return TU_OK;
 }

@@ -33,4 +33,12 @@ static inline size_t emulated_live(char *text, size_t capacity) {
     return live ? live(text, capacity) : 0;
 }
 
+/* Bytes of the first card's memory that are taken; 0 before the driver is loaded. */
+static inline size_t emulated_used(void) {
+    void *driver = dlopen(FAKE_CUDA "/libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+    size_t (*used)(int) = NULL;
+    if (driver) *(void **)&used = dlsym(driver, "fake_cuda_used");
+    return used ? used(0) : 0;
+}
+
 #endif

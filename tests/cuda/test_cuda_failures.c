@@ -59,12 +59,18 @@ static tu_status read_variables(const work *w) {
     return TU_OK;
 }
 
-static tu_status everything(bool tune, shape images) {
+typedef struct wish {
+    bool tune;
+    uint64_t reserve; /* bytes of the card */
+} wish;
+
+static tu_status everything(wish wanted, shape images) {
     work w = {.images = images};
     tu_status status = build(&w);
     if (status == TU_OK)
-        status = tu_compile(w.graph, &w.program, .devices = "gpu", .fetch = &w.model.loss, .fetch_count = 1,
-                            .updates = true, .tune_kernels = tune);
+        status =
+            tu_compile(w.graph, &w.program, .devices = "gpu", .fetch = &w.model.loss, .fetch_count = 1,
+                       .updates = true, .tune_kernels = wanted.tune, .gpu_memory_reserve = wanted.reserve);
     if (status == TU_OK) status = tu_state_new(w.graph, &w.state, .seed = 1);
     if (status == TU_OK) status = train(&w);
     if (status == TU_OK) status = read_variables(&w);
@@ -104,15 +110,16 @@ static shape shape_of(bool tune, unsigned nth) {
  * before: those that only ask. */
 enum { BEYOND_THE_LAST = 40, UNHARMED = 4 };
 
-static void fail_calls(bool tune, unsigned step) {
+static void fail_calls(wish wanted, unsigned step) {
     char text[256];
     unsigned failures = 0, since = 0, trial = 0;
-    assert_int_equal(everything(tune, shape_of(tune, trial)), TU_OK); /* what libraries keep is taken here */
+    assert_int_equal(everything(wanted, shape_of(wanted.tune, trial)),
+                     TU_OK); /* what libraries keep is taken here */
     int64_t blocks = tu__alloc_live();
     size_t objects = emulated_live(text, sizeof text);
     for (unsigned nth = 1; since < BEYOND_THE_LAST / step + UNHARMED; nth += step) {
         set_failure(nth);
-        tu_status status = everything(tune, shape_of(tune, ++trial));
+        tu_status status = everything(wanted, shape_of(wanted.tune, ++trial));
         unsetenv("TUTTI_CUDA_FAIL");
         since = status == TU_OK ? since + 1 : 0;
         failures += status != TU_OK;
@@ -124,7 +131,7 @@ static void fail_calls(bool tune, unsigned step) {
         if (emulated_live(text, sizeof text) != objects)
             fail_msg("call %u failed ('%s'): not given back: %s", nth, tu_message(), text);
     }
-    assert_int_equal(everything(tune, shape_of(tune, 0)), TU_OK);
+    assert_int_equal(everything(wanted, shape_of(wanted.tune, 0)), TU_OK);
     assert_true(failures > 200 / step);
     print_message("%u calls failed, each once\n", failures);
 }
@@ -135,13 +142,19 @@ static bool is_thorough(void) {
 
 static void every_call_may_fail(void **unused) {
     (void)unused;
-    fail_calls(false, is_thorough() ? 1 : 5);
+    fail_calls((wish){0}, is_thorough() ? 1 : 5);
 }
 
 /* Thousands of calls that are much the same: some of them. */
 static void calls_may_fail_while_kernels_are_timed(void **unused) {
     (void)unused;
-    fail_calls(true, is_thorough() ? 7 : 37);
+    fail_calls((wish){.tune = true}, is_thorough() ? 7 : 37);
+}
+
+/* A reserve for most of what is wanted; the rest is the driver's. */
+static void calls_may_fail_on_a_card_with_a_reserve(void **unused) {
+    (void)unused;
+    fail_calls((wish){.reserve = 64 << 10}, is_thorough() ? 1 : 11);
 }
 
 int main(void) {
@@ -149,6 +162,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_call_may_fail),
         cmocka_unit_test(calls_may_fail_while_kernels_are_timed),
+        cmocka_unit_test(calls_may_fail_on_a_card_with_a_reserve),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

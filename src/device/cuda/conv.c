@@ -141,9 +141,9 @@ static tu_status enqueue_copy(void *context) {
 /* A pass over y in place takes as long as copying it, and that needs no kernel that is not compiled yet. */
 static tu_status time_pass(cuda_device *device, size_t bytes, double *seconds) {
     copying c = {.device = device, .bytes = bytes};
-    CUDA_TRY(cuMemAlloc, &c.room, 2 * bytes);
+    TU_TRY(cuda_take(device->memory, 2 * bytes, &c.room));
     tu_status status = cuda_choice_time(device, enqueue_copy, &c, seconds);
-    cuda.cuMemFree(c.room);
+    cuda_give(device->memory, c.room);
     return status;
 }
 

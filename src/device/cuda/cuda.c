@@ -144,14 +144,16 @@ static tu_status check_options(const tu_open_options *o) {
 
 /* Memory that is gone before anything is planned: context, libraries, other programs on the card. */
 static tu_status measure_overhead(cuda_device *d) {
-    size_t unused = 0, total = 0;
-    CUDA_TRY(cuMemGetInfo, &unused, &total);
-    d->overhead_bytes = (total - unused) / (uint64_t)d->parts;
+    uint64_t elsewhere = 0;
+    TU_TRY(cuda_memory_elsewhere(d->memory, &elsewhere));
+    d->overhead_bytes = elsewhere / (uint64_t)d->parts;
     return TU_OK;
 }
 
 static tu_status open_handles(cuda_device *d) {
     TU_TRY(cuda_enter(d));
+    d->memory = cuda_memory_open(d->index);
+    if (!d->memory) return TU_NO_MEMORY;
     CUDA_TRY(cuStreamCreate, &d->stream, CU_STREAM_NON_BLOCKING);
     TU_TRY(cuda_lane_open(&d->in));
     TU_TRY(cuda_lane_open(&d->out));
@@ -189,6 +191,7 @@ static void close_handles(cuda_device *d) {
         cuda_lane_close(&d->out);
         if (d->stream) cuda.cuStreamDestroy(d->stream);
     }
+    cuda_memory_close(d->memory);
     if (d->context) cuda.cuDevicePrimaryCtxRelease(d->handle);
     pthread_mutex_destroy(&d->lock);
     pthread_mutex_destroy(&d->in.lock);
@@ -211,7 +214,6 @@ static tu_status open_device(const tu_open_options *o, tu_device_instance **devi
     d->part = o->part;
     d->parts = o->parts > 0 ? o->parts : 1;
     d->share = o->alike ? 1 : d->parts;
-    d->memory_limit = o->memory_limit;
     d->streams = o->streams;
     d->tune = o->tune;
     d->nondeterministic = o->any_order;
@@ -272,23 +274,24 @@ static tu_status allocate(tu_device_instance *device, size_t bytes, void **addre
     cuda_device *d = cuda_inside(device);
     TU_TRY(cuda_enter(d));
     CUdeviceptr block = 0;
-    tu_status status = CUDA_CALL(cuMemAlloc, &block, bytes ? bytes : 1);
-    if (status != TU_OK) {
-        size_t unused = 0, total = 0;
-        char reason[256];
-        snprintf(reason, sizeof reason, "%s", tu_message());
-        cuda.cuMemGetInfo(&unused, &total);
-        return tu_fail(status, "%s: no %.1f MiB of memory: %.1f of its %.1f MiB are free (%s)", d->name,
-                       (double)bytes / 1048576, (double)unused / 1048576, (double)total / 1048576, reason);
-    }
+    tu_status status = cuda_take(d->memory, bytes, &block);
+    if (status != TU_OK) return tu_fail(status, "%s: %s", d->name, tu_message());
     *address = cuda_pointer(block);
     return TU_OK;
 }
 
 static void release(tu_device_instance *device, void *address) {
     if (!address) return;
-    cuda.cuCtxSetCurrent(cuda_inside(device)->context);
-    cuda.cuMemFree(cuda_address(address));
+    const cuda_device *d = cuda_inside(device);
+    cuda.cuCtxSetCurrent(d->context);
+    cuda_give(d->memory, cuda_address(address));
+}
+
+static tu_status reserve(tu_device_instance *device, uint64_t bytes) {
+    const cuda_device *d = cuda_inside(device);
+    TU_TRY(cuda_enter(d));
+    tu_status status = cuda_memory_reserve(d->memory, bytes);
+    return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
 }
 
 static tu_status pin(tu_device_instance *device, void *host, size_t bytes) {
@@ -426,6 +429,7 @@ static const tu_device_api api = {
     .upload_begin = upload_begin,
     .download_begin = download_begin,
     .reach = reach,
+    .reserve = reserve,
 };
 
 /* The device reads the engine's own structures: it serves the very version it was built with. */

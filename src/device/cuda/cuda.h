@@ -35,6 +35,7 @@
 #include <pthread.h>
 
 #include "device/cuda/driver.h"
+#include "device/cuda/memory.h"
 #include "device/select.h"
 
 /* What goes one way, into the card or out of it: moves.c. */
@@ -59,8 +60,9 @@ typedef struct cuda_device {
     bool capturing;    /* what is enqueued now becomes a graph */
     int capability;    /* 90: compute capability 9.0 */
     int multiprocessors;
-    int shared_bytes; /* shared memory a block may ask for */
-    uint64_t memory_bytes, memory_limit;
+    int shared_bytes;    /* shared memory a block may ask for */
+    cuda_memory *memory; /* the card's: its parts share it */
+    uint64_t memory_bytes;
     uint64_t overhead_bytes;      /* taken by context and libraries, as far as it was seen */
     bool tune;                    /* time candidates instead of trusting heuristics */
     bool nondeterministic;        /* also take kernels whose bits vary */

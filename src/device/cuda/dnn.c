@@ -333,8 +333,7 @@ typedef struct trial {
 } trial;
 
 static void free_trial(trial *t) {
-    for (int i = 0; i < SCRATCH_BLOCKS; i++)
-        if (t->blocks[i]) cuda.cuMemFree((CUdeviceptr)(uintptr_t)t->blocks[i]);
+    for (int i = 0; i < SCRATCH_BLOCKS; i++) cuda_give(t->p->device->memory, cuda_address(t->blocks[i]));
 }
 
 static tu_status begin_trial(trial *t, int64_t workspace_bytes, unsigned char filling) {
@@ -342,7 +341,7 @@ static tu_status begin_trial(trial *t, int64_t workspace_bytes, unsigned char fi
         size_t bytes = i < CUDA_DNN_OPERANDS ? t->p->operand_bytes[i] : (size_t)workspace_bytes;
         CUdeviceptr block = 0;
         if (!bytes) continue;
-        CUDA_TRY(cuMemAlloc, &block, bytes);
+        TU_TRY(cuda_take(t->p->device->memory, bytes, &block));
         t->blocks[i] = cuda_pointer(block);
         CUDA_TRY(cuMemsetD8Async, block, filling, bytes, t->p->device->stream);
     }

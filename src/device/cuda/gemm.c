@@ -234,7 +234,7 @@ static tu_status begin_trial(const cuda_gemm *g, trial *t) {
     size_t a = span(g, a_rows(g), g->a_row, g->a_step), b = span(g, b_rows(g), g->b_row, g->b_step);
     size_t out = span(g, g->m, g->out_row, g->out_step), bias = span(g, 1, g->n, 0);
     size_t total = a + b + out + bias + most_workspace;
-    CUDA_TRY(cuMemAlloc, &t->memory, total);
+    TU_TRY(cuda_take(t->device->memory, total, &t->memory));
     CUDA_TRY(cuMemsetD8Async, t->memory, PATTERN, total, t->device->stream);
     char *at;
     memcpy(&at, &t->memory, sizeof at);
@@ -272,7 +272,7 @@ static tu_status try_suggestions(cuda_device *device, const cuda_gemm *g, cuda_g
     tu_status status = begin_trial(g, &t);
     if (status == TU_OK) status = time_suggestions(&t, found, best);
     cuda.cuStreamSynchronize(device->stream);
-    if (t.memory) cuda.cuMemFree(t.memory);
+    cuda_give(device->memory, t.memory);
     return status;
 }
 

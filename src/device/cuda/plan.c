@@ -243,8 +243,8 @@ tu_status cuda_enqueue(cuda_device *device, tu__kernel_plan *p, uint32_t first, 
 }
 
 /* An abandoned capture must still be ended, or the stream stays unusable. */
-tu_status cuda_capture(cuda_device *device, tu_status (*enqueue)(cuda_device *device, void *context),
-                       void *context, CUgraphExec *exec) {
+static tu_status capture(cuda_device *device, tu_status (*enqueue)(cuda_device *device, void *context),
+                         void *context, CUgraphExec *exec) {
     CUgraph graph = NULL;
     char message[1024] = "";
     CUDA_TRY(cuStreamBeginCapture, device->stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
@@ -258,6 +258,14 @@ tu_status cuda_capture(cuda_device *device, tu_status (*enqueue)(cuda_device *de
     if (status == TU_OK) status = CUDA_CALL(cuGraphInstantiate, exec, graph, 0);
     if (graph) cuda.cuGraphDestroy(graph);
     return status == TU_OK || !*message ? status : tu_fail(status, "%s", message);
+}
+
+tu_status cuda_capture(cuda_device *device, tu_status (*enqueue)(cuda_device *device, void *context),
+                       void *context, CUgraphExec *exec) {
+    cuda_capture_begins();
+    tu_status status = capture(device, enqueue, context, exec);
+    cuda_capture_ends();
+    return status;
 }
 
 typedef struct range {

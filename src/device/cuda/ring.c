@@ -51,7 +51,7 @@ void cuda_ring_free(cuda_ring *r) {
         if (r->uploaded[i]) cuda.cuEventDestroy(r->uploaded[i]);
     if (r->copies) cuda.cuStreamDestroy(r->copies);
     if (r->pinned) cuda.cuMemFreeHost(r->pinned);
-    if (r->block) cuda.cuMemFree(r->block);
+    cuda_give(r->device->memory, r->block);
     tu__free(r->feeds);
     tu__free(r->fetches);
     tu__free(r->in);
@@ -118,7 +118,7 @@ static tu_status lay_out(cuda_ring *r, const tu_repetition *what) {
 
 static tu_status take_resources(cuda_ring *r) {
     size_t bytes = r->feed_bytes + r->fetch_bytes;
-    CUDA_TRY(cuMemAlloc, &r->block, COUNT_BYTES + bytes);
+    TU_TRY(cuda_take(r->device->memory, COUNT_BYTES + bytes, &r->block));
     CUDA_TRY(cuMemHostAlloc, (void **)&r->pinned, bytes ? bytes : 1, 0);
     CUDA_TRY(cuStreamCreate, &r->copies, CU_STREAM_NON_BLOCKING);
     for (int i = 0; i < CUDA_HALVES; i++) CUDA_TRY(cuEventCreate, &r->uploaded[i], CU_EVENT_DISABLE_TIMING);

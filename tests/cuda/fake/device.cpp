@@ -220,7 +220,8 @@ CUresult cuCtxGetCurrent(CUcontext *context) {
 CUresult cuCtxSynchronize() {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
-    NEED_NO_CAPTURE;
+    CUresult captured = unless_context_captured();
+    NEED(captured == CUDA_SUCCESS, captured);
     finish_everything();
     check_guards();
     return CUDA_SUCCESS;

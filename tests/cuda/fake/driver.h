@@ -58,6 +58,8 @@ int working_card();
 CUcontext current_context();
 /* For calls that a capture forbids: CUDA_SUCCESS, or the error, and the capture is lost. */
 CUresult unless_captured();
+/* For calls that wait for the whole context: the same, whichever thread captures. */
+CUresult unless_context_captured();
 /* The context a stream was made in; NULL: the default stream's, which is the calling thread's. */
 CUcontext context_of(CUstream stream);
 /* Takes the memory of cards that `card` was not let into away while it lives: a kernel that touches it faults. */
@@ -86,5 +88,7 @@ void check_guards();
 
 /* For tests, which find them with dlsym: how many objects are alive, and a line that says which. */
 extern "C" size_t fake_cuda_live(char *text, size_t capacity);
+/* Bytes of a card's memory that are taken. */
+extern "C" size_t fake_cuda_used(int device);
 
 #endif

@@ -37,6 +37,11 @@ static size_t used_by(int device) {
     return total;
 }
 
+size_t fake_cuda_used(int device) {
+    fake_guard guard(fake_lock());
+    return used_by(device);
+}
+
 /* Pages that nothing else is on, or nullptr. */
 static unsigned char *map_pages(size_t bytes) {
     void *pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -219,7 +224,8 @@ CUresult cuMemGetInfo(size_t *free_bytes, size_t *total) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
     cuDeviceTotalMem(total, current_context()->device);
-    *free_bytes = *total - used_by(current_context()->device);
+    size_t used = used_by(current_context()->device);
+    *free_bytes = *total > used ? *total - used : 0;
     return CUDA_SUCCESS;
 }
 

@@ -316,6 +316,15 @@ CUresult unless_captured() {
     return CUDA_SUCCESS;
 }
 
+CUresult unless_context_captured() {
+    for (CUstream stream : streams)
+        if (stream->captured && context_of(stream) == current_context()) {
+            stream->captured->lost = true;
+            return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+    return CUDA_SUCCESS;
+}
+
 CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
