@@ -21,8 +21,8 @@ static int must_fail(void) {
     return 0;
 }
 
-void *tu__alloc(size_t bytes, const char *purpose) {
-    void *block = must_fail() ? NULL : calloc(1, bytes ? bytes : 1);
+/* Counts a new block; where there is none, fails. */
+static void *hand_out(void *block, size_t bytes, const char *purpose) {
     if (!block) {
         tu__fail_memory(purpose, bytes);
         return NULL;
@@ -30,6 +30,10 @@ void *tu__alloc(size_t bytes, const char *purpose) {
     atomic_fetch_add_explicit(&handed_out, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
     return block;
+}
+
+void *tu__alloc(size_t bytes, const char *purpose) {
+    return hand_out(must_fail() ? NULL : calloc(1, bytes ? bytes : 1), bytes, purpose);
 }
 
 void *tu__alloc_array(size_t count, size_t size, const char *purpose) {
@@ -79,14 +83,7 @@ static void *allocate_aligned(size_t bytes) {
 }
 
 void *tu__alloc_aligned(size_t bytes, const char *purpose) {
-    void *block = must_fail() ? NULL : allocate_aligned(bytes);
-    if (!block) {
-        tu__fail_memory(purpose, bytes);
-        return NULL;
-    }
-    atomic_fetch_add_explicit(&handed_out, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&live, 1, memory_order_relaxed);
-    return block;
+    return hand_out(must_fail() ? NULL : allocate_aligned(bytes), bytes, purpose);
 }
 
 void tu__free_aligned(void *block) {

@@ -318,14 +318,7 @@ static tu_status fill_node(tu_graph *graph, tu__node *node, const tu__node_reque
     return TU_OK;
 }
 
-/* Asks the shape rule for the outputs' types. */
-static tu_status infer_node(tu_graph *graph, tu__node *node) {
-    tu_type *in = tu__alloc_array(node->input_count + 1, sizeof *in, "an operation's input types");
-    tu_type *out = tu__arena_alloc(&graph->arena, node->output_count * sizeof *out);
-    if (!in || !out) {
-        tu__free(in);
-        return TU_NO_MEMORY;
-    }
+tu_status tu__node_infer(const tu_graph *graph, const tu__node *node, tu_type *in, tu_type *out) {
     for (uint32_t i = 0; i < node->input_count; i++)
         in[i] = graph->nodes[node->inputs[i].node]->outputs[node->inputs[i].output];
     tu__rule rule = {.op = node->op,
@@ -336,7 +329,18 @@ static tu_status infer_node(tu_graph *graph, tu__node *node) {
                      .in = in,
                      .out = out,
                      .custom = node->custom};
-    tu_status status = node->op->shape(&rule);
+    return node->op->shape(&rule);
+}
+
+/* Gives the node the types of its outputs. */
+static tu_status infer_node(tu_graph *graph, tu__node *node) {
+    tu_type *in = tu__alloc_array(node->input_count + 1, sizeof *in, "an operation's input types");
+    tu_type *out = tu__arena_alloc(&graph->arena, node->output_count * sizeof *out);
+    if (!in || !out) {
+        tu__free(in);
+        return TU_NO_MEMORY;
+    }
+    tu_status status = tu__node_infer(graph, node, in, out);
     tu__free(in);
     node->outputs = out;
     return status;

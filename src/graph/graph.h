@@ -117,6 +117,9 @@ typedef struct tu__node_request {
 } tu__node_request;
 tu_value tu__make(tu_graph *graph, const tu__node_request *request);
 
+/* Asks the shape rule for the types of a node's outputs, into `out`; those of its inputs come to lie in `in`. */
+tu_status tu__node_infer(const tu_graph *graph, const tu__node *node, tu_type *in, tu_type *out);
+
 /* bonds.c: whether something can be computed before the node, or it before something: leaves and fills are no work of a
  * run's own, and an assignment takes effect at its end. */
 bool tu__node_is_computed(const tu__node *node);

@@ -119,22 +119,6 @@ static tu_status check_attributes(const check *c) {
     return TU_OK;
 }
 
-/* Asks the shape rule again, into `out`. */
-static tu_status infer(const check *c, tu_type *in, tu_type *out) {
-    const tu__node *node = c->node;
-    for (uint32_t i = 0; i < node->input_count; i++)
-        in[i] = c->graph->nodes[node->inputs[i].node]->outputs[node->inputs[i].output];
-    tu__rule rule = {.op = node->op,
-                     .name = node->name,
-                     .attrs = node->attrs,
-                     .input_count = node->input_count,
-                     .output_count = node->output_count,
-                     .in = in,
-                     .out = out,
-                     .custom = node->custom};
-    return node->op->shape(&rule);
-}
-
 static tu_status compare_types(const check *c, const tu_type *inferred) {
     for (uint32_t i = 0; i < c->node->output_count; i++) {
         tu_type stored = c->node->outputs[i];
@@ -157,7 +141,7 @@ static tu_status check_outputs(const check *c) {
     tu_type *types = tu__alloc_array(count, sizeof *types, "the types of an operation");
     if (!types) return TU_NO_MEMORY;
     tu_type *inferred = types + node->input_count;
-    tu_status status = infer(c, types, inferred);
+    tu_status status = tu__node_infer(c->graph, node, types, inferred);
     if (status == TU_INVALID || status == TU_UNSUPPORTED)
         status = broken(c, "its shape rule refuses it: %s", tu_message());
     else if (status == TU_OK)

@@ -297,16 +297,8 @@ tu_value tu_crop(tu_value x, tu_value offsets, int64_t height, int64_t width) {
 
 /* ---- Builders made of other operations ---- */
 
-static bool is_images(tu_value x, const char *operation) {
-    if (!tu_ok(x)) return false;
-    if (tu_value_shape(x).rank == 4) return true;
-    tu__graph_fail(x.graph, TU_INVALID, "%s of '%s' %s: the rank is %" PRId64 ", expected 4: [n,h,w,c]",
-                   operation, tu_value_name(x), tu__type_string(tu_value_type(x)), tu_value_shape(x).rank);
-    return false;
-}
-
 static bool is_float_images(tu_value x, const char *operation) {
-    if (!is_images(x, operation)) return false;
+    if (!tu__is_images(x, operation)) return false;
     if (tu_dtype_is_float(tu_value_dtype(x))) return true;
     tu__graph_fail(x.graph, TU_INVALID,
                    "%s of '%s' %s: the type is %s, expected a float type: tu_cast(x, TU_F32) converts",
@@ -352,7 +344,7 @@ static tu_value draw_corners(tu_value x, int64_t height, int64_t width) {
 }
 
 tu_value tu_random_crop(tu_value x, int64_t height, int64_t width) {
-    if (!is_images(x, "random_crop")) return tu__invalid(x.graph);
+    if (!tu__is_images(x, "random_crop")) return tu__invalid(x.graph);
     tu_shape s = tu_value_shape(x);
     if (height < 1 || width < 1 || height > s.dim[1] || width > s.dim[2])
         return tu__graph_fail(x.graph, TU_INVALID,
@@ -371,7 +363,7 @@ tu_value tu_random_crop(tu_value x, int64_t height, int64_t width) {
 }
 
 tu_value tu_random_flip(tu_value x) {
-    if (!is_images(x, "random_flip")) return tu__invalid(x.graph);
+    if (!tu__is_images(x, "random_flip")) return tu__invalid(x.graph);
     if (!tu_training(x.graph)) return x;
     tu_value y = tu__invalid(x.graph);
     tu_scope(x.graph, "random_flip") {

@@ -376,18 +376,10 @@ tu_value tu_avg_pool_with(tu_value x, const tu_pool_options *options) {
     return tu__apply(AVG_POOL, &attrs, x);
 }
 
-static bool is_images(tu_value x, const char *operation) {
-    if (!tu_ok(x)) return false;
-    if (tu_value_shape(x).rank == 4) return true;
-    tu__graph_fail(x.graph, TU_INVALID, "%s of '%s' %s: the rank is %" PRId64 ", expected 4: [n,h,w,c]",
-                   operation, tu_value_name(x), tu__type_string(tu_value_type(x)), tu_value_shape(x).rank);
-    return false;
-}
-
 tu_value tu_global_avg_pool(tu_value x) {
-    return is_images(x, "global_avg_pool") ? tu_mean(x, .axes = TU_AXES(1, 2)) : tu__invalid(x.graph);
+    return tu__is_images(x, "global_avg_pool") ? tu_mean(x, .axes = TU_AXES(1, 2)) : tu__invalid(x.graph);
 }
 
 tu_value tu_global_max_pool(tu_value x) {
-    return is_images(x, "global_max_pool") ? tu_max(x, .axes = TU_AXES(1, 2)) : tu__invalid(x.graph);
+    return tu__is_images(x, "global_max_pool") ? tu_max(x, .axes = TU_AXES(1, 2)) : tu__invalid(x.graph);
 }

@@ -116,6 +116,14 @@ bool tu__window_input(const tu__windows *w, int axis, int64_t count, int64_t *in
            !__builtin_sub_overflow(*input, w->pad[2 * axis + 1], input);
 }
 
+bool tu__is_images(tu_value x, const char *operation) {
+    if (!tu_ok(x)) return false;
+    if (tu_value_shape(x).rank == 4) return true;
+    tu__graph_fail(x.graph, TU_INVALID, "%s of '%s' %s: the rank is %" PRId64 ", expected 4: [n,h,w,c]",
+                   operation, tu_value_name(x), tu__type_string(tu_value_type(x)), tu_value_shape(x).rank);
+    return false;
+}
+
 const int64_t *tu__input_size(const tu__vjp *vjp, uint32_t input) {
     tu__edge edge = vjp->node->inputs[input];
     return vjp->graph->nodes[edge.node]->outputs[edge.output].shape.dim + 1;

@@ -30,6 +30,9 @@ tu__windows tu__windows_of(const int64_t size[2], const int64_t stride[2], const
 bool tu__resolve_padding(tu_value x, const char *operation, const int64_t input[2], tu_padding padding,
                          const int64_t given[4], tu__windows *windows);
 
+/* Whether x is [n,h,w,c]; for a builder made of other operations. False with the mistake stuck to the graph. */
+bool tu__is_images(tu_value x, const char *operation);
+
 /* The number of windows along each axis, 1 + floor((input + padding - extent) / stride); for a shape rule.
  * Refuses sizes, strides and dilations below 1, negative padding, windows that do not fit and numbers that
  * overflow. */
