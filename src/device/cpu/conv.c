@@ -27,6 +27,7 @@
 #include "device/cpu/dnnl.h"
 #include "device/cpu/ending.h"
 #include "device/cpu/isa/loops.h"
+#include "device/cpu/ranges.h"
 
 enum {
     FULL_CHANNELS = 32, /* two vectors of AVX-512 */
@@ -58,10 +59,6 @@ static tu_status run_conv(const tu__kernel *k) {
 static void release_conv(void *data) {
     conv_data *d = data;
     cpu_dnnl_free(d->dnnl);
-}
-
-static tu_type type_of(const tu__selection *s, tu__edge value) {
-    return s->graph->nodes[value.node]->outputs[value.output];
 }
 
 /* Attributes of the three operations begin alike. */
@@ -153,32 +150,26 @@ static tu_status make(tu__selection *s, const tu__node *node, cpu_convolution_si
     k->workspace_bytes = d->blocks ? cpu_conv_blocks_workspace(d->blocks)
                          : d->dnnl ? cpu_dnnl_workspace(d->dnnl)
                                    : cpu_direct_workspace(d->direct);
-    const tu_type in[2] = {type_of(s, node->inputs[0]), type_of(s, node->inputs[1])};
-    k->flops = node->op->flops(node, in);
-    k->bytes_moved = (int64_t)(tu_type_bytes(in[0]) + tu_type_bytes(in[1]) + tu_type_bytes(node->outputs[0]));
-    TU_TRY(tu__kernel_read(k, node->inputs[0]));
-    TU_TRY(tu__kernel_read(k, node->inputs[1]));
-    TU_TRY(tu__kernel_end(k, &ending));
-    return tu__kernel_write(k, ending.result, -1);
+    return cpu_kernel_bind_to_end(k, s, node, &ending);
 }
 
 tu_status cpu_make_conv2d(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = TU__ENDING_NAMES("conv2d");
     cpu_convolution c =
-        shape_of(node, type_of(s, node->inputs[0]), type_of(s, node->inputs[1]), node->outputs[0]);
+        shape_of(node, cpu_input_type(s, node, 0), cpu_input_type(s, node, 1), node->outputs[0]);
     return make(s, node, CPU_CONV_Y, &c, names);
 }
 
 tu_status cpu_make_conv2d_dx(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = {"conv2d_dx"};
     cpu_convolution c =
-        shape_of(node, node->outputs[0], type_of(s, node->inputs[1]), type_of(s, node->inputs[0]));
+        shape_of(node, node->outputs[0], cpu_input_type(s, node, 1), cpu_input_type(s, node, 0));
     return make(s, node, CPU_CONV_X, &c, names);
 }
 
 tu_status cpu_make_conv2d_dw(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = {"conv2d_dw"};
     cpu_convolution c =
-        shape_of(node, type_of(s, node->inputs[0]), node->outputs[0], type_of(s, node->inputs[1]));
+        shape_of(node, cpu_input_type(s, node, 0), node->outputs[0], cpu_input_type(s, node, 1));
     return make(s, node, CPU_CONV_FILTER, &c, names);
 }

@@ -1,8 +1,9 @@
-/* A bias and a rectifier over a result that lies in memory already. */
+/* Kernels with a bias and a rectifier at their end: binding them, and ending a result that lies in memory already. */
 #include "device/cpu/ending.h"
 
 #include "device/cpu/isa/loops.h"
 #include "device/cpu/isa/loops_gemm.h"
+#include "device/cpu/ranges.h"
 
 enum { GRAIN = 1 << 14 /* elements worth another thread */ };
 
@@ -31,4 +32,12 @@ void cpu_end_in_place(const cpu_device *device, tu_type type, void *data, const 
               columns * (int64_t)tu_dtype_size(type.dtype),
               relu};
     tu__parallel_for(tu_shape_elements(type.shape) / columns, 1 + GRAIN / columns, end_rows, &t);
+}
+
+tu_status cpu_kernel_bind_to_end(tu__kernel *k, const tu__selection *s, const tu__node *node,
+                                 const tu__ending *ending) {
+    cpu_kernel_count(k, s, node);
+    for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
+    TU_TRY(tu__kernel_end(k, ending));
+    return tu__kernel_write(k, ending->result, -1);
 }

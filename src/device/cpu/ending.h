@@ -1,4 +1,4 @@
-/* Ending in memory what oneDNN left there: device/ending.h says what an ending is and finds it. */
+/* Endings on this device: device/ending.h says what an ending is and finds it. */
 #ifndef TU__DEVICE_CPU_ENDING_H
 #define TU__DEVICE_CPU_ENDING_H
 
@@ -9,5 +9,10 @@
  * makes zeros of NaN, so that a step that is not finite would pass for a good one; and it adds a bias before the last
  * rounding, so that a value would depend on what it was fused with. */
 void cpu_end_in_place(const cpu_device *device, tu_type type, void *data, const void *bias, bool relu);
+
+/* Counts and binds a kernel of the node that ends so: it reads the node's inputs and what the ending reads, and writes what
+ * the ending gives. */
+tu_status cpu_kernel_bind_to_end(tu__kernel *k, const tu__selection *s, const tu__node *node,
+                                 const tu__ending *ending);
 
 #endif

@@ -10,6 +10,7 @@
 #include "device/cpu/ending.h"
 #include "device/cpu/gemm.h"
 #include "device/cpu/isa/loops.h"
+#include "device/cpu/ranges.h"
 #include "graph/walk.h"
 
 typedef struct matmul_data {
@@ -38,10 +39,6 @@ static void release_matmul(void *data) {
     cpu_dnnl_free(d->dnnl);
 }
 
-static tu_type type_of(const tu__selection *s, tu__edge value) {
-    return s->graph->nodes[value.node]->outputs[value.output];
-}
-
 static tu_shape batch_of(tu_shape shape) {
     return tu_shape_of((size_t)(shape.rank - 2), shape.dim);
 }
@@ -67,7 +64,7 @@ static tu_status list_batch(tu__selection *s, tu_shape batch, tu_shape a, tu_sha
 
 static tu_status describe(tu__selection *s, const tu__node *node, cpu_gemm *g) {
     const struct tu__matmul_attrs *attrs = tu__attrs(node, matmul);
-    tu_shape a = type_of(s, node->inputs[0]).shape, b = type_of(s, node->inputs[1]).shape;
+    tu_shape a = cpu_input_type(s, node, 0).shape, b = cpu_input_type(s, node, 1).shape;
     tu_shape out = node->outputs[0].shape;
     *g = (cpu_gemm){
         .transpose_a = attrs->transpose_a, .transpose_b = attrs->transpose_b, .threads = cpu_of(s)->threads};
@@ -129,11 +126,5 @@ tu_status cpu_make_matmul(tu__selection *s, const tu__node *node) {
     *d = found;
     k->release = release_matmul;
     k->workspace_bytes = d->dnnl ? cpu_dnnl_workspace(d->dnnl) : cpu_gemm_workspace(&d->gemm);
-    const tu_type in[2] = {type_of(s, node->inputs[0]), type_of(s, node->inputs[1])};
-    k->flops = node->op->flops(node, in);
-    k->bytes_moved = (int64_t)(tu_type_bytes(in[0]) + tu_type_bytes(in[1]) + tu_type_bytes(node->outputs[0]));
-    TU_TRY(tu__kernel_read(k, node->inputs[0]));
-    TU_TRY(tu__kernel_read(k, node->inputs[1]));
-    TU_TRY(tu__kernel_end(k, &ending));
-    return tu__kernel_write(k, ending.result, -1);
+    return cpu_kernel_bind_to_end(k, s, node, &ending);
 }

@@ -352,4 +352,13 @@ LANES_INLINE lanes lanes_pow(lanes x, float exponent) {
     return x;
 }
 
+/* The two loops, loop_f32 and loop_bf16, of one that takes `half` before its parameters. */
+#define LANES_BOTH_TYPES(loop, parameters, ...)                                                              \
+    static void loop##_f32 parameters {                                                                      \
+        loop(false, __VA_ARGS__);                                                                            \
+    }                                                                                                        \
+    static void loop##_bf16 parameters {                                                                     \
+        loop(true, __VA_ARGS__);                                                                             \
+    }
+
 #endif

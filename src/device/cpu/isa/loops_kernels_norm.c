@@ -243,37 +243,29 @@ LANES_INLINE void layer_gradient(bool half, int64_t rows, int64_t n, const void 
 
 /* ---- The table ---- */
 
-#define BOTH_TYPES(loop, parameters, ...)                                                                    \
-    static void loop##_f32 parameters {                                                                      \
-        loop(false, __VA_ARGS__);                                                                            \
-    }                                                                                                        \
-    static void loop##_bf16 parameters {                                                                     \
-        loop(true, __VA_ARGS__);                                                                             \
-    }
-
-BOTH_TYPES(moments, (int64_t rows, int64_t c, const void *x, float *pivot, float *mean, float *m2), rows, c,
-           x, pivot, mean, m2)
-BOTH_TYPES(apply,
-           (int64_t rows, int64_t c, const void *x, const cpu_norm_columns *columns, const void *join,
-            bool relu, void *y),
-           rows, c, x, columns, join, relu, y)
-BOTH_TYPES(gradient_sums,
-           (int64_t rows, int64_t c, const void *x, const void *dy, const float *mean,
-            const cpu_norm_columns *rectified, float *sum_dy, float *sum_dy_x),
-           rows, c, x, dy, mean, rectified, sum_dy, sum_dy_x)
-BOTH_TYPES(gradient,
-           (int64_t rows, int64_t c, const void *x, const void *dy, const float *mean,
-            const cpu_norm_columns *rectified, const float *scale, const float *by_dy, const float *by_x,
-            void *dx),
-           rows, c, x, dy, mean, rectified, scale, by_dy, by_x, dx)
-BOTH_TYPES(layer,
-           (int64_t rows, int64_t n, double epsilon, const void *x, const float *gamma, const float *beta,
-            void *y, float *mean, float *r),
-           rows, n, epsilon, x, gamma, beta, y, mean, r)
-BOTH_TYPES(layer_gradient,
-           (int64_t rows, int64_t n, const void *x, const float *gamma, const float *mean, const float *r,
-            const void *dy, void *dx, float *dgamma, float *dbeta),
-           rows, n, x, gamma, mean, r, dy, dx, dgamma, dbeta)
+LANES_BOTH_TYPES(moments, (int64_t rows, int64_t c, const void *x, float *pivot, float *mean, float *m2),
+                 rows, c, x, pivot, mean, m2)
+LANES_BOTH_TYPES(apply,
+                 (int64_t rows, int64_t c, const void *x, const cpu_norm_columns *columns, const void *join,
+                  bool relu, void *y),
+                 rows, c, x, columns, join, relu, y)
+LANES_BOTH_TYPES(gradient_sums,
+                 (int64_t rows, int64_t c, const void *x, const void *dy, const float *mean,
+                  const cpu_norm_columns *rectified, float *sum_dy, float *sum_dy_x),
+                 rows, c, x, dy, mean, rectified, sum_dy, sum_dy_x)
+LANES_BOTH_TYPES(gradient,
+                 (int64_t rows, int64_t c, const void *x, const void *dy, const float *mean,
+                  const cpu_norm_columns *rectified, const float *scale, const float *by_dy,
+                  const float *by_x, void *dx),
+                 rows, c, x, dy, mean, rectified, scale, by_dy, by_x, dx)
+LANES_BOTH_TYPES(layer,
+                 (int64_t rows, int64_t n, double epsilon, const void *x, const float *gamma,
+                  const float *beta, void *y, float *mean, float *r),
+                 rows, n, epsilon, x, gamma, beta, y, mean, r)
+LANES_BOTH_TYPES(layer_gradient,
+                 (int64_t rows, int64_t n, const void *x, const float *gamma, const float *mean,
+                  const float *r, const void *dy, void *dx, float *dgamma, float *dbeta),
+                 rows, n, x, gamma, mean, r, dy, dx, dgamma, dbeta)
 
 const struct cpu_norm_loops LOOP(cpu_norm_loops) = {
     .moments = {moments_f32, moments_bf16},

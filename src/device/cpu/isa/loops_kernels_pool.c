@@ -267,19 +267,13 @@ LANES_INLINE void mean_gradient_row(bool half, const cpu_pooling *p, int64_t row
 
 /* ---- The table ---- */
 
-#define BOTH_TYPES(loop, parameters, ...)                                                                    \
-    static void loop##_f32 parameters {                                                                      \
-        loop(false, __VA_ARGS__);                                                                            \
-    }                                                                                                        \
-    static void loop##_bf16 parameters {                                                                     \
-        loop(true, __VA_ARGS__);                                                                             \
-    }
-
-BOTH_TYPES(max_row, (const cpu_pooling *p, int64_t row, const void *x, void *y), p, row, x, y)
-BOTH_TYPES(mean_row, (const cpu_pooling *p, int64_t row, const void *x, void *y), p, row, x, y)
-BOTH_TYPES(max_gradient, (const cpu_pooling *p, const void *x, const void *dy, uint16_t *winners, void *dx),
-           p, x, dy, winners, dx)
-BOTH_TYPES(mean_gradient_row, (const cpu_pooling *p, int64_t row, const void *dy, void *dx), p, row, dy, dx)
+LANES_BOTH_TYPES(max_row, (const cpu_pooling *p, int64_t row, const void *x, void *y), p, row, x, y)
+LANES_BOTH_TYPES(mean_row, (const cpu_pooling *p, int64_t row, const void *x, void *y), p, row, x, y)
+LANES_BOTH_TYPES(max_gradient,
+                 (const cpu_pooling *p, const void *x, const void *dy, uint16_t *winners, void *dx), p, x, dy,
+                 winners, dx)
+LANES_BOTH_TYPES(mean_gradient_row, (const cpu_pooling *p, int64_t row, const void *dy, void *dx), p, row, dy,
+                 dx)
 
 const struct cpu_pool_loops LOOP(cpu_pool_loops) = {
     .max = {max_row_f32, max_row_bf16},

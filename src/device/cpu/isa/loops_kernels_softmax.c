@@ -92,20 +92,12 @@ LANES_INLINE void cross_entropy(bool half, int64_t rows, int64_t k, float smooth
     }
 }
 
-#define BOTH_TYPES(loop, parameters, ...)                                                                    \
-    static void loop##_f32 parameters {                                                                      \
-        loop(false, __VA_ARGS__);                                                                            \
-    }                                                                                                        \
-    static void loop##_bf16 parameters {                                                                     \
-        loop(true, __VA_ARGS__);                                                                             \
-    }
-
-BOTH_TYPES(softmax, (int64_t rows, int64_t k, const void *x, void *y), rows, k, x, y)
-BOTH_TYPES(log_softmax, (int64_t rows, int64_t k, const void *x, void *y), rows, k, x, y)
-BOTH_TYPES(cross_entropy,
-           (int64_t rows, int64_t k, float smoothing, const void *x, const int64_t *labels,
-            const void *targets, float *loss),
-           rows, k, smoothing, x, labels, targets, loss)
+LANES_BOTH_TYPES(softmax, (int64_t rows, int64_t k, const void *x, void *y), rows, k, x, y)
+LANES_BOTH_TYPES(log_softmax, (int64_t rows, int64_t k, const void *x, void *y), rows, k, x, y)
+LANES_BOTH_TYPES(cross_entropy,
+                 (int64_t rows, int64_t k, float smoothing, const void *x, const int64_t *labels,
+                  const void *targets, float *loss),
+                 rows, k, smoothing, x, labels, targets, loss)
 
 const struct cpu_softmax_loops LOOP(cpu_softmax_loops) = {
     .softmax = {softmax_f32, softmax_bf16},
