@@ -49,6 +49,18 @@ tu_shape case_shape(case_run *c, int64_t rank, int64_t low, int64_t high) {
     return shape;
 }
 
+tu_axes case_permutation(case_run *c, int64_t rank) {
+    tu_axes axes = {.count = (uint32_t)rank};
+    for (int64_t i = 0; i < rank; i++) axes.axis[i] = (int32_t)i;
+    for (int64_t i = rank - 1; i > 0; i--) {
+        int64_t j = case_size(c, 0, i);
+        int32_t held = axes.axis[i];
+        axes.axis[i] = axes.axis[j];
+        axes.axis[j] = held;
+    }
+    return axes;
+}
+
 tu_shape case_broadcastable(case_run *c, tu_shape shape) {
     int64_t drop = next_random(c) % 3 == 0 ? case_size(c, 0, shape.rank) : 0;
     tu_shape out = {.rank = shape.rank - drop};

@@ -38,6 +38,8 @@ int case_pick(case_run *c, const char *option, int count);
 int64_t case_size(case_run *c, int64_t low, int64_t high);
 double case_uniform(case_run *c, double low, double high);
 tu_shape case_shape(case_run *c, int64_t rank, int64_t low, int64_t high);
+/* The axes 0 … rank-1 in a random order. */
+tu_axes case_permutation(case_run *c, int64_t rank);
 /* `shape` with random dimensions set to 1 and random leading axes dropped: broadcasts to it. */
 tu_shape case_broadcastable(case_run *c, tu_shape shape);
 

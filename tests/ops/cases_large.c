@@ -13,25 +13,13 @@ static int64_t run_length(case_run *c) {
     return lengths[case_pick(c, "run", 5)];
 }
 
-static tu_axes permutation_of(case_run *c, int64_t rank) {
-    tu_axes axes = {.count = (uint32_t)rank};
-    for (int64_t i = 0; i < rank; i++) axes.axis[i] = (int32_t)i;
-    for (int64_t i = rank - 1; i > 0; i--) {
-        int64_t j = case_size(c, 0, i);
-        int32_t held = axes.axis[i];
-        axes.axis[i] = axes.axis[j];
-        axes.axis[j] = held;
-    }
-    return axes;
-}
-
 OP_CASE(large_transpose, CASE_NO_GRADIENT) {
     tu_shape shape = {.rank = 2 + case_pick(c, "batched", 3)};
     for (int64_t i = 0; i < shape.rank; i++)
         shape.dim[i] = case_size(c, 1, i == shape.rank - 1 || i == 0 ? 70 : 3);
     tu_value x = case_fixed(c, shape, -2, 2);
-    case_output(c, tu_transpose_with(x, permutation_of(c, shape.rank)));
-    case_output(c, tu_transpose_with(tu_cast(x, TU_U8), permutation_of(c, shape.rank)));
+    case_output(c, tu_transpose_with(x, case_permutation(c, shape.rank)));
+    case_output(c, tu_transpose_with(tu_cast(x, TU_U8), case_permutation(c, shape.rank)));
 }
 
 /* A transpose of a slice: the source's rows do not begin where its memory does. */

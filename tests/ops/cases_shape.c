@@ -58,22 +58,10 @@ OP_CASE(broadcast, 0) {
     both_outputs(c, tu_broadcast(case_input(c, case_broadcastable(c, shape), -2, 2), shape));
 }
 
-static tu_axes random_permutation(case_run *c, int64_t rank) {
-    tu_axes axes = {.count = (uint32_t)rank};
-    for (int64_t i = 0; i < rank; i++) axes.axis[i] = (int32_t)i;
-    for (int64_t i = rank - 1; i > 0; i--) {
-        int64_t j = case_size(c, 0, i);
-        int32_t held = axes.axis[i];
-        axes.axis[i] = axes.axis[j];
-        axes.axis[j] = held;
-    }
-    return axes;
-}
-
 OP_CASE(transpose, 0) {
     bool swap = case_pick(c, "swap_last_two", 2);
     tu_shape shape = case_shape(c, case_size(c, swap ? 2 : 1, 5), 1, 3);
-    tu_axes axes = random_permutation(c, shape.rank);
+    tu_axes axes = case_permutation(c, shape.rank);
     int32_t shift = case_pick(c, "negative_axes", 2) ? (int32_t)shape.rank : 0;
     for (uint32_t i = 0; i < axes.count; i++) axes.axis[i] -= shift;
     if (swap) axes.count = 0;
@@ -136,7 +124,7 @@ OP_CASE(concat_twice, 0) {
 
 OP_CASE(flip, 0) {
     tu_shape shape = case_shape(c, case_size(c, 1, 4), 1, 4);
-    tu_axes axes = random_permutation(c, shape.rank);
+    tu_axes axes = case_permutation(c, shape.rank);
     axes.count = case_pick(c, "all_axes", 2) ? 0 : (uint32_t)case_size(c, 1, shape.rank);
     both_outputs(c, tu_flip_with(case_input(c, shape, -2, 2), axes));
 }

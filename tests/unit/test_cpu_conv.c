@@ -139,6 +139,21 @@ static void assert_as_defined(const trial *t) {
 
 /* ---- Ours ---- */
 
+enum { FENCE = 64 }; /* bytes behind a workspace, which nobody may write */
+
+/* NaN everywhere: nothing is read before it was written. */
+static unsigned char *new_workspace(size_t bytes) {
+    unsigned char *workspace = tu__alloc_aligned(bytes + FENCE, "a test");
+    assert_non_null(workspace);
+    memset(workspace, 0xff, bytes + FENCE);
+    return workspace;
+}
+
+static void free_workspace(unsigned char *workspace, size_t bytes) {
+    for (size_t i = 0; i < FENCE; i++) assert_int_equal(workspace[bytes + i], 0xff);
+    tu__free_aligned(workspace);
+}
+
 /* Plans for `threads`, runs with `width`. */
 static void check_own(const cpu_convolution *c, cpu_convolution_side side, const cpu_gemm_loops *loops,
                       int threads, int width) {
@@ -148,16 +163,13 @@ static void check_own(const cpu_convolution *c, cpu_convolution_side side, const
     assert_non_null(plan);
     trial t = trial_new(c, side, loops->operand_bytes);
     size_t bytes = cpu_direct_workspace(plan);
-    unsigned char *workspace = tu__alloc_aligned(bytes + 64, "a test");
-    assert_non_null(workspace);
-    memset(workspace, 0xff, bytes + 64); /* NaN everywhere: nothing is read before it was written */
+    unsigned char *workspace = new_workspace(bytes);
     cpu_direct_operands o = {.first = t.first, .second = t.second, .out = t.out, .workspace = workspace};
     tu__parallel_set_width(width);
     cpu_direct_run(plan, &o);
     tu__parallel_set_width(1);
     assert_as_defined(&t);
-    for (int i = 0; i < 64; i++) assert_int_equal(workspace[bytes + (size_t)i], 0xff);
-    tu__free_aligned(workspace);
+    free_workspace(workspace, bytes);
     trial_free(&t);
     tu__arena_free(&arena);
 }
@@ -236,16 +248,13 @@ static void check_blocks(const cpu_convolution *c, const cpu_blocks *blocks, int
         assert_non_null(plan);
         trial t = trial_new(c, (cpu_convolution_side)side, 2);
         size_t bytes = cpu_conv_blocks_workspace(plan);
-        unsigned char *workspace = tu__alloc_aligned(bytes + 64, "a test");
-        assert_non_null(workspace);
-        memset(workspace, 0xff, bytes + 64); /* NaN everywhere, as in check_own */
+        unsigned char *workspace = new_workspace(bytes);
         cpu_direct_operands o = {.first = t.first, .second = t.second, .out = t.out, .workspace = workspace};
         tu__parallel_set_width(threads);
         cpu_conv_blocks_run(plan, &o);
         tu__parallel_set_width(1);
         assert_as_defined(&t);
-        for (int i = 0; i < 64; i++) assert_int_equal(workspace[bytes + (size_t)i], 0xff);
-        tu__free_aligned(workspace);
+        free_workspace(workspace, bytes);
         trial_free(&t);
         tu__arena_free(&arena);
     }

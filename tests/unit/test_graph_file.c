@@ -4,13 +4,13 @@
 #include "fake_disk.h"
 #include "graph_file.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "graph/graph.h"
+#include "own_folder.h"
 
 /* ---- Round trips ---- */
 
@@ -155,36 +155,9 @@ static void a_newer_version_is_refused_by_name(void **state) {
 
 /* ---- On the disk ---- */
 
-typedef struct folder {
-    char path[64], file[80];
-} folder;
-
-static folder new_folder(void) {
-    folder f;
-    strcpy(f.path, "/tmp/tutti-test-XXXXXX");
-    assert_non_null(mkdtemp(f.path));
-    snprintf(f.file, sizeof f.file, "%s/net.tug", f.path);
-    return f;
-}
-
-static int count_files(const folder *f) {
-    int count = 0;
-    DIR *dir = opendir(f->path);
-    assert_non_null(dir);
-    for (struct dirent *entry; (entry = readdir(dir));)
-        count += entry->d_name[0] != '.' || strlen(entry->d_name) > 2;
-    closedir(dir);
-    return count;
-}
-
-static void remove_folder(const folder *f) {
-    unlink(f->file);
-    assert_int_equal(rmdir(f->path), 0);
-}
-
 static void a_graph_is_saved_and_loaded(void **state) {
     (void)state;
-    folder f = new_folder();
+    folder f = new_folder("net.tug");
     tu_graph *g = rich_graph(), *copy;
     assert_int_equal(tu_graph_save(g, f.file), TU_OK);
     assert_int_equal(tu_graph_load(f.file, &copy), TU_OK);
@@ -202,7 +175,7 @@ static void a_graph_is_saved_and_loaded(void **state) {
 /* Whatever step of a save fails, the old graph is there, or the new one whole, and nothing beside it. */
 static void a_save_that_fails_leaves_the_old_file(void **state) {
     (void)state;
-    folder f = new_folder();
+    folder f = new_folder("net.tug");
     tu_graph *old = small_graph(), *fresh = rich_graph();
     unsigned failures = 0;
     for (unsigned nth = 1;; nth++, failures++) {
@@ -228,7 +201,7 @@ static void a_save_that_fails_leaves_the_old_file(void **state) {
 
 static void a_save_keeps_links_and_permissions(void **state) {
     (void)state;
-    folder f = new_folder();
+    folder f = new_folder("net.tug");
     char link[96];
     snprintf(link, sizeof link, "%s/link", f.path);
     tu_graph *g = small_graph();

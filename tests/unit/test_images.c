@@ -275,12 +275,6 @@ static void augmentation_belongs_to_the_sample(void **state) {
     free(halves[1]);
 }
 
-static int clean_up(void **state) {
-    (void)state;
-    free_graph();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(same_padding_goes_after_as_in_tensorflow),
@@ -304,5 +298,5 @@ int main(void) {
         cmocka_unit_test(brightness_and_contrast_stay_within_their_bounds),
         cmocka_unit_test(augmentation_belongs_to_the_sample),
     };
-    return cmocka_run_group_tests(tests, NULL, clean_up);
+    return cmocka_run_group_tests(tests, NULL, free_last_graph);
 }

@@ -162,12 +162,6 @@ static void scratch_memory_may_run_out(void **state) {
     tu_state_free(held);
 }
 
-static int free_last_graph(void **state) {
-    (void)state;
-    free_graph();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_of_small_matrices),

@@ -127,12 +127,6 @@ static void indices_far_outside_are_harmless(void **state) {
                     1, 2, 3, 4, 5);
 }
 
-static int free_last_graph(void **state) {
-    (void)state;
-    free_graph();
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reshape_keeps_the_order),

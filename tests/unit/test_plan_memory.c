@@ -276,34 +276,37 @@ static void sums_overlap_nothing_while_others_use_them(void **unused) {
     assert_true(in_place > 100); /* some of them are */
 }
 
+/* A chain in place of a random plan: kernel k reads buffer k and writes the next, the first `in_place` of them over it. */
+static void make_chain(random_plan *p, uint32_t kernels, uint32_t in_place) {
+    make_plan(p, 1);
+    p->plan.kernel_count = kernels;
+    p->plan.buffer_count = kernels + 1;
+    for (uint32_t b = 0; b <= kernels; b++) {
+        p->buffers[b].bytes = 4096;
+        p->outside[b] = false;
+        p->from_start[b] = b == 0;
+        p->to_end[b] = b == kernels;
+    }
+    for (uint32_t k = 0; k < kernels; k++) {
+        p->reads[k][0] = k;
+        p->writes[k][0] = k + 1;
+        p->in_place[k][0] = k < in_place ? 0 : -1;
+        p->kernels[k].read_count = 1;
+        p->kernels[k].workspace = 0;
+    }
+}
+
 /* A chain of kernels that may all work in place needs one buffer's memory. */
 static void a_chain_in_place_takes_one_buffer(void **unused) {
     (void)unused;
     random_plan p;
-    make_plan(&p, 1);
-    p.plan.kernel_count = 10;
-    p.plan.buffer_count = 11;
-    for (uint32_t b = 0; b < 11; b++) {
-        p.buffers[b].bytes = 4096;
-        p.outside[b] = p.to_end[b] = false;
-        p.from_start[b] = b == 0;
-    }
-    for (uint32_t k = 0; k < 10; k++) {
-        p.reads[k][0] = k;
-        p.writes[k][0] = k + 1;
-        p.in_place[k][0] = 0;
-        p.kernels[k].read_count = 1;
-        p.kernels[k].workspace = 0;
-    }
-    p.to_end[10] = true;
+    make_chain(&p, 10, 10);
     tu__memory_plan m;
     assert_int_equal(plan(&p, &m), TU_OK);
     assert_int_equal(m.scratch_bytes, 4096);
     tu__memory_plan_free(&m);
 }
 
-/* w' = f(w, g) in place: no scratch for w', and its memory is the variable's; unless w is still wanted afterwards, or
- * the kernel runs before the barrier, where the run may still fail. */
 static void what_is_alive_at_the_peak_is_listed(void **unused) {
     (void)unused;
     for (uint64_t seed = 0; seed < 2000; seed++) {
@@ -330,28 +333,15 @@ static void what_is_alive_at_the_peak_is_listed(void **unused) {
 static void an_input_taken_by_the_first_kernel_is_not_kept_to_the_end(void **unused) {
     (void)unused;
     random_plan p;
-    make_plan(&p, 1);
-    p.plan.kernel_count = 3;
-    p.plan.buffer_count = 4;
-    for (uint32_t b = 0; b < 4; b++) {
-        p.buffers[b].bytes = 4096;
-        p.outside[b] = p.to_end[b] = false;
-        p.from_start[b] = b == 0;
-    }
-    for (uint32_t k = 0; k < 3; k++) {
-        p.reads[k][0] = k;
-        p.writes[k][0] = k + 1;
-        p.in_place[k][0] = k == 0 ? 0 : -1;
-        p.kernels[k].read_count = 1;
-        p.kernels[k].workspace = 0;
-    }
-    p.to_end[3] = true;
+    make_chain(&p, 3, 1);
     tu__memory_plan m;
     assert_int_equal(plan(&p, &m), TU_OK);
     assert_int_equal(m.scratch_bytes, 2 * 4096);
     tu__memory_plan_free(&m);
 }
 
+/* w' = f(w, g) in place: no scratch for w', and its memory is the variable's; unless w is still wanted afterwards, or
+ * the kernel runs before the barrier, where the run may still fail. */
 static void an_update_lands_in_its_variable(void **unused) {
     (void)unused;
     for (int round = 0; round < 3; round++) {

@@ -4,23 +4,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 #include "io/safetensors.h"
-
-typedef struct folder {
-    char path[64], file[80];
-} folder;
-
-static folder new_folder(void) {
-    folder f;
-    strcpy(f.path, "/tmp/tutti-test-XXXXXX");
-    assert_non_null(mkdtemp(f.path));
-    snprintf(f.file, sizeof f.file, "%s/a.safetensors", f.path);
-    return f;
-}
-
-static void remove_folder(const folder *f) {
-    unlink(f->file);
-    assert_int_equal(rmdir(f->path), 0);
-}
+#include "own_folder.h"
 
 static size_t read_all(const char *path, unsigned char *bytes, size_t capacity) {
     FILE *file = fopen(path, "rb");
@@ -60,7 +44,7 @@ static void the_bytes_of_a_small_file_are_known(void **state) {
                                  "\"mask\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[24,27]}}    ";
     static const unsigned char data[] = {2, 1,    0, 0, 0,    0,    0, 0, 0, 0,    0x80, 0x3F, 0, 0,
                                          0, 0xC0, 0, 0, 0x80, 0x3F, 0, 0, 0, 0xC0, 1,    0,    1};
-    folder f = new_folder();
+    folder f = new_folder("a.safetensors");
     unsigned char bytes[1024];
     assert_int_equal(save_known(f.file), TU_OK);
     size_t size = read_all(f.file, bytes, sizeof bytes), length = sizeof header - 1;
@@ -75,7 +59,7 @@ static void the_bytes_of_a_small_file_are_known(void **state) {
 
 static void a_file_is_read_back(void **state) {
     (void)state;
-    folder f = new_folder();
+    folder f = new_folder("a.safetensors");
     tu__safetensors file;
     assert_int_equal(save_known(f.file), TU_OK);
     assert_int_equal(tu__safetensors_open(f.file, &file), TU_OK);
@@ -100,7 +84,7 @@ static void a_file_is_read_back(void **state) {
 
 static void every_element_type_goes_through_a_file(void **state) {
     (void)state;
-    folder f = new_folder();
+    folder f = new_folder("a.safetensors");
     static const unsigned char bytes[8 * 8] = {1, 2, 3, 4, 5, 6, 7, 8};
     tu__named_tensor tensors[TU_DTYPE_COUNT];
     for (int d = 0; d < TU_DTYPE_COUNT; d++)
@@ -124,7 +108,7 @@ static void every_element_type_goes_through_a_file(void **state) {
 
 static void a_file_without_tensors_is_a_file(void **state) {
     (void)state;
-    folder f = new_folder();
+    folder f = new_folder("a.safetensors");
     tu__safetensors file;
     unsigned char bytes[32];
     assert_int_equal(tu__safetensors_save(f.file, 0, NULL, 0, NULL), TU_OK);
@@ -138,7 +122,7 @@ static void a_file_without_tensors_is_a_file(void **state) {
 
 static void what_cannot_be_written_is_refused(void **state) {
     (void)state;
-    folder f = new_folder();
+    folder f = new_folder("a.safetensors");
     tu_type type = type_of(TU_U8, TU_SHAPE(1));
     const tu__named_tensor twice[] = {
         {"a", type, mask}, {"b", type, mask}, {"a", type_of(TU_BOOL, TU_SHAPE(1)), mask}};
@@ -160,7 +144,7 @@ static void what_cannot_be_written_is_refused(void **state) {
 /* The old file or the new one, whichever call fails. */
 static void a_full_disk_leaves_the_old_file(void **state) {
     (void)state;
-    folder f = new_folder();
+    folder f = new_folder("a.safetensors");
     assert_int_equal(tu__safetensors_save(f.file, 0, NULL, 0, NULL), TU_OK);
     for (unsigned nth = 1;; nth++) {
         fake_disk_fail_at(nth, ENOSPC);
@@ -192,7 +176,7 @@ static void empty_folder(const char *path) {
 /* Whenever the power goes and whatever the disk kept: the old file or the new one, and the new one once saved. */
 static void a_power_cut_leaves_the_old_file_or_the_new(void **state) {
     (void)state;
-    folder f = new_folder(), after = new_folder();
+    folder f = new_folder("a.safetensors"), after = new_folder("a.safetensors");
     assert_int_equal(tu__safetensors_save(f.file, 0, NULL, 0, NULL), TU_OK);
     fake_disk_record(f.path);
     assert_int_equal(save_known(f.file), TU_OK);
@@ -215,7 +199,7 @@ static void a_power_cut_leaves_the_old_file_or_the_new(void **state) {
 
 static void running_out_of_memory_is_reported(void **state) {
     (void)state;
-    folder f = new_folder();
+    folder f = new_folder("a.safetensors");
     assert_int_equal(save_known(f.file), TU_OK);
     int64_t live = tu__alloc_live();
     for (int reading = 0; reading < 2; reading++) {
@@ -371,7 +355,7 @@ static void places_that_cannot_be_read_are_named(void **state) {
     assert_non_null(strstr(tu_message(), "cannot read '/no-such-folder/x': No such file"));
     assert_int_equal(tu__safetensors_open("/tmp", &file), TU_INVALID);
     assert_non_null(strstr(tu_message(), "cannot read '/tmp': it is no ordinary file"));
-    folder f = new_folder();
+    folder f = new_folder("a.safetensors");
     fclose(fopen(f.file, "w"));
     assert_int_equal(tu__safetensors_open(f.file, &file), TU_CORRUPT);
     assert_non_null(strstr(tu_message(), "it has 0 bytes"));
