@@ -10,6 +10,7 @@
 #include <tutti/tutti.h>
 
 #include "base/number.h"
+#include "train/gradients.h"
 
 enum { MOST = 4 };
 
@@ -174,6 +175,66 @@ static void sums_over_rows_of_what_is_made_agree(void **unused) {
             add_output(&s, tu_sum(tu_mul(dx, y), .axes = TU_AXES(0)));
             check_and_free(&s, 64 * unit_of(float_types[t]));
         }
+}
+
+/* ---- The norm of many tensors ---- */
+
+static tu_value squared_norm(size_t count, tu_value *tensors) {
+    return tu__squared_norm(&(tu__gradients){.count = count, .variables = tensors, .gradients = tensors});
+}
+
+/* More tensors than a launch takes, of three types, with and without rows to sum first. */
+static void the_norm_of_many_tensors_is_one_kernel(void **unused) {
+    (void)unused;
+    enum { ROWS = 300, COLUMNS = 37 };
+    subject s = begin();
+    tu_value tensors[ROWS + 3], table = add_input(&s, TU_F32, TU_SHAPE(ROWS, COLUMNS), -2, 2);
+    for (int64_t i = 0; i < ROWS; i++) tensors[i] = tu_slice(table, 0, i, i + 1, 1);
+    tensors[ROWS] = add_input(&s, TU_F32, TU_SHAPE(3, 2500, 7), -1, 1);
+    tensors[ROWS + 1] = add_input(&s, TU_BF16, TU_SHAPE(9001), -1, 1);
+    tensors[ROWS + 2] = add_input(&s, TU_F16, TU_SHAPE(1), 0, 1);
+    tu_value squared = squared_norm(ROWS + 3, tensors);
+    add_output(&s, squared);
+    add_output(&s, tu_is_finite(squared));
+    tu_program *program = compile(&s, "gpu");
+    assert_int_equal(kernels_named(program, "squared norm"), 1);
+    assert_int_equal(kernels_named(program, "is_finite"), 0);
+    tu_program_free(program);
+    check_and_free(&s, 1e-6);
+}
+
+static void a_norm_that_is_not_finite_is_told(void **unused) {
+    (void)unused;
+    const double bad[] = {INFINITY, -INFINITY, NAN, 1e30 /* its square is infinite in f32 */};
+    for (int i = 0; i < 4; i++) {
+        subject s = begin();
+        tu_value tensors[] = {add_input(&s, TU_F32, TU_SHAPE(5000), -1, 1),
+                              add_input(&s, TU_F32, TU_SHAPE(2, 3), -1, 1)};
+        s.data[i % 2][i] = bad[i];
+        tu_value squared = squared_norm(2, tensors);
+        add_output(&s, tu_is_finite(squared));
+        add_output(&s, squared);
+        check_and_free(&s, 1e-6);
+    }
+}
+
+/* A part that somebody else reads, a tensor that is nowhere in memory, a sum of other things. */
+static void norms_of_another_form_agree(void **unused) {
+    (void)unused;
+    for (int form = 0; form < 3; form++) {
+        subject s = begin();
+        tu_value x = add_input(&s, TU_F32, TU_SHAPE(40, 50), -1, 1);
+        tu_value y = add_input(&s, TU_F32, TU_SHAPE(60), -1, 1), squares = tu_square(y);
+        tu_value tensors[] = {x, form == 1 ? tu_mul(y, y) : y};
+        tu_value norm = form == 2 ? tu_add(tu_cast(tu_sum(squares), TU_F64), tu_cast(tu_sum(x), TU_F64))
+                                  : squared_norm(2, tensors);
+        add_output(&s, norm);
+        if (form == 0) add_output(&s, tu_sum(norm)), add_output(&s, tu_mul(norm, norm));
+        tu_program *program = compile(&s, "gpu");
+        assert_int_equal(kernels_named(program, "squared norm"), form == 0);
+        tu_program_free(program);
+        check_and_free(&s, 1e-6);
+    }
 }
 
 static void sums_of_integers_are_exact(void **unused) {
@@ -439,6 +500,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reductions_of_any_form_agree),
         cmocka_unit_test(sums_over_rows_of_what_is_made_agree),
+        cmocka_unit_test(the_norm_of_many_tensors_is_one_kernel),
+        cmocka_unit_test(a_norm_that_is_not_finite_is_told),
+        cmocka_unit_test(norms_of_another_form_agree),
         cmocka_unit_test(sums_of_integers_are_exact),
         cmocka_unit_test(places_of_extremes_are_the_first),
         cmocka_unit_test(infinities_and_nan_reach_logsumexp_and_softmax),

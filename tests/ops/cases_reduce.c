@@ -37,6 +37,21 @@ OP_CASE(prod_of_zeros, CASE_NO_SECOND) {
     case_output(c, tu_prod(x, .axes = TU_AXES(1)));
 }
 
+/* The squared norm of tensors together, as a training step asks for it. */
+OP_CASE(squared_norm, 0) {
+    tu_value total = {0};
+    for (int64_t i = 0, count = case_size(c, 2, 4); i < count; i++) {
+        tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 5);
+        tu_value x = case_input(c, shape, -2, 2);
+        tu_value sum = tu_square(tu_value_dtype(x) == TU_F64 ? x : tu_cast(x, TU_F32));
+        if (shape.rank > 1 && case_pick(c, "rows", 2)) sum = tu_sum(sum, .axes = TU_AXES(-1));
+        sum = tu_cast(tu_sum(sum), TU_F64);
+        total = i ? tu_add(total, sum) : sum;
+    }
+    case_output(c, total);
+    case_output(c, tu_is_finite(total));
+}
+
 OP_CASE(argmax, CASE_NO_GRADIENT) {
     tu_shape shape = case_shape(c, case_size(c, 1, 4), 1, 5);
     int axis = (int)case_size(c, 0, shape.rank - 1);

@@ -15,6 +15,7 @@
 
 #include "base/text.h"
 #include "device/cuda/pointwise.h"
+#include "device/cuda/squares.h"
 #include "device/norm_fusion.h"
 
 /* ---- Selecting ---- */
@@ -40,6 +41,10 @@ tu_status cuda_takes(const tu__node *node) {
     return tu_fail(TU_UNSUPPORTED, "it has no kernel for %s", node->op->name);
 }
 
+static tu__edge read_by_maker(tu__selection *s, const tu__node *node, uint32_t index) {
+    return node->op->code == TU__OP_SUM ? cuda_squares_read(s, node, index) : tu__norm_reads(s, node, index);
+}
+
 /* Every plan may be repeated. */
 static tu_status request_rings(tu__kernel_plan *p) {
     cuda_runtime *runtime = cuda_runtime_of(p);
@@ -54,7 +59,7 @@ tu_status cuda_select(cuda_device *device, const tu_part *part, tu_plan **plan) 
         .makers = makers,
         .otherwise = refuse,
         .make_copy = cuda_make_copy,
-        .read_by_maker = tu__norm_reads,
+        .read_by_maker = read_by_maker,
         .piece_bytes = sizeof(cuda_piece),
         .joins_casts = true,
         .run_pointwise = cuda_run_pointwise,

@@ -1,0 +1,48 @@
+/* The squared norm of many tensors together: of all gradients of a step.
+ *
+ * Every element is read once, 16 bytes at a time. A block squares and adds up its chunk of one tensor in the type that the
+ * tensor is computed in; what the blocks found is added up in f64 by one block more. Which block has which elements
+ * follows from shapes and the card, so the bits are always the same. */
+#include "prelude.cuh"
+#include "squares_args.h"
+
+__device__ inline int tensor_of_block(const squares_args &a) {
+    int low = 0, high = a.tensors;
+    while (high - low > 1) {
+        int middle = (low + high) / 2;
+        if (a.first_block[middle] <= blockIdx.x)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+template <typename T, int N> __global__ void squares(const __grid_constant__ squares_args a) {
+    typedef wide_of<T> C;
+    __shared__ C room[32];
+    int t = tensor_of_block(a);
+    i64 first = (i64)(blockIdx.x - a.first_block[t]) * a.chunk, last = first + a.chunk;
+    if (last > a.count[t]) last = a.count[t];
+    const T *x = (const T *)a.x[t];
+    C sum = 0;
+    i64 words = first + (last - first) / N * N; /* where whole words end */
+    for (i64 i = first + (i64)threadIdx.x * N; i < words; i += (i64)SQUARES_THREADS * N) {
+        const pack<T, N> word = *(const pack<T, N> *)(x + i);
+#pragma unroll
+        for (int n = 0; n < N; n++) sum += widen(word.element[n]) * widen(word.element[n]);
+    }
+    if (words + threadIdx.x < last) sum += widen(x[words + threadIdx.x]) * widen(x[words + threadIdx.x]);
+    sum = fold_block(sum, adding(), room);
+    if (threadIdx.x == 0) a.partial[blockIdx.x] = (double)sum;
+}
+
+__global__ void add_squares(add_squares_args a) {
+    __shared__ double room[32];
+    double sum = 0;
+    for (i64 i = threadIdx.x; i < a.parts; i += blockDim.x) sum += a.partial[i];
+    sum = fold_block(sum, adding(), room);
+    if (threadIdx.x != 0) return;
+    *a.out = sum;
+    if (a.finite) *a.finite = sum - sum == 0;
+}
