@@ -16,7 +16,7 @@
 static struct {
     atomic_int launches;
     atomic_int fails_in, sticks_in; /* counted from 1; 0: never */
-    atomic_bool copies_fail, uploads_fail, downloads_fail, events_stick;
+    atomic_bool copies_fail, uploads_fail, uploads_stick, downloads_fail, events_stick;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool stuck, freed; /* a launch that is stuck may go on */
@@ -55,6 +55,7 @@ static tu_status copy_odd(tu_device_instance *device, void *to, tu_device_instan
 
 static tu_status upload_odd(tu_device_instance *device, void *to, const void *host, size_t bytes) {
     if (odd.uploads_fail) return tu_fail(TU_IO, "the line is dead");
+    if (odd.uploads_stick) stay_until_freed();
     return tu__cpu_api.upload(device, to, host, bytes);
 }
 
@@ -94,7 +95,7 @@ static inline void give_odd_events(void) {
 static inline void mend_odd(void) {
     odd.launches = 0;
     odd.fails_in = odd.sticks_in = 0;
-    odd.copies_fail = odd.uploads_fail = odd.downloads_fail = odd.events_stick = false;
+    odd.copies_fail = odd.uploads_fail = odd.uploads_stick = odd.downloads_fail = odd.events_stick = false;
     pthread_mutex_lock(&odd.lock);
     odd.stuck = odd.freed = false;
     pthread_mutex_unlock(&odd.lock);

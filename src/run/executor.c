@@ -41,6 +41,11 @@ static tu__phrase operations_of(const tu_program *program, const tu__part *part,
 tu__phrase tu__part_doing(const tu_program *program, tu__part *part) {
     tu__phrase p = {"all its steps are done"};
     uint32_t at = atomic_load(&part->at);
+    if (at >= TU__FILLING) {
+        const tu__node *input = program->unit.graph->nodes[program->feeds[at - TU__FILLING].node];
+        snprintf(p.text, sizeof p.text, "it is at filling '%.200s'", input->name);
+        return p;
+    }
     if (at >= part->step_count) return p;
     const tu__step *step = &part->steps[at];
     switch (step->kind) {
@@ -208,12 +213,13 @@ static tu_status take_step(tu_program *program, tu__part *part, const tu__step *
     return TU_OK;
 }
 
-static tu_status feed_part(tu_program *program, const tu__part *part) {
+static tu_status feed_part(tu_program *program, tu__part *part) {
     size_t index = index_of(program, part);
     for (size_t i = 0; i < program->feed_count; i++) {
         const tu__feed_place *place = &program->feeds[i];
         if (place->part != index || !program->fed[i]) continue;
         double began = tu__trace_now(program);
+        atomic_store_explicit(&part->at, (uint32_t)(TU__FILLING + i), memory_order_relaxed);
         tu_status status = part->device->api->upload(part->device->instance, part->addresses[place->buffer],
                                                      program->fed[i], place->bytes);
         if (status != TU_OK)

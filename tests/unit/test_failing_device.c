@@ -233,6 +233,36 @@ static void a_rank_that_does_not_come_is_named(void **unused) {
     end(&p);
 }
 
+/* y = tanh(x) on the processor and z = exp(u) on the odd device, whose input cannot be brought. */
+static void a_device_that_is_stuck_before_its_first_step_is_told_to_fill(void **unused) {
+    (void)unused;
+    pair p;
+    plug_in_odd();
+    assert_int_equal(tu_graph_new(&p.graph), TU_OK);
+    tu_value u = {0}, results[2];
+    tu_with_device(p.graph, "cpu:0") {
+        p.x = tu_input(p.graph, "x", TU_F32, TU_SHAPE(3));
+        results[0] = tu_tanh(p.x);
+    }
+    tu_with_device(p.graph, "odd:0") {
+        u = tu_input(p.graph, "u", TU_F32, TU_SHAPE(3));
+        results[1] = tu_exp(u);
+    }
+    if (tu_compile(p.graph, &p.program, .devices = "cpu,odd", .fetch = results, .fetch_count = 2,
+                   .deadline = 0.2) != TU_OK)
+        fail_msg("%s", tu_message());
+    assert_int_equal(tu_state_new(p.graph, &p.state, .seed = 1), TU_OK);
+    odd.uploads_stick = true;
+    const tu_feed feeds[] = {{p.x, input}, {u, input}};
+    float y[3], z[3];
+    assert_int_equal(tu_run(p.program, p.state, 2, feeds, (void *[]){y, z}), TU_DEVICE);
+    expect_message("device 'odd:0' has not c"); /* computed its part, or come back: who is heard first */
+    expect_message("after 0.2 s: it is at filling 'u'");
+    odd.uploads_stick = false;
+    free_odd();
+    end(&p);
+}
+
 /* Its threads have come as far as the others', which wait for what it is computing still. */
 static void a_device_that_others_hang_on_is_named(void **unused) {
     (void)unused;
@@ -260,6 +290,7 @@ int main(void) {
         cmocka_unit_test(a_rank_whose_share_cannot_be_had_is_named),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
         cmocka_unit_test(a_device_that_others_hang_on_is_named),
+        cmocka_unit_test(a_device_that_is_stuck_before_its_first_step_is_told_to_fill),
     };
     return cmocka_run_group_tests_name("failing_device", tests, NULL, NULL);
 }
