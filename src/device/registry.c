@@ -184,6 +184,16 @@ static int number(const char **text) {
     return value > 1 << 20 ? -1 : (int)value;
 }
 
+/* One that is not there is another thing than one that cannot be asked. */
+static tu_status check_usable(const tu_device_api *api, int index, const char *name) {
+    tu_device_info info;
+    tu_status status = api->describe(index, &info);
+    if (status == TU_NOT_FOUND) return unknown(name);
+    if (status != TU_OK) return tu_fail(status, "device '%s' cannot be used: %s", name, tu_message());
+    if (info.unusable) return tu_fail(TU_UNSUPPORTED, "device '%s' cannot be used: %s", name, info.unusable);
+    return TU_OK;
+}
+
 static tu_status parse_name(const char *name, wanted *w) {
     size_t length = strcspn(name, ":");
     const char *rest = name + length;
@@ -213,12 +223,7 @@ static tu_status parse_name(const char *name, wanted *w) {
                        "device '%s': expected KIND, KIND:N, KIND:N-M, KIND:N/PARTS or KIND:N.PART/PARTS, "
                        "with 1 to %d PARTS",
                        name, MOST_PARTS);
-    tu_device_info info;
-    for (int i = w->first; i <= w->last; i++)
-        if (w->api->describe(i, &info) != TU_OK)
-            return unknown(name);
-        else if (info.unusable)
-            return tu_fail(TU_UNSUPPORTED, "device '%s' cannot be used: %s", name, info.unusable);
+    for (int i = w->first; i <= w->last; i++) TU_TRY(check_usable(w->api, i, name));
     return TU_OK;
 }
 

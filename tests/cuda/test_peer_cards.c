@@ -124,33 +124,51 @@ static void plans_tell_the_way_of_copies_between_cards(void **unused) {
 
 /* ---- Failing ---- */
 
-static void what_fails_on_the_way_is_named(void **unused) {
-    (void)unused;
-    static const struct failure {
-        const char *call, *message;
-    } failures[] = {
-        {"cuDeviceCanAccessPeer:1", "gpu:0 cannot use the memory of gpu:1: cuDeviceCanAccessPeer: "
-                                    "CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)"},
-        {"cuDeviceCanAccessPeer:2", "gpu:1 cannot use the memory of gpu:0: cuDeviceCanAccessPeer: "
-                                    "CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)"},
-        {"cuCtxEnablePeerAccess:1", "gpu:0 cannot use the memory of gpu:1: cuCtxEnablePeerAccess: "
-                                    "CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)"},
-        {"cuCtxEnablePeerAccess:2", "gpu:1 cannot use the memory of gpu:0: cuCtxEnablePeerAccess: "
-                                    "CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)"},
-    };
-    const sharing how = {"gpu:0,gpu:1", "mirrored", NULL, peers};
-    char text[256];
+typedef struct failure {
+    const char *call; /* of TUTTI_CUDA_FAIL */
+    const char *devices;
+    tu_status status;
+    const char *message; /* up to what every such call says */
+} failure;
+
+/* Nothing is left of a program that could not be made. */
+static void assert_told(const failure *f) {
+    static const char error[] = "CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)";
+    char text[256], message[256];
     trainer t;
     int64_t blocks = tu__alloc_live();
-    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
-        setenv("TUTTI_CUDA_FAIL", failures[i].call, 1);
-        assert_int_equal(begin(&t, &how, false), TU_DEVICE);
-        unsetenv("TUTTI_CUDA_FAIL");
-        assert_string_equal(tu_message(), failures[i].message);
-        end(&t);
-        assert_int_equal(tu__alloc_live(), blocks);
-        assert_int_equal(emulated_live(text, sizeof text), 0);
-    }
+    snprintf(message, sizeof message, "%s: %s", f->message, error);
+    setenv("TUTTI_CUDA_FAIL", f->call, 1);
+    assert_int_equal(begin(&t, &(sharing){f->devices, "mirrored", NULL, peers}, false), f->status);
+    unsetenv("TUTTI_CUDA_FAIL");
+    assert_string_equal(tu_message(), message);
+    end(&t);
+    assert_int_equal(tu__alloc_live(), blocks);
+    assert_int_equal(emulated_live(text, sizeof text), 0);
+}
+
+static void what_fails_on_the_way_is_named(void **unused) {
+    (void)unused;
+    static const failure failures[] = {
+        {"cuDeviceCanAccessPeer:1", "gpu:0,gpu:1", TU_DEVICE,
+         "gpu:0 cannot use the memory of gpu:1: cuDeviceCanAccessPeer"},
+        {"cuDeviceCanAccessPeer:2", "gpu:0,gpu:1", TU_DEVICE,
+         "gpu:1 cannot use the memory of gpu:0: cuDeviceCanAccessPeer"},
+        {"cuCtxEnablePeerAccess:1", "gpu:0,gpu:1", TU_DEVICE,
+         "gpu:0 cannot use the memory of gpu:1: cuCtxEnablePeerAccess"},
+        {"cuCtxEnablePeerAccess:2", "gpu:0,gpu:1", TU_DEVICE,
+         "gpu:1 cannot use the memory of gpu:0: cuCtxEnablePeerAccess"},
+    };
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) assert_told(&failures[i]);
+}
+
+/* Not as if there were none. */
+static void a_second_card_that_cannot_be_asked_is_told_with_the_cause(void **unused) {
+    (void)unused;
+    assert_told(&(failure){"cuDeviceGetName:1", "gpu:1", TU_UNSUPPORTED,
+                           "device 'gpu:1' cannot be used: cuDeviceGetName"});
+    assert_told(&(failure){"cuDeviceGetCount:1", "gpu:1", TU_DEVICE,
+                           "device 'gpu:1' cannot be used: cuDeviceGetCount"});
 }
 
 int main(void) {
@@ -161,6 +179,7 @@ int main(void) {
         cmocka_unit_test(plans_tell_how_cards_meet),
         cmocka_unit_test(plans_tell_the_way_of_copies_between_cards),
         cmocka_unit_test(what_fails_on_the_way_is_named),
+        cmocka_unit_test(a_second_card_that_cannot_be_asked_is_told_with_the_cause),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,7 +108,7 @@ static tu_status describe_card(int index, description *d, tu_device_info *info) 
     return TU_OK;
 }
 
-/* Without a driver there is still one line to show: it says what is missing. */
+/* Without a driver there is still one line to show: it says what is missing. A card that there is has its own. */
 static tu_status describe(int index, tu_device_info *info) {
     static _Thread_local description d;
     int count = 0;
@@ -117,10 +117,11 @@ static tu_status describe(int index, tu_device_info *info) {
     *info = (tu_device_info){.name = d.name, .kind = "gpu", .description = d.text};
     tu_status status = start_driver();
     if (status == TU_OK) status = CUDA_CALL(cuDeviceGetCount, &count);
-    if (status == TU_OK && index < count) status = describe_card(index, &d, info);
-    if (status == TU_OK && index < count) return TU_OK;
-    if (index > 0 || status == TU_OK)
+    bool there = status == TU_OK && index < count;
+    if (there && describe_card(index, &d, info) == TU_OK) return TU_OK;
+    if (!there && status == TU_OK)
         return tu_fail(TU_NOT_FOUND, "there is no GPU gpu:%d: NVIDIA's driver shows %d", index, count);
+    if (!there && index > 0) return status;
     snprintf(d.unusable, sizeof d.unusable, "%s", tu_message());
     info->unusable = d.unusable;
     return TU_OK;
