@@ -29,8 +29,9 @@ enum {
 };
 
 struct bench_values {
-    const char *devices, *place, *lock, *memory_limit, *trace, *central;
-    int64_t threads, batch, steps, warmup, repeat, trace_steps; /* threads, steps 0: ours to choose */
+    const char *devices, *place, *lock, *trace, *central;
+    const char *memory_limit, *gpu_memory_limit, *gpu_memory_reserve; /* sizes as they are written */
+    int64_t threads, batch, steps, warmup, repeat, trace_steps;       /* threads, steps 0: ours to choose */
     int64_t invariant;
     int precision, strategy; /* strategy -1: not given */
     bool json, kernels, tune_kernels, strict_placement, bf16_gradients, scaling;
@@ -65,6 +66,10 @@ static const struct cli_option options[] = {
                "type of products and activations"),
     CLI_STRING(struct bench_values, memory_limit, "memory-limit", 0, "SIZE",
                "bytes on each device, as in 64M or 1.5G (default: what it has)"),
+    CLI_STRING(struct bench_values, gpu_memory_limit, "gpu-memory-limit", 0, "SIZE",
+               "the same of GPUs alone; of both, the smaller counts there"),
+    CLI_STRING(struct bench_values, gpu_memory_reserve, "gpu-memory-reserve", 0, "SIZE",
+               "bytes that a GPU gives at once and keeps (default: as they are needed)"),
     CLI_INT(struct bench_values, steps, "steps", 's', "N", 1, MOST_STEPS,
             "steps in a block (default: as many as fill half a second)"),
     CLI_INT(struct bench_values, warmup, "warmup", 'w', "N", 0, MOST_STEPS,
@@ -265,6 +270,20 @@ static void release_workload(struct memory_plan *plan) {
     free(plan->own);
 }
 
+static int read_sizes(const struct bench_values *values, struct workload_settings *settings) {
+    const struct {
+        const char *option, *text;
+        uint64_t *bytes;
+    } sizes[] = {{"memory-limit", values->memory_limit, &settings->memory_limit},
+                 {"gpu-memory-limit", values->gpu_memory_limit, &settings->gpu_memory_limit},
+                 {"gpu-memory-reserve", values->gpu_memory_reserve, &settings->gpu_memory_reserve}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i].text && !cli_parse_size(sizes[i].text, sizes[i].bytes))
+            return cli_refuse("bench: --%s %s: expected bytes, as in 64M, 1G or 1.5G", sizes[i].option,
+                              cli_quote(sizes[i].text).text);
+    return CLI_DONE;
+}
+
 static int run(const void *given, int operand_count, char **operands) {
     const struct bench_values *values = given;
     (void)operand_count;
@@ -283,9 +302,8 @@ static int run(const void *given, int operand_count, char **operands) {
         .tune_kernels = values->tune_kernels,
         .threads = (int)values->threads,
         .batch = values->batch};
-    if (values->memory_limit && !cli_parse_size(values->memory_limit, &settings.memory_limit))
-        return cli_refuse("bench: --memory-limit %s: expected bytes, as in 64M, 1G or 1.5G",
-                          cli_quote(values->memory_limit).text);
+    int sizes = read_sizes(values, &settings);
+    if (sizes != CLI_DONE) return sizes;
     if (values->invariant && values->threads > 1)
         return cli_refuse(
             "bench: --invariant %d with --threads %d: a part is computed by one thread; for more cores "

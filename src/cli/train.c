@@ -24,8 +24,8 @@ enum { STOPPED = 130 }; /* exit status of what a Ctrl-C ended, as shells have it
 struct train_values {
     tu_train_options o;
     const char *data;
-    const char *memory_limit; /* a SIZE as it is written */
-    int64_t ensemble;         /* members; 0: not given */
+    const char *memory_limit, *gpu_memory_limit, *gpu_memory_reserve; /* sizes as they are written */
+    int64_t ensemble;                                                 /* members; 0: not given */
     bool json, quiet;
 };
 
@@ -89,20 +89,28 @@ static const struct cli_option options[] = {
     {0},
 };
 
-#define SETTLE_COUNT(field) field = field < 0 ? 0 : field == 0 ? -1 : field
-#define SETTLE_NUMBER(field) SETTLE_COUNT(field)
-#define SETTLE_SWITCH(field) SETTLE_COUNT(field)
-#define SETTLE_SIZE(field) (void)0
-#define SETTLE_TEXT(field) (void)0
+/* A size as it is written, if it is, into an option of the library. */
+static bool read_size(const char *option, const char *text, int64_t *size) {
+    uint64_t bytes = 0;
+    if (text && strcmp(text, "0") != 0 && (!cli_parse_size(text, &bytes) || bytes > INT64_MAX)) {
+        cli_refuse("train: --%s %s: expected a size, as in 64M or 1.5G", option, cli_quote(text).text);
+        return false;
+    }
+    *size = text && !bytes ? -1 : (int64_t)bytes;
+    return true;
+}
+
+#define SETTLE_COUNT(v, field, option) v->o.field = v->o.field < 0 ? 0 : v->o.field == 0 ? -1 : v->o.field
+#define SETTLE_NUMBER(v, field, option) SETTLE_COUNT(v, field, option)
+#define SETTLE_SWITCH(v, field, option) SETTLE_COUNT(v, field, option)
+#define SETTLE_SIZE(v, field, option)                                                                        \
+    if (!read_size(option, v->field, &v->o.field)) return CLI_BAD_INPUT
+#define SETTLE_TEXT(v, field, option) (void)0
 static int settle(struct train_values *v) {
-#define TU_SETTING(kind, field, option, argument, standard, least, most, help) SETTLE_##kind(v->o.field);
+#define TU_SETTING(kind, field, option, argument, standard, least, most, help)                               \
+    SETTLE_##kind(v, field, option);
 #include <tutti/settings.def>
 #undef TU_SETTING
-    uint64_t bytes = 0;
-    if (v->memory_limit && (!cli_parse_size(v->memory_limit, &bytes) || bytes > INT64_MAX))
-        return cli_refuse("train: --memory-limit %s: expected a size, as in 64M or 1.5G",
-                          cli_quote(v->memory_limit).text);
-    v->o.memory_limit = (int64_t)bytes;
     return CLI_DONE;
 }
 

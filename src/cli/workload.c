@@ -113,12 +113,13 @@ static tu_status build(struct workload *w, const struct workload_settings *s) {
 
 static tu_status compile(struct workload *w, const struct workload_settings *s, bool plan_only) {
     double start = tu__now();
-    tu_status status =
-        tu_compile(w->graph, &w->step, .devices = s->devices, .threads = s->threads, .strategy = w->strategy,
-                   .central = s->central, .invariant = s->invariant, .bf16_gradients = s->bf16_gradients,
-                   .precision = s->precision, .memory_limit = s->memory_limit, .place = s->place,
-                   .strict_placement = s->strict_placement, .tune_kernels = s->tune_kernels,
-                   .fetch = &w->net.loss, .fetch_count = 1, .updates = true, .plan_only = plan_only);
+    tu_status status = tu_compile(
+        w->graph, &w->step, .devices = s->devices, .threads = s->threads, .strategy = w->strategy,
+        .central = s->central, .invariant = s->invariant, .bf16_gradients = s->bf16_gradients,
+        .precision = s->precision, .memory_limit = s->memory_limit, .gpu_memory_limit = s->gpu_memory_limit,
+        .gpu_memory_reserve = s->gpu_memory_reserve, .place = s->place,
+        .strict_placement = s->strict_placement, .tune_kernels = s->tune_kernels, .fetch = &w->net.loss,
+        .fetch_count = 1, .updates = true, .plan_only = plan_only);
     w->compile_seconds = tu__now() - start;
     tu_many_report many;
     w->at_once = status == TU_OK && tu_program_many(w->step, &many) == TU_OK && many.at_once;

@@ -16,7 +16,8 @@ struct workload_settings {
     bool bf16_gradients;
     int threads; /* 0: all cores */
     int64_t batch;
-    uint64_t memory_limit; /* bytes on each device; 0: what it has */
+    uint64_t memory_limit;                         /* bytes on each device; 0: what it has */
+    uint64_t gpu_memory_limit, gpu_memory_reserve; /* as for tu_compile */
     bool tune_kernels;
 };
 

@@ -164,16 +164,24 @@ typedef struct wanted {
     int part, parts; /* part -1: all of them */
 } wanted;
 
-static tu_status unknown(const char *name) {
-    tu__text known = {0};
+/* The devices that can be used, or those that cannot, with commas between. */
+static void list_devices(tu__text *text, bool usable) {
     tu_device_info info;
     for (int k = 0; k < kind_count; k++)
         for (int i = 0; kinds[k]->describe(i, &info) == TU_OK; i++)
-            if (strcmp(kinds[k]->kind, "null") != 0)
-                tu__text_printf(&known, "%s%s", known.length ? ", " : "", info.name);
-    tu_fail(TU_NOT_FOUND, "there is no device '%s': the devices are %s (\"cpu:0/2\" splits one in two)", name,
-            tu__text_string(&known));
-    tu__text_free(&known);
+            if (strcmp(kinds[k]->kind, "null") != 0 && !info.unusable == usable)
+                tu__text_printf(text, "%s%s", text->length ? ", " : "", info.name);
+}
+
+static tu_status unknown(const char *name) {
+    tu__text usable = {0}, others = {0};
+    list_devices(&usable, true);
+    list_devices(&others, false);
+    tu_fail(TU_NOT_FOUND, "there is no device '%s': the devices are %s (\"cpu:0/2\" splits one in two)%s%s%s",
+            name, tu__text_string(&usable), others.length ? "; " : "", tu__text_string(&others),
+            others.length ? " cannot be used: 'tutti devices' says why" : "");
+    tu__text_free(&usable);
+    tu__text_free(&others);
     return TU_NOT_FOUND;
 }
 

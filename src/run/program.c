@@ -116,9 +116,10 @@ static tu_status check_reserve(const tu_program *p, const tu__device *card, cons
     if (!limit || (o->gpu_memory_reserve - 1) / parts < limit) return TU_OK;
     return tu_fail(
         TU_INVALID,
-        "a reserve of %.4g MiB on device '%s', whose limit is %.4g MiB: expected a reserve within the "
-        "limit, or a higher limit",
-        (double)o->gpu_memory_reserve / 1048576, card->name, (double)limit * (double)parts / 1048576);
+        "a reserve of %.4g MiB on %s:%d, where the program may take %.4g MiB: expected a reserve within "
+        "the limit, or a higher limit",
+        (double)o->gpu_memory_reserve / 1048576, card->api->kind, card->options.index,
+        (double)limit * (double)parts / 1048576);
 }
 
 /* Before anything is selected: kernels that are timed take memory too. */

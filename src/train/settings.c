@@ -214,9 +214,21 @@ void tu__settings_as_options(const tu__settings *settings, tu_train_options *opt
 /* ---- Going on ---- */
 
 static bool may_change(const setting *s) {
-    static const char *const free_to_change[] = {
-        "devices", "strategy",     "central", "bf16_gradients",   "place",        "strict_placement", "lock",
-        "threads", "memory_limit", "keep",    "checkpoint_every", "tune_kernels", "deadline"};
+    static const char *const free_to_change[] = {"devices",
+                                                 "strategy",
+                                                 "central",
+                                                 "bf16_gradients",
+                                                 "place",
+                                                 "strict_placement",
+                                                 "lock",
+                                                 "threads",
+                                                 "memory_limit",
+                                                 "gpu_memory_limit",
+                                                 "gpu_memory_reserve",
+                                                 "keep",
+                                                 "checkpoint_every",
+                                                 "tune_kernels",
+                                                 "deadline"};
     for (size_t i = 0; i < sizeof free_to_change / sizeof *free_to_change; i++)
         if (strcmp(s->name, free_to_change[i]) == 0) return true;
     return false;

@@ -53,6 +53,8 @@ tu_status tu__sharing_options(const tu__settings *s, int64_t samples, tu__device
                               .devices = s->devices,
                               .threads = (int)s->threads,
                               .memory_limit = (uint64_t)s->memory_limit,
+                              .gpu_memory_limit = (uint64_t)s->gpu_memory_limit,
+                              .gpu_memory_reserve = (uint64_t)s->gpu_memory_reserve,
                               .deadline = s->deadline,
                               .precision = s->precision,
                               .tune_kernels = s->tune_kernels,

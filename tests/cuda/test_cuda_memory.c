@@ -306,11 +306,11 @@ static void a_reserve_beyond_the_limit_is_refused_before_it_is_taken(void **unus
     expect_refusal(compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = 4 * MIB + 1,
                            .gpu_memory_limit = 4 * MIB),
                    TU_INVALID,
-                   SAID("a reserve of 4 MiB on device 'gpu:0', whose limit is 4 MiB", "expected"));
+                   SAID("a reserve of 4 MiB on gpu:0, where the program may take 4 MiB", "expected"));
     give_whole_card();
     expect_refusal(compile(&n, &program, .devices = "gpu:0/2", .strategy = "mirrored",
                            .gpu_memory_reserve = 9 * MIB, .memory_limit = 4 * MIB),
-                   TU_INVALID, SAID("a reserve of 9 MiB", "whose limit is 8 MiB"));
+                   TU_INVALID, SAID("a reserve of 9 MiB", "on gpu:0, where the program may take 8 MiB"));
     assert_int_equal(emulated_used(), 0);
     assert_int_equal(compile(&n, &program, .devices = "gpu:0/2", .strategy = "mirrored",
                              .gpu_memory_reserve = 8 * MIB, .memory_limit = 4 * MIB),

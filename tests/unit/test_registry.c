@@ -70,6 +70,18 @@ static void all_means_the_gpus_that_can_be_used(void **unused) {
     gpus_are_there = gpus_are_usable = true;
 }
 
+static void what_cannot_be_used_is_not_offered(void **unused) {
+    (void)unused;
+    plug_in_gpus();
+    const char *message = opened("tpu");
+    assert_non_null(strstr(message, "there is no device 'tpu': the devices are cpu:0, ref:0"));
+    assert_non_null(strstr(message, ", gpu:0, gpu:2 ("));
+    assert_non_null(strstr(message, "; gpu:1 cannot be used: 'tutti devices' says why"));
+    gpus_are_there = false;
+    assert_null(strstr(opened("tpu"), "cannot be used"));
+    gpus_are_there = true;
+}
+
 /* What nobody placed goes to the first of them. */
 static void a_program_that_names_no_device_runs_on_the_first_of_all(void **unused) {
     (void)unused;
@@ -173,6 +185,35 @@ static void a_device_hears_that_products_may_be_tf32(void **unused) {
     tu_graph_free(g);
 }
 
+static tu_status no_reserve(tu_device_instance *device, uint64_t bytes) {
+    (void)device;
+    return tu_fail(TU_NO_MEMORY, "%d bytes are not there", (int)bytes);
+}
+
+/* Other devices do not hear of it. */
+static void a_gpu_that_cannot_reserve_memory_says_so(void **unused) {
+    (void)unused;
+    tu_graph *g;
+    tu_program *program;
+    plug_in_gpus();
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value y = tu_exp(tu_input(g, "x", TU_F32, TU_SHAPE(3)));
+    for (int i = 0; i < 2; i++) {
+        gpu_api.reserve = i ? no_reserve : NULL;
+        assert_int_equal(tu_compile(g, &program, .devices = "cpu,gpu:2", .fetch = &y, .fetch_count = 1,
+                                    .gpu_memory_reserve = 64),
+                         i ? TU_NO_MEMORY : TU_UNSUPPORTED);
+        assert_string_equal(tu_message(),
+                            i ? "64 bytes are not there" : "device 'gpu:2' cannot reserve memory");
+    }
+    gpu_api.reserve = NULL;
+    assert_int_equal(
+        tu_compile(g, &program, .devices = "cpu", .fetch = &y, .fetch_count = 1, .gpu_memory_reserve = 64),
+        TU_OK);
+    tu_program_free(program);
+    tu_graph_free(g);
+}
+
 /* ---- Plug-ins that come with the engine ---- */
 
 static void a_bundled_plugin_lies_beside_the_program_or_one_folder_up(void **unused) {
@@ -226,9 +267,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_means_the_processor_where_there_is_no_gpu),
         cmocka_unit_test(all_means_the_gpus_that_can_be_used),
+        cmocka_unit_test(what_cannot_be_used_is_not_offered),
         cmocka_unit_test(a_program_that_names_no_device_runs_on_the_first_of_all),
         cmocka_unit_test(a_device_is_opened_once_for_each_way_it_is_wanted),
         cmocka_unit_test(a_device_hears_that_products_may_be_tf32),
+        cmocka_unit_test(a_gpu_that_cannot_reserve_memory_says_so),
         cmocka_unit_test(a_bundled_plugin_lies_beside_the_program_or_one_folder_up),
         cmocka_unit_test(a_run_leaves_the_callers_thread_as_it_was),
     };

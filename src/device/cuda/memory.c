@@ -86,8 +86,8 @@ static double mebibytes(uint64_t bytes) {
     return (double)bytes / 1048576;
 }
 
-/* Adds to the message of a failure what the card has left. `what` has not been had: "no reserve of". */
-static tu_status say_what_is_free(const cuda_memory *m, tu_status status, const char *what, uint64_t bytes) {
+/* Adds to the message of a failure what the card has left. */
+static tu_status say_what_is_free(const cuda_memory *m, tu_status status, bool for_reserve, uint64_t bytes) {
     size_t unused = 0, total = 0;
     char reason[256], reserve[96] = "";
     uint64_t reserved = sum(m->reserves);
@@ -96,8 +96,9 @@ static tu_status say_what_is_free(const cuda_memory *m, tu_status status, const 
     if (reserved)
         snprintf(reserve, sizeof reserve, ", beside %.1f of the %.1f MiB of its reserve",
                  mebibytes(reserved - taken(m, true)), mebibytes(reserved));
-    return tu_fail(status, "%s %.1f MiB of memory: %.1f of its %.1f MiB are free%s (%s)", what,
-                   mebibytes(bytes), mebibytes(unused), mebibytes(total), reserve, reason);
+    return tu_fail(status, "no %s%.1f MiB%s: %.1f of its %.1f MiB are free%s (%s)",
+                   for_reserve ? "reserve of " : "", mebibytes(bytes), for_reserve ? "" : " of memory",
+                   mebibytes(unused), mebibytes(total), reserve, reason);
 }
 
 /* ---- Reserves ---- */
@@ -162,7 +163,7 @@ tu_status cuda_memory_reserve(cuda_memory *m, uint64_t bytes) {
     pthread_mutex_lock(&m->lock);
     uint64_t before = sum(m->reserves);
     if (bytes > before) status = add_reserve(m, bytes - before);
-    if (status != TU_OK) status = say_what_is_free(m, status, "no reserve of", bytes);
+    if (status != TU_OK) status = say_what_is_free(m, status, true, bytes);
     pthread_mutex_unlock(&m->lock);
     return status;
 }
@@ -195,7 +196,7 @@ static tu_status take(cuda_memory *m, block *b) {
     if (status == TU_OK)
         insert(&m->taken, b);
     else
-        status = say_what_is_free(m, status, "no", b->bytes);
+        status = say_what_is_free(m, status, false, b->bytes);
     pthread_mutex_unlock(&m->lock);
     return status;
 }
