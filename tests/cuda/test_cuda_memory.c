@@ -3,6 +3,7 @@
  * be smaller than it was. */
 #include "test.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -279,6 +280,40 @@ static void given_memory_is_waited_for(void **unused) {
     end(&other);
 }
 
+/* Again and again a program of its own: takes memory, captures its step, gives the memory back. */
+static void *come_and_go(void *device) {
+    enum { ROUNDS = 12, RUNS = 3 };
+    for (int i = 0; i < ROUNDS; i++) {
+        network n;
+        tu_program *program;
+        float loss;
+        begin(&n);
+        tu_status status = compile(&n, &program, .devices = device, .gpu_memory_reserve = 4 * MIB);
+        for (int k = 0; k < RUNS && status == TU_OK; k++) status = run(&n, program, &loss);
+        char *message = status == TU_OK ? NULL : strdup(tu_message());
+        tu_program_free(program);
+        end(&n);
+        if (message) return message;
+    }
+    return NULL;
+}
+
+/* A card cannot be waited for while a step is captured on it. */
+static void parts_take_and_capture_beside_each_other(void **unused) {
+    (void)unused;
+    char devices[2][16] = {"gpu:0.0/2", "gpu:0.1/2"};
+    pthread_t threads[2];
+    void *messages[2];
+    setenv("FAKE_CUDA_CAPTURE_PAUSE", "20", 1);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, come_and_go, devices[i]), 0);
+    for (int i = 0; i < 2; i++) pthread_join(threads[i], &messages[i]);
+    unsetenv("FAKE_CUDA_CAPTURE_PAUSE");
+    for (int i = 0; i < 2; i++)
+        if (messages[i]) fail_msg("%s: %s", devices[i], (const char *)messages[i]);
+    assert_int_equal(emulated_used(), 0);
+}
+
 /* ---- Refusals ---- */
 
 static void a_reserve_beyond_the_card_is_refused_with_what_is_free(void **unused) {
@@ -354,6 +389,7 @@ int main(void) {
         cmocka_unit_test(a_reserve_is_not_overhead),
         cmocka_unit_test(a_block_may_take_the_place_of_an_idle_reserve),
         cmocka_unit_test(given_memory_is_waited_for),
+        cmocka_unit_test(parts_take_and_capture_beside_each_other),
         cmocka_unit_test(a_reserve_beyond_the_card_is_refused_with_what_is_free),
         cmocka_unit_test(a_reserve_beyond_the_limit_is_refused_before_it_is_taken),
         cmocka_unit_test(what_neither_card_nor_reserve_has_is_told),

@@ -325,7 +325,7 @@ CUresult unless_context_captured() {
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
+static CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
     NEED(stream && is_stream(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -336,6 +336,12 @@ CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
         std::make_shared<capture>(capture{graph, stream, mode, std::this_thread::get_id(), false});
     stream->behind.clear();
     return CUDA_SUCCESS;
+}
+/* A pause lets other threads do what a capture forbids. */
+CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
+    CUresult result = begin_capture(stream, mode);
+    std::this_thread::sleep_for(std::chrono::milliseconds(fake_setting("FAKE_CUDA_CAPTURE_PAUSE", 0)));
+    return result;
 }
 /* These nodes and all they come after, at whatever distance. */
 static places with_all_before(const std::vector<item> &nodes, places these) {
