@@ -17,6 +17,22 @@ std::recursive_mutex &fake_lock() {
     return lock;
 }
 
+static thread_local int guards; /* of this thread, which holds the lock as often */
+
+fake_guard::fake_guard(std::recursive_mutex &lock) {
+    lock.lock();
+    guards++;
+}
+fake_guard::~fake_guard() {
+    guards--;
+    fake_lock().unlock();
+}
+
+void fake_hang() {
+    for (; guards; guards--) fake_lock().unlock();
+    for (;;) pause();
+}
+
 uint64_t fake_setting(const char *name, uint64_t otherwise) {
     const char *text = getenv(name);
     return text && *text ? strtoull(text, nullptr, 10) : otherwise;

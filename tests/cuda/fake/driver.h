@@ -5,6 +5,9 @@
  * before it has waited is found out. FAKE_CUDA_EAGER=1 does everything at once instead. While a stream is captured,
  * closures become the nodes of a graph, which runs them each time it is launched.
  *
+ * FAKE_CUDA_HANG=N makes the Nth launch of a graph one that never ends: nothing behind it is done, who asks is told that it is
+ * under way, and who waits for it, or frees anything, never returns.
+ *
  * Streams, events, modules and memory belong to the context in which they were made, and are refused in another's. Work of
  * one card on another's memory needs cuCtxEnablePeerAccess, but for copies, which a driver takes through the host.
  *
@@ -22,7 +25,14 @@
 typedef std::function<void()> work;
 
 std::recursive_mutex &fake_lock();
-typedef std::lock_guard<std::recursive_mutex> fake_guard;
+class fake_guard {
+  public:
+    explicit fake_guard(std::recursive_mutex &lock); /* there is but one */
+    ~fake_guard();
+    fake_guard(const fake_guard &) = delete;
+};
+/* What waits for a card that hangs (FAKE_CUDA_HANG) never returns; other threads may call on. */
+[[noreturn]] void fake_hang();
 
 /* An environment variable as a number. */
 uint64_t fake_setting(const char *name, uint64_t otherwise);
@@ -70,7 +80,7 @@ struct without_foreign_memory {
 };
 /* Which card's memory a kernel was refused; -1: it was none. */
 int refused_memory(const void *address);
-/* Does all that is enqueued anywhere. */
+/* Does all that is enqueued anywhere; hangs where that does not end on the thread's own card. */
 void finish_everything();
 /* Ends the process if anybody wrote beside an allocation. */
 void check_guards();

@@ -21,7 +21,8 @@ typedef std::set<size_t> places; /* of nodes */
 struct item {
     std::string what;
     work run;
-    places after; /* of a graph */
+    places after;                /* of a graph */
+    std::function<bool()> ready; /* empty: it may be done as soon as it is first in its stream */
 };
 
 struct CUgraph_st {
@@ -88,17 +89,26 @@ static work of_card(CUstream stream, work w) {
     };
 }
 
-static void run_first(CUstream stream) {
+/* Whether it could: what never ends stays where it is, and all behind it. */
+static bool run_first(CUstream stream) {
+    if (stream->queue.front().ready && !stream->queue.front().ready()) return false;
     item first = std::move(stream->queue.front());
     stream->queue.pop_front();
     first.run();
+    return true;
+}
+static bool run_all(CUstream stream) {
+    while (!stream->queue.empty())
+        if (!run_first(stream)) return false;
+    return true;
 }
 static void finish(CUstream stream) {
-    while (!stream->queue.empty()) run_first(stream);
+    if (!run_all(stream)) fake_hang();
 }
 void finish_everything() {
     fake_guard guard(fake_lock());
-    for (CUstream stream : streams) finish(stream);
+    for (CUstream stream : streams)
+        if (!run_all(stream) && stream->context == current_context()) fake_hang();
 }
 /* What the default stream does comes after what blocking streams were given before. */
 static void finish_blocking() {
@@ -113,7 +123,7 @@ static bool is_stream(CUstream stream) {
 static CUresult capture_one(CUstream stream, const char *what, work w) {
     if (stream->captured->lost) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     std::vector<item> &nodes = stream->captured->graph->nodes;
-    nodes.push_back({what, std::move(w), stream->behind});
+    nodes.push_back({what, std::move(w), stream->behind, {}});
     stream->behind = {nodes.size() - 1};
     return CUDA_SUCCESS;
 }
@@ -129,15 +139,19 @@ static CUresult enqueue_default(work w) {
     return CUDA_SUCCESS;
 }
 
+static CUresult enqueue(CUstream stream, item one) {
+    stream->queue.push_back(std::move(one));
+    if (is_eager()) run_all(stream);
+    return CUDA_SUCCESS;
+}
+
 CUresult fake_enqueue(CUstream stream, const char *what, work w) {
     fake_guard guard(fake_lock());
     w = of_card(stream, std::move(w));
     if (!stream || stream == CU_STREAM_LEGACY) return enqueue_default(std::move(w));
     NEED(is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
     if (stream->captured) return capture_one(stream, what, std::move(w));
-    stream->queue.push_back({what, std::move(w), {}});
-    if (is_eager()) finish(stream);
-    return CUDA_SUCCESS;
+    return enqueue(stream, {what, std::move(w), {}, {}});
 }
 
 /* ---- Streams ---- */
@@ -204,9 +218,11 @@ static double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/* Does what stands before the event's `number`-th recording in its stream. */
-static void reach(const std::shared_ptr<event_state> &e, uint64_t number) {
-    while (e->reached < number && is_stream(e->stream) && !e->stream->queue.empty()) run_first(e->stream);
+/* Does what stands before the event's `number`-th recording in its stream; whether that ends. */
+static bool reach(const std::shared_ptr<event_state> &e, uint64_t number) {
+    while (e->reached < number && is_stream(e->stream) && !e->stream->queue.empty())
+        if (!run_first(e->stream)) return false;
+    return true;
 }
 
 CUresult cuEventCreate(CUevent *event, unsigned flags) {
@@ -261,7 +277,7 @@ CUresult cuEventSynchronize(CUevent event) {
     fake_guard guard(fake_lock());
     NEED(fake_is("event", event), CUDA_ERROR_INVALID_HANDLE);
     NEED(!event->state->captured, CUDA_ERROR_CAPTURED_EVENT);
-    reach(event->state, event->state->asked);
+    if (!reach(event->state, event->state->asked)) fake_hang();
     check_guards();
     return CUDA_SUCCESS;
 }
@@ -269,8 +285,7 @@ CUresult cuEventQuery(CUevent event) {
     fake_guard guard(fake_lock());
     NEED(fake_is("event", event), CUDA_ERROR_INVALID_HANDLE);
     NEED(!event->state->captured, CUDA_ERROR_CAPTURED_EVENT);
-    reach(event->state, event->state->asked);
-    return CUDA_SUCCESS;
+    return reach(event->state, event->state->asked) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
     fake_guard guard(fake_lock());
@@ -299,7 +314,7 @@ CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     }
     uint64_t number = e->asked;
-    return fake_enqueue(stream, "cuStreamWaitEvent", [=] { reach(e, number); });
+    return enqueue(stream, {"cuStreamWaitEvent", [] {}, {}, [=] { return reach(e, number); }});
 }
 
 /* ---- Captures ---- */
@@ -422,9 +437,14 @@ CUresult cuGraphUpload(CUgraphExec executable, CUstream stream) {
     return fake_enqueue(stream, "cuGraphUpload", [] {});
 }
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
+    static uint64_t launches; /* since there is a number to count to */
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
     NEED(fake_is("executable graph", executable), CUDA_ERROR_INVALID_VALUE);
+    uint64_t hangs = fake_setting("FAKE_CUDA_HANG", 0);
+    launches = hangs ? launches + 1 : 0;
+    if (hangs && launches == hangs && is_stream(stream))
+        return enqueue(stream, {"cuGraphLaunch", [] {}, {}, [] { return false; }});
     return fake_enqueue(stream, "cuGraphLaunch", [=] {
         if (!fake_is("executable graph", executable)) fake_fail("a graph was destroyed before it had run");
         for (const item &node : executable->nodes) node.run();
