@@ -320,6 +320,14 @@ typedef struct tu_device_api {
      * then on, and keeps them while the device is open. All parts of a device have one reserve: as much as any of them asked
      * for. */
     tu_status (*reserve)(tu_device_instance *device, uint64_t bytes);
+    /* optional: what a step may take from now on; 0: any time. When none of those taken at once has ended for so many seconds,
+     * repeat and repeat_joint return TU_DEVICE, with a message that says how far they came; synchronize returns it when what
+     * was launched has not ended. The devices count as given up then. Where several take part in a run the engine keeps the
+     * time itself. */
+    void (*allow)(tu_device_instance *device, double seconds);
+    /* optional: a call of the device has not come back in time, and is not waited for any longer. From now on nothing that
+     * could wait for the device does: what frees returns at once and leaves everything where it is, other calls fail. */
+    void (*give_up)(tu_device_instance *device);
 } tu_device_api;
 
 #ifdef __cplusplus

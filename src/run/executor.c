@@ -3,7 +3,8 @@
  * A part's thread fills its inputs and goes through its steps: wait for a value from another device, launch kernels, say
  * that a value is ready. A second thread a device brings values from one device to the other meanwhile (moves.c). Where
  * there are several parts, updates wait at a barrier until all have computed: a run that fails changes no variable.
- * Every wait has a deadline; what is late is named. */
+ * Every wait has a deadline; what is late is named. A part that is alone, or steps that are taken at once, are one call of a
+ * device, which keeps the time itself if it can. */
 #include <stdio.h>
 
 #include "base/worker.h"
@@ -298,11 +299,20 @@ static tu_status check_free(const tu__part *part) {
                    part->device->name);
 }
 
+/* What devices may take that keep the time themselves, where no thread is left that could. */
+static void allow(const tu_program *program, double seconds) {
+    for (size_t i = 0; i < program->device_count; i++) {
+        const tu__device *d = program->devices[i];
+        if (d->api->allow) d->api->allow(d->instance, seconds);
+    }
+}
+
 /* The work of the only part that has any, or of all in one thread. */
 static tu_status run_alone(tu_program *program, void (*work)(void *job), tu__job job) {
     tu__device *device = job.part->device;
     TU_TRY(check_free(job.part));
     tu__exchange_begin_run(&program->exchange);
+    allow(program, program->exchange.allowed);
     if (runs_on_caller(program)) {
         TU_TRY(attach(device));
         work(&job);
@@ -324,6 +334,11 @@ static void post_part(tu_program *program, size_t index) {
     if (part->move_count) tu__worker_post(part->device->copier, tu__make_moves, job);
 }
 
+/* What is freed later must not wait for it either. */
+static void give_up(const tu__device *device) {
+    if (device->api->give_up) device->api->give_up(device->instance);
+}
+
 /* Parts that wait give up at the deadline and say who is late; a device's own call may still not come back. Such a run is
  * abandoned a moment later, with its threads. */
 static void join_part(tu_program *program, tu__part *part) {
@@ -332,8 +347,10 @@ static void join_part(tu_program *program, tu__part *part) {
     bool computed = tu__worker_join_until(part->device->compute, until);
     bool copied = !part->move_count || tu__worker_join_until(part->device->copier, until);
     if (computed && copied) return;
+    give_up(part->device);
     uint32_t awaited = atomic_load(computed ? &part->awaited_by_copier : &part->awaited_by_launcher);
     tu__part *late = awaited ? &program->parts[awaited - 1] : part;
+    give_up(late->device);
     program->abandoned = true;
     tu__exchange_abort(&program->exchange,
                        tu_fail(TU_DEVICE, "device '%s' has not come back after %g s: %s", late->device->name,
@@ -364,6 +381,7 @@ static void announce_what_is_at_hand(tu_program *program) {
 static tu_status run_together(tu_program *program) {
     TU_TRY(make_ready(program));
     tu__exchange_begin_run(&program->exchange);
+    allow(program, 0);
     announce_what_is_at_hand(program);
     for (size_t i = 0; i < program->device_count; i++)
         if (!program->parts[i].idle) post_part(program, i);

@@ -261,12 +261,19 @@ static void count_step(tu__trainer *t, const tu_batch *batch, const tu__step_val
     tu__trainer_tell(t, TU_TRAIN_STEPPED, NULL);
 }
 
+/* A device says what it was at; how far the training was it cannot know. */
+static tu_status stopped(const tu__trainer *t, tu_status status) {
+    if (status != TU_DEVICE) return status;
+    return tu_fail(status, "training stopped after step %lld: %s", (long long)t->progress.step, tu_message());
+}
+
 static tu_status make_step(tu__trainer *t, tu_loader *loader) {
     tu_batch batch;
     tu__step_values values;
     tu_status status = tu_loader_next(loader, &batch);
     if (status != TU_OK) return save_and_fail(t, status, "");
-    TU_TRY(tu__stepper_run(&t->stepper, t->state, &batch, &values));
+    status = tu__stepper_run(&t->stepper, t->state, &batch, &values);
+    if (status != TU_OK) return stopped(t, status);
     if (!values.finite)
         return t->stepper.images ? fail_picked(t, batch, &values) : fail_step(t, &batch, &values);
     count_step(t, &batch, &values);
@@ -294,8 +301,7 @@ static tu_status make_burst(tu__trainer *t, tu_loader *loader) {
     int64_t steps, made;
     const tu__piece *piece = next_burst(t, &steps);
     tu_status status = tu__burst_run(&t->burst, piece, t->state, loader, steps, &made);
-    if (status != TU_OK && made == 0) return save_and_fail(t, status, "");
-    TU_TRY(status);
+    if (status != TU_OK) return made ? stopped(t, status) : save_and_fail(t, status, "");
     for (int64_t i = 0; i < made; i++) {
         tu__step_values values = tu__burst_values(&t->burst, piece, i);
         if (!values.finite) return fail_in_burst(t, i, &values);

@@ -130,6 +130,7 @@ static tu_status describe(int index, tu_device_info *info) {
 /* ---- Opening ---- */
 
 tu_status cuda_enter(const cuda_device *device) {
+    TU_TRY(cuda_refuse_given_up(device));
     tu_status status = CUDA_CALL(cuCtxSetCurrent, device->context);
     return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", device->name, tu_message());
 }
@@ -138,6 +139,7 @@ static tu_status check_options(const tu_open_options *o) {
     int count = 0;
     TU_TRY(start_driver());
     CUDA_TRY(cuDeviceGetCount, &count);
+    if (count > CUDA_MOST_CARDS) count = CUDA_MOST_CARDS;
     if (o->index < 0 || o->index >= count)
         return tu_fail(TU_NOT_FOUND, "there is no GPU gpu:%d: NVIDIA's driver shows %d", o->index, count);
     return TU_OK;
@@ -235,6 +237,7 @@ static tu_status open_device(const tu_open_options *o, tu_device_instance **devi
 }
 
 static void close_device(tu_device_instance *device) {
+    if (cuda_is_given_up(&device->device)) return;
     close_handles(&device->device);
     tu__free(device);
 }
@@ -282,8 +285,8 @@ static tu_status allocate(tu_device_instance *device, size_t bytes, void **addre
 }
 
 static void release(tu_device_instance *device, void *address) {
-    if (!address) return;
     const cuda_device *d = cuda_inside(device);
+    if (!address || cuda_is_given_up(d)) return;
     cuda.cuCtxSetCurrent(d->context);
     cuda_give(d->memory, cuda_address(address));
 }
@@ -333,7 +336,7 @@ static tu_status event_new(tu_device_instance *device, void **event) {
 }
 
 static void event_free(tu_device_instance *device, void *event) {
-    cuda_event_free(cuda_inside(device), event);
+    if (!cuda_is_given_up(cuda_inside(device))) cuda_event_free(cuda_inside(device), event);
 }
 
 static tu_status event_record(tu_device_instance *device, void *event) {
@@ -364,7 +367,7 @@ static tu_status build(tu_device_instance *device, tu_plan *plan, const tu_bindi
 }
 
 static void plan_free(tu_device_instance *device, tu_plan *plan) {
-    cuda_plan_free(cuda_inside(device), plan);
+    if (!cuda_is_given_up(cuda_inside(device))) cuda_plan_free(cuda_inside(device), plan);
 }
 
 static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
@@ -379,8 +382,7 @@ static tu_status trace(tu_device_instance *device, tu_plan *plan, uint32_t place
 static tu_status synchronize(tu_device_instance *device) {
     const cuda_device *d = cuda_inside(device);
     TU_TRY(cuda_enter(d));
-    tu_status status = CUDA_CALL(cuStreamSynchronize, d->stream);
-    return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
+    return cuda_synchronize(d);
 }
 
 static tu_status combine(tu_device_instance *device, const tu_combination *what) {
@@ -391,6 +393,14 @@ static tu_status combine(tu_device_instance *device, const tu_combination *what)
 
 static tu_status reach(tu_device_instance *device, tu_device_instance *other) {
     return cuda_reach(cuda_inside(device), cuda_inside(other));
+}
+
+static void allow(tu_device_instance *device, double seconds) {
+    cuda_inside(device)->allowed = seconds;
+}
+
+static void give_up(tu_device_instance *device) {
+    cuda_give_up(cuda_inside(device));
 }
 
 static uint64_t overhead(tu_device_instance *device) {
@@ -431,6 +441,8 @@ static const tu_device_api api = {
     .download_begin = download_begin,
     .reach = reach,
     .reserve = reserve,
+    .allow = allow,
+    .give_up = give_up,
 };
 
 /* The device reads the engine's own structures: it serves the very version it was built with. */

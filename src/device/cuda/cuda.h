@@ -46,6 +46,8 @@ typedef struct cuda_lane {
     pthread_mutex_t lock;  /* of the pieces */
 } cuda_lane;
 
+enum { CUDA_MOST_CARDS = 64 }; /* of a machine */
+
 typedef struct cuda_device {
     int index, part, parts;
     int share; /* as one of how many its kernels are chosen: parts, or 1 where they are to be the whole card's */
@@ -63,6 +65,7 @@ typedef struct cuda_device {
     int shared_bytes;    /* shared memory a block may ask for */
     cuda_memory *memory; /* the card's: its parts share it */
     uint64_t memory_bytes;
+    double allowed;               /* seconds for a step; 0: any time */
     uint64_t overhead_bytes;      /* taken by context and libraries, as far as it was seen */
     bool tune;                    /* time candidates instead of trusting heuristics */
     bool nondeterministic;        /* also take kernels whose bits vary */
@@ -100,11 +103,22 @@ static inline void *cuda_pointer(CUdeviceptr address) {
     return it.pointer;
 }
 
-/* Makes the device's context the calling thread's. Every entry of the table begins with it. */
+/* Makes the device's context the calling thread's. Every entry of the table begins with it; fails for one that was given up. */
 tu_status cuda_enter(const cuda_device *device);
 /* Handles made at first use; NULL with the message set when the library is missing. Their stream is the device's. */
 cudnnHandle_t cuda_dnn(cuda_device *device);
 cusolverDnHandle_t cuda_solver(cuda_device *device);
+
+/* ---- Waiting: waiting.c ---- */
+
+/* Nothing is asked of the device's card any more. Entries that free must look themselves. */
+void cuda_give_up(const cuda_device *device);
+bool cuda_is_given_up(const cuda_device *device);
+tu_status cuda_refuse_given_up(const cuda_device *device);
+/* Between two questions whether something has ended: never more than a thousandth of the seconds waited so far. */
+void cuda_pause(double waited);
+/* Waits for what the device's stream was given, for `allowed` seconds at most. */
+tu_status cuda_synchronize(const cuda_device *device);
 
 /* ---- Moves and events: moves.c ---- */
 

@@ -91,6 +91,7 @@ void cuda_unpin(cuda_device *d, void *host) {
     if (gone) *at = gone->next;
     pthread_mutex_unlock(&ranges_lock);
     tu__free(gone);
+    if (cuda_is_given_up(d)) return;
     if (cuda.cuCtxSetCurrent(d->context) == CUDA_SUCCESS) cuda.cuMemHostUnregister(host);
 }
 

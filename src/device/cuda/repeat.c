@@ -12,15 +12,21 @@
  *     copies           upload 0  | upload 1 |                   upload 2
  *     compute                      steps of 0  | steps of 1  | steps of 2
  *
+ * Nothing here waits in the driver for the steps of a card, which might never end: events are asked for until a deadline
+ * (cuda_device.allowed) at which the card counts as given up. The driver takes so many launches and no more before it
+ * waits, too, so launches keep to a number that are under way at once.
+ *
  * What is kept between calls belongs to the first part's plan, and goes when that plan gets other addresses. */
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "device/cuda/joint.h"
 
 enum {
     NODES_OF_A_GRAPH = 512, /* of a part at most, when several steps share one */
     MOST_STEPS_OF_A_GRAPH = 16,
+    LAUNCHES_OF_A_GROUP = 32, /* two groups are under way at most */
 };
 
 typedef struct cuda_repetition {
@@ -31,6 +37,9 @@ typedef struct cuda_repetition {
     uint64_t seed;
     uint32_t steps_of_a_graph;
     CUgraphExec one, several;
+    uint32_t steps; /* of the call */
+    CUevent group;  /* behind the latest group of launches that is complete */
+    uint32_t in_group;
 } cuda_repetition;
 
 typedef struct call { /* of repeat_joint */
@@ -54,12 +63,17 @@ static void drop_graphs(cuda_repetition *r) {
 void cuda_repetition_free(cuda_runtime *runtime) {
     cuda_repetition *r = runtime->repetition;
     if (!r) return;
+    runtime->repetition = NULL;
+    for (uint32_t i = 0; i < r->joint.member_count; i++) { /* of which some may not have been made */
+        const cuda_device *device = r->joint.members[i].device;
+        if (device && cuda_is_given_up(device)) return;
+    }
     drop_graphs(r);
     for (int i = 0; i < CUDA_HALVES; i++)
         if (r->done[i]) cuda.cuEventDestroy(r->done[i]);
+    if (r->group) cuda.cuEventDestroy(r->group);
     cuda_joint_end(&r->joint);
     tu__free(r);
-    runtime->repetition = NULL;
 }
 
 /* Few enough that a graph stays small. Between two graphs all parts wait for each other, so parts have each its nodes. */
@@ -78,6 +92,7 @@ static tu_status make_repetition(cuda_runtime *runtime, uint32_t part_count, con
     r->steps_of_a_graph = choose_steps_of_a_graph(&r->joint);
     TU_TRY(cuda_enter(first_device(r)));
     for (int i = 0; i < CUDA_HALVES; i++) CUDA_TRY(cuEventCreate, &r->done[i], CU_EVENT_DISABLE_TIMING);
+    CUDA_TRY(cuEventCreate, &r->group, CU_EVENT_DISABLE_TIMING);
     return TU_OK;
 }
 
@@ -128,6 +143,85 @@ static tu_status make_rings(cuda_repetition *r, const call *c) {
     return TU_OK;
 }
 
+/* ---- Waiting ---- */
+
+/* What the parts' counts tell. */
+typedef struct progress {
+    const cuda_member *last; /* the part that is furthest behind; NULL: none counts, since none has a ring */
+    uint32_t least, most;    /* steps that are done: by that part, and by the one ahead of all */
+    uint64_t all;            /* by all of them: parts that exchange nothing may take theirs in turns */
+} progress;
+
+static progress see_progress(const cuda_repetition *r) {
+    progress p = {0};
+    for (uint32_t i = 0; i < r->joint.member_count; i++) {
+        const cuda_member *m = &r->joint.members[i];
+        if (!m->ring) continue;
+        cuda.cuCtxSetCurrent(m->device->context);
+        uint32_t done = cuda_ring_done(m->ring);
+        if (!p.last || done < p.least) p.last = m, p.least = done;
+        if (done > p.most) p.most = done;
+        p.all += done;
+    }
+    cuda.cuCtxSetCurrent(first_device(r)->context);
+    return p;
+}
+
+typedef struct patience {
+    double limit; /* seconds without the end of a step; 0: any time */
+    double look;  /* when to see how far the steps are */
+    double alive; /* when a part was last seen to have come further */
+    progress seen;
+} patience;
+
+static double between_looks(const patience *p) {
+    enum { LOOKS = 16 }; /* within the limit */
+    return p->limit < LOOKS ? p->limit / LOOKS : 1;
+}
+
+/* Where nobody counts, all steps of the call are one. */
+static patience begin_patience(const cuda_repetition *r, double now) {
+    patience p = {.limit = first_device(r)->allowed, .alive = now};
+    bool counted = false;
+    for (uint32_t i = 0; i < r->joint.member_count; i++) counted |= r->joint.members[i].ring != NULL;
+    if (!counted) p.limit *= r->steps;
+    p.look = now + between_looks(&p);
+    return p;
+}
+
+static bool is_late(const cuda_repetition *r, patience *p, double now) {
+    if (p->limit <= 0 || now < p->look) return false;
+    uint64_t before = p->seen.all;
+    p->seen = see_progress(r);
+    if (p->seen.all != before) p->alive = now;
+    p->look = now + between_looks(p);
+    return now - p->alive > p->limit;
+}
+
+static tu_status give_up(const cuda_repetition *r, const patience *p) {
+    const progress *seen = &p->seen;
+    for (uint32_t i = 0; i < r->joint.member_count; i++) cuda_give_up(r->joint.members[i].device);
+    if (r->steps == 1) return tu_fail(TU_DEVICE, "its step has not ended after %g s", p->limit);
+    if (!seen->last) return tu_fail(TU_DEVICE, "%u steps have not ended after %g s", r->steps, p->limit);
+    bool is_behind = seen->least < seen->most;
+    return tu_fail(TU_DEVICE, "no step%s%s has ended for %g s: %u of these %u are done",
+                   is_behind ? " of " : "", is_behind ? seen->last->device->name : "", p->limit, seen->least,
+                   r->steps);
+}
+
+/* Waits for an event behind steps. How they went the driver tells at the end. */
+static tu_status await(const cuda_repetition *r, CUevent event) {
+    double began = tu__now();
+    patience p = begin_patience(r, began);
+    while (cuda.cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
+        double now = tu__now();
+        if (is_late(r, &p, now)) return give_up(r, &p);
+        cuda_pause(now - began);
+    }
+    CUDA_TRY(cuEventSynchronize, event);
+    return TU_OK;
+}
+
 /* ---- Steps ---- */
 
 typedef struct steps_of {
@@ -156,9 +250,20 @@ static bool may_be_captured(const cuda_repetition *r) {
     return r->warm && !r->joint.staged;
 }
 
+/* After so many launches more. When they complete a group, it waits until the one before is done. */
+static tu_status keep_pace(cuda_repetition *r, uint32_t launches) {
+    r->in_group += launches;
+    if (r->in_group < LAUNCHES_OF_A_GROUP) return TU_OK;
+    r->in_group = 0;
+    TU_TRY(await(r, r->group));
+    CUDA_TRY(cuEventRecord, r->group, first_device(r)->stream);
+    return TU_OK;
+}
+
 static tu_status launch_steps(cuda_repetition *r, uint32_t count) {
     for (uint32_t done = 0; done < count;) {
-        if (!may_be_captured(r)) {
+        bool captured = may_be_captured(r);
+        if (!captured) {
             TU_TRY(cuda_joint_enqueue(&r->joint, 1));
             r->warm = true;
             done++;
@@ -169,6 +274,7 @@ static tu_status launch_steps(cuda_repetition *r, uint32_t count) {
             TU_TRY(launch_graph(r, 1, &r->one));
             done++;
         }
+        TU_TRY(keep_pace(r, captured ? 1 : LAUNCHES_OF_A_GROUP)); /* kernel by kernel a step is many */
     }
     return TU_OK;
 }
@@ -206,7 +312,7 @@ static tu_status fetch_behind(const cuda_repetition *r, uint32_t half, uint32_t 
 /* Waits for the half's steps and hands over what they left. */
 static tu_status collect(const cuda_repetition *r, const call *c, uint32_t half, uint32_t first,
                          uint32_t count) {
-    CUDA_TRY(cuEventSynchronize, r->done[half]);
+    TU_TRY(await(r, r->done[half]));
     for (uint32_t i = 0; i < c->part_count; i++)
         if (r->joint.members[i].ring)
             cuda_ring_hand_over(r->joint.members[i].ring, &c->parts[i].what, half, first, count);
@@ -261,6 +367,7 @@ static tu_status repeat(cuda_repetition *r, const call *c) {
     TU_TRY(make_rings(r, c));
     if (r->seed != seed_of(&r->joint)) drop_graphs(r);
     r->seed = seed_of(&r->joint);
+    r->steps = c->steps;
     leave_out_times(&r->joint);
     tu_status status = run_rounds(r, c);
     take_times_again(&r->joint);
@@ -296,6 +403,8 @@ tu_status cuda_repeat_joint(uint32_t part_count, const tu_joint_part *parts, uin
     if (status == TU_OK) status = repeat(runtime->repetition, &c);
     if (status == TU_OK) return TU_OK;
     failed(status, &c);
+    for (uint32_t i = 0; i < part_count; i++)
+        if (cuda_is_given_up(cuda_inside(parts[i].device))) return status;
     wait_for_all(&c);
     cuda_repetition_free(runtime);
     return status;

@@ -36,9 +36,12 @@ struct cuda_ring {
     uint32_t half;                  /* steps */
     size_t feed_bytes, fetch_bytes; /* of all slots of both halves */
     CUdeviceptr block;              /* count, feed slots, fetch slots */
-    unsigned char *pinned;          /* feed slots, fetch slots */
+    unsigned char *pinned;          /* feed slots, fetch slots, the count as it was when last asked for */
     CUstream copies;
     CUevent uploaded[CUDA_HALVES];
+    CUevent told;  /* behind the copy of the count */
+    bool asked;    /* such a copy was begun */
+    uint32_t done; /* steps, as far as the card has told */
 };
 
 /* ---- Making and freeing ---- */
@@ -49,6 +52,7 @@ void cuda_ring_free(cuda_ring *r) {
     if (r->copies) cuda.cuStreamSynchronize(r->copies);
     for (int i = 0; i < CUDA_HALVES; i++)
         if (r->uploaded[i]) cuda.cuEventDestroy(r->uploaded[i]);
+    if (r->told) cuda.cuEventDestroy(r->told);
     if (r->copies) cuda.cuStreamDestroy(r->copies);
     if (r->pinned) cuda.cuMemFreeHost(r->pinned);
     cuda_give(r->device->memory, r->block);
@@ -119,9 +123,10 @@ static tu_status lay_out(cuda_ring *r, const tu_repetition *what) {
 static tu_status take_resources(cuda_ring *r) {
     size_t bytes = r->feed_bytes + r->fetch_bytes;
     TU_TRY(cuda_take(r->device->memory, COUNT_BYTES + bytes, &r->block));
-    CUDA_TRY(cuMemHostAlloc, (void **)&r->pinned, bytes ? bytes : 1, 0);
+    CUDA_TRY(cuMemHostAlloc, (void **)&r->pinned, bytes + sizeof(ring_count), 0);
     CUDA_TRY(cuStreamCreate, &r->copies, CU_STREAM_NON_BLOCKING);
     for (int i = 0; i < CUDA_HALVES; i++) CUDA_TRY(cuEventCreate, &r->uploaded[i], CU_EVENT_DISABLE_TIMING);
+    CUDA_TRY(cuEventCreate, &r->told, CU_EVENT_DISABLE_TIMING);
     return TU_OK;
 }
 
@@ -229,7 +234,9 @@ static tu_status upload(const cuda_ring *r, uint32_t i, size_t from, size_t byte
     return TU_OK;
 }
 
-tu_status cuda_ring_begin(const cuda_ring *r, const tu_repetition *what) {
+tu_status cuda_ring_begin(cuda_ring *r, const tu_repetition *what) {
+    r->asked = false;
+    r->done = 0;
     CUDA_TRY(cuMemsetD8Async, r->block, 0, COUNT_BYTES, r->copies);
     for (uint32_t i = 0; i < r->feed_count; i++) {
         if (!r->in[i].same || !r->in[i].bytes) continue;
@@ -275,4 +282,21 @@ void cuda_ring_hand_over(const cuda_ring *r, const tu_repetition *what, uint32_t
             memcpy(host + (size_t)first * bytes, pinned_fetches(r, i) + (size_t)half * r->half * bytes,
                    count * bytes);
     }
+}
+
+/* ---- How far the card is ---- */
+
+static ring_count *pinned_count(const cuda_ring *r) {
+    return (ring_count *)(void *)(r->pinned + r->feed_bytes + r->fetch_bytes);
+}
+
+/* What is copied meanwhile goes by this stream too, so the answer stands behind it, but not behind kernels. A card that cannot
+ * even answer has done no more than it told before. */
+uint32_t cuda_ring_done(cuda_ring *r) {
+    if (r->asked && cuda.cuEventQuery(r->told) == CUDA_ERROR_NOT_READY) return r->done;
+    if (r->asked) r->done = pinned_count(r)->next;
+    r->asked =
+        cuda.cuMemcpyDtoHAsync(pinned_count(r), r->block, sizeof(ring_count), r->copies) == CUDA_SUCCESS &&
+        cuda.cuEventRecord(r->told, r->copies) == CUDA_SUCCESS;
+    return r->done;
 }

@@ -24,7 +24,7 @@ tu_status cuda_ring_fill(const cuda_ring *ring, const cuda_device *device, const
 tu_status cuda_ring_keep(const cuda_ring *ring, const cuda_device *device, const cuda_runtime *runtime);
 
 /* A repetition begins: steps are counted from 0, and what all of them share is brought. */
-tu_status cuda_ring_begin(const cuda_ring *ring, const tu_repetition *what);
+tu_status cuda_ring_begin(cuda_ring *ring, const tu_repetition *what);
 /* Brings what steps first … first + count - 1 are fed into a half; what `steps` is given from then on waits for it. */
 tu_status cuda_ring_stage(const cuda_ring *ring, const tu_repetition *what, uint32_t half, uint32_t first,
                           uint32_t count, CUstream steps);
@@ -32,5 +32,8 @@ tu_status cuda_ring_stage(const cuda_ring *ring, const tu_repetition *what, uint
 tu_status cuda_ring_fetch(const cuda_ring *ring, uint32_t half, uint32_t count, CUstream steps);
 void cuda_ring_hand_over(const cuda_ring *ring, const tu_repetition *what, uint32_t half, uint32_t first,
                          uint32_t count);
+
+/* Steps of the repetition that are done, as the card answered when this was called before: it never waits, and asks anew. */
+uint32_t cuda_ring_done(cuda_ring *ring);
 
 #endif

@@ -1,0 +1,105 @@
+/* A card whose kernels never end, in one process: steps taken at once end at their deadline and say how far they came; nothing
+ * more is asked of that card, and nothing that is freed afterwards waits for it. Another card serves on. */
+#include "test.h"
+
+#include <tutti/tutti.h>
+
+#include "cuda/emulated.h"
+
+/* What a card that was given up may still use is never freed: no leak to tell of. */
+const char *__lsan_default_options(void);  // NOLINT(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
+const char *__lsan_default_options(void) { // NOLINT(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
+    return "detect_leaks=0";
+}
+
+enum { STEPS = 64, OF_A_GRAPH = 16 };
+
+/* w += x, and y the sum of x; or w itself, which is then not updated where it lies, so that every step is a run. */
+typedef struct adder {
+    tu_graph *graph;
+    tu_value x, y;
+    tu_program *program;
+    tu_state *state;
+} adder;
+
+static void begin(adder *a, const char *devices, double deadline, bool at_once) {
+    assert_int_equal(tu_graph_new(&a->graph), TU_OK);
+    a->x = tu_input(a->graph, "x", TU_F32, TU_SHAPE(3));
+    tu_value w = tu_variable(a->graph, "w", TU_F32, TU_SHAPE(3));
+    tu_value sum = tu_add(w, a->x);
+    a->y = at_once ? tu_sum(a->x) : sum;
+    tu_assign(w, sum);
+    if (tu_compile(a->graph, &a->program, .devices = devices, .fetch = &a->y, .fetch_count = 1,
+                   .updates = true, .deadline = deadline) != TU_OK)
+        fail_msg("%s", tu_message());
+    assert_int_equal(tu_state_new(a->graph, &a->state, .seed = 1), TU_OK);
+}
+
+static void end(adder *a) {
+    tu_program_free(a->program);
+    tu_state_free(a->state);
+    tu_graph_free(a->graph);
+}
+
+static tu_status run(adder *a, float y[STEPS][3]) {
+    static const float x[3] = {1, 2, 3};
+    const tu_feed_many feed = {.input = a->x, .data = x, .same = true};
+    return tu_run_many(a->program, a->state, STEPS, 1, &feed, (void *[]){y});
+}
+
+static void expect_message(const char *text) {
+    if (!strstr(tu_message(), text)) fail_msg("'%s' is not in: %s", text, tu_message());
+}
+
+/* The first step is enqueued as it is; the next ones are a graph, and the first of the others hangs. */
+static void steps_that_never_end_are_given_up_and_the_card_with_them(void **unused) {
+    (void)unused;
+    adder hung, other;
+    float y[STEPS][3];
+    char done[64];
+    begin(&hung, "gpu:0", 0.5, true);
+    setenv("FAKE_CUDA_HANG", "2", 1);
+    assert_int_equal(run(&hung, y), TU_DEVICE);
+    unsetenv("FAKE_CUDA_HANG");
+    snprintf(done, sizeof done, "gpu:0: no step has ended for 0.5 s: %d of these %d are done", 1 + OF_A_GRAPH,
+             STEPS);
+    expect_message("steps 1 to 64 of 64, which device 'gpu:0' took at once, failed");
+    expect_message(done);
+
+    assert_int_equal(run(&hung, y), TU_DEVICE);
+    expect_message("gpu:0 was given up, since it had not come back in time");
+    float w[3];
+    assert_int_equal(tu_state_get(hung.state, "w", w, sizeof w), TU_DEVICE);
+    expect_message("gpu:0 was given up");
+    end(&hung);
+
+    begin(&other, "gpu:1", 60, true);
+    if (run(&other, y) != TU_OK) fail_msg("%s", tu_message());
+    assert_int_equal(tu_state_get(other.state, "w", w, sizeof w), TU_OK);
+    assert_true(w[2] == 3 * STEPS);
+    end(&other);
+}
+
+static void a_run_of_one_card_has_a_deadline(void **unused) {
+    (void)unused;
+    adder hung;
+    float y[STEPS][3];
+    begin(&hung, "gpu:2", 0.5, false);
+    setenv("FAKE_CUDA_HANG", "3", 1);
+    assert_int_equal(run(&hung, y), TU_DEVICE);
+    unsetenv("FAKE_CUDA_HANG");
+    expect_message(
+        "step 4 of 64 failed, the 3 before it took effect: device 'gpu:2' failed: gpu:2: its kernels have "
+        "not ended after 0.5 s");
+    end(&hung);
+}
+
+int main(void) {
+    use_emulated_card();
+    setenv("FAKE_CUDA_COUNT", "3", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_that_never_end_are_given_up_and_the_card_with_them),
+        cmocka_unit_test(a_run_of_one_card_has_a_deadline),
+    };
+    return cmocka_run_group_tests_name("hung_card", tests, NULL, NULL);
+}
