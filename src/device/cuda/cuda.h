@@ -46,7 +46,7 @@ typedef struct cuda_lane {
     pthread_mutex_t lock;  /* of the pieces */
 } cuda_lane;
 
-enum { CUDA_MOST_CARDS = 64 }; /* of a machine */
+enum { CUDA_MOST_CARDS = 64 }; /* of a machine: bits of `reached` */
 
 typedef struct cuda_device {
     int index, part, parts;

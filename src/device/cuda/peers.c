@@ -8,18 +8,16 @@
  * What a machine does not let its cards do is told apart from what fails: the engine then sends values through the host. */
 #include "device/cuda/cuda.h"
 
-enum { MOST_CARDS = 64 }; /* bits of `reached` */
-
 static bool is_reached(cuda_device *device, int card) {
     pthread_mutex_lock(&device->lock);
-    bool reached = card < MOST_CARDS && (device->reached >> card & 1);
+    bool reached = device->reached >> card & 1;
     pthread_mutex_unlock(&device->lock);
     return reached;
 }
 
 /* Also that it is not so any more: a card's context may have ended since. */
 static void note_reached(cuda_device *device, int card, bool reached) {
-    uint64_t bit = card < MOST_CARDS ? UINT64_C(1) << card : 0;
+    uint64_t bit = UINT64_C(1) << card;
     pthread_mutex_lock(&device->lock);
     device->reached = reached ? device->reached | bit : device->reached & ~bit;
     pthread_mutex_unlock(&device->lock);
@@ -48,8 +46,7 @@ static tu_status enable(const cuda_device *device, const cuda_device *other) {
 static tu_status let_in(const cuda_device *device, const cuda_device *other) {
     int can = 0;
     CUDA_TRY(cuDeviceCanAccessPeer, &can, device->handle, other->handle);
-    if (!can || other->index >= MOST_CARDS)
-        return tu_fail(TU_UNSUPPORTED, "the machine does not connect the two cards");
+    if (!can) return tu_fail(TU_UNSUPPORTED, "the machine does not connect the two cards");
     return enable(device, other);
 }
 
