@@ -13,7 +13,6 @@
 #include "base/disk.h"
 #include "io/safetensors.h"
 #include "train/checkpoint_metadata.h"
-#include "train/snapshot.h"
 
 /* ---- Saving ---- */
 
@@ -22,21 +21,12 @@ static tu__path path_of_step(const char *folder, int64_t step) {
 }
 
 tu_status tu__checkpoint_save(const char *folder, bool best, const tu__run_config *config,
-                              const tu_state *state, const tu__progress *progress) {
+                              tu__snapshot *snapshot, const tu__progress *progress) {
     tu__path path =
         best ? tu__path_in(folder, "checkpoints/best.safetensors") : path_of_step(folder, progress->step);
-    tu__snapshot snapshot;
     tu__checkpoint_metadata m;
-    char digest[TU__SHA256_HEX];
-    tu_status status = tu__snapshot_take(state, &snapshot);
-    if (status == TU_OK) {
-        tu__tensors_digest(snapshot.count, snapshot.tensors, digest);
-        status = tu__metadata_make(config, progress, digest, &m);
-    }
-    if (status == TU_OK)
-        status = tu__safetensors_save(path.text, snapshot.count, snapshot.tensors, m.count, m.entries);
-    tu__snapshot_free(&snapshot);
-    return status;
+    TU_TRY(tu__metadata_make(config, progress, tu__snapshot_digest(snapshot), &m));
+    return tu__safetensors_save(path.text, snapshot->count, snapshot->tensors, m.count, m.entries);
 }
 
 /* ---- Finding ---- */

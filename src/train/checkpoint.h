@@ -9,6 +9,7 @@
 #include <tutti/run.h>
 
 #include "train/run_folder.h"
+#include "train/snapshot.h"
 
 /* How far a run is. COUNT is an int64_t, NUMBER a double; each row is one entry of the metadata. */
 #define TU__PROGRESS_LIST(COUNT, NUMBER)                                                                     \
@@ -36,9 +37,9 @@ typedef struct tu__progress {
 #undef TU__NUMBER_FIELD
 } tu__progress;
 
-/* Saves checkpoints/step-N.safetensors, or best.safetensors. */
+/* Saves checkpoints/step-N.safetensors, or best.safetensors, from a snapshot that was taken. */
 tu_status tu__checkpoint_save(const char *folder, bool best, const tu__run_config *config,
-                              const tu_state *state, const tu__progress *progress);
+                              tu__snapshot *snapshot, const tu__progress *progress);
 /* Removes the checkpoint of a step, where there is one. */
 tu_status tu__checkpoint_remove(const char *folder, int64_t step);
 /* Of the checkpoints up to step `newest`, which was just saved, removes all but the last `keep`. Later ones can only be

@@ -11,7 +11,6 @@
 #include "io/event_file.h"
 #include "io/image.h"
 #include "train/metrics_log.h"
-#include "train/snapshot.h"
 
 enum { MOST_PICTURES = 10, MOST_IN_HISTOGRAM = 1 << 20 };
 
@@ -133,16 +132,14 @@ static tu_status add_histogram(tu__metrics *m, int64_t step, const tu__named_ten
     return status;
 }
 
-void tu__metrics_histograms(tu__metrics *m, int64_t step, const tu_state *state) {
-    tu__snapshot snapshot;
+void tu__metrics_histograms(tu__metrics *m, int64_t step, const tu_state *state, tu__snapshot *snapshot) {
     if (!m->events) return;
-    tu_status status = tu__snapshot_take(state, &snapshot);
-    for (size_t i = 0; status == TU_OK && i < snapshot.count; i++) {
-        const tu__named_tensor *tensor = &snapshot.tensors[i];
+    tu_status status = tu__snapshot_take(state, snapshot);
+    for (size_t i = 0; status == TU_OK && i < snapshot->count; i++) {
+        const tu__named_tensor *tensor = &snapshot->tensors[i];
         if (tu_dtype_is_float(tensor->type.dtype) && tu__is_network_name(tensor->name))
             status = add_histogram(m, step, tensor);
     }
-    tu__snapshot_free(&snapshot);
     check_event(m, status);
 }
 

@@ -7,6 +7,8 @@
 #include <tutti/run.h>
 #include <tutti/train.h>
 
+#include "train/snapshot.h"
+
 typedef struct tu__metrics tu__metrics;
 
 typedef void (*tu__notice)(void *context, const char *message);
@@ -22,8 +24,9 @@ void tu__metrics_flush(tu__metrics *metrics);
 void tu__metrics_training(tu__metrics *metrics, const tu_train_report *report);
 /* Likewise for an evaluation; draws the curves again. */
 void tu__metrics_evaluation(tu__metrics *metrics, const tu_train_report *report);
-/* Histograms of the network's variables. */
-void tu__metrics_histograms(tu__metrics *metrics, int64_t step, const tu_state *state);
+/* Histograms of the network's variables, from the state's snapshot, which is taken if need be. */
+void tu__metrics_histograms(tu__metrics *metrics, int64_t step, const tu_state *state,
+                            tu__snapshot *snapshot);
 /* Once, when a run begins: the graph, and a few pictures of the set. */
 void tu__metrics_graph(tu__metrics *metrics, const tu_graph *graph);
 void tu__metrics_images(tu__metrics *metrics, const tu_dataset *set);

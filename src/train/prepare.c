@@ -167,7 +167,12 @@ static tu_status save_kernels(const tu__trainer *t) {
  * process that was killed right here left in the folder is not this run's. */
 static tu_status save_initial_weights(const tu__trainer *t) {
     if (!*t->config.init) return tu__checkpoint_remove(t->folder.path, 0);
-    return tu__checkpoint_save(t->folder.path, false, &t->config, t->state, &t->progress);
+    tu__snapshot snapshot = {0};
+    tu_status status = tu__snapshot_take(t->state, &snapshot);
+    if (status == TU_OK)
+        status = tu__checkpoint_save(t->folder.path, false, &t->config, &snapshot, &t->progress);
+    tu__snapshot_free(&snapshot);
+    return status;
 }
 
 static tu_status write_folder(tu__trainer *t) {
@@ -353,6 +358,7 @@ void tu__trainer_end(tu__trainer *t) {
     tu__burst_close(&t->burst);
     tu__stepper_close(&t->stepper);
     tu__evaluator_close(&t->evaluator);
+    tu__snapshot_free(&t->snapshot);
     tu_state_free(t->state);
     tu__run_graphs_free(&t->graphs);
     tu_dataset_free(t->opened);

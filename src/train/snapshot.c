@@ -18,7 +18,7 @@ static tu_status copy_out(const tu_state *state, size_t index, tu__named_tensor 
     return copy ? tu_state_get(state, tensor->name, copy, bytes) : TU_NO_MEMORY;
 }
 
-tu_status tu__snapshot_take(const tu_state *state, tu__snapshot *snapshot) {
+static tu_status copy_all(const tu_state *state, tu__snapshot *snapshot) {
     size_t count = tu_state_count(state);
     *snapshot = (tu__snapshot){.tensors = tu__alloc_array(count, sizeof *snapshot->tensors, "a snapshot")};
     if (!snapshot->tensors) return TU_NO_MEMORY;
@@ -30,10 +30,22 @@ tu_status tu__snapshot_take(const tu_state *state, tu__snapshot *snapshot) {
     return TU_OK;
 }
 
+tu_status tu__snapshot_take(const tu_state *state, tu__snapshot *snapshot) {
+    if (snapshot->tensors) return TU_OK;
+    tu_status status = copy_all(state, snapshot);
+    if (status != TU_OK) tu__snapshot_free(snapshot);
+    return status;
+}
+
 void tu__snapshot_free(tu__snapshot *snapshot) {
     for (size_t i = 0; i < snapshot->count; i++) tu__free_aligned((void *)snapshot->tensors[i].data);
     tu__free(snapshot->tensors);
     *snapshot = (tu__snapshot){0};
+}
+
+const char *tu__snapshot_digest(tu__snapshot *snapshot) {
+    if (!*snapshot->digest) tu__tensors_digest(snapshot->count, snapshot->tensors, snapshot->digest);
+    return snapshot->digest;
 }
 
 void tu__tensors_digest(size_t count, const tu__named_tensor *tensors, char hex[TU__SHA256_HEX]) {

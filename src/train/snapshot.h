@@ -1,4 +1,5 @@
-/* A copy of all variables of a state in host memory: what checkpoints are written from and digests are made of. */
+/* A copy of all variables of a state in host memory: what checkpoints, histograms and digests are made from. After a step
+ * several of these may be due, so whoever comes first copies, and the others find it there. */
 #ifndef TU__TRAIN_SNAPSHOT_H
 #define TU__TRAIN_SNAPSHOT_H
 
@@ -11,13 +12,16 @@
 
 typedef struct tu__snapshot {
     size_t count;
-    tu__named_tensor *tensors; /* by name */
-    void **copies; /* of those that live in a device's memory; NULL where the state's own memory serves */
+    tu__named_tensor *tensors;   /* by name */
+    char digest[TU__SHA256_HEX]; /* "": not made yet */
 } tu__snapshot;
 
-/* Valid until the state changes. tu__snapshot_free is needed in any case. */
+/* Copies, unless `snapshot` is a copy already: it is freed when the state changes. When this fails it is empty. */
 tu_status tu__snapshot_take(const tu_state *state, tu__snapshot *snapshot);
+/* Leaves it empty; an empty one is fine. */
 void tu__snapshot_free(tu__snapshot *snapshot);
+/* tu__tensors_digest of it, made once. */
+const char *tu__snapshot_digest(tu__snapshot *snapshot);
 
 /* SHA-256 over names, types and values, in the order of the names. */
 void tu__tensors_digest(size_t count, const tu__named_tensor *tensors, char hex[TU__SHA256_HEX]);

@@ -18,7 +18,6 @@
 #include "graph/graph.h"
 #include "train/diagnose.h"
 #include "train/optimizer.h"
-#include "train/snapshot.h"
 #include "train/trace_steps.h"
 
 enum { MEASUREMENTS = 100 }; /* of a run, about */
@@ -106,10 +105,15 @@ static void measure(tu__trainer *t) {
 
 /* ---- Checkpoints ---- */
 
+static tu_status write_state(tu__trainer *t, bool best) {
+    TU_TRY(tu__snapshot_take(t->state, &t->snapshot));
+    return tu__checkpoint_save(t->folder.path, best, &t->config, &t->snapshot, &t->progress);
+}
+
 static tu_status write_checkpoint(tu__trainer *t) {
     t->progress.seconds = t->seconds_before + tu__now() - t->began;
     tu__metrics_flush(t->metrics);
-    TU_TRY(tu__checkpoint_save(t->folder.path, false, &t->config, t->state, &t->progress));
+    TU_TRY(write_state(t, false));
     return tu__checkpoint_prune(t->folder.path, t->progress.step, t->config.settings.keep);
 }
 
@@ -141,7 +145,7 @@ static tu_status save_and_fail(tu__trainer *t, tu_status status, const char *adv
 }
 
 static bool save_best(tu__trainer *t) {
-    t->best_unsaved = tu__checkpoint_save(t->folder.path, true, &t->config, t->state, &t->progress) != TU_OK;
+    t->best_unsaved = write_state(t, true) != TU_OK;
     return !t->best_unsaved;
 }
 
@@ -186,7 +190,7 @@ static tu_status evaluate(tu__trainer *t) {
     t->report.seconds = t->seconds_before + tu__now() - t->began;
     tu__trainer_tell(t, TU_TRAIN_EVALUATED, NULL);
     tu__metrics_evaluation(t->metrics, &t->report);
-    tu__metrics_histograms(t->metrics, p->step, t->state);
+    tu__metrics_histograms(t->metrics, p->step, t->state, &t->snapshot);
     if (best) save_best(t);
     return TU_OK;
 }
@@ -323,6 +327,7 @@ static tu_status follow_up(tu__trainer *t) {
     bool end = is_last(t) || t->stopping;
     if (end || is_due(t, period(t, t->config.settings.checkpoint_every))) TU_TRY(save(t, end));
     save_best_again(t);
+    if (!end) tu__snapshot_free(&t->snapshot);
     t->idle += tu__now() - start;
     return TU_OK;
 }
@@ -356,7 +361,7 @@ static tu_status loop(tu__trainer *t) {
 
 /* ---- The run ---- */
 
-static tu_status summarize(const tu__trainer *t, tu_train_result *result) {
+static tu_status summarize(tu__trainer *t, tu_train_result *result) {
     const tu__progress *p = &t->progress;
     *result = (tu_train_result){.step = p->step,
                                 .steps = t->config.steps,
@@ -374,11 +379,9 @@ static tu_status summarize(const tu__trainer *t, tu_train_result *result) {
                                 .images_per_second = t->report.images_per_second,
                                 .parameters = t->config.parameters};
     memcpy(result->folder, t->folder.path, strlen(t->folder.path) + 1);
-    tu__snapshot snapshot;
-    tu_status status = tu__snapshot_take(t->state, &snapshot);
-    if (status == TU_OK) tu__tensors_digest(snapshot.count, snapshot.tensors, result->digest);
-    tu__snapshot_free(&snapshot);
-    return status;
+    TU_TRY(tu__snapshot_take(t->state, &t->snapshot));
+    memcpy(result->digest, tu__snapshot_digest(&t->snapshot), TU__SHA256_HEX);
+    return TU_OK;
 }
 
 tu_status tu__trainer_run(tu__trainer *t, tu_train_result *result) {

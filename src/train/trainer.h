@@ -23,6 +23,7 @@ typedef struct tu__trainer {
     tu__burst burst;         /* where steps are taken many at a time */
     tu__evaluator evaluator; /* closed where the set has no test images */
     tu_state *state;
+    tu__snapshot snapshot; /* of the state after the latest step, once somebody asked for it */
     tu__progress progress;
     tu__metrics *metrics;
     bool plan_only;   /* the programs are planned and nothing else is made */
