@@ -5,7 +5,7 @@
  * before it has waited is found out. FAKE_CUDA_EAGER=1 does everything at once instead. While a stream is captured,
  * closures become the nodes of a graph, which runs them each time it is launched.
  *
- * FAKE_CUDA_HANG=N makes the Nth launch of a graph one that never ends: nothing behind it is done, who asks is told that it is
+ * FAKE_CUDA_HANG=N makes the Nth launch of a graph one that stops half way: nothing behind it is done, who asks is told that it is
  * under way, and who waits for it, or frees anything, never returns.
  *
  * Streams, events, modules and memory belong to the context in which they were made, and are refused in another's. Work of

@@ -436,6 +436,19 @@ CUresult cuGraphUpload(CUgraphExec executable, CUstream stream) {
     NEED(fake_is("executable graph", executable), CUDA_ERROR_INVALID_VALUE);
     return fake_enqueue(stream, "cuGraphUpload", [] {});
 }
+/* A launch that comes half way, and stays there. */
+static item half_of(CUgraphExec executable) {
+    auto begun = std::make_shared<bool>(false);
+    return {"cuGraphLaunch",
+            [] {},
+            {},
+            [=] {
+                for (size_t i = 0; !*begun && i < executable->nodes.size() / 2; i++)
+                    executable->nodes[i].run();
+                *begun = true;
+                return false;
+            }};
+}
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
     static uint64_t launches; /* since there is a number to count to */
     fake_guard guard(fake_lock());
@@ -443,8 +456,7 @@ CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
     NEED(fake_is("executable graph", executable), CUDA_ERROR_INVALID_VALUE);
     uint64_t hangs = fake_setting("FAKE_CUDA_HANG", 0);
     launches = hangs ? launches + 1 : 0;
-    if (hangs && launches == hangs && is_stream(stream))
-        return enqueue(stream, {"cuGraphLaunch", [] {}, {}, [] { return false; }});
+    if (hangs && launches == hangs && is_stream(stream)) return enqueue(stream, half_of(executable));
     return fake_enqueue(stream, "cuGraphLaunch", [=] {
         if (!fake_is("executable graph", executable)) fake_fail("a graph was destroyed before it had run");
         for (const item &node : executable->nodes) node.run();
