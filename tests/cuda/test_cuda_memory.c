@@ -36,18 +36,18 @@ static void end(network *n) {
 #define compile(n, program, ...)                                                                             \
     tu_compile((n)->graph, program, .fetch = &(n)->loss, .fetch_count = 1, __VA_ARGS__)
 
-static const float *batches(void) {
-    static float data[STEPS * ROWS * COLUMNS];
-    for (int i = 0; i < STEPS * ROWS * COLUMNS; i++) data[i] = (float)(i % 13) / 13;
-    return data;
+static float batches[STEPS * ROWS * COLUMNS];
+
+static void fill_batches(void) {
+    for (int i = 0; i < STEPS * ROWS * COLUMNS; i++) batches[i] = (float)(i % 13) / 13;
 }
 
 static tu_status run(network *n, tu_program *program, float *loss) {
-    return tu_run(program, n->state, 1, &(tu_feed){n->x, batches()}, (void *[]){loss});
+    return tu_run(program, n->state, 1, &(tu_feed){n->x, batches}, (void *[]){loss});
 }
 
 static tu_status run_many(network *n, tu_program *program, float loss[STEPS]) {
-    return tu_run_many(program, n->state, STEPS, 1, &(tu_feed_many){.input = n->x, .data = batches()},
+    return tu_run_many(program, n->state, STEPS, 1, &(tu_feed_many){.input = n->x, .data = batches},
                        (void *[]){loss});
 }
 
@@ -378,6 +378,7 @@ static void what_neither_card_nor_reserve_has_is_told(void **unused) {
 
 int main(void) {
     use_emulated_card();
+    fill_batches();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_limit_for_gpus_is_for_them_alone),
         cmocka_unit_test(of_two_limits_the_smaller_counts_on_a_gpu),
