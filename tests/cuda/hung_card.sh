@@ -20,8 +20,8 @@ digest_in() { grep -o '^digest .*' "$1"; }
 hang() {
     local devices=$1 launch=$2 pattern=$3 run=$work/hung whole=$work/whole
     train() { # folder option...
-        timeout 100 "$tutti" train mlp --data generated --devices "$devices" --strategy mirrored --base 8 --batch 16 --steps 40 \
-            --checkpoint-every 5 --evaluate-every 1000 --out "$@"
+        timeout --signal=KILL 100 "$tutti" train mlp --data generated --devices "$devices" --strategy mirrored --base 8 --batch 16 \
+            --steps 40 --checkpoint-every 5 --evaluate-every 1000 --out "$@"
     }
     rm -rf "$run" "$whole"
     train "$whole" >"$work/whole.log" 2>&1 || { cat "$work/whole.log"; exit 1; }
@@ -32,12 +32,12 @@ hang() {
     grep -Eq "^tutti: training stopped after step [0-9]+: .*$pattern" "$work/errors" ||
         complain "$devices: expected '$pattern': $(tail -n 1 "$work/errors")"
     compgen -G "$run/checkpoints/step-*.safetensors" >/dev/null || complain "$devices: no checkpoint"
-    timeout 100 "$tutti" train "$run" --resume >"$work/log" 2>&1 || complain "$devices: no resume: $(tail -n 1 "$work/log")"
+    timeout --signal=KILL 100 "$tutti" train "$run" --resume >"$work/log" 2>&1 || complain "$devices: no resume: $(tail -n 1 "$work/log")"
     [[ $(digest_in "$work/log") == $(digest_in "$work/whole.log") ]] || complain "$devices: resumed to another end"
 }
 
 # Steps that a card takes at once, that its parts take together, and that are runs of a card and a processor.
 hang gpu:0 17 'gpu:0: (no step|its step) has '
 hang gpu:0/2 17 'gpu:0.0 to gpu:0.1 together: (no step( of gpu:0.[01])?|its step) has '
-hang cpu:0,gpu:0 40 "device 'gpu:0' has not computed its part after 5 s: its kernels are still under way"
+hang cpu:0,gpu:0 40 "device 'gpu:0' has not (computed its part|come back) after 5 s: (its kernels|it is at) "
 exit $failed
