@@ -8,8 +8,7 @@
 
 #include <tutti/tutti.h>
 
-#include "base/alloc.h"
-#include "cuda/emulated.h"
+#include "cuda/failing_calls.h"
 
 enum { BATCH = 4, IN = 16, OUT = 1500, STEPS = 3 }; /* weights of 96 KB, which are worth pinning */
 
@@ -65,7 +64,8 @@ static void train_without_failure(void) {
 }
 
 /* Steps until one fails; what it leaves is what the one before it left. */
-static tu_status train(void) {
+static tu_status train(const void *context, unsigned trial) {
+    (void)context, (void)trial;
     static float w[IN * OUT];
     trainer t;
     tu_status status = begin(&t);
@@ -80,31 +80,8 @@ static tu_status train(void) {
 
 static void any_call_may_fail(void **unused) {
     (void)unused;
-    enum { BEYOND_THE_LAST = 100, FEWEST_CALLS = 300 };
-    char text[256], number[16];
-    unsigned failures = 0;
     train_without_failure();
-    int64_t blocks = tu__alloc_live();
-    size_t objects = emulated_live(text, sizeof text);
-    for (unsigned nth = 1, since = 0; since < BEYOND_THE_LAST; nth++) {
-        snprintf(number, sizeof number, "%u", nth);
-        setenv("TUTTI_CUDA_FAIL", number, 1);
-        tu_status status = train();
-        unsetenv("TUTTI_CUDA_FAIL");
-        /* To look whether something is done, and to pin memory, may fail without harm: many such calls follow each other. */
-        since = status == TU_OK ? since + 1 : 0;
-        failures += status != TU_OK;
-        if (status != TU_OK && !strstr(tu_message(), "cu") && !strstr(tu_message(), "nvrtc"))
-            fail_msg("call %u failed, and the message does not say which it was: '%s'", nth, tu_message());
-        if (tu__alloc_live() != blocks)
-            fail_msg("call %u failed ('%s'): %ld blocks of memory were lost", nth, tu_message(),
-                     (long)(tu__alloc_live() - blocks));
-        if (emulated_live(text, sizeof text) != objects)
-            fail_msg("call %u failed ('%s'): not given back: %s", nth, tu_message(), text);
-    }
-    assert_int_equal(train(), TU_OK);
-    assert_true(failures > FEWEST_CALLS);
-    print_message("%u calls failed, each once\n", failures);
+    fail_calls(&(failing_calls){.work = train, .stride = 1, .beyond = 100, .fewest = 300});
 }
 
 int main(void) {

@@ -10,8 +10,7 @@
 
 #include <tutti/tutti.h>
 
-#include "base/alloc.h"
-#include "cuda/emulated.h"
+#include "cuda/failing_calls.h"
 
 enum { BATCH = 2, MOST_SIDE = 24, CHANNELS = 3, STEPS = 3 };
 
@@ -80,60 +79,23 @@ static tu_status everything(wish wanted, shape images) {
     return status;
 }
 
-/* "cudnnCreate" is a function, "cudnn 3" a word. */
-static bool has_function(const char *message, const char *beginning) {
-    size_t length = strlen(beginning);
-    for (const char *at = message; (at = strstr(at, beginning)); at += length)
-        if (at[length] >= 'A' && at[length] <= 'Z') return true;
-    return false;
-}
-
-static bool names_a_function(const char *message) {
-    return has_function(message, "cu") || has_function(message, "nvrtc") ||
-           has_function(message, "cublasLt") || has_function(message, "cudnn") ||
-           has_function(message, "cusolverDn");
-}
-
-static void set_failure(unsigned nth) {
-    char text[16];
-    snprintf(text, sizeof text, "%u", nth);
-    setenv("TUTTI_CUDA_FAIL", text, 1);
-}
-
 /* What a shape's best kernels are is remembered for good, so a trial that is to time them takes a shape of its own. */
 static shape shape_of(bool tune, unsigned nth) {
     enum { LEAST = 12, COUNT = MOST_SIDE - LEAST + 1 };
     return tune ? (shape){LEAST + nth % COUNT, LEAST + nth / COUNT % COUNT} : (shape){LEAST, LEAST};
 }
 
-/* The last call is behind us when so many in a row may fail without any effect. A few of them may also fail unharmed
- * before: those that only ask. */
-enum { BEYOND_THE_LAST = 40, UNHARMED = 4 };
+static tu_status try_wish(const void *context, unsigned trial) {
+    const wish *wanted = context;
+    return everything(*wanted, shape_of(wanted->tune, trial));
+}
 
-static void fail_calls(wish wanted, unsigned step) {
-    char text[256];
-    unsigned failures = 0, since = 0, trial = 0;
-    assert_int_equal(everything(wanted, shape_of(wanted.tune, trial)),
-                     TU_OK); /* what libraries keep is taken here */
-    int64_t blocks = tu__alloc_live();
-    size_t objects = emulated_live(text, sizeof text);
-    for (unsigned nth = 1; since < BEYOND_THE_LAST / step + UNHARMED; nth += step) {
-        set_failure(nth);
-        tu_status status = everything(wanted, shape_of(wanted.tune, ++trial));
-        unsetenv("TUTTI_CUDA_FAIL");
-        since = status == TU_OK ? since + 1 : 0;
-        failures += status != TU_OK;
-        if (status != TU_OK && !names_a_function(tu_message()))
-            fail_msg("call %u failed, and the message does not say which it was: '%s'", nth, tu_message());
-        if (tu__alloc_live() != blocks)
-            fail_msg("call %u failed ('%s'): %ld blocks of memory were lost", nth, tu_message(),
-                     (long)(tu__alloc_live() - blocks));
-        if (emulated_live(text, sizeof text) != objects)
-            fail_msg("call %u failed ('%s'): not given back: %s", nth, tu_message(), text);
-    }
-    assert_int_equal(everything(wanted, shape_of(wanted.tune, 0)), TU_OK);
-    assert_true(failures > 200 / step);
-    print_message("%u calls failed, each once\n", failures);
+static void fail_calls_of(wish wanted, unsigned stride) {
+    fail_calls(&(failing_calls){.work = try_wish,
+                                .context = &wanted,
+                                .stride = stride,
+                                .beyond = 40 / stride + 4,
+                                .fewest = 200 / stride});
 }
 
 static bool is_thorough(void) {
@@ -142,19 +104,19 @@ static bool is_thorough(void) {
 
 static void every_call_may_fail(void **unused) {
     (void)unused;
-    fail_calls((wish){0}, is_thorough() ? 1 : 5);
+    fail_calls_of((wish){0}, is_thorough() ? 1 : 5);
 }
 
 /* Thousands of calls that are much the same: some of them. */
 static void calls_may_fail_while_kernels_are_timed(void **unused) {
     (void)unused;
-    fail_calls((wish){.tune = true}, is_thorough() ? 7 : 37);
+    fail_calls_of((wish){.tune = true}, is_thorough() ? 7 : 37);
 }
 
 /* A reserve for most of what is wanted; the rest is the driver's. */
 static void calls_may_fail_on_a_card_with_a_reserve(void **unused) {
     (void)unused;
-    fail_calls((wish){.reserve = 64 << 10}, is_thorough() ? 1 : 11);
+    fail_calls_of((wish){.reserve = 64 << 10}, is_thorough() ? 1 : 11);
 }
 
 int main(void) {

@@ -11,8 +11,7 @@
 
 #include <tutti/tutti.h>
 
-#include "base/alloc.h"
-#include "cuda/emulated.h"
+#include "cuda/failing_calls.h"
 #include "state_checks.h"
 
 enum { ROWS = 8, COLUMNS = 6, MOST_INPUTS = 4, MOST_FETCHES = 6 };
@@ -364,9 +363,16 @@ static void a_trace_is_taken_step_by_step(void **unused) {
 
 /* ---- Failing ---- */
 
-static tu_status everything(builder *build, const char *list) {
+typedef struct joint_work {
+    builder *build;
+    const char *list;
+} joint_work;
+
+static tu_status everything(const void *context, unsigned trial) {
+    (void)trial;
     static work w;
-    tu_status status = begin(&w, build, halves, list);
+    const joint_work *what = context;
+    tu_status status = begin(&w, what->build, halves, what->list);
     if (status == TU_OK) status = run_many(&w, 0, STEPS - 3, true);
     if (status == TU_OK) status = run_many(&w, STEPS - 3, 3, true);
     end(&w);
@@ -374,40 +380,19 @@ static tu_status everything(builder *build, const char *list) {
 }
 
 /* Thousands of calls, of which many are much the same: one in `stride` of them. */
-static void fail_calls(builder *build, const char *list, unsigned stride) {
-    enum { BEYOND_THE_LAST = 8, FEWEST_CALLS = 2500 };
-    char text[256], number[16];
-    unsigned failures = 0;
-    assert_int_equal(everything(build, list), TU_OK);
-    int64_t blocks = tu__alloc_live();
-    size_t objects = emulated_live(text, sizeof text);
-    for (unsigned nth = 1, since = 0; since < BEYOND_THE_LAST; nth += stride) {
-        snprintf(number, sizeof number, "%u", nth);
-        setenv("TUTTI_CUDA_FAIL", number, 1);
-        tu_status status = everything(build, list);
-        unsetenv("TUTTI_CUDA_FAIL");
-        since = status == TU_OK ? since + 1 : 0;
-        failures += status != TU_OK;
-        if (status != TU_OK && !strstr(tu_message(), "cu") && !strstr(tu_message(), "nvrtc"))
-            fail_msg("call %u failed, and the message does not say which it was: '%s'", nth, tu_message());
-        if (tu__alloc_live() != blocks)
-            fail_msg("call %u failed ('%s'): %ld blocks of memory were lost", nth, tu_message(),
-                     (long)(tu__alloc_live() - blocks));
-        if (emulated_live(text, sizeof text) != objects)
-            fail_msg("call %u failed ('%s'): not given back: %s", nth, tu_message(), text);
-    }
-    assert_int_equal(everything(build, list), TU_OK);
-    assert_true(failures > FEWEST_CALLS / stride);
-    print_message("%u calls failed, each once\n", failures);
+static void fail_calls_of(builder *build, const char *list, unsigned stride) {
+    const joint_work what = {build, list};
+    fail_calls(&(failing_calls){
+        .work = everything, .context = &what, .stride = stride, .beyond = 8, .fewest = 2500 / stride});
 }
 
 static void any_call_may_fail(void **unused) {
     (void)unused;
     const unsigned stride = getenv("TUTTI_EVERY_CALL") ? 7 : 83;
-    fail_calls(build_layers, "gpu:0/2", stride);
+    fail_calls_of(build_layers, "gpu:0/2", stride);
     strategy = "mirrored";
-    fail_calls(build_replicated, "gpu:0/2", stride);
-    fail_calls(build_replicated, "gpu:0,gpu:1", stride);
+    fail_calls_of(build_replicated, "gpu:0/2", stride);
+    fail_calls_of(build_replicated, "gpu:0,gpu:1", stride);
     strategy = NULL;
 }
 

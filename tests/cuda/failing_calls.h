@@ -1,0 +1,76 @@
+/* Failing the calls of the emulated card one after another: whichever it is, the work says which, and nothing is lost.
+ *
+ *     static tu_status train(const void *context, unsigned trial) { … }
+ *
+ *     fail_calls(&(failing_calls){.work = train, .stride = 1, .beyond = 100, .fewest = 300});
+ */
+#ifndef TESTS_CUDA_FAILING_CALLS_H
+#define TESTS_CUDA_FAILING_CALLS_H
+
+#include <tutti/status.h>
+
+#include "base/alloc.h"
+#include "cuda/emulated.h"
+#include "test.h"
+
+typedef struct failing_calls {
+    /* What calls the card, from opening it to giving all back. Trial 0 is one without failure, first and last; the others
+     * are numbered from 1. */
+    tu_status (*work)(const void *context, unsigned trial);
+    const void *context;
+    unsigned stride; /* of calls that are much the same, one in so many fails */
+    /* The last call is behind us when so many in a row may fail without any effect: those that only ask, and pinning
+     * memory, may fail unharmed before. */
+    unsigned beyond;
+    unsigned fewest; /* more than so many must have failed the work */
+} failing_calls;
+
+/* "cudnnCreate" is a function, "cudnn 3" a word. */
+static inline bool has_function(const char *message, const char *beginning) {
+    size_t length = strlen(beginning);
+    for (const char *at = message; (at = strstr(at, beginning)); at += length)
+        if (at[length] >= 'A' && at[length] <= 'Z') return true;
+    return false;
+}
+
+static inline bool names_a_function(const char *message) {
+    static const char *const beginnings[] = {"cu", "nvrtc", "cublasLt", "cudnn", "cusolverDn"};
+    bool found = false;
+    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
+        found = found || has_function(message, beginnings[i]);
+    return found;
+}
+
+static inline tu_status work_with_failing_call(const failing_calls *f, unsigned nth, unsigned trial) {
+    char number[16];
+    snprintf(number, sizeof number, "%u", nth);
+    setenv("TUTTI_CUDA_FAIL", number, 1);
+    tu_status status = f->work(f->context, trial);
+    unsetenv("TUTTI_CUDA_FAIL");
+    return status;
+}
+
+static inline void fail_calls(const failing_calls *f) {
+    char text[256];
+    unsigned failures = 0, trial = 0;
+    assert_int_equal(f->work(f->context, 0), TU_OK); /* what libraries keep is taken here */
+    int64_t blocks = tu__alloc_live();
+    size_t objects = emulated_live(text, sizeof text);
+    for (unsigned nth = 1, since = 0; since < f->beyond; nth += f->stride) {
+        tu_status status = work_with_failing_call(f, nth, ++trial);
+        since = status == TU_OK ? since + 1 : 0;
+        failures += status != TU_OK;
+        if (status != TU_OK && !names_a_function(tu_message()))
+            fail_msg("call %u failed, and the message does not say which it was: '%s'", nth, tu_message());
+        if (tu__alloc_live() != blocks)
+            fail_msg("call %u failed ('%s'): %ld blocks of memory were lost", nth, tu_message(),
+                     (long)(tu__alloc_live() - blocks));
+        if (emulated_live(text, sizeof text) != objects)
+            fail_msg("call %u failed ('%s'): not given back: %s", nth, tu_message(), text);
+    }
+    assert_int_equal(f->work(f->context, 0), TU_OK);
+    assert_true(failures > f->fewest);
+    print_message("%u calls failed, each once\n", failures);
+}
+
+#endif
