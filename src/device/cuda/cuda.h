@@ -115,7 +115,8 @@ cusolverDnHandle_t cuda_solver(cuda_device *device);
 void cuda_give_up(const cuda_device *device);
 bool cuda_is_given_up(const cuda_device *device);
 tu_status cuda_refuse_given_up(const cuda_device *device);
-/* Between two questions whether something has ended: never more than a thousandth of the seconds waited so far. */
+/* Between two questions whether something has ended: a thousandth of the seconds waited so far at most, but a microsecond
+ * while less than a millisecond was waited. */
 void cuda_pause(double waited);
 /* Waits for what the device's stream was given, for `allowed` seconds at most. */
 tu_status cuda_synchronize(const cuda_device *device);

@@ -12,9 +12,10 @@
  *     copies           upload 0  | upload 1 |                   upload 2
  *     compute                      steps of 0  | steps of 1  | steps of 2
  *
- * Nothing here waits in the driver for the steps of a card, which might never end: events are asked for until a deadline
- * (cuda_device.allowed) at which the card counts as given up. The driver takes so many launches and no more before it
- * waits, too, so launches keep to a number that are under way at once.
+ * From the captured steps on nothing here waits in the driver for the steps of a card, which might never end: events are
+ * asked for until a deadline (cuda_device.allowed) at which the card counts as given up. The driver takes so many launches
+ * and no more before it waits, too, so launches keep to a number that are under way at once. A step that is enqueued kernel
+ * by kernel may be more than that.
  *
  * What is kept between calls belongs to the first part's plan, and goes when that plan gets other addresses. */
 #include <stdio.h>
