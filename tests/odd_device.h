@@ -16,7 +16,7 @@
 static struct {
     atomic_int launches;
     atomic_int fails_in, sticks_in; /* counted from 1; 0: never */
-    atomic_bool copies_fail, uploads_fail, uploads_stick, downloads_fail, events_stick;
+    atomic_bool copies_fail, uploads_fail, uploads_stick, downloads_fail, events_stick, ends_badly;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool stuck, freed; /* a launch that is stuck may go on */
@@ -43,6 +43,11 @@ static tu_status launch_odd(tu_device_instance *device, tu_plan *plan, uint32_t 
     if (number == odd.fails_in) return tu_fail(TU_INTERNAL, "its fan has stopped");
     if (number == odd.sticks_in) stay_until_freed();
     return tu__cpu_api.launch(device, plan, first, count);
+}
+
+static tu_status synchronize_odd(tu_device_instance *device) {
+    (void)device;
+    return odd.ends_badly ? tu_fail(TU_IO, "its clock has stopped") : TU_OK;
 }
 
 static tu_status copy_odd(tu_device_instance *device, void *to, tu_device_instance *other,
@@ -95,7 +100,8 @@ static inline void give_odd_events(void) {
 static inline void mend_odd(void) {
     odd.launches = 0;
     odd.fails_in = odd.sticks_in = 0;
-    odd.copies_fail = odd.uploads_fail = odd.uploads_stick = odd.downloads_fail = odd.events_stick = false;
+    odd.copies_fail = odd.uploads_fail = odd.uploads_stick = odd.downloads_fail = odd.events_stick =
+        odd.ends_badly = false;
     pthread_mutex_lock(&odd.lock);
     odd.stuck = odd.freed = false;
     pthread_mutex_unlock(&odd.lock);
@@ -114,6 +120,7 @@ static inline void plug_in_odd(void) {
     odd_api.kind = "odd";
     odd_api.describe = describe_odd;
     odd_api.launch = launch_odd;
+    odd_api.synchronize = synchronize_odd;
     odd_api.copy = copy_odd;
     odd_api.upload = upload_odd;
     odd_api.download = download_odd;

@@ -247,12 +247,11 @@ static void compute_part(void *argument) {
         if (status == TU_OK) taken++;
     }
     bool is_done = taken == j->part->step_count && ends_at_barrier(j->part);
-    if (!is_done) { /* also after a failure nothing may be under way afterwards */
-        tu_status ended = tu__part_synchronize(j->part);
-        if (status == TU_OK) status = ended;
-    }
-    if (status == TU_OK) atomic_store(&j->part->at, j->part->step_count);
-    if (status != TU_OK) tu__exchange_abort(x, status);
+    if (status != TU_OK) tu__exchange_abort(x, status); /* before what follows has a message of its own */
+    /* Also after a failure nothing may be under way afterwards. */
+    tu_status ended = is_done ? TU_OK : tu__part_synchronize(j->part);
+    if (status == TU_OK && ended == TU_OK) atomic_store(&j->part->at, j->part->step_count);
+    if (status == TU_OK && ended != TU_OK) tu__exchange_abort(x, ended);
 }
 
 static void repeat_part(void *argument) {
@@ -294,9 +293,9 @@ static bool runs_on_caller(const tu_program *program) {
 /* A device whose thread never came back from an earlier run cannot serve another. */
 static tu_status check_free(const tu__part *part) {
     if (!tu__worker_busy(part->device->compute) && !tu__worker_busy(part->device->copier)) return TU_OK;
-    return tu_fail(TU_DEVICE,
-                   "device '%s' is still busy with a run that was given up: end the program, or wait for it",
-                   part->device->name);
+    bool may_come_back = !part->device->api->give_up;
+    return tu_fail(TU_DEVICE, "device '%s' is still busy with a run that was given up: end the program%s",
+                   part->device->name, may_come_back ? ", or wait for it" : "");
 }
 
 /* What devices may take that keep the time themselves, where no thread is left that could. */

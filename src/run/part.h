@@ -135,8 +135,8 @@ tu_status tu__list_moves(tu__part *part, uint32_t index);
 tu_status tu__parts_reach(const tu__meetings *meetings, tu__part *parts, size_t count);
 /* reach.c: how a value comes from one part to another. */
 typedef enum tu__copy_way {
-    TU__COPY_DIRECT,      /* the host has one end of it, or both are of one device */
-    TU__COPY_PEERS,       /* from device to device */
+    TU__COPY_DIRECT, /* the host has one end of it, both are of one device, or of a kind that knows no peers */
+    TU__COPY_PEERS,  /* from device to device */
     TU__COPY_THROUGH_HOST /* they do not reach each other */
 } tu__copy_way;
 /* reach.c: whether two parts are on one device: its logical ones share its memory. */

@@ -108,11 +108,9 @@ static uint64_t limit_on(const tu__device *device, const tu_compile_options *o) 
     return gpu < o->memory_limit ? gpu : o->memory_limit;
 }
 
-/* Logical parts of a card have a limit each and one reserve, so they count together. */
-static tu_status check_reserve(const tu_program *p, const tu__device *card, const tu_compile_options *o) {
-    uint64_t limit = limit_on(card, o), parts = 0;
-    for (size_t i = 0; i < p->device_count; i++)
-        parts += p->devices[i]->api == card->api && p->devices[i]->options.index == card->options.index;
+/* Logical parts of a card have a limit each and one reserve, so they count together, those of other programs too. */
+static tu_status check_reserve(const tu__device *card, const tu_compile_options *o) {
+    uint64_t limit = limit_on(card, o), parts = card->options.parts > 1 ? (uint64_t)card->options.parts : 1;
     if (!limit || (o->gpu_memory_reserve - 1) / parts < limit) return TU_OK;
     return tu_fail(
         TU_INVALID,
@@ -126,7 +124,7 @@ static tu_status check_reserve(const tu_program *p, const tu__device *card, cons
 static tu_status take_reserves(const tu_program *p, const tu_compile_options *o) {
     if (!o->gpu_memory_reserve || o->plan_only) return TU_OK;
     for (size_t i = 0; i < p->device_count; i++)
-        if (is_gpu(p->devices[i])) TU_TRY(check_reserve(p, p->devices[i], o));
+        if (is_gpu(p->devices[i])) TU_TRY(check_reserve(p->devices[i], o));
     for (size_t i = 0; i < p->device_count; i++) {
         const tu__device *d = p->devices[i];
         if (!is_gpu(d)) continue;

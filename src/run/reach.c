@@ -48,6 +48,7 @@ tu_status tu__parts_reach(const tu__meetings *meetings, tu__part *parts, size_t 
 tu__copy_way tu__parts_copy_way(const tu__part *parts, uint32_t from, uint32_t to) {
     const tu__part *a = &parts[from], *b = &parts[to];
     if (a->device->api->host_memory || b->device->api->host_memory) return TU__COPY_DIRECT;
-    if (tu__part_is_with(a, b) && b->device->api->copy) return TU__COPY_DIRECT;
+    bool knows_no_peers = !b->device->api->reach; /* its own copy is then all there is to say */
+    if (b->device->api->copy && (knows_no_peers || tu__part_is_with(a, b))) return TU__COPY_DIRECT;
     return a->reaches >> to & b->reaches >> from & 1 ? TU__COPY_PEERS : TU__COPY_THROUGH_HOST;
 }

@@ -14,7 +14,9 @@ tu_status tu__trained_open(const char *folder, const char *graph, const tu_train
         settings->devices = options->devices;
         settings->strategy = settings->central = settings->place = settings->lock = "";
         settings->threads = settings->invariant = 0;
+        settings->memory_limit = settings->gpu_memory_limit = 0;
     }
+    settings->gpu_memory_reserve = 0; /* what a training needs: this needs less, and not for as long */
     if (options->strategy) settings->strategy = options->strategy, settings->central = "";
     if (options->threads) settings->threads = options->threads;
     TU_TRY(tu__run_graph_load(folder, graph, &trained->config, &trained->graph));

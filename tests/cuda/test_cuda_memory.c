@@ -354,6 +354,22 @@ static void a_reserve_beyond_the_limit_is_refused_before_it_is_taken(void **unus
     end(&n);
 }
 
+static void a_part_alone_may_reserve_what_all_parts_may_take(void **unused) {
+    (void)unused;
+    network n;
+    tu_program *program;
+    begin(&n);
+    expect_refusal(compile(&n, &program, .devices = "gpu:0.0/2", .gpu_memory_reserve = 9 * MIB,
+                           .gpu_memory_limit = 4 * MIB),
+                   TU_INVALID, SAID("a reserve of 9 MiB", "on gpu:0, where the program may take 8 MiB"));
+    assert_int_equal(compile(&n, &program, .devices = "gpu:0.0/2", .gpu_memory_reserve = 8 * MIB,
+                             .gpu_memory_limit = 4 * MIB),
+                     TU_OK);
+    assert_int_equal(emulated_used(), 8 * MIB);
+    tu_program_free(program);
+    end(&n);
+}
+
 static void what_neither_card_nor_reserve_has_is_told(void **unused) {
     (void)unused;
     network n, other;
@@ -393,6 +409,7 @@ int main(void) {
         cmocka_unit_test(parts_take_and_capture_beside_each_other),
         cmocka_unit_test(a_reserve_beyond_the_card_is_refused_with_what_is_free),
         cmocka_unit_test(a_reserve_beyond_the_limit_is_refused_before_it_is_taken),
+        cmocka_unit_test(a_part_alone_may_reserve_what_all_parts_may_take),
         cmocka_unit_test(what_neither_card_nor_reserve_has_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

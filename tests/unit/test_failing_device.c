@@ -72,6 +72,20 @@ static void a_failure_names_device_and_operation_and_changes_nothing(void **unus
     end(&p);
 }
 
+/* As a card that is lost: whatever is asked of it afterwards fails, too, and that is not what went wrong. */
+static void a_failure_is_told_though_its_end_fails_as_well(void **unused) {
+    (void)unused;
+    pair p;
+    begin(&p, 0);
+    if (run(&p) != TU_OK) fail_msg("%s", tu_message());
+    odd.fails_in = odd.launches + 1;
+    odd.ends_badly = true;
+    assert_int_equal(run(&p), TU_DEVICE);
+    assert_string_equal(tu_message(), "device 'odd:0' failed at exp 'exp': its fan has stopped");
+    mend_odd();
+    end(&p);
+}
+
 static void a_failing_copy_names_value_and_devices(void **unused) {
     (void)unused;
     pair p;
@@ -132,7 +146,8 @@ static void a_device_that_never_comes_back_does_not_hold_the_run(void **unused) 
     get(&p, after);
     assert_memory_equal(before, after, sizeof before);
     assert_int_equal(run(&p), TU_DEVICE);
-    expect_message("device 'odd:0' is still busy with a run that was given up");
+    expect_message(
+        "device 'odd:0' is still busy with a run that was given up: end the program, or wait for it");
     free_odd();
     assert_true(is_idle_soon(&p));
     end(&p);
@@ -283,6 +298,7 @@ static void a_device_that_others_hang_on_is_named(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failure_names_device_and_operation_and_changes_nothing),
+        cmocka_unit_test(a_failure_is_told_though_its_end_fails_as_well),
         cmocka_unit_test(a_failing_copy_names_value_and_devices),
         cmocka_unit_test(what_cannot_be_fed_or_fetched_is_named),
         cmocka_unit_test(a_device_that_never_comes_back_does_not_hold_the_run),

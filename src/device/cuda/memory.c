@@ -195,7 +195,7 @@ static tu_status take(cuda_memory *m, block *b) {
     tu_status status = place(m, b);
     if (status == TU_OK)
         insert(&m->taken, b);
-    else
+    else if (status == TU_NO_MEMORY) /* not where the card is lost */
         status = say_what_is_free(m, status, false, b->bytes);
     pthread_mutex_unlock(&m->lock);
     return status;
