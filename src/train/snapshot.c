@@ -38,7 +38,8 @@ tu_status tu__snapshot_take(const tu_state *state, tu__snapshot *snapshot) {
 }
 
 void tu__snapshot_free(tu__snapshot *snapshot) {
-    for (size_t i = 0; i < snapshot->count; i++) tu__free_aligned((void *)snapshot->tensors[i].data);
+    for (size_t i = 0; snapshot->tensors && i < snapshot->count; i++)
+        tu__free_aligned((void *)snapshot->tensors[i].data);
     tu__free(snapshot->tensors);
     *snapshot = (tu__snapshot){0};
 }
