@@ -218,22 +218,37 @@ static void a_norm_that_is_not_finite_is_told(void **unused) {
     }
 }
 
-/* A part that somebody else reads, a tensor that is nowhere in memory, a sum of other things. */
+static void check_norm(subject *s, tu_value norm, int kernels) {
+    add_output(s, norm);
+    tu_program *program = compile(s, "gpu");
+    assert_int_equal(kernels_named(program, "squared norm"), kernels);
+    tu_program_free(program);
+    check_and_free(s, 1e-6);
+}
+
+/* The total may have many readers. */
+static void a_norm_that_many_read_is_one_kernel(void **unused) {
+    (void)unused;
+    subject s = begin();
+    tu_value tensors[] = {add_input(&s, TU_F32, TU_SHAPE(40, 50), -1, 1),
+                          add_input(&s, TU_F32, TU_SHAPE(60), -1, 1)};
+    tu_value norm = squared_norm(2, tensors);
+    add_output(&s, tu_sum(norm));
+    add_output(&s, tu_mul(norm, norm));
+    check_norm(&s, norm, 1);
+}
+
+/* A tensor that is nowhere in memory, a sum of other things, a sum that somebody else reads. */
 static void norms_of_another_form_agree(void **unused) {
     (void)unused;
     for (int form = 0; form < 3; form++) {
         subject s = begin();
-        tu_value x = add_input(&s, TU_F32, TU_SHAPE(40, 50), -1, 1);
-        tu_value y = add_input(&s, TU_F32, TU_SHAPE(60), -1, 1), squares = tu_square(y);
-        tu_value tensors[] = {x, form == 1 ? tu_mul(y, y) : y};
-        tu_value norm = form == 2 ? tu_add(tu_cast(tu_sum(squares), TU_F64), tu_cast(tu_sum(x), TU_F64))
-                                  : squared_norm(2, tensors);
-        add_output(&s, norm);
-        if (form == 0) add_output(&s, tu_sum(norm)), add_output(&s, tu_mul(norm, norm));
-        tu_program *program = compile(&s, "gpu");
-        assert_int_equal(kernels_named(program, "squared norm"), form == 0);
-        tu_program_free(program);
-        check_and_free(&s, 1e-6);
+        tu_value x = add_input(&s, TU_F32, TU_SHAPE(40), -1, 1),
+                 y = add_input(&s, TU_F32, TU_SHAPE(60), -1, 1);
+        tu_value in_x = tu_sum(form == 1 ? x : tu_square(x));
+        tu_value in_y = tu_sum(tu_square(form == 0 ? tu_mul(y, y) : y));
+        if (form == 2) add_output(&s, in_y);
+        check_norm(&s, tu_add(tu_cast(in_x, TU_F64), tu_cast(in_y, TU_F64)), 0);
     }
 }
 
@@ -502,6 +517,7 @@ int main(void) {
         cmocka_unit_test(sums_over_rows_of_what_is_made_agree),
         cmocka_unit_test(the_norm_of_many_tensors_is_one_kernel),
         cmocka_unit_test(a_norm_that_is_not_finite_is_told),
+        cmocka_unit_test(a_norm_that_many_read_is_one_kernel),
         cmocka_unit_test(norms_of_another_form_agree),
         cmocka_unit_test(sums_of_integers_are_exact),
         cmocka_unit_test(places_of_extremes_are_the_first),
