@@ -1,8 +1,9 @@
 /* Holding meetings.
  *
- * Between devices whose memory is the host's each adds up its share with its own threads (comm/local.c). Parts of one card,
- * and cards that reach each other's memory, do the same with a kernel (`combine` of the interface). All others meet through the host: each rank downloads
- * its share from everybody, adds, and uploads it to everybody; the trace says so. */
+ * Between devices whose memory is the host's each adds up its share with its own threads (comm/local.c). Parts of one
+ * card, and cards that reach each other's memory, do the same with a kernel (`combine` of the interface). All others
+ * meet through the host: each rank downloads its share from everybody, adds, and uploads it to everybody; the trace
+ * says so. */
 #include "run/hold.h"
 
 #include <inttypes.h>

@@ -2,11 +2,11 @@
  *
  *     total = f64(sum(sum(square(g0), rows))) + f64(sum(square(g1))) + …
  *
- * Operation by operation that is two or three launches a gradient, hundreds for a deep network, and the step waits for them:
- * its update depends on whether the norm is finite. So the whole tree, down to the gradients, is one kernel of two launches:
- * every block squares and adds up a piece of one gradient (kernels/squares.cu), and one block adds up what they found.
- * Whether the norm is finite is a second result where somebody asks, of the same level as the first (device/select.c); the gradients
- * may be of lower ones.
+ * Operation by operation that is two or three launches a gradient, hundreds for a deep network, and the step waits for
+ * them: its update depends on whether the norm is finite. So the whole tree, down to the gradients, is one kernel of two
+ * launches, or one more for each further type: every block squares and adds up a piece of one gradient
+ * (kernels/squares.cu), and one block adds up what they found. Whether the norm is finite is a second result where
+ * somebody asks, of the same level as the first (device/select.c); the gradients may be of lower ones.
  *
  * Taken in is a tree of additions of f64 scalars over two leaves or more, all of whose values nobody else reads. Its
  * gradients must lie in memory: one that is still to be computed element by element is squared where it is made, by
@@ -97,7 +97,7 @@ static const tu__node *top_over(tu__selection *s, const tu__node *node) {
     }
 }
 
-/* How many additions the tree may have: no more than there are nodes. The additions hang on each other by their first inputs. */
+/* Additions hang on each other by their first inputs. */
 static uint32_t count_adds(const tu__selection *s, const tu__node *top) {
     uint32_t count = 0;
     while (is_scalar_add(top)) {
@@ -142,7 +142,7 @@ static void free_tree(tree *t) {
     tu__free(t->adds);
 }
 
-/* TU_UNSUPPORTED, without a message: `node` is no sum of such a tree. What is found is freed by free_tree in any case. */
+/* TU_UNSUPPORTED, without a message: `node` is no sum of such a tree. free_tree is needed in any case. */
 static tu_status find_tree(tu__selection *s, const tu__node *node, tree *t) {
     *t = (tree){.top = node->op->code == TU__OP_SUM ? top_over(s, node) : NULL};
     if (!t->top) return TU_UNSUPPORTED;
