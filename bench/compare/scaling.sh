@@ -12,7 +12,7 @@
 #
 # Of `central` also the bound that its own parts set, by the trace: the longest computing and copying of a replica, and then
 # the fetching of gradients, adding and updating of the device that holds the variables; and the same with the feeding of
-# the replicas.
+# the replicas. Each block is held against its own bound: a processor that others slow down slows both.
 # Changed by the environment: MODEL tutorial-cnn, ROUNDS 5, DEVICE cpu:0, PARTS 2, BATCH 128 (a replica), STEPS 5 (in a
 # block), PRECISION f32, STRATEGIES 'mirrored central'
 set -euo pipefail
@@ -28,29 +28,35 @@ width=() one_batch=$((batch * parts)) one_name="$device"
 [[ $device == cpu:* ]] && width=(--threads 1) one_batch=$batch one_name='one core'
 
 block() { # options; prints one JSON object
-    "$tutti" bench "$model" --steps "$steps" --repeat 1 --precision "$precision" "${width[@]}" --json "$@"
+    "$tutti" bench "$model" --steps "$steps" --trace-steps "$steps" --repeat 1 --precision "$precision" "${width[@]}" --json "$@"
 }
 number() { sed "s/.*\"$1\":\([0-9.e+-]*\).*/\1/"; }
-bound() { # of a step with `central`, from what its devices spend it on
+bounds() { # of the blocks with `central`, one a line: what their devices spend a step on, against the step
     python3 -c '
-import json, sys
-shares = json.load(sys.stdin)["shares"]
+import json, statistics, sys
+blocks = [json.loads(line) for line in sys.stdin]
 def of(share, *parts):
     return sum(share[part + "_ms"] for part in parts)
-centre = sum(of(s, "copying", "computing") for s in shares if not s["replica"])
-replicas = [s for s in shares if s["replica"]]
-print(centre + max(of(s, "computing", "copying") for s in replicas),
-      centre + max(of(s, "feeding", "computing", "copying") for s in replicas))'
+def bound(block, *parts):
+    centre = sum(of(s, "copying", "computing") for s in block["shares"] if not s["replica"])
+    return centre + max(of(s, *parts) for s in block["shares"] if s["replica"])
+def row(name, *parts):
+    ratios = [100 * bound(b, *parts) / b["ms_per_step"] for b in blocks]
+    least = statistics.median(bound(b, *parts) for b in blocks)
+    listed = " ".join("%.1f" % r for r in ratios)
+    print("central: %s take %.2f ms of the trace, %.1f%% of a step (blocks: %s)" % (name, least, statistics.median(ratios), listed))
+row("computing, copying and updating", "computing", "copying")
+row("with feeding they", "feeding", "computing", "copying")'
 }
 
 declare -A times=() samples=()
-last=
+central=
 for ((round = 0; round < rounds; round++)); do
     times[one]+=" $(block --devices "$device" --batch "$one_batch" | number ms_per_step)"
     for strategy in "${strategies[@]}"; do
         line=$(block --devices "$device/$parts" --batch "$((batch * parts))" --strategy "$strategy")
         times[$strategy]+=" $(number ms_per_step <<<"$line")"
-        [[ $strategy != central ]] || last=$line
+        [[ $strategy != central ]] || central+=$line$'\n'
     done
 done
 samples[one]=$one_batch
@@ -72,8 +78,4 @@ for strategy in "${strategies[@]}"; do
     printf '%-10s  %-10s  %6d  %10.2f  %10.2f  %12s  %14s\n' "$strategy" "$device/$parts" "${samples[$strategy]}" \
         "$(pick "$strategy" middle)" "$(pick "$strategy" 1)" "$(ratio "$strategy" middle)" "$(ratio "$strategy" 1)"
 done
-if [[ -n $last ]]; then
-    bound <<<"$last" | awk -v ms="$(pick central middle)" '{
-        printf "central: computing, copying and updating take %.2f ms of the trace, %.1f%% of a step; ", $1, 100 * $1 / ms
-        printf "with feeding %.2f ms, %.1f%%\n", $2, 100 * $2 / ms}'
-fi
+[[ -z $central ]] || bounds <<<"${central%$'\n'}"
