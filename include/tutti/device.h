@@ -328,6 +328,9 @@ typedef struct tu_device_api {
     /* optional: a call of the device has not come back in time, and is not waited for any longer. From now on nothing that
      * could wait for the device does: what frees returns at once and leaves everything where it is, other calls fail. */
     void (*give_up)(tu_device_instance *device);
+    /* optional, with the events: whether an event has happened, without waiting for it, or the failure of what came before it.
+     * With it and download_begin, who needs a value that leaves for the host watches for its end itself. */
+    tu_status (*event_query)(tu_device_instance *device, void *event, bool *happened);
 } tu_device_api;
 
 #ifdef __cplusplus

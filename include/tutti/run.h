@@ -297,7 +297,8 @@ TU_API tu_status tu_program_meeting(const tu_program *program, size_t index, tu_
 /* ---- When everything happens ---------------------------------------------------------------------------------- */
 
 /* From now on notes when each kernel, copy and wait of the program's runs begins and ends, and forgets what was noted
- * before. Steps of tu_run_many are taken one at a time meanwhile. A program that is not traced pays nothing.
+ * before. Steps of tu_run_many are taken one at a time meanwhile. A program that is not traced pays nothing. A run whose
+ * times a device cannot tell any more fails, though its step is taken.
  *
  *     tu_program_trace_begin(program);
  *     for (int i = 0; i < 10; i++) tu_run(program, state, 0, NULL, NULL);

@@ -4,6 +4,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/flushing.h"
+
 /* A checker may read these flags without having the header that the compiler brings along. */
 #if defined(_OPENMP) && __has_include(<omp.h>)
 #include <omp.h>
@@ -21,7 +23,7 @@ void tu__parallel_set_width(int threads) {
 }
 
 tu__parallel_setting tu__parallel_begin(int threads) {
-    tu__parallel_setting before = {.width = width};
+    tu__parallel_setting before = {.width = width, .flushing = tu__set_flushing(true)};
 #ifdef OVER_OPENMP
     before.threads = omp_get_max_threads();
     before.dynamic = omp_get_dynamic();
@@ -32,6 +34,7 @@ tu__parallel_setting tu__parallel_begin(int threads) {
 
 void tu__parallel_end(tu__parallel_setting before) {
     width = before.width;
+    tu__set_flushing(before.flushing);
 #ifdef OVER_OPENMP
     omp_set_num_threads(before.threads);
     omp_set_dynamic(before.dynamic);
@@ -63,12 +66,15 @@ void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void
         if (ranges == 1) body(context, 0, count, 0);
         return;
     }
+    bool flushing = tu__flushing();
     /* Always a team of the full width: a team that shrinks and grows makes libgomp end and start threads. */
 #pragma omp parallel num_threads(width)
     {
+        bool before = tu__set_flushing(flushing); /* OpenMP's threads serve the user's loops, too */
         /* A team may be smaller than asked for: inside a region of the caller's, or under OMP_THREAD_LIMIT. */
         for (int i = omp_get_thread_num(); i < ranges; i += omp_get_num_threads())
             body(context, range_start(count, ranges, i), range_start(count, ranges, i + 1), i);
+        tu__set_flushing(before);
     }
 }
 

@@ -3,10 +3,13 @@
  * The width belongs to the calling thread: a device sets it on the host thread while it launches kernels. Work is
  * cut into contiguous ranges by count and width alone, so the same width always gives the same ranges, and what a
  * kernel adds up per range comes out in the same bits. Release builds run on OpenMP's threads, which oneDNN shares;
- * builds for the thread sanitizer on plain threads, which it can see through. */
+ * builds for the thread sanitizer on plain threads, which it can see through.
+ *
+ * Between `begin` and `end` the thread and its loops take numbers too small to be normal for zeros (flushing.h). */
 #ifndef TU__BASE_PARALLEL_H
 #define TU__BASE_PARALLEL_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Threads that loops started by this host thread may use; at least 1. */
@@ -17,6 +20,7 @@ int tu__parallel_width(void);
  * returned, leaves the thread as it was. */
 typedef struct tu__parallel_setting {
     int width, threads, dynamic; /* ours, and OpenMP's two */
+    bool flushing;
 } tu__parallel_setting;
 tu__parallel_setting tu__parallel_begin(int width);
 void tu__parallel_end(tu__parallel_setting before);

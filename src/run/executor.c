@@ -1,12 +1,14 @@
 /* The executor: all parts of a program at once, each on its device's own host thread.
  *
- * A part's thread fills its inputs and goes through its steps: wait for a value from another device, launch kernels, say
- * that a value is ready. A second thread a device brings values from one device to the other meanwhile (moves.c). Where
+ * A part's thread fills its inputs and goes through its steps: wait for a value from another device, launch kernels, send a
+ * value or say that it is ready. What it cannot begin to move itself a second thread of the device brings meanwhile (moves.c). Where
  * there are several parts, updates wait at a barrier until all have computed: a run that fails changes no variable.
  * Every wait has a deadline; what is late is named. A part that is alone, or steps that are taken at once, are one call of a
  * device, which keeps the time itself if it can. */
 #include <stdio.h>
+#include <time.h>
 
+#include "base/clock.h"
 #include "base/worker.h"
 #include "run/hold.h"
 #include "run/trace.h"
@@ -120,11 +122,44 @@ static tu_status await_arrival(tu_program *program, const tu__part *part, const 
     return TU_OK;
 }
 
+/* Short waits are watched, as by others (exchange.c): a look at an event keeps the driver from those who launch. */
+static void pass_time(const tu__exchange *x, double waited) {
+    const double look = 1e-6;
+    const struct timespec nap = {.tv_nsec = 20000};
+    if (waited >= x->watch)
+        nanosleep(&nap, NULL);
+    else
+        for (double until = tu__now() + look; tu__now() < until;) continue;
+}
+
+/* Until what another device has begun to send here is there. */
+static tu_status await_landing(tu_program *program, const tu__part *part, const tu__arrival *a) {
+    const tu__exchange *x = &program->exchange;
+    const tu__part *from = &program->parts[a->mover];
+    double began = tu__now(), time = began;
+    for (bool landed = false; !tu__exchange_is_aborted(x); time = tu__now()) {
+        tu_status status = from->device->api->event_query(from->device->instance, a->landed, &landed);
+        if (status != TU_OK) return tu__part_failed(from, status);
+        if (landed) return TU_OK;
+        if (time > x->deadline) return late(program, part, a);
+        pass_time(x, time - began);
+    }
+    return TU_OK;
+}
+
+/* What the part's own thread brings from the host. */
+static tu_status fetch_early(tu_program *program, const tu__part *part, const tu__arrival *a) {
+    tu__exchange *x = &program->exchange;
+    if (!tu__exchange_await(x, index_of(program, part), a->made)) return late(program, part, a);
+    return tu__exchange_is_aborted(x) ? TU_OK : tu__begin_move(program, a);
+}
+
 /* For what is still on its way from the host, the device itself waits. */
 static tu_status wait_for(tu_program *program, const tu__part *part, const tu__arrival *a) {
-    TU_TRY(await_arrival(program, part, a));
-    bool under_way = a->landed && &program->parts[a->mover] == part;
-    if (!under_way || tu__exchange_is_aborted(&program->exchange)) return TU_OK;
+    bool by_launcher = tu__is_moved_by_launcher(program, a), comes = &program->parts[a->mover] == part;
+    TU_TRY(by_launcher && comes ? fetch_early(program, part, a) : await_arrival(program, part, a));
+    if (!a->landed || tu__exchange_is_aborted(&program->exchange)) return TU_OK;
+    if (!comes) return by_launcher ? await_landing(program, part, a) : TU_OK;
     tu_status status = part->device->api->event_wait(part->device->instance, a->landed);
     return status == TU_OK ? TU_OK : tu__part_failed(part, status);
 }
@@ -192,13 +227,24 @@ static tu_status wait_for_others(tu_program *program, tu__part *part) {
     return TU_OK;
 }
 
-/* Lets a value be fetched: now, or by whoever waits for the device's event. */
+/* Says that a value is made, to whoever brings it. */
+static void tell_made(tu_program *program, const tu__arrival *a) {
+    tu__thread thread = tu__is_moved_by_launcher(program, a) ? TU__LAUNCHER : TU__COPIER;
+    tu__exchange_signal_to(&program->exchange, a->made, a->mover, thread);
+}
+
+/* Lets a value be fetched, now or by whoever waits for the device's event, or sends it itself. */
 static tu_status send_off(tu_program *program, const tu__part *part, const tu__arrival *a) {
     if (tu__exchange_has_happened(&program->exchange, a->made)) return TU_OK;
     tu_status status = a->ready ? part->device->api->event_record(part->device->instance, a->ready) : TU_OK;
     if (status != TU_OK) return tu__part_failed(part, status);
     if (!a->ready) TU_TRY(tu__part_synchronize(part));
-    tu__exchange_signal_to(&program->exchange, a->made, a->mover, TU__COPIER);
+    if (&program->parts[a->mover] != part || !tu__is_moved_by_launcher(program, a)) {
+        tell_made(program, a);
+        return TU_OK;
+    }
+    TU_TRY(tu__begin_move(program, a));
+    tu__exchange_signal_to(&program->exchange, a->arrived, a->part, TU__LAUNCHER);
     return TU_OK;
 }
 
@@ -276,10 +322,10 @@ static tu_status attach(void *context) {
     return device->api->attach ? device->api->attach(device->instance) : TU_OK;
 }
 
-static tu_status start_workers(tu__part *part) {
+static tu_status start_workers(const tu_program *program, tu__part *part) {
     tu__device *d = part->device;
     if (!d->compute) TU_TRY(tu__worker_start(&d->compute, d->name, attach, d));
-    if (part->move_count && !d->copier) TU_TRY(tu__worker_start(&d->copier, d->name, NULL, NULL));
+    if (!d->copier && tu__needs_copier(program, part)) TU_TRY(tu__worker_start(&d->copier, d->name, NULL, NULL));
     return TU_OK;
 }
 
@@ -316,7 +362,7 @@ static tu_status run_alone(tu_program *program, void (*work)(void *job), tu__job
         TU_TRY(attach(device));
         work(&job);
     } else {
-        TU_TRY(start_workers(job.part));
+        TU_TRY(start_workers(program, job.part));
         tu__worker_post(device->compute, work, &job);
         tu__worker_join(device->compute);
     }
@@ -330,7 +376,7 @@ static void post_part(tu_program *program, size_t index) {
     atomic_store(&part->at, 0);
     atomic_store(&part->there, false);
     tu__worker_post(part->device->compute, compute_part, job);
-    if (part->move_count) tu__worker_post(part->device->copier, tu__make_moves, job);
+    if (tu__needs_copier(program, part)) tu__worker_post(part->device->copier, tu__make_moves, job);
 }
 
 /* What is freed later must not wait for it either. */
@@ -344,7 +390,7 @@ static void join_part(tu_program *program, tu__part *part) {
     enum { MOMENT = 1 }; /* second: for the parts that wait to be heard first */
     double until = program->exchange.deadline + MOMENT;
     bool computed = tu__worker_join_until(part->device->compute, until);
-    bool copied = !part->move_count || tu__worker_join_until(part->device->copier, until);
+    bool copied = !tu__needs_copier(program, part) || tu__worker_join_until(part->device->copier, until);
     if (computed && copied) return;
     give_up(part->device);
     uint32_t awaited = atomic_load(computed ? &part->awaited_by_copier : &part->awaited_by_launcher);
@@ -360,7 +406,7 @@ static void join_part(tu_program *program, tu__part *part) {
 static tu_status make_ready(tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++) TU_TRY(check_free(&program->parts[i]));
     for (size_t i = 0; i < program->device_count; i++)
-        if (!program->parts[i].idle) TU_TRY(start_workers(&program->parts[i]));
+        if (!program->parts[i].idle) TU_TRY(start_workers(program, &program->parts[i]));
     program->abandoned = false;
     return TU_OK;
 }
@@ -372,8 +418,7 @@ static void announce_what_is_at_hand(tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++)
         for (uint32_t k = 0; k < program->parts[i].arrival_count; k++) {
             const tu__arrival *a = &program->parts[i].arrivals[k];
-            if (a->at_hand && !a->ready)
-                tu__exchange_signal_to(&program->exchange, a->made, a->mover, TU__COPIER);
+            if (a->at_hand && !a->ready) tell_made(program, a);
         }
 }
 

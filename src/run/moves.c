@@ -1,22 +1,49 @@
-/* The copying thread of a device: brings values from one device to another while its launching thread computes.
+/* Bringing values from one device to another while both compute.
  *
- * It brings what comes to the device and, to a processor, what leaves it (part.c says why), as soon as it is made, in
- * whatever order that is. Where the device can, a move is begun and not waited for. Behind what comes from the host the
- * device's own kernels wait; what leaves for it stands in line behind the kernels that make it, so that it leaves when
- * they are done, whatever the host's threads are about, and is waited for when there is nothing more to begin. */
+ * A part brings what comes to its device and, to a processor, what leaves it (part.c says why). Where the device can, a move
+ * is begun and not waited for. Behind what comes from the host the device's own kernels wait; what leaves for it stands in
+ * line behind the kernels that make it, so that it leaves when they are done, whatever the host's threads are about.
+ *
+ * Moves that need nobody's patience the launching thread begins itself, between its kernels: what leaves, and what comes if it is
+ * made as early as it could be asked for. Who needs what left watches for its end. Everything else is for the copying
+ * thread of the device, which begins moves as values are made, in whatever order that is, and waits for the end of those
+ * that leave when there is nothing more to begin. Each thread less is one less that a busy machine can hold up. */
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "run/trace.h"
 
-/* The moves of a part in one run. */
+/* ---- Who begins a move ---- */
+
+/* Into memory that is not pinned a device may move at once, holding up who launches. */
+static bool leaves_freely(const tu_program *program, const tu__arrival *a) {
+    return program->devices[a->part]->pinned_by && program->devices[a->mover]->api->event_query;
+}
+
+/* A trace tells how long a copy took, so there each is waited for. */
+bool tu__is_moved_by_launcher(const tu_program *program, const tu__arrival *a) {
+    if (!a->landed || tu__trace_now(program) > 0) return false;
+    return a->mover == a->part ? a->early : leaves_freely(program, a);
+}
+
+bool tu__needs_copier(const tu_program *program, const tu__part *part) {
+    for (uint32_t i = 0; i < part->move_count; i++)
+        if (!tu__is_moved_by_launcher(program, part->moves[i])) return true;
+    return false;
+}
+
+/* The moves of a part's copying thread in one run. */
 typedef struct mover {
     tu_program *program;
     tu__part *part;
-    uint32_t first; /* so many of the list are known to have arrived */
+    uint32_t first; /* so many of the list are known to have arrived, or are somebody else's */
 } mover;
 
 /* ---- What is to be done ---- */
+
+static bool is_mine(const mover *m, uint32_t move) {
+    return !tu__is_moved_by_launcher(m->program, m->part->moves[move]);
+}
 
 static bool is_begun(const mover *m, uint32_t move) {
     return m->part->begun[move] == m->program->exchange.epoch;
@@ -28,9 +55,10 @@ static bool has_arrived(const mover *m, uint32_t move) {
 
 /* Any move whose value is made and which is not begun yet; TU_NO_NODE when there is none. */
 static uint32_t next_to_begin(mover *m) {
-    while (m->first < m->part->move_count && has_arrived(m, m->first)) m->first++;
+    while (m->first < m->part->move_count && (!is_mine(m, m->first) || has_arrived(m, m->first))) m->first++;
     for (uint32_t i = m->first; i < m->part->move_count; i++)
-        if (!is_begun(m, i) && tu__exchange_has_happened(&m->program->exchange, m->part->moves[i]->made))
+        if (!is_begun(m, i) && is_mine(m, i) &&
+            tu__exchange_has_happened(&m->program->exchange, m->part->moves[i]->made))
             return i;
     return TU_NO_NODE;
 }
@@ -98,27 +126,30 @@ static tu_status move_now(mover *m, uint32_t move) {
     return TU_OK;
 }
 
-/* Uploads have arrived, as far as the host is concerned, when they are begun. */
-static tu_status begin_move(mover *m, uint32_t move) {
-    const tu__arrival *a = m->part->moves[move];
-    const tu__part *to = &m->program->parts[a->part], *from = &m->program->parts[a->source_part];
-    const tu__device *d = m->part->device;
-    bool leaves = from == m->part;
+tu_status tu__begin_move(const tu_program *program, const tu__arrival *a) {
+    const tu__part *to = &program->parts[a->part], *from = &program->parts[a->source_part];
+    const tu__device *d = program->devices[a->mover];
     void *target = to->addresses[a->buffer];
     const void *value = from->addresses[a->source_buffer];
     size_t bytes = to->plan->buffers[a->buffer].bytes;
-    tu_status status = leaves ? d->api->download_begin(d->instance, target, value, bytes, a->ready, a->landed)
-                              : d->api->upload_begin(d->instance, target, value, bytes, a->landed);
-    if (status != TU_OK) return failed(m->program, a, status);
-    if (!leaves) tell_arrived(m, move);
+    tu_status status =
+        a->mover == a->part ? d->api->upload_begin(d->instance, target, value, bytes, a->landed)
+                            : d->api->download_begin(d->instance, target, value, bytes, a->ready, a->landed);
+    return status == TU_OK ? TU_OK : failed(program, a, status);
+}
+
+/* Uploads have arrived, as far as the host is concerned, when they are begun. */
+static tu_status begin(mover *m, uint32_t move) {
+    const tu__arrival *a = m->part->moves[move];
+    TU_TRY(tu__begin_move(m->program, a));
+    if (a->mover == a->part) tell_arrived(m, move);
     return TU_OK;
 }
 
-/* A trace tells how long a copy took, so there each is waited for. */
 static tu_status make_move(mover *m, uint32_t move) {
     m->part->begun[move] = m->program->exchange.epoch;
     bool traced = tu__trace_now(m->program) > 0;
-    return m->part->moves[move]->landed && !traced ? begin_move(m, move) : move_now(m, move);
+    return m->part->moves[move]->landed && !traced ? begin(m, move) : move_now(m, move);
 }
 
 static tu_status let_land(mover *m, uint32_t move) {
@@ -131,7 +162,9 @@ static tu_status let_land(mover *m, uint32_t move) {
 
 /* What is late the part that waits for it says. */
 static tu_status make_all(mover *m) {
-    for (uint32_t left = m->part->move_count; left || next_to_land(m) != TU_NO_NODE;) {
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < m->part->move_count; i++) left += is_mine(m, i);
+    while (left || next_to_land(m) != TU_NO_NODE) {
         uint32_t next = next_to_begin(m), under_way = next_to_land(m);
         if (next == TU_NO_NODE && under_way != TU_NO_NODE) {
             TU_TRY(let_land(m, under_way));

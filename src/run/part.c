@@ -476,6 +476,7 @@ static tu_status build_parts(const tu__unit *unit, const uint32_t *levels, size_
     tu__find_idle_parts(parts, count);
     for (size_t i = 0; i < count; i++) TU_TRY(tu__write_steps(parts, count, i));
     for (size_t i = 0; i < count; i++) TU_TRY(tu__list_moves(&parts[i], (uint32_t)i));
+    tu__find_early_arrivals(parts, count);
     return TU_OK;
 }
 

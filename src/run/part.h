@@ -25,6 +25,7 @@ typedef struct tu__arrival {
     uint32_t mover;         /* the part whose copying thread brings it: one of the two */
     uint32_t made, arrived; /* events of the program */
     bool at_hand;           /* a variable or a constant: it is made before the run begins */
+    bool early;             /* that, or made before its part waits for anything */
     void *ready;  /* the source device's event: `made` says that it is recorded; NULL: it has none */
     void *landed; /* the mover's, behind a move that is begun and not waited for; NULL: it waits */
 } tu__arrival;
@@ -130,6 +131,8 @@ void tu__find_idle_parts(tu__part *parts, size_t count);
 tu_status tu__write_steps(tu__part *parts, size_t count, size_t index);
 /* steps.c: what the part's copying thread brings, once steps are written. */
 tu_status tu__list_moves(tu__part *part, uint32_t index);
+/* steps.c: notes what is made early, once steps are written. */
+void tu__find_early_arrivals(tu__part *parts, size_t count);
 
 /* reach.c: lets devices that exchange values use each other's memory, where they can. */
 tu_status tu__parts_reach(const tu__meetings *meetings, tu__part *parts, size_t count);

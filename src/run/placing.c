@@ -26,7 +26,7 @@ static void show_to_unit(tu__open_list *list, tu__unit *unit) {
 }
 
 /* The threads of a processor that is added to devices whose memory is elsewhere. Each of these has a host thread that
- * launches and one that copies; a loop over all cores would wait for whichever of its threads they are in the way of. So it
+ * launches and may have one that copies; a loop over all cores would wait for whichever of its threads they are in the way of. So it
  * gets the cores that are left. */
 static int threads_beside(const tu__open_list *list) {
     int threads_elsewhere = 0;

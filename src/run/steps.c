@@ -246,3 +246,21 @@ tu_status tu__list_moves(tu__part *part, uint32_t index) {
         if (is_sent_by(&part->steps[i], index)) part->moves[part->move_count++] = part->steps[i].arrival;
     return TU_OK;
 }
+
+/* Whether a part signals a value before it waits for anything. */
+static bool signals_at_once(const tu__part *part, const tu__arrival *a) {
+    for (uint32_t i = 0; i < part->step_count; i++) {
+        const tu__step *step = &part->steps[i];
+        if (step->kind != TU__STEP_LAUNCH && step->kind != TU__STEP_SIGNAL) return false;
+        if (step->kind == TU__STEP_SIGNAL && step->arrival == a) return true;
+    }
+    return false;
+}
+
+void tu__find_early_arrivals(tu__part *parts, size_t count) {
+    for (size_t p = 0; p < count; p++)
+        for (uint32_t i = 0; i < parts[p].arrival_count; i++) {
+            tu__arrival *a = &parts[p].arrivals[i];
+            a->early = a->at_hand || signals_at_once(&parts[a->source_part], a);
+        }
+}

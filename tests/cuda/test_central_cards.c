@@ -1,5 +1,6 @@
-/* A processor that holds the variables of two parts of a card: whichever call fails, a run that fails has changed no variable,
- * nothing of it is under way any more, and nothing is left behind, pinned memory neither. */
+/* A processor that holds the variables of two parts of a card: no thread is needed for what they send each other, unless each
+ * copy is timed; and whichever call fails, a run that fails has changed no variable, nothing of it is under way any more, and
+ * nothing is left behind, pinned memory neither. */
 #include "test.h"
 
 #include <math.h>
@@ -9,6 +10,7 @@
 #include <tutti/tutti.h>
 
 #include "cuda/failing_calls.h"
+#include "run/program.h"
 
 enum { BATCH = 4, IN = 16, OUT = 1500, STEPS = 3 }; /* weights of 96 KB, which are worth pinning */
 
@@ -63,15 +65,39 @@ static void train_without_failure(void) {
     end(&t);
 }
 
+static size_t count_copiers(const trainer *t) {
+    size_t count = 0;
+    for (size_t i = 0; i < t->step->device_count; i++) count += t->step->devices[i]->copier != NULL;
+    return count;
+}
+
+static void only_traced_copies_have_threads(void **unused) {
+    (void)unused;
+    trainer t;
+    if (begin(&t) != TU_OK || run(&t, 0) != TU_OK) fail_msg("%s", tu_message());
+    assert_int_equal(count_copiers(&t), 0);
+    if (tu_program_trace_begin(t.step) != TU_OK || run(&t, 1) != TU_OK) fail_msg("%s", tu_message());
+    assert_int_equal(count_copiers(&t), 2);
+    end(&t);
+}
+
+/* A traced run asks for its times when the step is taken, and fails when they are not to be had. */
+static bool took_the_step(const float *w, int step, bool traced) {
+    return traced && memcmp(w, right[step + 1], sizeof right[step]) == 0;
+}
+
 /* Steps until one fails; what it leaves is what the one before it left. */
 static tu_status train(const void *context, unsigned trial) {
-    (void)context, (void)trial;
+    (void)trial;
+    const bool *traced = context;
     static float w[IN * OUT];
     trainer t;
     tu_status status = begin(&t);
+    if (status == TU_OK && *traced) status = tu_program_trace_begin(t.step);
     for (int i = 0; i < STEPS && status == TU_OK; i++) {
         status = run(&t, i);
         read_weights(&t, w);
+        if (status != TU_OK && took_the_step(w, i, *traced)) continue;
         assert_memory_equal(w, right[status == TU_OK ? i + 1 : i], sizeof w);
     }
     end(&t);
@@ -81,11 +107,16 @@ static tu_status train(const void *context, unsigned trial) {
 static void any_call_may_fail(void **unused) {
     (void)unused;
     train_without_failure();
-    fail_calls(&(failing_calls){.work = train, .stride = 1, .beyond = 100, .fewest = 300});
+    for (int traced = 0; traced < 2; traced++)
+        fail_calls(&(failing_calls){
+            .work = train, .context = &(bool){traced}, .stride = 1, .beyond = 100, .fewest = 300});
 }
 
 int main(void) {
     use_emulated_card();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(any_call_may_fail)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_traced_copies_have_threads),
+        cmocka_unit_test(any_call_may_fail),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
 /* Statements about parallel loops: every unit is done once, by a worker whose number the caller knows of. */
+#include <float.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -86,12 +87,45 @@ static void a_team_smaller_than_asked_for_does_all_the_work(void **state) {
     omp_set_max_active_levels(levels);
 }
 
+/* Half of the least normal number, as the calling thread's processor sees it. */
+static float half_of_least(void) {
+    volatile float least = FLT_MIN;
+    return least * 0.5f;
+}
+
+static void halve(void *context, int64_t first, int64_t last, int worker) {
+    float *results = context;
+    (void)worker;
+    for (int64_t i = first; i < last; i++) results[i] = half_of_least();
+}
+
+static void numbers_too_small_to_be_normal_are_zeros_while_a_device_computes(void **state) {
+    (void)state;
+#ifndef __SSE2__
+    skip();
+#endif
+    enum { COUNT = 64 };
+    float within[COUNT], outside[COUNT];
+    tu__parallel_set_width(4); /* the threads are there before, as a user's own may be */
+    tu__parallel_for(COUNT, 1, halve, outside);
+    tu__parallel_setting before = tu__parallel_begin(4);
+    tu__parallel_for(COUNT, 1, halve, within);
+    assert_true(half_of_least() == 0);
+    tu__parallel_end(before);
+    assert_true(half_of_least() > 0);
+    for (int i = 0; i < COUNT; i++) assert_true(within[i] == 0 && outside[i] > 0);
+    tu__parallel_for(COUNT, 1, halve, outside);
+    for (int i = 0; i < COUNT; i++) assert_true(outside[i] > 0);
+    tu__parallel_set_width(1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_loop_does_every_unit_once),
         cmocka_unit_test(dealt_work_is_done_once_too),
         cmocka_unit_test(a_late_worker_is_relieved_of_its_range),
         cmocka_unit_test(a_team_smaller_than_asked_for_does_all_the_work),
+        cmocka_unit_test(numbers_too_small_to_be_normal_are_zeros_while_a_device_computes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -351,6 +351,10 @@ static tu_status event_synchronize(tu_device_instance *device, void *event) {
     return cuda_event_synchronize(cuda_inside(device), event);
 }
 
+static tu_status event_query(tu_device_instance *device, void *event, bool *happened) {
+    return cuda_event_query(cuda_inside(device), event, happened);
+}
+
 /* ---- Programs: plan.c ---- */
 
 static tu_status select_kernels(tu_device_instance *device, const tu_part *part, tu_plan **plan) {
@@ -443,6 +447,7 @@ static const tu_device_api api = {
     .reserve = reserve,
     .allow = allow,
     .give_up = give_up,
+    .event_query = event_query,
 };
 
 /* The device reads the engine's own structures: it serves the very version it was built with. */

@@ -141,6 +141,7 @@ void cuda_event_free(cuda_device *device, void *event);
 tu_status cuda_event_record(cuda_device *device, void *event);
 tu_status cuda_event_wait(cuda_device *device, void *event);
 tu_status cuda_event_synchronize(cuda_device *device, void *event);
+tu_status cuda_event_query(cuda_device *device, void *event, bool *happened);
 
 /* ---- Other cards: peers.c ---- */
 

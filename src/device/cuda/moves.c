@@ -277,3 +277,10 @@ tu_status cuda_event_synchronize(cuda_device *d, void *event) {
     tu_status status = CUDA_CALL(cuEventSynchronize, event);
     return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
 }
+
+tu_status cuda_event_query(cuda_device *d, void *event, bool *happened) {
+    TU_TRY(cuda_enter(d));
+    *happened = cuda.cuEventQuery(event) != CUDA_ERROR_NOT_READY;
+    tu_status status = *happened ? CUDA_CALL(cuEventSynchronize, event) : TU_OK;
+    return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
+}
