@@ -306,7 +306,8 @@ typedef struct tu_device_api {
     void (*unpin)(tu_device_instance *device, void *host);
     /* optional, with the events: begins an upload and records `event` behind it, without waiting for either; event_wait then
      * holds back what reads the bytes. The host's memory stays as it is until the event has happened. What a device cannot move
-     * from where it lies, because it is not pinned, it may move before it returns. */
+     * from where it lies, because it is not pinned, it may move before it returns. Called from the launching thread or
+     * another, for different moves of one run from both. */
     tu_status (*upload_begin)(tu_device_instance *device, void *to, const void *host, size_t bytes,
                               void *event);
     /* optional, likewise: begins a download behind what event `after` was recorded behind, and records `event` behind it */
@@ -329,7 +330,8 @@ typedef struct tu_device_api {
      * could wait for the device does: what frees returns at once and leaves everything where it is, other calls fail. */
     void (*give_up)(tu_device_instance *device);
     /* optional, with the events: whether an event has happened, without waiting for it, or the failure of what came before it.
-     * With it and download_begin, who needs a value that leaves for the host watches for its end itself. */
+     * With it and download_begin, who needs a value that leaves for the host watches for its end itself. Called from
+     * other devices' threads, while this one's launch and move. */
     tu_status (*event_query)(tu_device_instance *device, void *event, bool *happened);
 } tu_device_api;
 

@@ -5,35 +5,31 @@
 #ifndef TU__BASE_FLUSHING_H
 #define TU__BASE_FLUSHING_H
 
-#include <stdbool.h>
-
 #ifdef __SSE2__
 
 #include <xmmintrin.h>
 
-enum { TU__FLUSH_BITS = 0x8040 }; /* of results and of operands */
+enum { TU__FLUSH_ALL = 0x8040 }; /* a bit for results, one for operands */
 
-static inline bool tu__flushing(void) {
-    return (_mm_getcsr() & TU__FLUSH_BITS) == TU__FLUSH_BITS;
+static inline unsigned tu__flushing(void) {
+    return _mm_getcsr() & TU__FLUSH_ALL;
 }
 
-/* Returns how it was. */
-static inline bool tu__set_flushing(bool on) {
-    unsigned mode = _mm_getcsr();
-    bool before = (mode & TU__FLUSH_BITS) == TU__FLUSH_BITS;
-    if (before != on) _mm_setcsr(on ? mode | TU__FLUSH_BITS : mode & ~(unsigned)TU__FLUSH_BITS);
-    return before;
+static inline void tu__set_flushing(unsigned bits) {
+    unsigned mode = _mm_getcsr(), wanted = (mode & ~(unsigned)TU__FLUSH_ALL) | bits;
+    if (mode != wanted) _mm_setcsr(wanted);
 }
 
 #else /* elsewhere they are computed with as they are */
 
-static inline bool tu__flushing(void) {
-    return false;
+enum { TU__FLUSH_ALL = 0 };
+
+static inline unsigned tu__flushing(void) {
+    return 0;
 }
 
-static inline bool tu__set_flushing(bool on) {
-    (void)on;
-    return false;
+static inline void tu__set_flushing(unsigned bits) {
+    (void)bits;
 }
 
 #endif

@@ -13,6 +13,8 @@
 #endif
 
 static _Thread_local int width = 1;
+static _Thread_local int begun;               /* how often, and not ended yet */
+static _Thread_local unsigned flushed_before; /* the thread's own setting, while begun */
 
 void tu__parallel_set_width(int threads) {
     width = threads < 1 ? 1 : threads;
@@ -23,7 +25,9 @@ void tu__parallel_set_width(int threads) {
 }
 
 tu__parallel_setting tu__parallel_begin(int threads) {
-    tu__parallel_setting before = {.width = width, .flushing = tu__set_flushing(true)};
+    tu__parallel_setting before = {.width = width, .flushing = tu__flushing()};
+    if (!begun++) flushed_before = before.flushing;
+    tu__set_flushing(TU__FLUSH_ALL);
 #ifdef OVER_OPENMP
     before.threads = omp_get_max_threads();
     before.dynamic = omp_get_dynamic();
@@ -35,6 +39,7 @@ tu__parallel_setting tu__parallel_begin(int threads) {
 void tu__parallel_end(tu__parallel_setting before) {
     width = before.width;
     tu__set_flushing(before.flushing);
+    begun--;
 #ifdef OVER_OPENMP
     omp_set_num_threads(before.threads);
     omp_set_dynamic(before.dynamic);
@@ -66,15 +71,16 @@ void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void
         if (ranges == 1) body(context, 0, count, 0);
         return;
     }
-    bool flushing = tu__flushing();
+    unsigned flushing = tu__flushing(), afterwards = begun ? flushed_before : flushing;
     /* Always a team of the full width: a team that shrinks and grows makes libgomp end and start threads. */
 #pragma omp parallel num_threads(width)
     {
-        bool before = tu__set_flushing(flushing); /* OpenMP's threads serve the user's loops, too */
+        tu__set_flushing(flushing);
         /* A team may be smaller than asked for: inside a region of the caller's, or under OMP_THREAD_LIMIT. */
         for (int i = omp_get_thread_num(); i < ranges; i += omp_get_num_threads())
             body(context, range_start(count, ranges, i), range_start(count, ranges, i + 1), i);
-        tu__set_flushing(before);
+        /* OpenMP's threads serve the user's loops, too, and have our setting from birth if we made them. */
+        if (omp_get_thread_num() > 0) tu__set_flushing(afterwards);
     }
 }
 
@@ -102,7 +108,7 @@ void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void
         if (ranges == 1) body(context, 0, count, 0);
         return;
     }
-    pthread_t threads[MOST_THREADS];
+    pthread_t threads[MOST_THREADS]; /* which flush as the thread does that starts them */
     task tasks[MOST_THREADS];
     int started = 1;
     for (int i = 0; i < ranges; i++)

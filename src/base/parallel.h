@@ -5,11 +5,11 @@
  * kernel adds up per range comes out in the same bits. Release builds run on OpenMP's threads, which oneDNN shares;
  * builds for the thread sanitizer on plain threads, which it can see through.
  *
- * Between `begin` and `end` the thread and its loops take numbers too small to be normal for zeros (flushing.h). */
+ * Between `begin` and `end` the thread and its loops take numbers too small to be normal for zeros (flushing.h); oneDNN's
+ * loops do so on this thread alone. */
 #ifndef TU__BASE_PARALLEL_H
 #define TU__BASE_PARALLEL_H
 
-#include <stdbool.h>
 #include <stdint.h>
 
 /* Threads that loops started by this host thread may use; at least 1. */
@@ -20,7 +20,7 @@ int tu__parallel_width(void);
  * returned, leaves the thread as it was. */
 typedef struct tu__parallel_setting {
     int width, threads, dynamic; /* ours, and OpenMP's two */
-    bool flushing;
+    unsigned flushing;
 } tu__parallel_setting;
 tu__parallel_setting tu__parallel_begin(int width);
 void tu__parallel_end(tu__parallel_setting before);

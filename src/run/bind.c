@@ -142,6 +142,35 @@ static void pin_memory(const tu_program *program, const tu_state *state) {
             tu__device_pin_scratch(program->devices[i], card);
 }
 
+/* The variable that a buffer holds; NULL: it is no variable's. */
+static const tu__variable *variable_in(const tu__part *part, uint32_t buffer) {
+    for (uint32_t i = 0; i < part->leaf_count; i++)
+        if (part->leaves[i].buffer == buffer) return part->leaves[i].variable;
+    return NULL;
+}
+
+/* What is too small to be pinned is sent from where it lies, too; into memory that is not pinned nothing is. */
+static bool reaches_host(const tu_program *program, const tu__arrival *a) {
+    const tu__part *from = &program->parts[a->source_part], *to = &program->parts[a->part];
+    const tu_device_api *mover = program->devices[a->mover]->api;
+    bool comes = a->mover == a->part;
+    const tu__device *pinned_by = comes ? from->device->pinned_by : to->device->pinned_by;
+    if (comes && a->at_hand) { /* not in scratch */
+        const tu__variable *variable = variable_in(from, a->source_buffer);
+        if (to->plan->buffers[a->buffer].bytes < TU__PINNABLE_BYTES) return true;
+        pinned_by = variable ? variable->reader : NULL;
+    }
+    return pinned_by && pinned_by->api == mover;
+}
+
+static void note_pinned(const tu_program *program) {
+    for (size_t p = 0; p < program->device_count; p++)
+        for (uint32_t i = 0; i < program->parts[p].arrival_count; i++) {
+            tu__arrival *a = &program->parts[p].arrivals[i];
+            a->pinned = a->landed && reaches_host(program, a);
+        }
+}
+
 static bool is_bound(const tu_program *program, const tu_state *state) {
     if (program->bound != state->id || program->bound_generation != state->generation) return false;
     for (size_t i = 0; i < program->device_count; i++)
@@ -175,6 +204,7 @@ static tu_status bind(tu_program *program, tu_state *state) {
     }
     TU_TRY(tu__meetings_equip(&program->meetings, program->parts));
     pin_memory(program, state);
+    note_pinned(program);
     for (size_t i = 0; i < program->device_count; i++) TU_TRY(build_part(program, &program->parts[i]));
     tu__meetings_bind(&program->meetings, program->unit.graph, program->parts);
     program->bound = state->id;

@@ -122,24 +122,33 @@ static tu_status await_arrival(tu_program *program, const tu__part *part, const 
     return TU_OK;
 }
 
-/* Short waits are watched, as by others (exchange.c): a look at an event keeps the driver from those who launch. */
+/* Short waits are watched, where there is a core for that (exchange.c); a look at an event disturbs those who launch, so some
+ * time is between two. */
 static void pass_time(const tu__exchange *x, double waited) {
-    const double look = 1e-6;
-    const struct timespec nap = {.tv_nsec = 20000};
-    if (waited >= x->watch)
-        nanosleep(&nap, NULL);
-    else
+    const double look = 1e-6, nap = 20e-6, longest = 10e-3;
+    if (waited < x->watch) {
         for (double until = tu__now() + look; tu__now() < until;) continue;
+        return;
+    }
+    double seconds = waited / 1000 < nap ? nap : waited / 1000 < longest ? waited / 1000 : longest;
+    nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
+}
+
+static tu_status ask_for_landing(const tu_program *program, tu__part *part, const tu__arrival *a,
+                                 bool *landed) {
+    const tu__part *from = &program->parts[a->mover];
+    atomic_store(&part->awaited_by_launcher, a->mover + 1);
+    tu_status status = from->device->api->event_query(from->device->instance, a->landed, landed);
+    atomic_store(&part->awaited_by_launcher, 0);
+    return status == TU_OK ? TU_OK : tu__part_failed(from, status);
 }
 
 /* Until what another device has begun to send here is there. */
-static tu_status await_landing(tu_program *program, const tu__part *part, const tu__arrival *a) {
+static tu_status await_landing(tu_program *program, tu__part *part, const tu__arrival *a) {
     const tu__exchange *x = &program->exchange;
-    const tu__part *from = &program->parts[a->mover];
     double began = tu__now(), time = began;
     for (bool landed = false; !tu__exchange_is_aborted(x); time = tu__now()) {
-        tu_status status = from->device->api->event_query(from->device->instance, a->landed, &landed);
-        if (status != TU_OK) return tu__part_failed(from, status);
+        TU_TRY(ask_for_landing(program, part, a, &landed));
         if (landed) return TU_OK;
         if (time > x->deadline) return late(program, part, a);
         pass_time(x, time - began);
@@ -147,19 +156,20 @@ static tu_status await_landing(tu_program *program, const tu__part *part, const 
     return TU_OK;
 }
 
-/* What the part's own thread brings from the host. */
-static tu_status fetch_early(tu_program *program, const tu__part *part, const tu__arrival *a) {
+/* What the part's own thread brings from the host, unless it has begun that already. */
+static tu_status fetch(tu_program *program, const tu__part *part, tu__arrival *a) {
     tu__exchange *x = &program->exchange;
+    if (a->begun == x->epoch) return TU_OK;
     if (!tu__exchange_await(x, index_of(program, part), a->made)) return late(program, part, a);
     return tu__exchange_is_aborted(x) ? TU_OK : tu__begin_move(program, a);
 }
 
 /* For what is still on its way from the host, the device itself waits. */
-static tu_status wait_for(tu_program *program, const tu__part *part, const tu__arrival *a) {
-    bool by_launcher = tu__is_moved_by_launcher(program, a), comes = &program->parts[a->mover] == part;
-    TU_TRY(by_launcher && comes ? fetch_early(program, part, a) : await_arrival(program, part, a));
+static tu_status wait_for(tu_program *program, tu__part *part, tu__arrival *a) {
+    bool comes = &program->parts[a->mover] == part;
+    TU_TRY(a->by_launcher && comes ? fetch(program, part, a) : await_arrival(program, part, a));
     if (!a->landed || tu__exchange_is_aborted(&program->exchange)) return TU_OK;
-    if (!comes) return by_launcher ? await_landing(program, part, a) : TU_OK;
+    if (!comes) return a->by_launcher ? await_landing(program, part, a) : TU_OK;
     tu_status status = part->device->api->event_wait(part->device->instance, a->landed);
     return status == TU_OK ? TU_OK : tu__part_failed(part, status);
 }
@@ -229,22 +239,24 @@ static tu_status wait_for_others(tu_program *program, tu__part *part) {
 
 /* Says that a value is made, to whoever brings it. */
 static void tell_made(tu_program *program, const tu__arrival *a) {
-    tu__thread thread = tu__is_moved_by_launcher(program, a) ? TU__LAUNCHER : TU__COPIER;
-    tu__exchange_signal_to(&program->exchange, a->made, a->mover, thread);
+    tu__exchange_signal_to(&program->exchange, a->made, a->mover, a->by_launcher ? TU__LAUNCHER : TU__COPIER);
 }
 
-/* Lets a value be fetched, now or by whoever waits for the device's event, or sends it itself. */
-static tu_status send_off(tu_program *program, const tu__part *part, const tu__arrival *a) {
+static tu_status send(tu_program *program, tu__arrival *a) {
+    if (tu__exchange_is_aborted(&program->exchange)) return TU_OK;
+    TU_TRY(tu__begin_move(program, a));
+    tu__exchange_signal_to(&program->exchange, a->arrived, a->part, TU__LAUNCHER);
+    return TU_OK;
+}
+
+/* Lets a value be fetched, now or by whoever waits for the device's event, or sends it. */
+static tu_status send_off(tu_program *program, const tu__part *part, tu__arrival *a) {
     if (tu__exchange_has_happened(&program->exchange, a->made)) return TU_OK;
     tu_status status = a->ready ? part->device->api->event_record(part->device->instance, a->ready) : TU_OK;
     if (status != TU_OK) return tu__part_failed(part, status);
     if (!a->ready) TU_TRY(tu__part_synchronize(part));
-    if (&program->parts[a->mover] != part || !tu__is_moved_by_launcher(program, a)) {
-        tell_made(program, a);
-        return TU_OK;
-    }
-    TU_TRY(tu__begin_move(program, a));
-    tu__exchange_signal_to(&program->exchange, a->arrived, a->part, TU__LAUNCHER);
+    if (a->by_launcher && &program->parts[a->mover] == part) return send(program, a);
+    tell_made(program, a);
     return TU_OK;
 }
 
@@ -276,6 +288,17 @@ static tu_status feed_part(tu_program *program, tu__part *part) {
     return TU_OK;
 }
 
+/* What lies on the host before a run is on its way while the first kernels are launched. Inputs go first: all of them are waited
+ * for, by the first kernel most often. */
+static tu_status begin_early_moves(const tu_program *program, const tu__part *part) {
+    for (uint32_t i = 0; i < part->arrival_count; i++) {
+        tu__arrival *a = &part->arrivals[i];
+        if (a->by_launcher && a->at_hand && &program->parts[a->mover] == part)
+            TU_TRY(tu__begin_move(program, a));
+    }
+    return TU_OK;
+}
+
 /* A part without updates ends at the barrier, with nothing under way. To ask again could only fail a run whose updates others
  * have begun. */
 static bool ends_at_barrier(const tu__part *part) {
@@ -286,6 +309,7 @@ static void compute_part(void *argument) {
     const tu__job *j = argument;
     tu__exchange *x = &j->program->exchange;
     tu_status status = feed_part(j->program, j->part);
+    if (status == TU_OK) status = begin_early_moves(j->program, j->part);
     uint32_t taken = 0;
     while (taken < j->part->step_count && status == TU_OK && !tu__exchange_is_aborted(x)) {
         atomic_store_explicit(&j->part->at, taken, memory_order_relaxed);
@@ -296,6 +320,7 @@ static void compute_part(void *argument) {
     if (status != TU_OK) tu__exchange_abort(x, status); /* before what follows has a message of its own */
     /* Also after a failure nothing may be under way afterwards. */
     tu_status ended = is_done ? TU_OK : tu__part_synchronize(j->part);
+    if (tu__exchange_is_aborted(x)) tu__let_moves_land(j->program, j->part, TU__LAUNCHER);
     if (status == TU_OK && ended == TU_OK) atomic_store(&j->part->at, j->part->step_count);
     if (status == TU_OK && ended != TU_OK) tu__exchange_abort(x, ended);
 }
@@ -322,10 +347,10 @@ static tu_status attach(void *context) {
     return device->api->attach ? device->api->attach(device->instance) : TU_OK;
 }
 
-static tu_status start_workers(const tu_program *program, tu__part *part) {
+static tu_status start_workers(tu__part *part) {
     tu__device *d = part->device;
     if (!d->compute) TU_TRY(tu__worker_start(&d->compute, d->name, attach, d));
-    if (!d->copier && tu__needs_copier(program, part)) TU_TRY(tu__worker_start(&d->copier, d->name, NULL, NULL));
+    if (part->copier_moves && !d->copier) TU_TRY(tu__worker_start(&d->copier, d->name, NULL, NULL));
     return TU_OK;
 }
 
@@ -362,7 +387,7 @@ static tu_status run_alone(tu_program *program, void (*work)(void *job), tu__job
         TU_TRY(attach(device));
         work(&job);
     } else {
-        TU_TRY(start_workers(program, job.part));
+        TU_TRY(start_workers(job.part));
         tu__worker_post(device->compute, work, &job);
         tu__worker_join(device->compute);
     }
@@ -376,7 +401,7 @@ static void post_part(tu_program *program, size_t index) {
     atomic_store(&part->at, 0);
     atomic_store(&part->there, false);
     tu__worker_post(part->device->compute, compute_part, job);
-    if (tu__needs_copier(program, part)) tu__worker_post(part->device->copier, tu__make_moves, job);
+    if (part->copier_moves) tu__worker_post(part->device->copier, tu__make_moves, job);
 }
 
 /* What is freed later must not wait for it either. */
@@ -390,7 +415,7 @@ static void join_part(tu_program *program, tu__part *part) {
     enum { MOMENT = 1 }; /* second: for the parts that wait to be heard first */
     double until = program->exchange.deadline + MOMENT;
     bool computed = tu__worker_join_until(part->device->compute, until);
-    bool copied = !tu__needs_copier(program, part) || tu__worker_join_until(part->device->copier, until);
+    bool copied = !part->copier_moves || tu__worker_join_until(part->device->copier, until);
     if (computed && copied) return;
     give_up(part->device);
     uint32_t awaited = atomic_load(computed ? &part->awaited_by_copier : &part->awaited_by_launcher);
@@ -405,8 +430,9 @@ static void join_part(tu_program *program, tu__part *part) {
 /* Every part that has something to do has its threads, and they are free. */
 static tu_status make_ready(tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++) TU_TRY(check_free(&program->parts[i]));
+    tu__deal_moves(program);
     for (size_t i = 0; i < program->device_count; i++)
-        if (!program->parts[i].idle) TU_TRY(start_workers(program, &program->parts[i]));
+        if (!program->parts[i].idle) TU_TRY(start_workers(&program->parts[i]));
     program->abandoned = false;
     return TU_OK;
 }
@@ -431,7 +457,6 @@ static tu_status run_together(tu_program *program) {
         if (!program->parts[i].idle) post_part(program, i);
     for (size_t i = 0; i < program->device_count; i++)
         if (!program->parts[i].idle) join_part(program, &program->parts[i]);
-    if (tu__exchange_is_aborted(&program->exchange) && !program->abandoned) tu__let_moves_land(program);
     return tu__exchange_end_run(&program->exchange);
 }
 

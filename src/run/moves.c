@@ -4,10 +4,11 @@
  * is begun and not waited for. Behind what comes from the host the device's own kernels wait; what leaves for it stands in
  * line behind the kernels that make it, so that it leaves when they are done, whatever the host's threads are about.
  *
- * Moves that need nobody's patience the launching thread begins itself, between its kernels: what leaves, and what comes if it is
- * made as early as it could be asked for. Who needs what left watches for its end. Everything else is for the copying
- * thread of the device, which begins moves as values are made, in whatever order that is, and waits for the end of those
- * that leave when there is nothing more to begin. Each thread less is one less that a busy machine can hold up. */
+ * Where a move can be begun in no time, the launching thread does it, between two kernels: what leaves for pinned memory,
+ * and what comes from it, if it is made before a run begins or in front of everything that could hold it up. Who
+ * needs what left watches for its end. Everything else is for the copying thread of the device, which begins moves as values
+ * are made, in whatever order that is, and waits for the end of those that leave when there is nothing more to begin. Each thread
+ * less is one less that a busy machine can hold up. */
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -15,38 +16,36 @@
 
 /* ---- Who begins a move ---- */
 
-/* Into memory that is not pinned a device may move at once, holding up who launches. */
-static bool leaves_freely(const tu_program *program, const tu__arrival *a) {
-    return program->devices[a->part]->pinned_by && program->devices[a->mover]->api->event_query;
+/* Whoever waits for what leaves must be able to see it land. A trace tells how long a copy took, so there each is waited
+ * for, and the launching thread would be held up. */
+static bool is_for_launcher(const tu_program *program, const tu__arrival *a, bool traced) {
+    if (!a->landed || !a->pinned || traced) return false;
+    return a->mover == a->part ? a->early : program->devices[a->mover]->api->event_query != NULL;
 }
 
-/* A trace tells how long a copy took, so there each is waited for. */
-bool tu__is_moved_by_launcher(const tu_program *program, const tu__arrival *a) {
-    if (!a->landed || tu__trace_now(program) > 0) return false;
-    return a->mover == a->part ? a->early : leaves_freely(program, a);
-}
-
-bool tu__needs_copier(const tu_program *program, const tu__part *part) {
-    for (uint32_t i = 0; i < part->move_count; i++)
-        if (!tu__is_moved_by_launcher(program, part->moves[i])) return true;
-    return false;
+void tu__deal_moves(tu_program *program) {
+    bool traced = tu__trace_now(program) > 0;
+    for (size_t p = 0; p < program->device_count; p++) {
+        tu__part *part = &program->parts[p];
+        part->copier_moves = 0;
+        for (uint32_t i = 0; i < part->move_count; i++) {
+            part->moves[i]->by_launcher = is_for_launcher(program, part->moves[i], traced);
+            part->copier_moves += !part->moves[i]->by_launcher;
+        }
+    }
 }
 
 /* The moves of a part's copying thread in one run. */
 typedef struct mover {
     tu_program *program;
     tu__part *part;
-    uint32_t first; /* so many of the list are known to have arrived, or are somebody else's */
+    uint32_t first; /* so many of the list are known to have arrived, or are the launching thread's */
 } mover;
 
 /* ---- What is to be done ---- */
 
-static bool is_mine(const mover *m, uint32_t move) {
-    return !tu__is_moved_by_launcher(m->program, m->part->moves[move]);
-}
-
 static bool is_begun(const mover *m, uint32_t move) {
-    return m->part->begun[move] == m->program->exchange.epoch;
+    return m->part->moves[move]->begun == m->program->exchange.epoch;
 }
 
 static bool has_arrived(const mover *m, uint32_t move) {
@@ -55,9 +54,11 @@ static bool has_arrived(const mover *m, uint32_t move) {
 
 /* Any move whose value is made and which is not begun yet; TU_NO_NODE when there is none. */
 static uint32_t next_to_begin(mover *m) {
-    while (m->first < m->part->move_count && (!is_mine(m, m->first) || has_arrived(m, m->first))) m->first++;
+    while (m->first < m->part->move_count &&
+           (m->part->moves[m->first]->by_launcher || has_arrived(m, m->first)))
+        m->first++;
     for (uint32_t i = m->first; i < m->part->move_count; i++)
-        if (!is_begun(m, i) && is_mine(m, i) &&
+        if (!m->part->moves[i]->by_launcher && !is_begun(m, i) &&
             tu__exchange_has_happened(&m->program->exchange, m->part->moves[i]->made))
             return i;
     return TU_NO_NODE;
@@ -66,7 +67,7 @@ static uint32_t next_to_begin(mover *m) {
 /* The first move that is under way: what leaves is listed in the order in which it does. */
 static uint32_t next_to_land(const mover *m) {
     for (uint32_t i = m->first; i < m->part->move_count; i++)
-        if (is_begun(m, i) && !has_arrived(m, i)) return i;
+        if (!m->part->moves[i]->by_launcher && is_begun(m, i) && !has_arrived(m, i)) return i;
     return TU_NO_NODE;
 }
 
@@ -126,28 +127,29 @@ static tu_status move_now(mover *m, uint32_t move) {
     return TU_OK;
 }
 
-tu_status tu__begin_move(const tu_program *program, const tu__arrival *a) {
+tu_status tu__begin_move(const tu_program *program, tu__arrival *a) {
     const tu__part *to = &program->parts[a->part], *from = &program->parts[a->source_part];
     const tu__device *d = program->devices[a->mover];
+    bool comes = a->mover == a->part;
     void *target = to->addresses[a->buffer];
     const void *value = from->addresses[a->source_buffer];
     size_t bytes = to->plan->buffers[a->buffer].bytes;
-    tu_status status =
-        a->mover == a->part ? d->api->upload_begin(d->instance, target, value, bytes, a->landed)
-                            : d->api->download_begin(d->instance, target, value, bytes, a->ready, a->landed);
+    a->begun = program->exchange.epoch;
+    tu_status status = comes ? d->api->upload_begin(d->instance, target, value, bytes, a->landed)
+                             : d->api->download_begin(d->instance, target, value, bytes, a->ready, a->landed);
     return status == TU_OK ? TU_OK : failed(program, a, status);
 }
 
 /* Uploads have arrived, as far as the host is concerned, when they are begun. */
 static tu_status begin(mover *m, uint32_t move) {
-    const tu__arrival *a = m->part->moves[move];
+    tu__arrival *a = m->part->moves[move];
     TU_TRY(tu__begin_move(m->program, a));
     if (a->mover == a->part) tell_arrived(m, move);
     return TU_OK;
 }
 
 static tu_status make_move(mover *m, uint32_t move) {
-    m->part->begun[move] = m->program->exchange.epoch;
+    m->part->moves[move]->begun = m->program->exchange.epoch;
     bool traced = tu__trace_now(m->program) > 0;
     return m->part->moves[move]->landed && !traced ? begin(m, move) : move_now(m, move);
 }
@@ -162,9 +164,7 @@ static tu_status let_land(mover *m, uint32_t move) {
 
 /* What is late the part that waits for it says. */
 static tu_status make_all(mover *m) {
-    uint32_t left = 0;
-    for (uint32_t i = 0; i < m->part->move_count; i++) left += is_mine(m, i);
-    while (left || next_to_land(m) != TU_NO_NODE) {
+    for (uint32_t left = m->part->copier_moves; left || next_to_land(m) != TU_NO_NODE;) {
         uint32_t next = next_to_begin(m), under_way = next_to_land(m);
         if (next == TU_NO_NODE && under_way != TU_NO_NODE) {
             TU_TRY(let_land(m, under_way));
@@ -178,18 +178,20 @@ static tu_status make_all(mover *m) {
     return TU_OK;
 }
 
+void tu__let_moves_land(const tu_program *program, const tu__part *part, tu__thread thread) {
+    const tu__device *d = part->device;
+    for (uint32_t i = 0; i < part->move_count; i++) {
+        const tu__arrival *a = part->moves[i];
+        bool own = a->by_launcher == (thread == TU__LAUNCHER);
+        if (own && a->landed && a->begun == program->exchange.epoch)
+            (void)d->api->event_synchronize(d->instance, a->landed);
+    }
+}
+
 void tu__make_moves(void *argument) {
     const tu__job *j = argument;
     mover m = {.program = j->program, .part = j->part};
     tu_status status = make_all(&m);
     if (status != TU_OK) tu__exchange_abort(&j->program->exchange, status);
-}
-
-void tu__let_moves_land(const tu_program *program) {
-    for (size_t i = 0; i < program->device_count; i++) {
-        const tu__part *part = &program->parts[i];
-        for (uint32_t k = 0; k < part->move_count; k++)
-            if (part->moves[k]->landed)
-                (void)part->device->api->event_synchronize(part->device->instance, part->moves[k]->landed);
-    }
+    if (tu__exchange_is_aborted(&j->program->exchange)) tu__let_moves_land(j->program, j->part, TU__COPIER);
 }

@@ -475,7 +475,7 @@ static tu_status build_parts(const tu__unit *unit, const uint32_t *levels, size_
     for (size_t i = 0; i < count; i++) TU_TRY(order_part(unit, levels, parts, count, i));
     tu__find_idle_parts(parts, count);
     for (size_t i = 0; i < count; i++) TU_TRY(tu__write_steps(parts, count, i));
-    for (size_t i = 0; i < count; i++) TU_TRY(tu__list_moves(&parts[i], (uint32_t)i));
+    for (size_t i = 0; i < count; i++) TU_TRY(tu__list_moves(parts, (uint32_t)i));
     tu__find_early_arrivals(parts, count);
     return TU_OK;
 }
@@ -513,7 +513,6 @@ void tu__parts_free(size_t count, tu__part *parts) {
         tu__free(p->leaves);
         tu__free(p->arrivals);
         tu__free(p->moves);
-        tu__free(p->begun);
         tu__free(p->updates);
         tu__free(p->waits);
         tu__free(p->meetings);

@@ -22,12 +22,15 @@ typedef struct tu__arrival {
     tu__edge source; /* the value copied */
     uint32_t source_part, source_buffer;
     uint32_t part, buffer;  /* where it goes */
-    uint32_t mover;         /* the part whose copying thread brings it: one of the two */
+    uint32_t mover;         /* the part one of whose threads brings it: one of the two */
     uint32_t made, arrived; /* events of the program */
     bool at_hand;           /* a variable or a constant: it is made before the run begins */
-    bool early;             /* that, or made before its part waits for anything */
-    void *ready;  /* the source device's event: `made` says that it is recorded; NULL: it has none */
-    void *landed; /* the mover's, behind a move that is begun and not waited for; NULL: it waits */
+    bool early;             /* that, or made before the part that makes it waits for anything */
+    void *ready;      /* the source device's event: `made` says that it is recorded; NULL: it has none */
+    void *landed;     /* the mover's, behind a move that is begun and not waited for; NULL: it waits */
+    bool pinned;      /* bound: the mover reaches the host's end of it where it lies */
+    bool by_launcher; /* in this run: the mover's launching thread begins the move, not its copying one */
+    uint64_t begun;   /* the latest run in which it was begun */
 } tu__arrival;
 
 /* An assignment: what lies in `buffer` after the run becomes the variable's value. */
@@ -68,10 +71,10 @@ typedef struct tu__step {
         TU__STEP_MEET,  /* holds a meeting */
         TU__STEP_BARRIER
     } kind;
-    uint32_t event;             /* WAIT, SIGNAL */
-    const tu__arrival *arrival; /* which it is about */
-    uint32_t attendance;        /* BRING, MEET: of the part's meetings */
-    uint32_t first, count;      /* LAUNCH: kernels in order */
+    uint32_t event;        /* WAIT, SIGNAL */
+    tu__arrival *arrival;  /* which it is about */
+    uint32_t attendance;   /* BRING, MEET: of the part's meetings */
+    uint32_t first, count; /* LAUNCH: kernels in order */
 } tu__step;
 
 enum { TU__FILLING = 1 << 30 }; /* what a part is at: above every number of a step */
@@ -92,9 +95,9 @@ typedef struct tu__part {
     uint32_t leaf_count;
     tu__arrival *arrivals;
     uint32_t arrival_count;
-    const tu__arrival **moves; /* what its copying thread brings, here or to a processor: steps.c */
+    tu__arrival **moves; /* what its threads bring, here or to a processor: steps.c */
     uint32_t move_count;
-    uint64_t *begun; /* per move: the latest run in which it was begun */
+    uint32_t copier_moves; /* so many of them, in this run, its copying thread */
     tu__update *updates;
     uint32_t update_count;
     tu__wait *waits; /* for what is not read: tu_after */
@@ -129,8 +132,8 @@ void tu__parts_free(size_t count, tu__part *parts);
 void tu__find_idle_parts(tu__part *parts, size_t count);
 /* steps.c: what the part's thread does one after another, once kernels are ordered and arrivals known. */
 tu_status tu__write_steps(tu__part *parts, size_t count, size_t index);
-/* steps.c: what the part's copying thread brings, once steps are written. */
-tu_status tu__list_moves(tu__part *part, uint32_t index);
+/* steps.c: what the part's threads bring, once steps are written. */
+tu_status tu__list_moves(tu__part *parts, uint32_t index);
 /* steps.c: notes what is made early, once steps are written. */
 void tu__find_early_arrivals(tu__part *parts, size_t count);
 

@@ -105,16 +105,14 @@ tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repet
 /* Many steps by all its devices together: joint.h. */
 tu_status tu__program_repeat_joint(tu_program *program, uint32_t steps);
 
-/* moves.c: whether the launching thread of the part that brings a value begins that itself. */
-bool tu__is_moved_by_launcher(const tu_program *program, const tu__arrival *arrival);
-/* moves.c: begins to bring a value, which is made or will be when `ready` has happened. */
-tu_status tu__begin_move(const tu_program *program, const tu__arrival *arrival);
-/* moves.c: whether anything is left for a part's copying thread. */
-bool tu__needs_copier(const tu_program *program, const tu__part *part);
+/* moves.c: says, before a run, which moves launching threads begin. */
+void tu__deal_moves(tu_program *program);
+/* moves.c: begins to bring a value, which is made, or will be when `ready` has happened. */
+tu_status tu__begin_move(const tu_program *program, tu__arrival *arrival);
 /* moves.c: what a part's copying thread does in a run; the argument is a tu__job. */
 void tu__make_moves(void *job);
-/* moves.c: waits for what a run that failed has begun to move. How that ends is of no interest any more. */
-void tu__let_moves_land(const tu_program *program);
+/* moves.c: waits for what a thread of a part has begun to move in a run that failed. How that ends is of no interest any more. */
+void tu__let_moves_land(const tu_program *program, const tu__part *part, tu__thread thread);
 
 /* placement_report.c: counts what leaves each node, for its report. */
 tu_status tu__program_count_departing(tu_program *program);

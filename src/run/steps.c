@@ -14,7 +14,7 @@
 #include "run/meet.h"
 
 typedef struct departure { /* a value that another part waits for */
-    const tu__arrival *arrival;
+    tu__arrival *arrival;
     const struct departure *next; /* written by the same kernel */
 } departure;
 
@@ -78,7 +78,7 @@ static void note_departures(writer *w, const tu__part *parts, size_t count, size
     departure *next = w->departures;
     for (size_t p = 0; p < count; p++)
         for (uint32_t i = 0; i < parts[p].arrival_count; i++) {
-            const tu__arrival *a = &parts[p].arrivals[i];
+            tu__arrival *a = &parts[p].arrivals[i];
             if (a->source_part != index) continue;
             const departure **list = &w->departing[w->written_by[a->source_buffer]];
             *next = (departure){.arrival = a, .next = *list};
@@ -106,7 +106,7 @@ static void signal_departures(writer *w, uint32_t kernel) {
 static void wait_arrival(writer *w, uint32_t arrival) {
     if (w->awaited[arrival]) return;
     w->awaited[arrival] = true;
-    const tu__arrival *a = &w->part->arrivals[arrival];
+    tu__arrival *a = &w->part->arrivals[arrival];
     add_step(w->part, (tu__step){.kind = TU__STEP_WAIT, .event = a->arrived, .arrival = a});
 }
 
@@ -234,12 +234,11 @@ static bool is_sent_by(const tu__step *step, uint32_t index) {
 
 /* What comes stands before what leaves, which is listed in the order in which it is made: a thread that waits for the first of them to
  * be made misses none of the others. */
-tu_status tu__list_moves(tu__part *part, uint32_t index) {
+tu_status tu__list_moves(tu__part *parts, uint32_t index) {
+    tu__part *part = &parts[index];
     part->moves =
         tu__alloc_array((size_t)part->arrival_count + part->step_count, sizeof *part->moves, "a part");
-    part->begun =
-        tu__alloc_array((size_t)part->arrival_count + part->step_count, sizeof *part->begun, "a part");
-    if (!part->moves || !part->begun) return TU_NO_MEMORY;
+    if (!part->moves) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < part->arrival_count; i++)
         if (part->arrivals[i].mover == index) part->moves[part->move_count++] = &part->arrivals[i];
     for (uint32_t i = 0; i < part->step_count; i++)

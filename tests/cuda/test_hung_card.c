@@ -94,12 +94,45 @@ static void a_run_of_one_card_has_a_deadline(void **unused) {
     end(&hung);
 }
 
+/* A processor's thread watches for what a card sends it: it gives up at the deadline, says whom it waited for, and serves on. */
+static void a_processor_does_not_wait_for_a_hung_card_for_ever(void **unused) {
+    (void)unused;
+    adder other;
+    float y[STEPS][3];
+    tu_graph *graph;
+    tu_program *program;
+    tu_state *state;
+    assert_int_equal(tu_graph_new(&graph), TU_OK);
+    tu_value x = tu_input(graph, "x", TU_F32, TU_SHAPE(64, 512));
+    tu_value far = tu_tanh(x), near = tu_exp(far); /* 128 KB, which are worth pinning */
+    assert_int_equal(tu_state_new(graph, &state), TU_OK);
+    if (tu_compile(graph, &program, .devices = "gpu:3,cpu:0", .place = "tanh*=gpu:3,exp*=cpu:0",
+                   .fetch = &near, .fetch_count = 1, .deadline = 0.5) != TU_OK)
+        fail_msg("%s", tu_message());
+    static float data[64 * 512], result[64 * 512];
+    void *const results[] = {result};
+    for (int i = 0; i < 2; i++) /* the second is captured */
+        if (tu_run(program, state, 1, (tu_feed[]){{x, data}}, results) != TU_OK) fail_msg("%s", tu_message());
+    assert_true(result[0] == 1);
+    setenv("FAKE_CUDA_HANG", "1", 1);
+    assert_int_equal(tu_run(program, state, 1, (tu_feed[]){{x, data}}, results), TU_DEVICE);
+    unsetenv("FAKE_CUDA_HANG");
+    expect_message("device 'cpu:0' waited 0.5 s for 'tanh' from device 'gpu:3', which is late");
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(graph);
+    begin(&other, "cpu:0", 60, true);
+    if (run(&other, y) != TU_OK) fail_msg("%s", tu_message());
+    end(&other);
+}
+
 int main(void) {
     use_emulated_card();
-    setenv("FAKE_CUDA_COUNT", "3", 1);
+    setenv("FAKE_CUDA_COUNT", "4", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_that_never_end_are_given_up_and_the_card_with_them),
         cmocka_unit_test(a_run_of_one_card_has_a_deadline),
+        cmocka_unit_test(a_processor_does_not_wait_for_a_hung_card_for_ever),
     };
     return cmocka_run_group_tests_name("hung_card", tests, NULL, NULL);
 }

@@ -248,6 +248,7 @@ typedef struct far_event {
     void *to;
     const void *from;
     size_t bytes; /* 0: nothing is under way */
+    int asked;    /* how often whether it has landed */
 } far_event;
 
 static struct { atomic_int uploads, downloads, landed; } moves;
@@ -274,19 +275,23 @@ static tu_status event_record_far(tu_device_instance *device, void *event) {
 }
 
 static tu_status land(tu_device_instance *device, void *event) {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* any thread may wait for an event */
     (void)device;
     far_event *e = event;
-    if (!e->bytes) return TU_OK;
-    memcpy(e->to, e->from, e->bytes);
-    e->bytes = 0;
-    moves.landed++;
+    pthread_mutex_lock(&lock);
+    if (e->bytes) {
+        memcpy(e->to, e->from, e->bytes);
+        e->bytes = 0;
+        moves.landed++;
+    }
+    pthread_mutex_unlock(&lock);
     return TU_OK;
 }
 
 static tu_status upload_begin_far(tu_device_instance *device, void *to, const void *host, size_t bytes,
                                   void *event) {
     (void)device;
-    *(far_event *)event = (far_event){to, host, bytes};
+    *(far_event *)event = (far_event){.to = to, .from = host, .bytes = bytes};
     moves.uploads++;
     return TU_OK;
 }
@@ -295,13 +300,25 @@ static tu_status download_begin_far(tu_device_instance *device, void *host, cons
                                     void *after, void *event) {
     (void)device;
     assert_non_null(after);
-    *(far_event *)event = (far_event){host, from, bytes};
+    *(far_event *)event = (far_event){.to = host, .from = from, .bytes = bytes};
     moves.downloads++;
     return TU_OK;
 }
 
-static void plug_in_far_that_begins_moves(void) {
-    plug_in_far();
+/* It has landed when it is asked for again. */
+static tu_status event_query_far(tu_device_instance *device, void *event, bool *happened) {
+    far_event *e = event;
+    *happened = e->asked++ > 0;
+    return *happened ? land(device, event) : TU_OK;
+}
+
+/* Who begins them: threads of their own, or those that launch, which need pinned memory. */
+static void plug_in_far_that_begins_moves(bool by_launcher) {
+    if (by_launcher)
+        plug_in_pinning_far();
+    else
+        plug_in_far();
+    if (by_launcher) far_api.event_query = event_query_far;
     moves.uploads = moves.downloads = moves.landed = 0;
     far_api.event_new = event_new_far;
     far_api.event_free = event_free_far;
@@ -317,43 +334,55 @@ static void forget_events(void) {
     far_api.event_record = far_api.event_wait = far_api.event_synchronize = NULL;
     far_api.upload_begin = NULL;
     far_api.download_begin = NULL;
+    far_api.event_query = NULL;
+    far_api.pin = NULL;
+    far_api.unpin = NULL;
+}
+
+static size_t count_copiers(const tu_program *program) {
+    size_t count = 0;
+    for (size_t i = 0; i < program->device_count; i++) count += program->devices[i]->copier != NULL;
+    return count;
 }
 
 static void what_is_under_way_has_landed_before_it_is_read_or_written_over(void **unused) {
     (void)unused;
-    float losses[2][STEPS];
-    static float w[2][IN * OUT];
-    for (int begins = 0; begins < 2; begins++) {
+    enum { AT_ONCE, BY_COPIERS, BY_LAUNCHERS, WAYS };
+    float losses[WAYS][STEPS];
+    static float w[WAYS][IN * OUT];
+    for (int way = 0; way < WAYS; way++) {
         trainer t;
         plug_in_far();
-        if (begins) plug_in_far_that_begins_moves();
+        if (way != AT_ONCE) plug_in_far_that_begins_moves(way == BY_LAUNCHERS);
         begin(&t, "far:0/2", "central");
-        for (int i = 0; i < STEPS; i++) losses[begins][i] = run(&t, t.step, i);
-        assert_int_equal(tu_state_get(t.state, "w", w[begins], sizeof w[begins]), TU_OK);
+        for (int i = 0; i < STEPS; i++) losses[way][i] = run(&t, t.step, i);
+        assert_int_equal(tu_state_get(t.state, "w", w[way], sizeof w[way]), TU_OK);
+        assert_int_equal(count_copiers(t.step), way == BY_LAUNCHERS ? 0 : 2);
         end(&t);
+        assert_memory_equal(losses[0], losses[way], sizeof losses[0]);
+        assert_memory_equal(w[0], w[way], sizeof w[0]);
+        if (way == AT_ONCE) continue;
+        assert_int_equal(moves.uploads, 2 * 2 * STEPS);   /* of two variables to two devices */
+        assert_int_equal(moves.downloads, 2 * 3 * STEPS); /* of two gradients and the loss */
+        assert_int_equal(moves.landed, moves_begun());
+        forget_events();
     }
-    assert_int_equal(moves.uploads, 2 * 2 * STEPS);   /* of two variables to two devices */
-    assert_int_equal(moves.downloads, 2 * 3 * STEPS); /* of two gradients and the loss */
-    assert_int_equal(moves.landed, moves_begun());
-    assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
-    assert_memory_equal(w[0], w[1], sizeof w[0]);
-    forget_events();
 }
 
 static void nothing_is_under_way_when_a_run_has_failed(void **unused) {
     (void)unused;
-    for (int launch = 1; launch <= 4; launch++) {
+    for (int trial = 0; trial < 8; trial++) {
         trainer t;
         float x[BATCH * IN] = {0};
-        plug_in_far_that_begins_moves();
+        plug_in_far_that_begins_moves(trial % 2);
         begin(&t, "far:0/2", "central");
-        far.fails_in_launch = launch;
+        far.fails_in_launch = 1 + trial / 2;
         assert_int_equal(tu_run(t.step, t.state, 1, (tu_feed[]){{t.x, x}}, NULL), TU_DEVICE);
         assert_true(strstr(tu_message(), "the far device has gone away"));
         assert_int_equal(moves.landed, moves_begun());
         end(&t);
+        forget_events();
     }
-    forget_events();
 }
 
 /* ---- Bringing ---- */

@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/flushing.h"
 #include "base/parallel.h"
 #include "test.h"
 
@@ -106,18 +107,31 @@ static void numbers_too_small_to_be_normal_are_zeros_while_a_device_computes(voi
 #endif
     enum { COUNT = 64 };
     float within[COUNT], outside[COUNT];
-    tu__parallel_set_width(4); /* the threads are there before, as a user's own may be */
-    tu__parallel_for(COUNT, 1, halve, outside);
-    tu__parallel_setting before = tu__parallel_begin(4);
-    tu__parallel_for(COUNT, 1, halve, within);
-    assert_true(half_of_least() == 0);
-    tu__parallel_end(before);
-    assert_true(half_of_least() > 0);
-    for (int i = 0; i < COUNT; i++) assert_true(within[i] == 0 && outside[i] > 0);
-    tu__parallel_for(COUNT, 1, halve, outside);
-    for (int i = 0; i < COUNT; i++) assert_true(outside[i] > 0);
-    tu__parallel_set_width(1);
+    for (int width = 3; width < 6; width += 2) { /* the team is born within, and grows outside */
+        tu__parallel_setting before = tu__parallel_begin(width);
+        tu__parallel_end(tu__parallel_begin(width));
+        tu__parallel_for(COUNT, 1, halve, within);
+        assert_true(half_of_least() == 0);
+        tu__parallel_end(before);
+        assert_true(half_of_least() > 0);
+        tu__parallel_set_width(width + 1);
+        tu__parallel_for(COUNT, 1, halve, outside);
+        tu__parallel_set_width(1);
+        for (int i = 0; i < COUNT; i++) assert_true(within[i] == 0 && outside[i] > 0);
+    }
 }
+
+#ifdef __SSE2__
+static void half_a_setting_comes_back(void **state) {
+    (void)state;
+    for (unsigned bit = 0x40; bit <= 0x8000; bit <<= 9) {
+        tu__set_flushing(bit);
+        tu__parallel_end(tu__parallel_begin(2));
+        assert_int_equal(tu__flushing(), bit);
+    }
+    tu__set_flushing(0);
+}
+#endif
 
 int main(void) {
     const struct CMUnitTest tests[] = {
@@ -126,6 +140,9 @@ int main(void) {
         cmocka_unit_test(a_late_worker_is_relieved_of_its_range),
         cmocka_unit_test(a_team_smaller_than_asked_for_does_all_the_work),
         cmocka_unit_test(numbers_too_small_to_be_normal_are_zeros_while_a_device_computes),
+#ifdef __SSE2__
+        cmocka_unit_test(half_a_setting_comes_back),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

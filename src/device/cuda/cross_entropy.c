@@ -35,11 +35,16 @@ static bool is_output_of(tu__edge value, const tu__node *node) {
     return tu__same_edge(value, (tu__edge){node->id, 0});
 }
 
-/* Of this part and level, and no kernel's yet. */
-static bool is_free(const tu__selection *s, const tu__node *node, const tu__node *like) {
+/* Of this part, no kernel's yet, and ready when `like` is: what only its kernel reads may be computed that late. */
+static bool is_at_hand(const tu__selection *s, const tu__node *node, const tu__node *like) {
     tu__node_state state = s->plan->state[node->id];
     return (state == TU__WAITING || state == TU__PENDING) &&
-           s->plan->level[node->id] == s->plan->level[like->id];
+           s->plan->level[node->id] <= s->plan->level[like->id];
+}
+
+/* That, and of the same level: others may read it. */
+static bool is_free(const tu__selection *s, const tu__node *node, const tu__node *like) {
+    return is_at_hand(s, node, like) && s->plan->level[node->id] == s->plan->level[like->id];
 }
 
 static const tu__node *only_reader(tu__selection *s, const tu__node *node, tu__opcode op) {
@@ -77,7 +82,7 @@ static bool follow(tu__selection *s, const tu__node *loss, const tu__node *softm
         return false;
     *g = (gradient){softmax, s->graph->nodes[sum->inputs[0].node], sum, mul, sub};
     return is_target(s, loss, g->one_hot) && is_private(s, g) && is_free(s, softmax, loss) &&
-           is_free(s, g->one_hot, loss) && is_free(s, sum, loss) && is_free(s, mul, loss) &&
+           is_at_hand(s, g->one_hot, loss) && is_at_hand(s, sum, loss) && is_free(s, mul, loss) &&
            is_free(s, sub, loss);
 }
 

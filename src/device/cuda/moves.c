@@ -278,6 +278,7 @@ tu_status cuda_event_synchronize(cuda_device *d, void *event) {
     return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
 }
 
+/* How it went the driver tells again. */
 tu_status cuda_event_query(cuda_device *d, void *event, bool *happened) {
     TU_TRY(cuda_enter(d));
     *happened = cuda.cuEventQuery(event) != CUDA_ERROR_NOT_READY;
