@@ -81,7 +81,7 @@ static const struct cli_option options[] = {
              "also print every kernel's time, GFLOP/s and GB/s"),
     CLI_STRING(struct bench_values, trace, "trace", 0, "FILE",
                "then trace some steps into FILE, for ui.perfetto.dev, and sum up where time went"),
-    CLI_INT(struct bench_values, trace_steps, "trace-steps", 0, "N", 1, 100000, "with --trace: how many"),
+    CLI_INT(struct bench_values, trace_steps, "trace-steps", 0, "N", 1, 100000, "how many steps are traced"),
     CLI_FLAG(struct bench_values, json, "json", 0, "print one JSON object"),
     {0},
 };

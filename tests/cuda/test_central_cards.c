@@ -9,8 +9,8 @@
 
 #include <tutti/tutti.h>
 
+#include "copiers.h"
 #include "cuda/failing_calls.h"
-#include "run/program.h"
 
 enum { BATCH = 4, IN = 16, OUT = 1500, STEPS = 3 }; /* weights of 96 KB, which are worth pinning */
 
@@ -65,19 +65,13 @@ static void train_without_failure(void) {
     end(&t);
 }
 
-static size_t count_copiers(const trainer *t) {
-    size_t count = 0;
-    for (size_t i = 0; i < t->step->device_count; i++) count += t->step->devices[i]->copier != NULL;
-    return count;
-}
-
 static void only_traced_copies_have_threads(void **unused) {
     (void)unused;
     trainer t;
     if (begin(&t) != TU_OK || run(&t, 0) != TU_OK) fail_msg("%s", tu_message());
-    assert_int_equal(count_copiers(&t), 0);
+    assert_int_equal(count_copiers(t.step), 0);
     if (tu_program_trace_begin(t.step) != TU_OK || run(&t, 1) != TU_OK) fail_msg("%s", tu_message());
-    assert_int_equal(count_copiers(&t), 2);
+    assert_int_equal(count_copiers(t.step), 2);
     end(&t);
 }
 

@@ -10,7 +10,7 @@
 
 #include <tutti/tutti.h>
 
-#include "run/program.h"
+#include "copiers.h"
 
 /* ---- The far device, which wants memory pinned ---- */
 
@@ -337,12 +337,6 @@ static void forget_events(void) {
     far_api.event_query = NULL;
     far_api.pin = NULL;
     far_api.unpin = NULL;
-}
-
-static size_t count_copiers(const tu_program *program) {
-    size_t count = 0;
-    for (size_t i = 0; i < program->device_count; i++) count += program->devices[i]->copier != NULL;
-    return count;
 }
 
 static void what_is_under_way_has_landed_before_it_is_read_or_written_over(void **unused) {

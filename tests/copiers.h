@@ -1,0 +1,13 @@
+/* Which devices of a program have a thread that copies: it is started when there is something for it to do. */
+#ifndef TUTTI_COPIERS_H
+#define TUTTI_COPIERS_H
+
+#include "run/program.h"
+
+static inline size_t count_copiers(const tu_program *program) {
+    size_t count = 0;
+    for (size_t i = 0; i < program->device_count; i++) count += program->devices[i]->copier != NULL;
+    return count;
+}
+
+#endif
