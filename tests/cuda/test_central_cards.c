@@ -1,6 +1,6 @@
 /* A processor that holds the variables of two parts of a card: no thread is needed for what they send each other, unless each
- * copy is timed; and whichever call fails, a run that fails has changed no variable, nothing of it is under way any more, and
- * nothing is left behind, pinned memory neither. */
+ * copy is timed; kernels are those of a card that has the variables itself; and whichever call fails, a run that fails has
+ * changed no variable, nothing of it is under way any more, and nothing is left behind, pinned memory neither. */
 #include "test.h"
 
 #include <math.h>
@@ -106,10 +106,37 @@ static void any_call_may_fail(void **unused) {
             .work = train, .context = &(bool){traced}, .stride = 1, .beyond = 100, .fewest = 300});
 }
 
+/* Labels are there before weights have come from the processor: the loss takes its gradient in all the same. */
+static void a_loss_takes_in_its_gradient_though_its_weights_come_later(void **unused) {
+    (void)unused;
+    tu_graph *graph;
+    tu_program *step;
+    tu_kernel_report kernel;
+    int losses = 0, softmaxes = 0;
+    assert_int_equal(tu_graph_new(&graph), TU_OK);
+    tu_value x = tu_batch_input(graph, "x", TU_F32, TU_SHAPE(BATCH, IN));
+    tu_value labels = tu_batch_input(graph, "labels", TU_I32, TU_SHAPE(BATCH));
+    tu_value w = tu_variable(graph, "w", TU_F32, TU_SHAPE(IN, 10));
+    tu_value loss = tu_mean(tu_cross_entropy(tu_matmul(x, w), labels));
+    if (tu_add_sgd(loss, 0.5, 0) != TU_OK ||
+        tu_compile(graph, &step, .devices = "gpu:0/2", .strategy = "central", .threads = 1, .fetch = &loss,
+                   .fetch_count = 1, .updates = true) != TU_OK)
+        fail_msg("%s", tu_message());
+    for (size_t i = 0; tu_program_kernel(step, i, &kernel) == TU_OK; i++) {
+        losses += strstr(kernel.kernel, "cross_entropy") && strstr(kernel.kernel, "gradient");
+        softmaxes += strcmp(kernel.kernel, "softmax") == 0;
+    }
+    assert_int_equal(losses, 2);
+    assert_int_equal(softmaxes, 0);
+    tu_program_free(step);
+    tu_graph_free(graph);
+}
+
 int main(void) {
     use_emulated_card();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_traced_copies_have_threads),
+        cmocka_unit_test(a_loss_takes_in_its_gradient_though_its_weights_come_later),
         cmocka_unit_test(any_call_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

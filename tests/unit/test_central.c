@@ -341,13 +341,15 @@ static void forget_events(void) {
 
 static void what_is_under_way_has_landed_before_it_is_read_or_written_over(void **unused) {
     (void)unused;
-    enum { AT_ONCE, BY_COPIERS, BY_LAUNCHERS, WAYS };
+    enum { AT_ONCE, BY_COPIERS, UNPINNED, BY_LAUNCHERS, WAYS };
     float losses[WAYS][STEPS];
     static float w[WAYS][IN * OUT];
     for (int way = 0; way < WAYS; way++) {
         trainer t;
         plug_in_far();
-        if (way != AT_ONCE) plug_in_far_that_begins_moves(way == BY_LAUNCHERS);
+        if (way != AT_ONCE) plug_in_far_that_begins_moves(way >= UNPINNED);
+        pinned.refuses =
+            way == UNPINNED; /* what launchers could begin is then left to copiers, but for small values */
         begin(&t, "far:0/2", "central");
         for (int i = 0; i < STEPS; i++) losses[way][i] = run(&t, t.step, i);
         assert_int_equal(tu_state_get(t.state, "w", w[way], sizeof w[way]), TU_OK);
