@@ -80,9 +80,9 @@ typedef struct tu_compile_options {
     const char *devices;   /* NULL: "all" */
     int threads;           /* of each CPU device; 0: all its cores */
     uint64_t memory_limit; /* bytes on each device; 0: what it has. What does not fit is refused here */
-    double
-        deadline; /* seconds a step of several devices or of a GPU may take before it fails and says what is late; a
-                              processor alone has none; 0: 600 */
+    /* Seconds a step of several devices or of a GPU may take before it fails and says what is late; 0: 600. A processor
+     * alone has no deadline. */
+    double deadline;
     const tu_value *fetch; /* the results of a run, in this order */
     size_t fetch_count;
     bool updates; /* also run every assignment of the graph */

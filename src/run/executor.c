@@ -1,7 +1,7 @@
 /* The executor: all parts of a program at once, each on its device's own host thread.
  *
  * A part's thread fills its inputs and goes through its steps: wait for a value from another device, launch kernels, send a
- * value or say that it is ready. What it cannot begin to move itself a second thread of the device brings meanwhile (moves.c). Where
+ * value or say that it is ready. What it cannot begin to move itself a second thread brings meanwhile (moves.c). Where
  * there are several parts, updates wait at a barrier until all have computed: a run that fails changes no variable.
  * Every wait has a deadline; what is late is named. A part that is alone, or steps that are taken at once, are one call of a
  * device, which keeps the time itself if it can. */

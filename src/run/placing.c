@@ -26,8 +26,8 @@ static void show_to_unit(tu__open_list *list, tu__unit *unit) {
 }
 
 /* The threads of a processor that is added to devices whose memory is elsewhere. Each of these has a host thread that
- * launches and may have one that copies; a loop over all cores would wait for whichever of its threads they are in the way of. So it
- * gets the cores that are left. */
+ * launches and may have one that copies; a loop over all cores would wait for whichever of its threads they are in the
+ * way of. So it gets the cores that are left. */
 static int threads_beside(const tu__open_list *list) {
     int threads_elsewhere = 0;
     tu_device_info info;
