@@ -172,6 +172,7 @@ TU_API tu_value tu_one_hot(tu_value indices, int64_t classes, tu_dtype dtype);
 typedef struct tu_matmul_options {
     size_t struct_size;
     bool transpose_a, transpose_b;
+    bool exact; /* computed in the type it was built with whatever .precision the graph is compiled for */
 } tu_matmul_options;
 /* [..., m, k] x [..., k, n] -> [..., m, n]; the leading axes broadcast. */
 TU_API tu_value tu_matmul_with(tu_value a, tu_value b, const tu_matmul_options *options);
