@@ -1,5 +1,5 @@
-/* Batch and layer normalisation of bf16 and f16: statistics are f32 whatever the type of the parameters, so a mean far from
- * zero costs no digits of y, of the gradients or of the gradients' gradients.
+/* Batch and layer normalisation, variances and standardised images of bf16 and f16: statistics are f32 whatever the type of the
+ * parameters, so a mean far from zero costs no digits of y, of the gradients or of the gradients' gradients.
  *
  *     test_half_norms [DEVICE ...]     default: ref, cpu, and two parts of a cpu; on a card or its stand-in: gpu:0
  */
@@ -181,6 +181,41 @@ static void statistics_stored_in_halves_spoil_nothing_else(void **state) {
     check_all(true);
 }
 
+/* x of two numbers between which bf16 has none, and so not their mean. */
+static double spread_of(tu_dtype dtype, bool standardized, const char *device) {
+    enum { COUNT = 128 };
+    tu_graph *g;
+    tu_program *program;
+    tu_state *state;
+    double data[COUNT], out, found;
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    tu_value x = tu_input(g, "x", dtype, TU_SHAPE(2, 2, COUNT / 4, 1));
+    tu_value y = standardized ? tu_square(tu_standardize(x)) : tu_variance(x, .axes = TU_AXES(1, 2, 3));
+    tu_value spread = tu_mean(tu_cast(y, dtype == TU_F64 ? TU_F64 : TU_F32));
+    for (int i = 0; i < COUNT; i++) tu__store(dtype, data, i, i * 37 % 5 < 2 ? 10.0625 : 10);
+    assert_int_equal(tu_compile(g, &program, .devices = device, .fetch = &spread, .fetch_count = 1), TU_OK);
+    assert_int_equal(tu_state_new(g, &state), TU_OK);
+    assert_int_equal(tu_run(program, state, 1, &(tu_feed){x, data}, (void *[]){&out}), TU_OK);
+    tu__load_array(tu_value_dtype(spread), &out, 1, &found);
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(g);
+    return found;
+}
+
+static void variances_of_halves_are_computed_in_f32(void **state) {
+    (void)state;
+    for (int d = 0; d < device_count; d++)
+        for (int standardized = 0; standardized < 2; standardized++) {
+            if (strchr(devices[d], '/')) continue;
+            double wanted = spread_of(TU_F64, standardized, "ref");
+            double found = spread_of(TU_BF16, standardized, devices[d]);
+            if (fabs(found - wanted) > 0x1p-8 * wanted)
+                fail_msg("%s on %s gives %g, expected %g", standardized ? "standardize" : "variance",
+                         devices[d], found, wanted);
+        }
+}
+
 static void builders_give_f32_statistics(void **state) {
     (void)state;
     tu_graph *g;
@@ -200,6 +235,7 @@ int main(int count, char **words) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(statistics_of_halves_are_f32),
         cmocka_unit_test(statistics_stored_in_halves_spoil_nothing_else),
+        cmocka_unit_test(variances_of_halves_are_computed_in_f32),
         cmocka_unit_test(builders_give_f32_statistics),
     };
     if (count > 1) device_count = 0;

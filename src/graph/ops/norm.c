@@ -23,6 +23,7 @@
 
 #include <tutti/ops.h>
 
+#include "base/number.h"
 #include "base/text.h"
 #include "graph/graph.h"
 #include "graph/rules.h"
@@ -32,11 +33,6 @@
 
 static bool is_half(tu_dtype dtype) {
     return dtype == TU_BF16 || dtype == TU_F16;
-}
-
-/* The type in which statistics are computed beside values of `dtype`. */
-static tu_dtype statistics_dtype(tu_dtype dtype) {
-    return is_half(dtype) ? TU_F32 : dtype;
 }
 
 /* Parameters beside a half-precision x may be f32, and of operations that are built now they are. */
@@ -290,7 +286,7 @@ static tu_axes layer_axes(tu_value x, int64_t count) {
 }
 
 static void expand_forward(const tu_value *in, tu_axes axes, double epsilon, bool keep_r, tu_value *out) {
-    tu_dtype dtype = tu_value_dtype(in[1]), wide = statistics_dtype(dtype);
+    tu_dtype dtype = tu_value_dtype(in[1]), wide = tu__statistics_dtype(dtype);
     tu_value x = tu_cast(in[0], wide);
     standard s = standardize(x, axes, epsilon);
     tu_shape statistics = {0};
@@ -307,7 +303,7 @@ static void expand_forward(const tu_value *in, tu_axes axes, double epsilon, boo
 
 /* dx, dgamma and dbeta; gamma broadcasts against x in both cases. */
 static void expand_backward(const tu_value *in, tu_axes axes, double epsilon, tu_value *out) {
-    tu_dtype dtype = tu_value_dtype(in[1]), wide = statistics_dtype(dtype);
+    tu_dtype dtype = tu_value_dtype(in[1]), wide = tu__statistics_dtype(dtype);
     tu_value dy = tu_cast(in[4], wide);
     standard s = standardize(tu_cast(in[0], wide), axes, epsilon);
     tu_value h = tu_mul(dy, tu_cast(in[1], wide));
@@ -410,8 +406,8 @@ static void widen_parameters(tu_value x, tu_value *gamma, tu_value *beta) {
     if (!tu_ok(x) || !tu_ok(*gamma) || !tu_ok(*beta)) return;
     tu_dtype dtype = tu_value_dtype(x);
     if (tu_value_dtype(*gamma) != dtype || tu_value_dtype(*beta) != dtype) return;
-    *gamma = tu_cast(*gamma, statistics_dtype(dtype));
-    *beta = tu_cast(*beta, statistics_dtype(dtype));
+    *gamma = tu_cast(*gamma, tu__statistics_dtype(dtype));
+    *beta = tu_cast(*beta, tu__statistics_dtype(dtype));
 }
 
 tu_value tu_batch_normalize_with(tu_value x, tu_value gamma, tu_value beta,
