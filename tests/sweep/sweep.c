@@ -40,8 +40,8 @@ struct sweep {
     expectation results[MOST_RESULTS];
     double *got[MOST_RESULTS]; /* of the device, as doubles */
     tu_value answers[MOST_RESULTS];
-    char note[400];
-    double worst; /* error over bound */
+    char note[400], kernels[400]; /* the case's sizes, and what computed it */
+    double worst;                 /* error over bound */
 };
 
 /* ---- Drawing ---- */
@@ -236,6 +236,14 @@ static void forget_graph(sweep *s) {
     s->input_count = s->result_count = 0;
 }
 
+static void note_kernels(sweep *s, const tu_program *program) {
+    tu_kernel_report report;
+    size_t length = 0;
+    for (size_t i = 0; tu_program_kernel(program, i, &report) == TU_OK && length < sizeof s->kernels; i++)
+        length += (size_t)snprintf(s->kernels + length, sizeof s->kernels - length, "%s%s", i ? ", " : "",
+                                   report.kernel);
+}
+
 /* Runs the graph and fetches `count` values as doubles. False with a line printed when something fails. */
 static bool fetch(sweep *s, const char *device, int threads, const char *precision, int count,
                   const tu_value *values, double **results) {
@@ -258,6 +266,7 @@ static bool fetch(sweep *s, const char *device, int threads, const char *precisi
     }
     good = good && tu_run(program, state, (size_t)s->input_count, feeds, targets) == TU_OK;
     if (!good) printf("FAIL on %s: %s\n", device, tu_message());
+    if (program && !s->oracle) note_kernels(s, program);
     for (int i = 0; i < count; i++) {
         tu_type type = tu_value_type(values[i]);
         unsigned char *begin = (unsigned char *)targets[i] - GUARD;
@@ -283,7 +292,8 @@ static double bound_of(const sweep *s, const expectation *e, tu_dtype out, doubl
     if (e->product && s->tf32) factor += 2 * 0x1p-10;
     if (e->rounded) factor += eps_of(out);
     if (e->equal) return factor * magnitude;
-    return 4 * eps_of(out) * fabs(ref) + (e->bounded ? factor * magnitude : 0) + least_of(out);
+    double least = (e->rounded ? 2 : 1) * least_of(out);
+    return 4 * eps_of(out) * fabs(ref) + (e->bounded ? factor * magnitude : 0) + least;
 }
 
 static bool check_result(sweep *s, const expectation *e, tu_dtype out, const double *got, const double *ref,
@@ -437,8 +447,8 @@ static void run_seed(const plan *p, const char *types, uint64_t seed, tally *tal
     bool good = run_case(&s, p->device, families[family].build);
     count(&tallies[family], good, now() - begin, s.worst);
     if (!good)
-        printf("     %s %s,%s on %d threads; again: test_sweep %s 1 %llu %s\n", families[family].name,
-               kinds[kind].name, s.note, s.threads, p->device, (unsigned long long)seed, types);
+        printf("     %s %s,%s on %d threads, by %s; again: test_sweep %s 1 %llu %s\n", families[family].name,
+               kinds[kind].name, s.note, s.threads, s.kernels, p->device, (unsigned long long)seed, types);
 }
 
 static void run_known(const plan *p, tally *t) {
@@ -449,7 +459,9 @@ static void run_known(const plan *p, tally *t) {
             double begin = now();
             bool good = run_case(&s, p->device, known->build);
             count(t, good, now() - begin, s.worst);
-            if (!good) printf("     the known case \"%s\" on %d threads,%s\n", known->name, threads, s.note);
+            if (!good)
+                printf("     the known case \"%s\" on %d threads,%s, by %s\n", known->name, threads, s.note,
+                       s.kernels);
         }
 }
 
