@@ -113,6 +113,27 @@ void sweep_pointwise_convolution(sweep *s) {
     expect_convolution(s, &g, sweep_one_in(s, 3));
 }
 
+/* As networks have them: where libraries are trusted most. */
+void sweep_usual_convolution(sweep *s) {
+    static const int64_t sizes[] = {1, 3, 3, 5, 7};
+    int64_t most = sweep_one_in(s, 12) ? 8000000 : 1000000;
+    geometry g;
+    do {
+        int64_t size = sizes[sweep_between(s, 0, 4)], stride = sweep_one_in(s, 3) ? 2 : 1;
+        g = (geometry){.images = sweep_between(s, 1, 6),
+                       .size = {sweep_between(s, 1, 34), sweep_between(s, 1, 34)},
+                       .kernel = {size, size},
+                       .stride = {stride, stride},
+                       .dilation = {1, 1},
+                       .groups = 1,
+                       .in = sweep_one_in(s, 5) ? sweep_between(s, 1, 4) : 8 * sweep_between(s, 1, 10),
+                       .out = 8 * sweep_between(s, 1, 10)};
+        int64_t before = sweep_one_in(s, 4) ? 0 : (size - 1) / 2, after = sweep_one_in(s, 4) ? 0 : size / 2;
+        for (int side = 0; side < 4; side++) g.pad[side] = side % 2 ? after : before;
+    } while (places(&g, 0) < 1 || places(&g, 1) < 1 || work_of(&g) > most);
+    expect_convolution(s, &g, sweep_one_in(s, 3));
+}
+
 static void expect_transposed(sweep *s, const geometry *g) {
     note_geometry(s, g);
     tu_value operands[2] = {
@@ -156,6 +177,20 @@ KNOWN(depthwise_6x7, .images = 6, .size = {14, 2}, .kernel = {6, 7}, .stride = O
       .pad = {2, 3, 3, 3}, .groups = 32, .in = 1, .out = 1)
 KNOWN(depthwise_6x7_stride_3, .images = 6, .size = {14, 2}, .kernel = {6, 7}, .stride = {3, 3},
       .dilation = ONES, .pad = {2, 3, 3, 3}, .groups = 32, .in = 1, .out = 1)
+KNOWN(depthwise_dilated, .images = 3, .size = {16, 33}, .kernel = {2, 3}, .stride = ONES, .dilation = {2, 1},
+      .groups = 26, .in = 1, .out = 1)
+KNOWN(depthwise_dilated_padded, .images = 4, .size = {17, 31}, .kernel = {5, 3}, .stride = ONES,
+      .dilation = {2, 2}, .pad = {2, 0, 2, 2}, .groups = 2, .in = 1, .out = 1)
+KNOWN(dilated_column, .images = 2, .size = {18, 32}, .kernel = {3, 1}, .stride = ONES, .dilation = {2, 1},
+      .groups = 1, .in = 50, .out = 2)
+KNOWN(stride_4_wide, .images = 2, .size = {14, 8}, .kernel = {4, 4}, .stride = {1, 4}, .dilation = ONES,
+      .pad = {0, 0, 3, 0}, .groups = 1, .in = 17, .out = 23)
+KNOWN(stride_4, .images = 1, .size = {25, 3}, .kernel = {1, 4}, .stride = {4, 4}, .dilation = ONES,
+      .pad = {0, 0, 1, 3}, .groups = 1, .in = 97, .out = 128)
+KNOWN(stride_2_4, .images = 4, .size = {31, 5}, .kernel = {3, 1}, .stride = {2, 4}, .dilation = ONES,
+      .pad = {1, 0, 0, 0}, .groups = 1, .in = 19, .out = 48)
+KNOWN(one_output_stride_2_1, .images = 2, .size = {32, 23}, .kernel = ONES, .stride = {2, 1},
+      .dilation = ONES, .groups = 1, .in = 8, .out = 1)
 KNOWN(pointwise_5x1, .images = 6, .size = {5, 1}, .kernel = ONES, .stride = ONES, .dilation = ONES,
       .groups = 1, .in = 50, .out = 65)
 

@@ -11,7 +11,14 @@
     X(grouped_stride_3_wide, TU_BF16)                                                                        \
     X(depthwise_6x7, TU_BF16) /* oneDNN 2.6.3: 1e37 */                                                       \
     X(depthwise_6x7_stride_3, TU_BF16)                                                                       \
-    X(pointwise_5x1, TU_BF16) /* oneDNN 2.6.3 held to AVX512_CORE, forward */                                \
+    X(depthwise_dilated, TU_BF16)        /* oneDNN 2.6.3, filter gradient: 5.6 */                            \
+    X(depthwise_dilated_padded, TU_BF16) /* 3e27 */                                                          \
+    X(dilated_column, TU_BF16)           /* oneDNN 2.6.3 on 3 threads, filter gradient: 7e36 */              \
+    X(stride_4_wide, TU_BF16)            /* oneDNN 2.6.3 on 3 threads, forward: 4e12 */                      \
+    X(stride_4, TU_BF16)                 /* oneDNN 2.6.3 with AMX on 3 threads, forward: 0.08 */             \
+    X(stride_2_4, TU_BF16)               /* oneDNN 2.6.3 with AMX on 3 threads, forward */                   \
+    X(one_output_stride_2_1, TU_BF16)    /* oneDNN 2.6.3 on 3 threads, filter gradient: 0.1 */               \
+    X(pointwise_5x1, TU_BF16)            /* oneDNN 2.6.3 held to AVX512_CORE, forward */                     \
     X(pointwise_transposed, TU_BF16)
 
 #define DECLARE(name, dtype) void sweep_known_##name(sweep *s);

@@ -453,7 +453,7 @@ static void run_seed(const plan *p, const char *types, uint64_t seed, tally *tal
 
 static void run_known(const plan *p, tally *t) {
     for (int i = 0; i < sweep_known_count; i++)
-        for (int threads = 1; threads <= 2; threads++) {
+        for (int threads = 1; threads <= 3; threads++) {
             const sweep_known *known = &sweep_known_cases[i];
             sweep s = {.random = 1, .dtype = known->dtype, .threads = threads};
             double begin = now();
@@ -490,6 +490,7 @@ int main(int argc, char **argv) {
         fprintf(stderr, "test_sweep: no such type or family\n");
         return 2;
     }
+    setvbuf(stdout, NULL, _IOLBF, 0); /* a sweep that is killed has told what it found */
     tally tallies[FAMILIES] = {0}, known = {0}, all = {0};
     printf("test_sweep %s: seeds %lld to %lld, %s\n", p.device, first, first + number - 1, types);
     if (first == 0 && argc <= 4) run_known(&p, &known);

@@ -83,8 +83,9 @@ typedef struct sweep_family {
 
 /* One list, in sweep.c. */
 #define SWEEP_FAMILIES(X)                                                                                    \
-    X(convolution, 28, true)                                                                                 \
-    X(transposed_convolution, 8, true)                                                                       \
+    X(convolution, 22, true)                                                                                 \
+    X(usual_convolution, 10, true)                                                                           \
+    X(transposed_convolution, 7, true)                                                                       \
     X(pointwise_convolution, 6, true)                                                                        \
     X(product, 16, true)                                                                                     \
     X(average_pool, 3, true)                                                                                 \
