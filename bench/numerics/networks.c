@@ -134,7 +134,7 @@ static tu_value tanh_mlp(network *n) {
 /* Long sums. */
 static tu_value wide_mlp(network *n) {
     tu_value h = tu_relu(dense(n, "hidden1", data(n, "x", TU_SHAPE(16, 2048)), 1024));
-    return classify(n, dense(n, "out", tu_relu(dense(n, "hidden2", h, 1024)), 10));
+    return classify(n, dense(n, "out", tu_relu(dense(n, "hidden2", h, 256)), 10));
 }
 
 static tu_value layer_norm_mlp(network *n) {
