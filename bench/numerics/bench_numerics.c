@@ -86,7 +86,7 @@ typedef struct problem {
 } problem;
 
 static uint64_t sequence_of(problem p, int place) {
-    return (uint64_t)((p.draw * NETWORKS + p.network) * MOST_TENSORS + place + 1);
+    return ((uint64_t)p.draw * NETWORKS + (uint64_t)p.network) * MOST_TENSORS + (uint64_t)place + 1;
 }
 
 /* ---- A run ---- */
