@@ -134,7 +134,7 @@ static tu_value tanh_mlp(network *n) {
 /* Long sums. */
 static tu_value wide_mlp(network *n) {
     tu_value h = tu_relu(dense(n, "hidden1", data(n, "x", TU_SHAPE(16, 2048)), 1024));
-    return classify(n, dense(n, "out", tu_relu(dense(n, "hidden2", h, 1024)), 10));
+    return classify(n, dense(n, "out", tu_relu(dense(n, "hidden2", h, 256)), 10));
 }
 
 static tu_value layer_norm_mlp(network *n) {
@@ -282,11 +282,11 @@ static tu_value split_heads(tu_value x, int64_t heads) {
 
 static tu_value attend(network *n, tu_value x, int64_t heads) {
     tu_shape s = tu_value_shape(x);
-    int64_t width = s.dim[2];
+    int64_t width = s.dim[2], each = width / heads;
     tu_value q = split_heads(dense(n, "query", x, width), heads);
     tu_value k = split_heads(project(n, "key", x, width), heads); /* softmax does not see a bias of keys */
     tu_value v = split_heads(dense(n, "value", x, width), heads);
-    tu_value scores = tu_scale(tu_matmul(q, k, .transpose_b = true), 1 / sqrt((double)(width / heads)));
+    tu_value scores = tu_scale(tu_matmul(q, k, .transpose_b = true), 1 / sqrt((double)each));
     tu_value mixed = tu_transpose(tu_matmul(tu_softmax(scores, -1), v), 0, 2, 1, 3);
     return dense(n, "mix", tu_reshape(mixed, s), width);
 }

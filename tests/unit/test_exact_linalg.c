@@ -79,9 +79,10 @@ static tu_value weights(tu_value x) {
 
 /* Element i of input `which`: a is symmetric and its diagonal heavy, so that every operation here is well conditioned. */
 static double element(int which, int64_t i) {
-    int64_t row = i / N % N, column = i % N, low = row < column ? row : column, high = row + column - low;
+    int64_t matrix = i / (N * N), row = i / N % N, column = i % N;
+    int64_t low = row < column ? row : column, high = row + column - low;
     if (which) return sin(1.7 * (double)i + 0.2);
-    return (row == column ? 3 : 0) + 0.4 * cos(2.3 * (double)(7 * high + low) + (double)(i / (N * N)));
+    return (row == column ? 3 : 0) + 0.4 * cos(2.3 * (double)(7 * high + low) + (double)matrix);
 }
 
 /* Loss, both gradients, and the gradient by a of |da|^2. */

@@ -174,7 +174,7 @@ static void statistics_of_halves_are_f32(void **state) {
     check_all(false);
 }
 
-/* Operations read from old files: on devices of ours all but the stored statistics is as right. */
+/* Operations read from old files: off a card all but the stored statistics is as right. */
 static void statistics_stored_in_halves_spoil_nothing_else(void **state) {
     (void)state;
     if (strncmp(devices[0], "gpu", 3) == 0) skip();

@@ -16,8 +16,8 @@
  *
  * Statistics are f32 beside an x of bf16 or f16: a mean far from zero, kept in 8 bits, moves all of its set by more than
  * the set's deviation. As they have the type of gamma and beta, the builders cast these to f32. Files of an earlier version
- * hold operations with parameters and statistics in halves; these still open, their statistics are rounded where they are
- * stored alone, and what is made of them is computed from x. */
+ * hold operations with parameters and statistics in halves. These still open; expansions and meanings, which are what the
+ * CPU runs of them too, then take the statistics from x. A card's kernels take those that were stored. */
 #include <inttypes.h>
 #include <math.h>
 
