@@ -55,6 +55,9 @@ rm libraries/libnvrtc*
 TUTTI_CUDA_LIBRARIES=$scratch/libraries train --quiet
 expect 'no NVRTC' "${passed_over}libnvrtc\.so\.13 was not found in .*: install CUDA 13"
 
+FAKE_CUDA_DRIVER_VERSION=12080 train --ensemble 2
+expect 'an ensemble' "${passed_over}NVIDIA's driver serves CUDA 12\.8"
+
 FAKE_CUDA_DRIVER_VERSION=12080 train --devices cpu
 expect_no_notice 'the CPU was asked for'
 FAKE_CUDA_COUNT=0 CUDA_VISIBLE_DEVICES='' train
