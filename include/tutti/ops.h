@@ -172,6 +172,7 @@ TU_API tu_value tu_one_hot(tu_value indices, int64_t classes, tu_dtype dtype);
 typedef struct tu_matmul_options {
     size_t struct_size;
     bool transpose_a, transpose_b;
+    bool exact; /* computed in the type it was built with whatever .precision the graph is compiled for */
 } tu_matmul_options;
 /* [..., m, k] x [..., k, n] -> [..., m, n]; the leading axes broadcast. */
 TU_API tu_value tu_matmul_with(tu_value a, tu_value b, const tu_matmul_options *options);
@@ -264,8 +265,8 @@ typedef struct tu_normalize_options {
     tu_batch_scope scope; /* batch normalisation */
     int64_t axes;         /* layer normalisation: how many trailing axes; 0: 1 */
 } tu_normalize_options;
-/* Over all axes but the last. Outputs: y, mean [c], variance [c] (divided by n). gamma and beta [c] may be f32
- * beside a half-precision x; the statistics have their type. */
+/* Over all axes but the last. Outputs: y, mean [c], variance [c] (divided by n). Statistics are f32 beside an x of bf16 or
+ * f16, else of x's type; gamma and beta [c] may be of either. */
 TU_API tu_value tu_batch_normalize_with(tu_value x, tu_value gamma, tu_value beta,
                                         const tu_normalize_options *options);
 #define tu_batch_normalize(x, gamma, beta, ...)                                                              \

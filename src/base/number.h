@@ -15,6 +15,11 @@
 
 #include "base/shared.h"
 
+/* The type of means, variances and their like beside values of `dtype`: halves have too few bits for them. */
+static inline tu_dtype tu__statistics_dtype(tu_dtype dtype) {
+    return dtype == TU_BF16 || dtype == TU_F16 ? TU_F32 : dtype;
+}
+
 /* The value that storing x and loading it again would give. */
 TU__SHARED double tu__round_to(tu_dtype dtype, double x);
 TU__SHARED void tu__round_array(tu_dtype dtype, double *x, int64_t count);

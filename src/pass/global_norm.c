@@ -44,6 +44,10 @@ static void expand_forward(const tu__node *node, const tu_value *in, bool held, 
 static void expand_gradient(const tu__node *node, const tu_value *in, bool held, tu_value *out) {
     tu_value gamma = in[1], mean = in[2], variance = in[3];
     tu_dtype dtype = tu_value_dtype(gamma);
+    if (dtype == TU_BF16 || dtype == TU_F16) { /* saved statistics that were rounded are of no use */
+        node->op->expand(in[0].graph, node, in, out);
+        return;
+    }
     tu_value x = cast(in[0], dtype, held), dy = cast(in[4], dtype, held);
     double rows =
         (double)tu_shape_elements(tu_value_shape(x)) / (double)tu_shape_elements(tu_value_shape(gamma));

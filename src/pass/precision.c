@@ -8,7 +8,8 @@
  *   PRODUCT   its f32 inputs are cast to half, its output is half
  *   BETWEEN   half where any input is half already: pointwise operations, pooling, LRN, moving elements
  *   NORM      activations half where they come so; parameters and statistics f32
- *   EXACT     f32: softmax and losses, exponentials, linear algebra, reductions to one number
+ *   EXACT     f32: softmax and losses, exponentials, linear algebra and the products in its gradients,
+ *             reductions to one number
  *   AS_BUILT  reads and gives what it was built with: leaves, variables, assignments, casts, draws, custom
  *             operations
  *
@@ -39,7 +40,7 @@ static const struct {
     {TU__OP_CONV2D, PRODUCT},
     {TU__OP_CONV2D_DX, PRODUCT},
     {TU__OP_CONV2D_DW, PRODUCT},
-    {TU__OP_MATMUL, PRODUCT},
+    {TU__OP_MATMUL, PRODUCT}, /* those not marked exact: see class_of */
 
     {TU__OP_MAX_POOL, BETWEEN},
     {TU__OP_MAX_POOL_GRAD, BETWEEN},
@@ -140,6 +141,7 @@ static class class_of(const tu_graph *graph, const tu__node *node) {
     }
     if (!any) return AS_BUILT;
     if (is_reduction(node) && tu_shape_elements(node->outputs[0].shape) == 1) return EXACT;
+    if (node->op->code == TU__OP_MATMUL && tu__attrs(node, matmul)->exact) return EXACT;
     return is;
 }
 

@@ -1,4 +1,4 @@
-/* Makers of convolutions: which of the two ways, oneDNN's (dnnl.c) or ours (conv_direct.c).
+/* Makers of convolutions: by oneDNN (dnnl.c) or by our own tiles (conv_direct.c).
  *
  * Both run near the processor's peak on wide layers. Measured side by side (a Xeon with AVX-512; 1, 2 and 16
  * threads; 32 or 128 images; time of ours over oneDNN 2.6.3's):
@@ -19,15 +19,16 @@
  *
  * In bf16 a third way comes first where the processor has AMX and strides are 1 (conv_blocks.c); else y and x are
  * oneDNN's, and a filter's gradient is ours by the same rule (with AVX-512 BF16, on an EPYC with 1 and 2 threads: 0.8 to
- * 1.04 of oneDNN's time for the two layers of tutorial-cnn, 0.3 to 1.2 for resnet20's but the first, 1.35). The rest
- * (f16, y and x in bf16 without hardware) runs by its reference meaning. */
+ * 1.04 of oneDNN's time for the two layers of tutorial-cnn, 0.3 to 1.2 for resnet20's but the first, 1.35). What oneDNN is
+ * not trusted with or does not offer goes through f32 (widened.h); f16 runs by its reference kernel. */
 #include "device/cpu/conv_blocks.h"
 #include "device/cpu/conv_direct.h"
 #include "device/cpu/cpu.h"
-#include "device/cpu/dnnl.h"
+#include "device/cpu/distrusted.h"
 #include "device/cpu/ending.h"
 #include "device/cpu/isa/loops.h"
 #include "device/cpu/ranges.h"
+#include "device/cpu/widened.h"
 
 enum {
     FULL_CHANNELS = 32, /* two vectors of AVX-512 */
@@ -37,22 +38,30 @@ enum {
 };
 
 typedef struct conv_data {
-    cpu_direct *direct; /* one of the three */
+    cpu_direct *direct; /* one of these three */
     cpu_dnnl *dnnl;
     cpu_conv_blocks *blocks;
-    bool bias, relu;
+    cpu_widened widened; /* where `direct` computes in f32 what is kept in bf16 */
+    bool widens, bias, relu;
     tu_type type; /* of the result */
 } conv_data;
+
+static void run_widened(const conv_data *d, const cpu_direct_operands *narrow) {
+    cpu_direct_operands wide;
+    cpu_widen(&d->widened, narrow, &wide);
+    cpu_direct_run(d->direct, &wide);
+    cpu_narrow(&d->widened, &wide, narrow);
+}
 
 static tu_status run_conv(const tu__kernel *k) {
     const conv_data *d = k->data;
     const void *bias = d->bias ? k->in[2] : NULL;
     cpu_direct_operands o = {k->in[0], k->in[1], bias, k->out[0], k->workspace, d->relu};
     if (d->blocks) cpu_conv_blocks_run(d->blocks, &o);
-    if (d->direct) cpu_direct_run(d->direct, &o);
-    if (!d->dnnl) return TU_OK;
-    TU_TRY(cpu_dnnl_run(d->dnnl, &o));
-    cpu_end_in_place(k->device, d->type, k->out[0], bias, d->relu);
+    if (d->direct && !d->widens) cpu_direct_run(d->direct, &o);
+    if (d->widens) run_widened(d, &o);
+    if (d->dnnl) TU_TRY(cpu_dnnl_run(d->dnnl, &o));
+    if (d->dnnl || d->widens) cpu_end_in_place(k->device, d->type, k->out[0], bias, d->relu);
     return TU_OK;
 }
 
@@ -97,6 +106,7 @@ static bool prefers_own(const cpu_convolution *c, cpu_convolution_side side, tu_
 
 static tu_status choose_dnnl(tu__selection *s, const cpu_convolution *c, cpu_convolution_side side,
                              conv_data *d) {
+    if (cpu_distrusted_convolution(c, side, d->type.dtype)) return TU_OK;
     return cpu_dnnl_convolution(c, side, d->type.dtype, cpu_of(s)->threads, &d->dnnl);
 }
 
@@ -123,13 +133,28 @@ static tu_status choose_blocks(tu__selection *s, const cpu_convolution *c, cpu_c
     return cpu_conv_blocks_new(&s->arena, blocks, cpu_of(s)->loops, c, side, cpu_of(s)->threads, &d->blocks);
 }
 
-/* Fills `d` with one of the three ways; TU_UNSUPPORTED when there is none. */
+static tu_status choose_widened(tu__selection *s, const cpu_convolution *c, cpu_convolution_side side,
+                                conv_data *d) {
+    if (d->type.dtype != TU_BF16) return TU_OK;
+    TU_TRY(cpu_direct_new(&s->arena, cpu_of(s)->loops->gemm->f32, c, side, cpu_of(s)->threads, &d->direct));
+    const int64_t x = c->images * c->x_size[0] * c->x_size[1] * c->groups * c->x_channels;
+    const int64_t y = c->images * c->y_size[0] * c->y_size[1] * c->groups * c->y_channels;
+    const int64_t filter =
+        c->windows.size[0] * c->windows.size[1] * c->groups * c->y_channels * c->x_channels;
+    const int64_t first[] = {x, y, x}, second[] = {filter, filter, y}, out[] = {y, x, filter};
+    d->widened = (cpu_widened){first[side], second[side], out[side], cpu_of(s)->loops};
+    d->widens = d->direct != NULL;
+    return TU_OK;
+}
+
+/* Fills `d` with one of the ways; TU_UNSUPPORTED when there is none. */
 static tu_status choose(tu__selection *s, const cpu_convolution *c, cpu_convolution_side side, conv_data *d) {
     TU_TRY(choose_blocks(s, c, side, d));
     if (d->blocks) return TU_OK;
     bool own = prefers_own(c, side, d->type.dtype, cpu_of(s)->threads);
     for (int attempt = 0; attempt < 2 && !d->dnnl && !d->direct; attempt++, own = !own)
         TU_TRY((own ? choose_own : choose_dnnl)(s, c, side, d));
+    if (!d->dnnl && !d->direct) TU_TRY(choose_widened(s, c, side, d));
     return d->dnnl || d->direct ? TU_OK : TU_UNSUPPORTED;
 }
 
@@ -150,6 +175,7 @@ static tu_status make(tu__selection *s, const tu__node *node, cpu_convolution_si
     k->workspace_bytes = d->blocks ? cpu_conv_blocks_workspace(d->blocks)
                          : d->dnnl ? cpu_dnnl_workspace(d->dnnl)
                                    : cpu_direct_workspace(d->direct);
+    if (d->widens) k->workspace_bytes += cpu_widened_workspace(&d->widened);
     return cpu_kernel_bind_to_end(k, s, node, &ending);
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "device/cpu/isa/instruction_sets.h"
 #include "device/cpu/isa/loops.h"
 #include "device/cpu/pointwise.h"
 #include "device/host_memory.h"
@@ -58,13 +59,18 @@ static uint64_t memory_of_machine(void) {
 static tu_status describe(int index, tu_device_info *info) {
     if (index > 0)
         return tu_fail(TU_NOT_FOUND, "there is one CPU device, cpu:0; cpu:0/2 splits its cores in two");
-    static _Thread_local char description[256];
+    static _Thread_local char description[512];
     char model[128];
     cpu_set_t mask;
     read_model_name(model, sizeof model);
     const char *dnnl = cpu_dnnl_version();
-    snprintf(description, sizeof description, "%s, %s loops, %s%s", model, cpu_loops_for_this_machine()->isa,
-             dnnl ? "oneDNN " : "without oneDNN", dnnl ? dnnl : "");
+    int length =
+        snprintf(description, sizeof description, "%s, %s, %s%s", model, cpu_isa_name(cpu_isa_in_use()),
+                 dnnl ? "oneDNN " : "without oneDNN", dnnl ? dnnl : "");
+    for (cpu_isa isa = CPU_BASELINE; isa < CPU_ISA_COUNT && (size_t)length < sizeof description; isa++)
+        if (cpu_isa_of_machine()->why[isa])
+            length += snprintf(description + length, sizeof description - (size_t)length, "; no %s: %s",
+                               cpu_isa_name(isa), cpu_isa_of_machine()->why[isa]);
     *info = (tu_device_info){.name = "cpu:0",
                              .kind = "cpu",
                              .description = description,
@@ -132,6 +138,7 @@ static tu_status check_options(const tu_open_options *options, int parts) {
 static tu_status open_device(const tu_open_options *options, tu_device_instance **device) {
     int parts = options->parts > 0 ? options->parts : 1;
     TU_TRY(check_options(options, parts));
+    TU_TRY(cpu_isa_check_limit());
     tu_device_instance *d = tu__alloc(sizeof *d, "a device");
     if (!d) return TU_NO_MEMORY;
     int cores = split_cores(options->part, parts, &d->cores, &d->device.first_core);

@@ -57,6 +57,7 @@ void cpu_dnnl_free(cpu_dnnl *op) {
 
 #include "base/alloc.h"
 #include "base/parallel.h"
+#include "device/cpu/isa/instruction_sets.h"
 
 /* ---- Where the two versions differ ---- */
 
@@ -107,7 +108,25 @@ static bool describe(description *d, int rank, const int64_t *dims, dnnl_data_ty
 
 static dnnl_engine_t engine;
 
+/* Holds oneDNN to the instruction set in use: it has a probe of its own, which believes virtual machines that report AMX
+ * and then dies of its first tile. False where it cannot be held, because the program has used oneDNN before us. */
+static bool limit_instructions(void) {
+    static const dnnl_cpu_isa_t sets[CPU_ISA_COUNT] = {
+        [CPU_BASELINE] = dnnl_cpu_isa_sse41,
+        [CPU_AVX2] = dnnl_cpu_isa_avx2,
+        [CPU_AVX512] = dnnl_cpu_isa_avx512_core,
+        [CPU_AVX512_BF16] = dnnl_cpu_isa_avx512_core_bf16,
+    };
+    const cpu_isa_facts *facts = cpu_isa_of_machine();
+    cpu_isa isa = cpu_isa_in_use();
+    bool less = isa < facts->best;
+    for (cpu_isa i = CPU_BASELINE; i < CPU_ISA_COUNT; i++) less |= facts->why[i] != NULL;
+    if (!less || dnnl_set_max_cpu_isa(sets[isa]) == dnnl_success) return true;
+    return (dnnl_get_effective_cpu_isa() & ~sets[isa]) == 0;
+}
+
 static void make_engine(void) {
+    if (!limit_instructions()) return;
     if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) engine = NULL;
 }
 

@@ -1,4 +1,5 @@
-/* The maker of matrix products: f32 and f64 are ours (gemm.c), bf16 oneDNN's (dnnl.c), integers the reference's.
+/* The maker of matrix products: f32 and f64 are ours (gemm.c), bf16 oneDNN's (dnnl.c) or through f32 where oneDNN is not
+ * trusted (widened.h), integers the reference's.
  *
  * In f32 oneDNN's is as fast, within 5% either way for all but the smallest (bench_products shows both side by side),
  * but takes a second pass over the result, and a second parallel region, for bias and ReLU.
@@ -6,26 +7,37 @@
  * A product [..., m, k] x [k, n] whose left side is not transposed is one product of all rows together. Any other
  * batch is a list of places where its matrices begin, which is how broadcasting costs nothing. */
 #include "device/cpu/cpu.h"
-#include "device/cpu/dnnl.h"
+#include "device/cpu/distrusted.h"
 #include "device/cpu/ending.h"
 #include "device/cpu/gemm.h"
 #include "device/cpu/isa/loops.h"
 #include "device/cpu/ranges.h"
+#include "device/cpu/widened.h"
 #include "graph/walk.h"
 
 typedef struct matmul_data {
     cpu_gemm gemm;
-    cpu_dnnl *dnnl; /* if it is to be used */
-    bool bias, relu;
+    cpu_dnnl *dnnl;      /* if it is to be used */
+    cpu_widened widened; /* where `gemm` computes in f32 what is kept in bf16 */
+    bool widens, bias, relu;
     tu_type type; /* of the result */
 } matmul_data;
+
+static void run_widened(const matmul_data *d, const cpu_direct_operands *narrow) {
+    cpu_direct_operands wide;
+    cpu_widen(&d->widened, narrow, &wide);
+    cpu_gemm_operands o = {.a = wide.first, .b = wide.second, .c = wide.out, .workspace = wide.workspace};
+    cpu_gemm_run(&d->gemm, &o);
+    cpu_narrow(&d->widened, &wide, narrow);
+}
 
 static tu_status run_matmul(const tu__kernel *k) {
     const matmul_data *d = k->data;
     const void *bias = d->bias ? k->in[2] : NULL;
-    if (d->dnnl) {
+    if (d->dnnl || d->widens) {
         cpu_direct_operands o = {k->in[0], k->in[1], NULL, k->out[0], k->workspace, false};
-        TU_TRY(cpu_dnnl_run(d->dnnl, &o));
+        if (d->widens) run_widened(d, &o);
+        if (d->dnnl) TU_TRY(cpu_dnnl_run(d->dnnl, &o));
         cpu_end_in_place(k->device, d->type, k->out[0], bias, d->relu);
         return TU_OK;
     }
@@ -94,17 +106,21 @@ static tu_status ask_dnnl(const cpu_gemm *g, tu_dtype dtype, cpu_dnnl **op) {
     p.b_strides[0] = b_step;
     p.b_strides[1] = g->transpose_b ? 1 : g->n;
     p.b_strides[2] = g->transpose_b ? g->k : 1;
-    return cpu_dnnl_matmul(&p, g->threads, op);
+    return cpu_distrusted_product(&p) ? TU_OK : cpu_dnnl_matmul(&p, g->threads, op);
 }
 
-static tu_status choose(tu__selection *s, matmul_data *d) {
+static tu_status choose(tu__selection *s, const tu__node *node, matmul_data *d) {
     tu_dtype dtype = d->type.dtype;
-    if (dtype != TU_F32 && dtype != TU_F64) {
-        TU_TRY(ask_dnnl(&d->gemm, dtype, &d->dnnl));
-        return d->dnnl ? TU_OK : TU_UNSUPPORTED;
-    }
     const struct cpu_loops_gemm *loops = cpu_of(s)->loops->gemm;
-    d->gemm.loops = dtype == TU_F32 ? loops->f32 : loops->f64;
+    if (dtype == TU_BF16) {
+        TU_TRY(ask_dnnl(&d->gemm, dtype, &d->dnnl));
+        if (d->dnnl) return TU_OK;
+        d->widens = true;
+        d->widened = (cpu_widened){tu_shape_elements(cpu_input_type(s, node, 0).shape),
+                                   tu_shape_elements(cpu_input_type(s, node, 1).shape),
+                                   tu_shape_elements(d->type.shape), cpu_of(s)->loops};
+    }
+    d->gemm.loops = dtype == TU_F64 ? loops->f64 : loops->f32;
     cpu_gemm_plan(&d->gemm);
     return TU_OK;
 }
@@ -116,7 +132,7 @@ tu_status cpu_make_matmul(tu__selection *s, const tu__node *node) {
     tu__ending ending = tu__ending_of(s, node);
     matmul_data found = {.bias = ending.add, .relu = ending.relu, .type = node->outputs[0]};
     TU_TRY(describe(s, node, &found.gemm));
-    TU_TRY(choose(s, &found));
+    TU_TRY(choose(s, node, &found));
     tu__kernel *k = tu__kernel_new(s, node, tu__ending_name(&ending, names), run_matmul);
     matmul_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) {
@@ -126,5 +142,6 @@ tu_status cpu_make_matmul(tu__selection *s, const tu__node *node) {
     *d = found;
     k->release = release_matmul;
     k->workspace_bytes = d->dnnl ? cpu_dnnl_workspace(d->dnnl) : cpu_gemm_workspace(&d->gemm);
+    if (d->widens) k->workspace_bytes += cpu_widened_workspace(&d->widened);
     return cpu_kernel_bind_to_end(k, s, node, &ending);
 }

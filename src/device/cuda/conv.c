@@ -1,5 +1,6 @@
 /* Makers of convolutions: cuDNN's engines (conv_dnn.c) where it has one, kernels of ours for first layers (conv_few.c) and
- * for f32 that is not to be rounded (conv_f32.c), and plain ones (conv_direct.c) for what nobody else does.
+ * for f32 that is not to be rounded (conv_f32.c), and plain ones (conv_direct.c) for what nobody else does, or does
+ * wrong (distrusted.def).
  *
  * A bias and a rectifier that follow are part of cuDNN's graph. Two things speak against taking such an engine:
  * it is not bound to keep NaN, which a rectifier of many libraries turns into 0, so that a step that is not finite
@@ -191,17 +192,20 @@ cuda_conv_choice cuda_conv_wanted(void) {
     return wanted && strcmp(wanted, "own") == 0 ? CUDA_CONV_BY_US : CUDA_CONV_BY_BEST;
 }
 
-/* cuDNN 9.14 was seen to give a wrong filter gradient for 2 groups of filters dilated [2,1] under padding 2,1,0,1, in
- * f32 and f64 alike, though each of the three alone is right. Such layers are rare: they take our own kernel. */
-static bool trusts_dnn(const cuda_convolution *c) {
+/* The case for which cuDNN is not asked for such a convolution; NULL: it may be. */
+static const char *distrusted(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
-    bool dilated = w->dilation[0] > 1 || w->dilation[1] > 1;
-    bool uneven = w->pad[0] != w->pad[1] || w->pad[2] != w->pad[3];
-    return !(c->side == CUDA_CONV_FILTER && c->groups > 1 && (dilated || uneven));
+    const bool dilated = w->dilation[0] > 1 || w->dilation[1] > 1;
+    const bool uneven = w->pad[0] != w->pad[1] || w->pad[2] != w->pad[3];
+#define CONVOLUTION(which, condition, seen)                                                                  \
+    if (c->side == CUDA_CONV_##which && (condition)) return seen;
+#define ENGINE(problem, number, seen)
+#include "device/cuda/distrusted.def"
+    return NULL;
 }
 
 static tu_status choose(tu__selection *s, const cuda_convolution *c, conv_data *d) {
-    if (!trusts_dnn(c)) return cuda_conv_direct_new(s, c, &d->direct);
+    if (distrusted(c)) return cuda_conv_direct_new(s, c, &d->direct);
     TU_TRY(cuda_conv_few_new(s, c, &d->few));
     if (!d->few) TU_TRY(cuda_conv_f32_new(s, c, &d->f32));
     if (d->few || d->f32) return TU_OK;

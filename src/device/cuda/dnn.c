@@ -128,19 +128,21 @@ static bool is_refused(const cuda_dnn_plan *p, const cuda_dnn_wish *wish, cudnnB
     return false;
 }
 
-/* Engines whose results are those of a transform, too, though no note says so: by how much they are off was seen with
- * operands whose sums are exact (tests/cuda/test_convolutions.c). */
-static const struct unnoted {
+/* Engines that were seen to be wrong where no note says so. */
+static const struct distrusted {
     const char *problem; /* how its key begins */
     int64_t engine;
-} unnoted[] = {
-    {"conv_filter f32 ", 17}, /* 2^-15 of the sum; cuDNN 9.14 */
+    const char *seen;
+} distrusted[] = {
+#define CONVOLUTION(side, condition, seen)
+#define ENGINE(problem, number, seen) {problem, number, seen},
+#include "device/cuda/distrusted.def"
 };
 
-static bool is_unnoted(const cuda_dnn_wish *wish, int64_t engine) {
-    for (size_t i = 0; i < sizeof unnoted / sizeof *unnoted; i++)
-        if (unnoted[i].engine == engine &&
-            strncmp(wish->key, unnoted[i].problem, strlen(unnoted[i].problem)) == 0)
+static bool is_distrusted(const cuda_dnn_wish *wish, int64_t engine) {
+    for (size_t i = 0; i < sizeof distrusted / sizeof *distrusted; i++)
+        if (distrusted[i].engine == engine &&
+            strncmp(wish->key, distrusted[i].problem, strlen(distrusted[i].problem)) == 0)
             return true;
     return false;
 }
@@ -169,7 +171,7 @@ static tu_status look_at(cuda_dnn_plan *p, const cuda_dnn_wish *wish, candidate 
     TU_TRY(engine_of(p, c->configuration, &engine, &c->engine));
     TU_TRY(get(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
                CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes));
-    c->refused = is_unnoted(wish, c->engine);
+    c->refused = is_distrusted(wish, c->engine);
     for (int64_t i = 0; i < count; i++) {
         if (is_refused(p, wish, notes[i])) c->refused = true;
         if (notes[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE) c->tensor_cores = true;

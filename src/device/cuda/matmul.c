@@ -166,7 +166,7 @@ static tu_status describe(tu__selection *s, const tu__node *node, matmul_data *d
     *g = (cuda_gemm){.transpose_a = attrs->transpose_a,
                      .transpose_b = attrs->transpose_b,
                      .dtype = node->outputs[0].dtype,
-                     .tf32 = cuda_allows_tf32(s),
+                     .tf32 = cuda_allows_tf32(s) && !attrs->exact,
                      .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
     g->m = out.dim[out.rank - 2];
     g->n = g->out_row = out.dim[out.rank - 1];

@@ -22,6 +22,7 @@
 
 #include <tutti/ops.h>
 
+#include "base/number.h"
 #include "base/text.h"
 #include "graph/graph.h"
 #include "graph/ops/resize.h"
@@ -318,12 +319,13 @@ tu_value tu_standardize(tu_value x) {
     double count = (double)s.dim[1] * (double)s.dim[2] * (double)s.dim[3];
     tu_value y = tu__invalid(x.graph);
     tu_scope(x.graph, "standardize") {
-        tu_value mean = tu_mean(x, .axes = TU_AXES(1, 2, 3), .keep = true);
-        tu_value variance = tu_variance(x, .axes = TU_AXES(1, 2, 3), .keep = true);
+        tu_value wide = tu_cast(x, tu__statistics_dtype(tu_value_dtype(x)));
+        tu_value mean = tu_mean(wide, .axes = TU_AXES(1, 2, 3), .keep = true);
+        tu_value variance = tu_variance(wide, .axes = TU_AXES(1, 2, 3), .keep = true);
         /* The bound is put under the variance and not the deviation, whose slope at a variance of zero is
          * infinite. */
-        tu_value bounded = tu_maximum(variance, tu_number(x, 1 / count));
-        y = tu_div(tu_sub(x, mean), tu_sqrt(bounded));
+        tu_value bounded = tu_maximum(variance, tu_number(wide, 1 / count));
+        y = tu_cast(tu_div(tu_sub(wide, mean), tu_sqrt(bounded)), tu_value_dtype(x));
     }
     return y;
 }
@@ -398,10 +400,12 @@ tu_value tu_random_contrast(tu_value x, double low, double high) {
     if (!tu_training(x.graph)) return x;
     tu_value y = tu__invalid(x.graph);
     tu_scope(x.graph, "random_contrast") {
-        tu_value mean = tu_mean(x, .axes = TU_AXES(1, 2), .keep = true); /* [n,1,1,c] */
+        tu_value wide = tu_cast(x, tu__statistics_dtype(tu_value_dtype(x)));
+        tu_value mean = tu_mean(wide, .axes = TU_AXES(1, 2), .keep = true); /* [n,1,1,c] */
         tu_value factor =
             tu_random_uniform(x.graph, tu_value_dtype(x), one_a_sample(x), low, high, .per_sample = true);
-        y = tu_add(tu_mul(tu_sub(x, mean), factor), mean);
+        factor = tu_cast(factor, tu_value_dtype(wide));
+        y = tu_cast(tu_add(tu_mul(tu_sub(wide, mean), factor), mean), tu_value_dtype(x));
     }
     return y;
 }

@@ -6,6 +6,7 @@
 
 #include <tutti/layers.h>
 
+#include "base/number.h"
 #include "base/text.h"
 #include "graph/graph.h"
 
@@ -79,11 +80,6 @@ tu_value tu_conv2d_with(tu_value x, const tu_conv2d_options *options) {
     return y;
 }
 
-/* Statistics of half-precision activations are kept in f32. */
-static tu_dtype statistics_dtype(tu_dtype dtype) {
-    return dtype == TU_BF16 || dtype == TU_F16 ? TU_F32 : dtype;
-}
-
 /* running = momentum * running + (1 - momentum) * batch */
 static void update_running(tu_value running, tu_value batch, double momentum) {
     tu_assign(running, tu_add(tu_scale(running, momentum), tu_scale(tu_stop_gradient(batch), 1 - momentum)));
@@ -111,7 +107,7 @@ tu_value tu_batch_norm_with(tu_value x, const tu_batch_norm_options *options) {
     if (!(epsilon > 0) || !(momentum >= 0 && momentum <= 1))
         return refuse(x, "batch_norm", ".epsilon above 0 and .momentum in [0, 1]");
     tu_shape c = TU_SHAPE(type.shape.dim[type.shape.rank - 1]);
-    tu_dtype dtype = statistics_dtype(type.dtype);
+    tu_dtype dtype = tu__statistics_dtype(type.dtype);
     tu_batch_scope scope = o.scope ? o.scope : (tu_batch_scope)g->batch_scope;
     tu_value y = x;
     tu_scope(g, o.name ? o.name : "batch_norm") {
@@ -141,7 +137,7 @@ tu_value tu_layer_norm_with(tu_value x, const tu_layer_norm_options *options) {
     if (axes < 1 || axes > type.shape.rank || !tu_dtype_is_float(type.dtype))
         return refuse(x, "layer_norm", "floating-point activations with at least .axes axes");
     tu_shape shape = tu_shape_of((size_t)axes, type.shape.dim + type.shape.rank - axes);
-    tu_dtype dtype = statistics_dtype(type.dtype);
+    tu_dtype dtype = tu__statistics_dtype(type.dtype);
     tu_value y = x;
     tu_scope(g, o.name ? o.name : "layer_norm") {
         tu_value gamma = tu_variable(g, "gamma", dtype, shape, .init = {TU_INIT_CONSTANT, .a = 1});

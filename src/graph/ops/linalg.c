@@ -16,7 +16,9 @@
  * cholesky reads the lower triangle of A alone, as if the upper one mirrored it. An element below the
  * diagonal thus stands for two of the symmetric matrix and gets both their gradients; an element above it
  * gets none. This is what finite differences of the operation show, and it is exact for second derivatives
- * too: each line above is made of operations of this file and of products.
+ * too: each line above is made of operations of this file and of products. These products are marked exact: an
+ * inverse multiplies the rounding of what it is given by its condition number, so where a graph is compiled for
+ * bf16, f16 or tf32 its linear algebra, gradients included, stays in the type it was built with.
  *
  * A matrix that cannot be inverted or factored is the data's mistake, found while running: TU_NUMERIC, naming
  * the node, the matrix within the batch and the pivot.
@@ -217,17 +219,21 @@ tu_status tu__solve_meaning(const tu__meaning *m) {
     return solve_batch(m, s, m->out[0].data);
 }
 
+/* A product inside a gradient: it is part of the linear algebra, which no precision narrows. */
+static tu_value exact_product(tu_value a, tu_value b, bool transpose_a, bool transpose_b) {
+    return tu_matmul(a, b, .transpose_a = transpose_a, .transpose_b = transpose_b, .exact = true);
+}
+
 void tu__inverse_gradient(tu__vjp *v) {
     tu_value y = tu__vjp_output(v, 0), g = tu__vjp_gradient(v, 0);
-    tu_value left = tu_matmul(y, g, .transpose_a = true);
-    tu__vjp_give(v, 0, tu_neg(tu_matmul(left, y, .transpose_b = true)));
+    tu_value left = exact_product(y, g, true, false);
+    tu__vjp_give(v, 0, tu_neg(exact_product(left, y, false, true)));
 }
 
 void tu__solve_gradient(tu__vjp *v) {
     tu_value transposed = tu_transpose_with(tu__vjp_input(v, 0), (tu_axes){0});
     tu_value h = tu_solve(transposed, tu__vjp_gradient(v, 0));
-    if (tu__vjp_wanted(v, 0))
-        tu__vjp_give(v, 0, tu_neg(tu_matmul(h, tu__vjp_output(v, 0), .transpose_b = true)));
+    if (tu__vjp_wanted(v, 0)) tu__vjp_give(v, 0, tu_neg(exact_product(h, tu__vjp_output(v, 0), false, true)));
     tu__vjp_give(v, 1, h);
 }
 
@@ -271,7 +277,7 @@ static tu_value lower_half(tu_value x) {
 
 void tu__cholesky_gradient(tu__vjp *v) {
     tu_value l = tu__vjp_output(v, 0), g = tu__vjp_gradient(v, 0);
-    tu_value p = lower_half(tu_matmul(l, g, .transpose_a = true));
+    tu_value p = lower_half(exact_product(l, g, true, false));
     tu_value left = tu_triangular_solve(l, p, .transpose = true); /* L^-T P */
     tu_value s = tu_triangular_solve(l, tu_transpose_with(left, (tu_axes){0}), .transpose = true); /* S^T */
     tu__vjp_give(v, 0, lower_half(tu_add(s, tu_transpose_with(s, (tu_axes){0}))));
@@ -322,7 +328,7 @@ void tu__triangular_solve_gradient(tu__vjp *v) {
     if (!tu__vjp_wanted(v, 0)) return;
     tu_value x = tu__vjp_output(v, 0);
     tu_value whole_gradient =
-        attrs->transpose ? tu_matmul(x, h, .transpose_b = true) : tu_matmul(h, x, .transpose_b = true);
+        attrs->transpose ? exact_product(x, h, false, true) : exact_product(h, x, false, true);
     tu__vjp_give(v, 0, tu_neg(tu_band(whole_gradient, attrs->upper ? 0 : -1, attrs->upper ? -1 : 0)));
 }
 

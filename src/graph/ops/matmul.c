@@ -85,21 +85,22 @@ static tu_value fold_rows(tu_value x) {
     return shape.rank == 2 ? x : tu_reshape(x, TU_SHAPE(-1, shape.dim[shape.rank - 1]));
 }
 
-static tu_value gradient_of_a(tu_value b, tu_value g, bool transpose_a, bool transpose_b) {
-    return transpose_a ? tu_matmul(b, g, .transpose_a = transpose_b, .transpose_b = true)
-                       : tu_matmul(g, b, .transpose_b = !transpose_b);
+static tu_value gradient_of_a(tu_value b, tu_value g, const struct tu__matmul_attrs *of) {
+    return of->transpose_a
+               ? tu_matmul(b, g, .transpose_a = of->transpose_b, .transpose_b = true, .exact = of->exact)
+               : tu_matmul(g, b, .transpose_b = !of->transpose_b, .exact = of->exact);
 }
 
-static tu_value gradient_of_b(tu_value a, tu_value g, bool transpose_a, bool transpose_b) {
-    return transpose_b ? tu_matmul(g, a, .transpose_a = true, .transpose_b = transpose_a)
-                       : tu_matmul(a, g, .transpose_a = !transpose_a);
+static tu_value gradient_of_b(tu_value a, tu_value g, const struct tu__matmul_attrs *of) {
+    return of->transpose_b
+               ? tu_matmul(g, a, .transpose_a = true, .transpose_b = of->transpose_a, .exact = of->exact)
+               : tu_matmul(a, g, .transpose_a = !of->transpose_a, .exact = of->exact);
 }
 
 void tu__matmul_gradient(tu__vjp *v) {
     const struct tu__matmul_attrs *attrs = tu__attrs(v->node, matmul);
     tu_value g = tu__vjp_gradient(v, 0);
-    if (tu__vjp_wanted(v, 0))
-        tu__vjp_give(v, 0, gradient_of_a(tu__vjp_input(v, 1), g, attrs->transpose_a, attrs->transpose_b));
+    if (tu__vjp_wanted(v, 0)) tu__vjp_give(v, 0, gradient_of_a(tu__vjp_input(v, 1), g, attrs));
     if (!tu__vjp_wanted(v, 1)) return;
     tu_value a = tu__vjp_input(v, 0);
     /* One matrix for a whole batch, a layer's weights: the batch joins the rows, and the sum over it is
@@ -108,7 +109,7 @@ void tu__matmul_gradient(tu__vjp *v) {
         a = fold_rows(a);
         g = fold_rows(g);
     }
-    tu__vjp_give(v, 1, gradient_of_b(a, g, attrs->transpose_a, attrs->transpose_b));
+    tu__vjp_give(v, 1, gradient_of_b(a, g, attrs));
 }
 
 /* ---- Meaning ---- */
@@ -194,6 +195,7 @@ tu_status tu__matmul_meaning(const tu__meaning *m) {
 
 tu_value tu_matmul_with(tu_value a, tu_value b, const tu_matmul_options *options) {
     TU__OPTIONS(tu_matmul_options, o, options);
-    struct tu__matmul_attrs attrs = {.transpose_a = o.transpose_a, .transpose_b = o.transpose_b};
+    struct tu__matmul_attrs attrs = {
+        .transpose_a = o.transpose_a, .transpose_b = o.transpose_b, .exact = o.exact};
     return tu__apply(MATMUL, &attrs, a, b);
 }

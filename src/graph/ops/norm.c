@@ -12,12 +12,18 @@
  *
  * The gradient operations are given the saved statistics, which fast devices use. They depend on x through those
  * too; their expansions therefore work from x alone, so that differentiating them again misses nothing, and the
- * saved statistics count as constants. */
+ * saved statistics count as constants.
+ *
+ * Statistics are f32 beside an x of bf16 or f16: a mean far from zero, kept in 8 bits, moves all of its set by more than
+ * the set's deviation. As they have the type of gamma and beta, the builders cast these to f32. Files of an earlier version
+ * hold operations with parameters and statistics in halves; these still open, their statistics are rounded where they are
+ * stored alone, and what is made of them is computed from x. */
 #include <inttypes.h>
 #include <math.h>
 
 #include <tutti/ops.h>
 
+#include "base/number.h"
 #include "base/text.h"
 #include "graph/graph.h"
 #include "graph/rules.h"
@@ -29,7 +35,7 @@ static bool is_half(tu_dtype dtype) {
     return dtype == TU_BF16 || dtype == TU_F16;
 }
 
-/* Statistics and parameters beside a half-precision x may be f32. */
+/* Parameters beside a half-precision x may be f32, and of operations that are built now they are. */
 static bool parameter_fits(tu_dtype x, tu_dtype parameter) {
     return parameter == x || (is_half(x) && parameter == TU_F32);
 }
@@ -153,6 +159,17 @@ static void moments(const double *x, int64_t n, int64_t stride, double *mean, do
     *variance = squares / (double)n;
 }
 
+/* Those saved, unless they were rounded to halves: then those of x. */
+static void saved_moments(const tu__meaning *m, const double *x, int64_t n, int64_t stride, int64_t set,
+                          double *mean, double *variance) {
+    if (is_half(m->in[2].type.dtype)) {
+        moments(x, n, stride, mean, variance);
+    } else {
+        *mean = m->in[2].data[set];
+        *variance = m->in[3].data[set];
+    }
+}
+
 tu_status tu__batch_norm_meaning(const tu__meaning *m) {
     const struct tu__batch_norm_attrs *a = m->attrs;
     int64_t c = tu_shape_elements(m->in[1].type.shape), rows = tu_shape_elements(m->in[0].type.shape) / c;
@@ -173,8 +190,10 @@ tu_status tu__batch_norm_grad_meaning(const tu__meaning *m) {
     int64_t c = tu_shape_elements(m->in[1].type.shape), rows = tu_shape_elements(m->in[0].type.shape) / c;
     for (int64_t k = 0; k < c; k++) {
         const double *x = m->in[0].data + k, *dy = m->in[4].data + k;
-        double gamma = m->in[1].data[k], mean = m->in[2].data[k], r = 1 / sqrt(m->in[3].data[k] + a->epsilon);
+        double gamma = m->in[1].data[k], mean, variance;
         double *dx = m->out[0].data + k, dgamma = 0, dbeta = 0;
+        saved_moments(m, x, rows, c, k, &mean, &variance);
+        double r = 1 / sqrt(variance + a->epsilon);
         for (int64_t i = 0; i < rows; i++) {
             dbeta += dy[i * c];
             dgamma += dy[i * c] * (x[i * c] - mean) * r;
@@ -204,10 +223,13 @@ tu_status tu__layer_norm_meaning(const tu__meaning *m) {
     return TU_OK;
 }
 
+/* Output 2 of layer-norm is r itself. */
 static void layer_row_gradient(const tu__meaning *m, int64_t row, int64_t n) {
+    const struct tu__layer_norm_grad_attrs *a = m->attrs;
     const double *x = m->in[0].data + row * n, *gamma = m->in[1].data, *dy = m->in[4].data + row * n;
-    double mean = m->in[2].data[row], r = m->in[3].data[row], h_mean = 0, hx_mean = 0,
-           *dx = m->out[0].data + row * n;
+    double mean, r, h_mean = 0, hx_mean = 0, *dx = m->out[0].data + row * n;
+    saved_moments(m, x, n, 1, row, &mean, &r);
+    if (is_half(m->in[2].type.dtype)) r = 1 / sqrt(r + a->epsilon);
     for (int64_t i = 0; i < n; i++) {
         double normal = (x[i] - mean) * r, h = gamma[i] * dy[i];
         h_mean += h / (double)n;
@@ -225,7 +247,7 @@ tu_status tu__layer_norm_grad_meaning(const tu__meaning *m) {
     return TU_OK;
 }
 
-/* ---- Expansions: a set as axes of x, in the statistics' type ---- */
+/* ---- Expansions: a set as axes of x, computed in f32 where the statistics are halves ---- */
 
 typedef struct standard {
     tu_axes axes;                       /* of x that form a set */
@@ -264,7 +286,8 @@ static tu_axes layer_axes(tu_value x, int64_t count) {
 }
 
 static void expand_forward(const tu_value *in, tu_axes axes, double epsilon, bool keep_r, tu_value *out) {
-    tu_value x = tu_cast(in[0], tu_value_dtype(in[1]));
+    tu_dtype dtype = tu_value_dtype(in[1]), wide = tu__statistics_dtype(dtype);
+    tu_value x = tu_cast(in[0], wide);
     standard s = standardize(x, axes, epsilon);
     tu_shape statistics = {0};
     tu_shape shape = tu_value_shape(x);
@@ -272,21 +295,22 @@ static void expand_forward(const tu_value *in, tu_axes axes, double epsilon, boo
         bool in_set = i >= axes.axis[0] && i < axes.axis[0] + (int64_t)axes.count;
         if (!in_set) statistics.dim[statistics.rank++] = shape.dim[i];
     }
-    out[0] = tu_cast(tu_add(tu_mul(s.normal, in[1]), in[2]), tu_value_dtype(in[0]));
-    out[1] = tu_reshape(s.mean, statistics);
-    out[2] = tu_reshape(keep_r ? s.r : s.variance, statistics);
+    tu_value y = tu_add(tu_mul(s.normal, tu_cast(in[1], wide)), tu_cast(in[2], wide));
+    out[0] = tu_cast(y, tu_value_dtype(in[0]));
+    out[1] = tu_cast(tu_reshape(s.mean, statistics), dtype);
+    out[2] = tu_cast(tu_reshape(keep_r ? s.r : s.variance, statistics), dtype);
 }
 
 /* dx, dgamma and dbeta; gamma broadcasts against x in both cases. */
 static void expand_backward(const tu_value *in, tu_axes axes, double epsilon, tu_value *out) {
-    tu_dtype dtype = tu_value_dtype(in[1]);
-    tu_value dy = tu_cast(in[4], dtype);
-    standard s = standardize(tu_cast(in[0], dtype), axes, epsilon);
-    tu_value h = tu_mul(dy, in[1]);
+    tu_dtype dtype = tu_value_dtype(in[1]), wide = tu__statistics_dtype(dtype);
+    tu_value dy = tu_cast(in[4], wide);
+    standard s = standardize(tu_cast(in[0], wide), axes, epsilon);
+    tu_value h = tu_mul(dy, tu_cast(in[1], wide));
     tu_value inner = tu_add(mean_over(h, axes), tu_mul(s.normal, mean_over(tu_mul(h, s.normal), axes)));
     out[0] = tu_cast(tu_mul(s.r, tu_sub(h, inner)), tu_value_dtype(in[0]));
-    out[1] = tu__sum_to_shape(tu_mul(dy, s.normal), tu_value_shape(in[1]));
-    out[2] = tu__sum_to_shape(dy, tu_value_shape(in[1]));
+    out[1] = tu_cast(tu__sum_to_shape(tu_mul(dy, s.normal), tu_value_shape(in[1])), dtype);
+    out[2] = tu_cast(tu__sum_to_shape(dy, tu_value_shape(in[1])), dtype);
 }
 
 void tu__batch_norm_expand(tu_graph *graph, const tu__node *node, const tu_value *in, tu_value *out) {
@@ -377,10 +401,20 @@ int64_t tu__layer_norm_grad_flops(const tu__node *node, const tu_type *in) {
 
 /* ---- Builders ---- */
 
+/* Parameters in halves take on the type of the statistics. Those of other types are left for the shape rule to look at. */
+static void widen_parameters(tu_value x, tu_value *gamma, tu_value *beta) {
+    if (!tu_ok(x) || !tu_ok(*gamma) || !tu_ok(*beta)) return;
+    tu_dtype dtype = tu_value_dtype(x);
+    if (tu_value_dtype(*gamma) != dtype || tu_value_dtype(*beta) != dtype) return;
+    *gamma = tu_cast(*gamma, tu__statistics_dtype(dtype));
+    *beta = tu_cast(*beta, tu__statistics_dtype(dtype));
+}
+
 tu_value tu_batch_normalize_with(tu_value x, tu_value gamma, tu_value beta,
                                  const tu_normalize_options *options) {
     TU__OPTIONS(tu_normalize_options, o, options);
     struct tu__batch_norm_attrs a = {.epsilon = o.epsilon != 0 ? o.epsilon : 1e-5, .scope = o.scope};
+    widen_parameters(x, &gamma, &beta);
     return tu__apply(BATCH_NORM, &a, x, gamma, beta);
 }
 
@@ -389,5 +423,6 @@ tu_value tu_layer_normalize_with(tu_value x, tu_value gamma, tu_value beta,
     TU__OPTIONS(tu_normalize_options, o, options);
     struct tu__layer_norm_attrs a = {.epsilon = o.epsilon != 0 ? o.epsilon : 1e-5,
                                      .axes = o.axes ? o.axes : 1};
+    widen_parameters(x, &gamma, &beta);
     return tu__apply(LAYER_NORM, &a, x, gamma, beta);
 }

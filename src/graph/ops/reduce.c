@@ -17,6 +17,7 @@
 #include <tutti/ops.h>
 
 #include "base/alloc.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "graph/rules.h"
 #include "graph/walk.h"
@@ -400,7 +401,8 @@ tu_value tu_logsumexp_with(tu_value x, const tu_reduce_options *options) {
     return reduce(TU__OP_LOGSUMEXP, x, options);
 }
 
-/* The mean of the squared distance from the mean: two passes, as accurate as the data allow. */
+/* The mean of the squared distance from the mean: two passes, as accurate as the data allow. Of halves in f32: a mean that
+ * is rounded to 8 bits may be off by more than the deviation. */
 tu_value tu_variance_with(tu_value x, const tu_reduce_options *options) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
     TU__OPTIONS(tu_reduce_options, o, options);
@@ -411,9 +413,11 @@ tu_value tu_variance_with(tu_value x, const tu_reduce_options *options) {
             x.graph, TU_INVALID,
             "variance of '%s' %s: expected floats (f32, f64, bf16, f16): convert with tu_cast",
             tu_value_name(x), tu__type_string(tu_value_type(x)));
-    tu_value distance = tu_sub(x, tu__apply(MEAN, &a, x));
+    tu_dtype dtype = tu_value_dtype(x);
+    tu_value wide = tu_cast(x, tu__statistics_dtype(dtype));
+    tu_value distance = tu_sub(wide, tu__apply(MEAN, &a, wide));
     a.keep = o.keep;
-    return tu__apply(MEAN, &a, tu_square(distance));
+    return tu_cast(tu__apply(MEAN, &a, tu_square(distance)), dtype);
 }
 
 /* An axis out of range is passed on as it is: the shape rule refuses it. */

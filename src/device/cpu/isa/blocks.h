@@ -43,7 +43,7 @@ typedef struct cpu_blocks {
     void (*end)(void); /* on each thread after its last; or NULL */
 } cpu_blocks;
 
-/* NULL where the processor, the system or the build does not have AMX, or TUTTI_ISA asks for less. */
+/* NULL where AMX cannot be used (instruction_sets.h) or the build does not have it. */
 const cpu_blocks *cpu_blocks_for_this_machine(void);
 
 /* By AMX, whether this machine has it or not; NULL where the build does not. */

@@ -10,18 +10,22 @@
 
 #define WITH_AMX __attribute__((target("amx-tile,amx-bf16")))
 
+struct tile_shapes { /* what LDTILECFG reads */
+    uint8_t palette, start_row, reserved[14];
+    uint16_t row_bytes[16];
+    uint8_t rows[16];
+} __attribute__((packed));
+_Static_assert(sizeof(struct tile_shapes) == 64, "the operand of LDTILECFG is 64 bytes");
+
 /* Tiles of c: 0 1 / 2 3; of a: 4, 5; of b: 6, 7. */
 WITH_AMX static void begin(int tile_rows) {
     const uint8_t rows = (uint8_t)tile_rows;
-    const struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } __attribute__((packed))
-    shapes = {.palette = 1,
-              .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
-              .rows = {rows, rows, rows, rows, rows, rows, CPU_BLOCK_PAIRS, CPU_BLOCK_PAIRS}};
-    _tile_loadconfig(&shapes);
+    const struct tile_shapes shapes = {
+        .palette = 1,
+        .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+        .rows = {rows, rows, rows, rows, rows, rows, CPU_BLOCK_PAIRS, CPU_BLOCK_PAIRS}};
+    /* Not _tile_loadconfig: gcc 12 declares that it reads 8 bytes, and may drop the stores to the other 56. */
+    __asm__ volatile("ldtilecfg %0" : : "m"(shapes));
 }
 
 WITH_AMX static void end(void) {

@@ -54,7 +54,7 @@ typedef struct cpu_loops {
 
 const cpu_loops *cpu_loops_for_this_machine(void);
 
-/* Whether the processor has AVX512_BF16: it adds two products of bf16 numbers at once. */
+/* Whether AVX512_BF16 is used: it adds two products of bf16 numbers at once. */
 bool cpu_loops_has_bf16_dot(void);
 
 #endif

@@ -1,0 +1,181 @@
+/* Asking the processor and the system; instruction_sets.h says what for. */
+#include "device/cpu/isa/instruction_sets.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+
+#if defined(TU_ISA_X86)
+#include <cpuid.h>
+#endif
+#if defined(TU_ISA_X86) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+static const char *const names[CPU_ISA_COUNT] = {
+    [CPU_BASELINE] = "baseline",       [CPU_AVX2] = "avx2", [CPU_AVX512] = "avx512",
+    [CPU_AVX512_BF16] = "avx512_bf16", [CPU_AMX] = "amx",
+};
+
+const char *cpu_isa_name(cpu_isa isa) {
+    return names[isa];
+}
+
+/* ---- What the answers mean: Intel's manual, volume 2A, CPUID; volume 1, chapters 13 and 18 ---- */
+
+enum { EAX, EBX, ECX, EDX, REGISTERS };
+enum { /* bits of XCR0 */
+       XMM_AND_YMM = 0x6,
+       MASKS_AND_ZMM = 0xe0,
+       TILES = 0x60000
+};
+
+typedef struct feature { /* a bit of a CPUID leaf */
+    unsigned char leaf, subleaf, reg, bit;
+} feature;
+
+static const feature osxsave = {1, 0, ECX, 27};
+static const feature avx2[] = {
+    {1, 0, ECX, 28}, {7, 0, EBX, 5}, {1, 0, ECX, 12}, {1, 0, ECX, 29}}; /* +FMA, F16C */
+static const feature avx512[] = {
+    {7, 0, EBX, 16}, {7, 0, EBX, 17}, {7, 0, EBX, 30}, {7, 0, EBX, 31}}; /* F DQ BW VL */
+static const feature avx512_bf16[] = {{7, 1, EAX, 5}};
+static const feature amx[] = {{7, 0, EDX, 24}, {7, 0, EDX, 22}}; /* tiles, bf16 */
+
+static bool has(const cpu_isa_source *source, feature f) {
+    unsigned registers[REGISTERS] = {0};
+    source->cpuid(f.leaf, f.subleaf, registers);
+    return registers[f.reg] >> f.bit & 1;
+}
+
+static bool has_all(const cpu_isa_source *source, size_t count, const feature *features) {
+    for (size_t i = 0; i < count; i++)
+        if (!has(source, features[i])) return false;
+    return true;
+}
+#define HAS_ALL(source, features) has_all(source, sizeof(features) / sizeof *(features), features)
+
+/* Palette 1 as every processor with AMX has it: eight tiles of 16 rows of 64 bytes. */
+static bool describes_tiles(const cpu_isa_source *source) {
+    unsigned palettes[REGISTERS] = {0}, one[REGISTERS] = {0};
+    source->cpuid(0x1d, 0, palettes);
+    if (palettes[EAX] < 1) return false;
+    source->cpuid(0x1d, 1, one);
+    return one[EAX] >> 16 == 1024 && (one[EBX] & 0xffff) == 64 && one[EBX] >> 16 == 8 &&
+           (one[ECX] & 0xffff) == 16;
+}
+
+static const char *why_no_tiles(const cpu_isa_source *source, uint64_t saved) {
+    if ((saved & TILES) != TILES) return "the operating system does not save its tiles (XCR0)";
+    if (!describes_tiles(source))
+        return "CPUID leaf 0x1D does not describe its tiles, as in some virtual machines";
+    if (!source->tiles_granted()) return "Linux does not grant its tiles to this process (arch_prctl)";
+    return NULL;
+}
+
+cpu_isa_facts cpu_isa_probe(const cpu_isa_source *source) {
+    cpu_isa_facts facts = {.best = CPU_BASELINE, .reports_amx = HAS_ALL(source, amx)};
+    const bool reported[CPU_ISA_COUNT] = {
+        [CPU_BASELINE] = true,
+        [CPU_AVX2] = HAS_ALL(source, avx2),
+        [CPU_AVX512] = HAS_ALL(source, avx512),
+        [CPU_AVX512_BF16] = HAS_ALL(source, avx512_bf16),
+        [CPU_AMX] = facts.reports_amx,
+    };
+    uint64_t saved = has(source, osxsave) ? source->xcr0() : 0;
+    if ((saved & XMM_AND_YMM) != XMM_AND_YMM)
+        facts.why[CPU_AVX2] = "the operating system does not save its registers (XCR0)";
+    if ((saved & MASKS_AND_ZMM) != MASKS_AND_ZMM)
+        facts.why[CPU_AVX512] = "the operating system does not save its registers (XCR0)";
+    bool missing = false;
+    for (cpu_isa isa = CPU_AVX2; isa < CPU_ISA_COUNT; isa++) {
+        if (!reported[isa]) {
+            facts.why[isa] = NULL; /* nothing to explain */
+            missing = true;
+            continue;
+        }
+        if (!facts.why[isa] && missing) facts.why[isa] = "the processor lacks a set that it builds on";
+        if (!facts.why[isa] && isa == CPU_AMX) facts.why[isa] = why_no_tiles(source, saved);
+        if (facts.why[isa])
+            missing = true;
+        else
+            facts.best = isa;
+    }
+    return facts;
+}
+
+/* ---- This machine ---- */
+
+#if defined(TU_ISA_X86)
+
+static void ask_cpuid(unsigned leaf, unsigned subleaf, unsigned registers[4]) {
+    if (!__get_cpuid_count(leaf, subleaf, &registers[EAX], &registers[EBX], &registers[ECX], &registers[EDX]))
+        memset(registers, 0, REGISTERS * sizeof *registers);
+}
+
+static uint64_t ask_xcr0(void) {
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t)high << 32 | low;
+}
+
+/* Tiles are 8 KB of registers that every switch of threads must save: Linux gives them to a process that asks. */
+static bool ask_for_tiles(void) {
+#ifdef __linux__
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+#else
+    return false;
+#endif
+}
+
+static const cpu_isa_source machine = {ask_cpuid, ask_xcr0, ask_for_tiles};
+
+static cpu_isa_facts probe_machine(void) {
+    return cpu_isa_probe(&machine);
+}
+
+#else
+
+static cpu_isa_facts probe_machine(void) {
+    return (cpu_isa_facts){.best = CPU_BASELINE};
+}
+
+#endif
+
+static cpu_isa_facts facts_of_machine;
+
+static void probe_once(void) {
+    facts_of_machine = probe_machine();
+}
+
+const cpu_isa_facts *cpu_isa_of_machine(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, probe_once);
+    return &facts_of_machine;
+}
+
+/* ---- TUTTI_ISA ---- */
+
+/* CPU_ISA_COUNT where nothing, or nothing known, is asked for. */
+static cpu_isa limit(void) {
+    const char *wanted = getenv("TUTTI_ISA");
+    cpu_isa isa = CPU_BASELINE;
+    while (wanted && isa < CPU_ISA_COUNT && strcmp(wanted, names[isa]) != 0) isa++;
+    return wanted ? isa : CPU_ISA_COUNT;
+}
+
+cpu_isa cpu_isa_in_use(void) {
+    cpu_isa best = cpu_isa_of_machine()->best, most = limit();
+    return most < best ? most : best;
+}
+
+tu_status cpu_isa_check_limit(void) {
+    const char *wanted = getenv("TUTTI_ISA");
+    if (!wanted || !*wanted || limit() < CPU_ISA_COUNT) return TU_OK;
+    return tu_fail(TU_INVALID, "TUTTI_ISA is '%s': expected baseline, avx2, avx512, avx512_bf16 or amx",
+                   wanted);
+}

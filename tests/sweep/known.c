@@ -1,0 +1,22 @@
+/* Cases in which a kernel was once wrong: each is run before every sweep, on every device. */
+#include "sweep/sweep.h"
+
+#define CASES(X)                                                                                             \
+    X(uneven_stride_3, TU_F64)    /* our CUDA filter gradient: relative error 0.98 */                        \
+    X(broadcast_product, TU_BF16) /* oneDNN 2.6.3 with AMX: 0.99 */                                          \
+    X(broadcast_left, TU_BF16)                                                                               \
+    X(pixels_of_30_odd_outputs, TU_BF16) /* oneDNN 2.6.3, input gradient: 0.35 */                            \
+    X(pixels_of_30_one_output, TU_BF16)  /* 2.0 */                                                           \
+    X(grouped_stride_3_narrow, TU_BF16)  /* oneDNN 2.6.3, filter gradient: 1.8 */                            \
+    X(grouped_stride_3_wide, TU_BF16)                                                                        \
+    X(depthwise_6x7, TU_BF16) /* oneDNN 2.6.3: 1e37 */                                                       \
+    X(depthwise_6x7_stride_3, TU_BF16)                                                                       \
+    X(pointwise_5x1, TU_BF16) /* oneDNN 2.6.3 held to AVX512_CORE, forward */                                \
+    X(pointwise_transposed, TU_BF16)
+
+#define DECLARE(name, dtype) void sweep_known_##name(sweep *s);
+CASES(DECLARE)
+
+#define ROW(name, dtype) {#name, dtype, sweep_known_##name},
+const sweep_known sweep_known_cases[] = {CASES(ROW)};
+const int sweep_known_count = sizeof sweep_known_cases / sizeof *sweep_known_cases;

@@ -1,0 +1,506 @@
+/* Runs a sweep: sweep.h says what it is.
+ *
+ *     test_sweep DEVICE COUNT [FIRST [TYPES [FAMILIES]]]
+ *     test_sweep cpu 2000                    seeds 0 … 1,999, after the cases that were once wrong
+ *     test_sweep cpu 1 12345                 one case again
+ *     test_sweep gpu:0 1000 0 tf32,bf16 convolution,product
+ *
+ * TYPES (f32 f64 bf16 f16 tf32, with commas between; "all") restricts the draw, so a seed belongs to the types it was
+ * drawn from: the line of a failed case is the command that runs it again. */
+#include "sweep/sweep.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/number.h"
+
+enum { MOST_INPUTS = 16, MOST_RESULTS = 16, GUARD = 64, PATTERN = 0xa5 };
+
+typedef struct expectation {
+    const char *what;
+    tu_value value, expected, magnitude; /* expected: of sweep_expect_equal */
+    bool answer;                         /* a result of the device; else of the oracle alone */
+    bool product, rounded, bounded, equal;
+    int64_t terms;
+} expectation;
+
+struct sweep {
+    uint64_t random;
+    tu_dtype dtype; /* of the case */
+    bool tf32, oracle, failed;
+    int threads;
+    tu_graph *graph;
+    int input_count, result_count;
+    tu_value inputs[MOST_INPUTS];
+    double *data[MOST_INPUTS];
+    expectation results[MOST_RESULTS];
+    double *got[MOST_RESULTS]; /* of the device, as doubles */
+    tu_value answers[MOST_RESULTS];
+    char note[400], kernels[400]; /* the case's sizes, and what computed it */
+    double worst;                 /* error over bound */
+};
+
+/* ---- Drawing ---- */
+
+/* SplitMix64 (Steele, Lea, Flood 2014). */
+static uint64_t next(sweep *s) {
+    uint64_t x = s->random += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+int64_t sweep_between(sweep *s, int64_t low, int64_t high) {
+    return low + (int64_t)(next(s) % (uint64_t)(high - low + 1));
+}
+
+bool sweep_one_in(sweep *s, int64_t n) {
+    return sweep_between(s, 1, n) == 1;
+}
+
+double sweep_uniform(sweep *s, double low, double high) {
+    return low + (high - low) * ((double)(next(s) >> 11) * 0x1p-53);
+}
+
+int64_t sweep_size(sweep *s, int64_t most) {
+    static const int64_t odd[] = {1,  1,  2,  3,  5,  7,  11, 13, 17, 19,  23,  29,  31,  37,  41,
+                                  50, 53, 61, 65, 67, 70, 79, 93, 97, 101, 127, 129, 131, 193, 257};
+    static const int64_t even[] = {4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
+    for (;;) {
+        int64_t size = sweep_one_in(s, 4)   ? sweep_between(s, 1, most)
+                       : sweep_one_in(s, 3) ? even[sweep_between(s, 0, sizeof even / sizeof *even - 1)]
+                                            : odd[sweep_between(s, 0, sizeof odd / sizeof *odd - 1)];
+        if (size <= most) return size;
+    }
+}
+
+tu_shape sweep_shape(sweep *s, int64_t rank, int64_t most) {
+    int64_t dims[TU_MAX_RANK];
+    for (int64_t i = 0; i < rank; i++) dims[i] = sweep_size(s, most);
+    return tu_shape_of((size_t)rank, dims);
+}
+
+/* ---- Building ---- */
+
+tu_graph *sweep_graph(sweep *s) {
+    return s->graph;
+}
+
+tu_dtype sweep_dtype(const sweep *s) {
+    return s->oracle ? TU_F64 : s->dtype;
+}
+
+bool sweep_is_oracle(const sweep *s) {
+    return s->oracle;
+}
+
+bool sweep_is_half(const sweep *s) {
+    return s->dtype == TU_BF16 || s->dtype == TU_F16;
+}
+
+void sweep_note(sweep *s, const char *format, ...) {
+    if (s->oracle) return; /* built a second time */
+    size_t length = strlen(s->note);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(s->note + length, sizeof s->note - length, format, arguments);
+    va_end(arguments);
+}
+
+static tu_value add_input(sweep *s, tu_dtype dtype, tu_shape shape, double *data) {
+    char name[16];
+    snprintf(name, sizeof name, "x%d", s->input_count);
+    s->data[s->input_count] = data;
+    return s->inputs[s->input_count++] = tu_input(s->graph, name, dtype, shape);
+}
+
+static double *room_for(tu_shape shape) {
+    return calloc((size_t)tu_shape_elements(shape), sizeof(double));
+}
+
+tu_value sweep_input_between(sweep *s, tu_shape shape, double low, double high) {
+    int64_t count = tu_shape_elements(shape);
+    double *data = room_for(shape);
+    for (int64_t i = 0; i < count; i++) data[i] = sweep_uniform(s, low, high);
+    tu__round_array(s->dtype, data, count);
+    return add_input(s, sweep_dtype(s), shape, data);
+}
+
+tu_value sweep_input(sweep *s, tu_shape shape) {
+    return sweep_input_between(s, shape, -1, 1);
+}
+
+tu_value sweep_input_filled(sweep *s, tu_shape shape, void (*fill)(sweep *s, double *data, tu_shape shape)) {
+    double *data = room_for(shape);
+    fill(s, data, shape);
+    tu__round_array(s->dtype, data, tu_shape_elements(shape));
+    return add_input(s, sweep_dtype(s), shape, data);
+}
+
+tu_value sweep_integers(sweep *s, tu_shape shape, int64_t low, int64_t high) {
+    int64_t count = tu_shape_elements(shape);
+    double *data = room_for(shape);
+    for (int64_t i = 0; i < count; i++) data[i] = (double)sweep_between(s, low, high - 1);
+    return add_input(s, TU_I32, shape, data);
+}
+
+/* ---- What must hold ---- */
+
+static expectation *add_result(sweep *s, const char *what, tu_value value, int64_t terms,
+                               const tu_value *magnitude) {
+    expectation *e = &s->results[s->result_count++];
+    *e = (expectation){.what = what, .value = value, .terms = terms, .answer = true};
+    if (magnitude) e->magnitude = *magnitude;
+    e->bounded = magnitude != NULL;
+    return e;
+}
+
+void sweep_expect(sweep *s, const char *what, tu_value value, int64_t terms, const tu_value *magnitude) {
+    add_result(s, what, value, terms, magnitude);
+}
+
+void sweep_expect_product(sweep *s, const char *what, tu_value value, int64_t terms, bool rounded,
+                          const tu_value *magnitude) {
+    expectation *e = add_result(s, what, value, terms, magnitude);
+    e->product = true;
+    e->rounded = rounded;
+}
+
+tu_value sweep_answer(sweep *s, tu_value value) {
+    int index = s->result_count;
+    expectation *e = add_result(s, "answer", value, 0, NULL);
+    if (!s->oracle) return value;
+    tu_shape shape = tu_value_shape(value);
+    double *data = room_for(shape);
+    memcpy(data, s->got[index], (size_t)tu_shape_elements(shape) * sizeof *data);
+    e->answer = false; /* nothing of its own to compare: expectations speak of it */
+    s->answers[index] = add_input(s, TU_F64, shape, data);
+    return s->answers[index];
+}
+
+void sweep_expect_equal(sweep *s, const char *what, tu_value left, tu_value right, int64_t terms,
+                        tu_value magnitude) {
+    if (!s->oracle) return;
+    expectation *e = &s->results[s->result_count++];
+    *e = (expectation){.what = what,
+                       .value = left,
+                       .expected = right,
+                       .magnitude = magnitude,
+                       .bounded = true,
+                       .equal = true,
+                       .terms = terms};
+}
+
+void sweep_differentiate(sweep *s, sweep_bilinear y_of, const void *context, size_t count,
+                         const tu_value *operands, tu_value *y, tu_value *y_magnitude, tu_value *gradients,
+                         tu_value *magnitudes) {
+    tu_value absolute[MOST_INPUTS];
+    *y = y_of(context, operands);
+    tu_value dy = sweep_input(s, tu_value_shape(*y));
+    tu_gradients(tu_sum(tu_mul(*y, dy)), count, operands, gradients);
+    if (!s->oracle) return;
+    for (size_t i = 0; i < count; i++) absolute[i] = tu_abs(operands[i]);
+    *y_magnitude = y_of(context, absolute);
+    tu_gradients(tu_sum(tu_mul(*y_magnitude, tu_abs(dy))), count, absolute, magnitudes);
+}
+
+/* ---- Running ---- */
+
+static double eps_of(tu_dtype dtype) {
+    switch (dtype) {
+    case TU_F32: return 0x1p-23;
+    case TU_BF16: return 0x1p-7;
+    case TU_F16: return 0x1p-10;
+    default: return 0x1p-52;
+    }
+}
+
+/* The smallest number above zero; of the wide types the smallest that is normal, since processors may take smaller ones
+ * for zeros. */
+static double least_of(tu_dtype dtype) {
+    switch (dtype) {
+    case TU_F16: return 0x1p-24;
+    case TU_F64: return 0x1p-1022;
+    default: return 0x1p-126;
+    }
+}
+
+static void forget_graph(sweep *s) {
+    for (int i = 0; i < s->input_count; i++) free(s->data[i]);
+    tu_graph_free(s->graph);
+    s->graph = NULL;
+    s->input_count = s->result_count = 0;
+}
+
+static void note_kernels(sweep *s, const tu_program *program) {
+    tu_kernel_report report;
+    size_t length = 0;
+    for (size_t i = 0; tu_program_kernel(program, i, &report) == TU_OK && length < sizeof s->kernels; i++)
+        length += (size_t)snprintf(s->kernels + length, sizeof s->kernels - length, "%s%s", i ? ", " : "",
+                                   report.kernel);
+}
+
+/* Runs the graph and fetches `count` values as doubles. False with a line printed when something fails. */
+static bool fetch(sweep *s, const char *device, int threads, const char *precision, int count,
+                  const tu_value *values, double **results) {
+    tu_program *program = NULL;
+    tu_state *state = NULL;
+    tu_feed feeds[MOST_INPUTS];
+    void *targets[3 * MOST_RESULTS];
+    bool good = tu_state_new(s->graph, &state, .seed = 3) == TU_OK &&
+                tu_compile(s->graph, &program, .devices = device, .threads = threads, .fetch = values,
+                           .fetch_count = (size_t)count, .precision = precision) == TU_OK;
+    for (int i = 0; i < s->input_count; i++) {
+        tu_type type = tu_value_type(s->inputs[i]);
+        void *typed = malloc(tu_type_bytes(type));
+        tu__store_array(type.dtype, s->data[i], tu_shape_elements(type.shape), typed);
+        feeds[i] = (tu_feed){s->inputs[i], typed};
+    }
+    for (int i = 0; i < count; i++) {
+        size_t bytes = tu_type_bytes(tu_value_type(values[i]));
+        targets[i] = (char *)memset(malloc(bytes + 2 * GUARD), PATTERN, bytes + 2 * GUARD) + GUARD;
+    }
+    good = good && tu_run(program, state, (size_t)s->input_count, feeds, targets) == TU_OK;
+    if (!good) printf("FAIL on %s: %s\n", device, tu_message());
+    if (program && !s->oracle) note_kernels(s, program);
+    for (int i = 0; i < count; i++) {
+        tu_type type = tu_value_type(values[i]);
+        unsigned char *begin = (unsigned char *)targets[i] - GUARD;
+        size_t bytes = tu_type_bytes(type);
+        for (size_t k = 0; k < GUARD; k++) {
+            if (begin[k] == PATTERN && begin[GUARD + bytes + k] == PATTERN) continue;
+            if (good) printf("FAIL on %s: result %d was written beyond its end\n", device, i);
+            good = false;
+        }
+        results[i] = room_for(type.shape);
+        tu__load_array(type.dtype, targets[i], tu_shape_elements(type.shape), results[i]);
+        free(begin);
+    }
+    for (int i = 0; i < s->input_count; i++) free((void *)feeds[i].data);
+    tu_program_free(program);
+    tu_state_free(state);
+    return good;
+}
+
+static double bound_of(const sweep *s, const expectation *e, tu_dtype out, double ref, double magnitude) {
+    tu_dtype acc = s->dtype == TU_F64 ? TU_F64 : TU_F32;
+    double factor = 2 * (double)(e->terms + 8) * eps_of(acc);
+    if (e->product && s->tf32) factor += 2 * 0x1p-10;
+    if (e->rounded) factor += eps_of(out);
+    if (e->equal) return factor * magnitude;
+    double least = (e->rounded ? 2 : 1) * least_of(out);
+    return 4 * eps_of(out) * fabs(ref) + (e->bounded ? factor * magnitude : 0) + least;
+}
+
+static bool check_result(sweep *s, const expectation *e, tu_dtype out, const double *got, const double *ref,
+                         const double *magnitude, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        bool exact = !tu_dtype_is_float(out);
+        double bound = exact ? 0 : bound_of(s, e, out, ref[i], magnitude ? magnitude[i] : 0);
+        double error = fabs(got[i] - ref[i]);
+        if (error <= bound || (isnan(got[i]) && isnan(ref[i]))) {
+            if (bound > 0 && error / bound > s->worst) s->worst = error / bound;
+            continue;
+        }
+        printf("FAIL %s: element %lld of %lld is %.9g, expected %.9g within %.3g\n", e->what, (long long)i,
+               (long long)count, got[i], ref[i], bound);
+        return false;
+    }
+    return true;
+}
+
+static bool run_device(sweep *s, const char *device, tu_dtype *types) {
+    tu_value values[MOST_RESULTS] = {0};
+    for (int i = 0; i < s->result_count; i++) {
+        values[i] = s->results[i].value;
+        types[i] = tu_value_dtype(values[i]);
+    }
+    return fetch(s, device, s->threads, s->tf32 ? "tf32" : NULL, s->result_count, values, s->got);
+}
+
+/* Each expectation's value, then its counterpart and its magnitude where it has them. */
+static bool run_oracle(sweep *s, const tu_dtype *types) {
+    tu_value values[3 * MOST_RESULTS] = {0};
+    double *numbers[3 * MOST_RESULTS] = {0};
+    int count = 0, results = s->result_count;
+    for (int i = 0; i < results; i++) {
+        const expectation *e = &s->results[i];
+        values[count++] = e->value;
+        values[count++] = e->equal ? e->expected : e->value;
+        values[count++] = e->bounded ? e->magnitude : e->value;
+    }
+    bool good = fetch(s, "ref", 1, NULL, count, values, numbers);
+    for (int i = 0; i < results && good; i++) {
+        const expectation *e = &s->results[i];
+        int64_t elements = tu_shape_elements(tu_value_shape(e->value));
+        const double *left = e->equal ? numbers[3 * i] : s->got[i];
+        if (e->answer || e->equal)
+            good = check_result(s, e, e->equal ? TU_F64 : types[i], left, numbers[3 * i + 1],
+                                e->bounded ? numbers[3 * i + 2] : NULL, elements);
+    }
+    for (int i = 0; i < count; i++) free(numbers[i]);
+    return good;
+}
+
+static bool build(sweep *s, void (*family)(sweep *s), bool oracle, uint64_t random) {
+    s->oracle = oracle;
+    s->random = random;
+    if (tu_graph_new(&s->graph) != TU_OK) return false;
+    family(s);
+    if (tu_graph_status(s->graph) == TU_OK) return true;
+    printf("FAIL to build%s: %s\n", oracle ? " the oracle" : "", tu_message());
+    return false;
+}
+
+static bool run_case(sweep *s, const char *device, void (*family)(sweep *s)) {
+    tu_dtype types[MOST_RESULTS];
+    uint64_t random = s->random;
+    bool good = build(s, family, false, random) && run_device(s, device, types);
+    int results = s->result_count;
+    forget_graph(s);
+    good = good && build(s, family, true, random) && run_oracle(s, types);
+    if (s->graph) forget_graph(s);
+    for (int i = 0; i < results; i++) free(s->got[i]);
+    return good;
+}
+
+/* ---- The draw of a case ---- */
+
+static const sweep_family families[] = {
+#define FAMILY(name, weight, half) {#name, weight, half, sweep_##name},
+    SWEEP_FAMILIES(FAMILY)
+#undef FAMILY
+};
+enum { FAMILIES = sizeof families / sizeof *families };
+
+static const struct {
+    const char *name;
+    tu_dtype dtype;
+    bool tf32;
+} kinds[] = {
+    {"f32", TU_F32, false}, {"bf16", TU_BF16, false}, {"f64", TU_F64, false},
+    {"f16", TU_F16, false}, {"tf32", TU_F32, true},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+typedef struct plan { /* what may be drawn */
+    const char *device;
+    bool kind[KINDS], family[FAMILIES];
+} plan;
+
+static bool is_listed(const char *list, const char *name) {
+    for (size_t length = strlen(name); list; list = strchr(list, ',')) {
+        list += *list == ',';
+        if (strncmp(list, name, length) == 0 && (list[length] == ',' || !list[length])) return true;
+    }
+    return false;
+}
+
+static int draw_kind(sweep *s, const plan *p) {
+    for (;;) {
+        int kind = (int)sweep_between(s, 0, KINDS - 1);
+        if (p->kind[kind]) return kind;
+    }
+}
+
+static int draw_family(sweep *s, const plan *p, bool half) {
+    int total = 0;
+    for (int i = 0; i < FAMILIES; i++) total += families[i].weight;
+    for (;;) {
+        int64_t at = sweep_between(s, 0, total - 1);
+        int i = 0;
+        while (at >= families[i].weight) at -= families[i++].weight;
+        if (p->family[i] && (families[i].half || !half)) return i;
+    }
+}
+
+typedef struct tally {
+    int64_t passed, failed;
+    double seconds, worst;
+} tally;
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void count(tally *t, bool good, double seconds, double worst) {
+    t->passed += good;
+    t->failed += !good;
+    t->seconds += seconds;
+    if (worst > t->worst) t->worst = worst;
+}
+
+static void run_seed(const plan *p, const char *types, uint64_t seed, tally *tallies) {
+    sweep s = {.random = seed * 0x2545f4914f6cdd1du + 1};
+    int kind = draw_kind(&s, p);
+    s.dtype = kinds[kind].dtype;
+    s.tf32 = kinds[kind].tf32;
+    s.threads = (int)sweep_between(&s, 1, 3);
+    int family = draw_family(&s, p, sweep_is_half(&s));
+    double begin = now();
+    bool good = run_case(&s, p->device, families[family].build);
+    count(&tallies[family], good, now() - begin, s.worst);
+    if (!good)
+        printf("     %s %s,%s on %d threads, by %s; again: test_sweep %s 1 %llu %s\n", families[family].name,
+               kinds[kind].name, s.note, s.threads, s.kernels, p->device, (unsigned long long)seed, types);
+}
+
+static void run_known(const plan *p, tally *t) {
+    for (int i = 0; i < sweep_known_count; i++)
+        for (int threads = 1; threads <= 2; threads++) {
+            const sweep_known *known = &sweep_known_cases[i];
+            sweep s = {.random = 1, .dtype = known->dtype, .threads = threads};
+            double begin = now();
+            bool good = run_case(&s, p->device, known->build);
+            count(t, good, now() - begin, s.worst);
+            if (!good)
+                printf("     the known case \"%s\" on %d threads,%s, by %s\n", known->name, threads, s.note,
+                       s.kernels);
+        }
+}
+
+static void print_tally(const char *name, const tally *t) {
+    if (t->passed + t->failed)
+        printf("%-24s %7lld passed %4lld failed  %7.1f s  worst %.2f of its bound\n", name,
+               (long long)t->passed, (long long)t->failed, t->seconds, t->worst);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 3) {
+        fprintf(stderr, "usage: test_sweep DEVICE COUNT [FIRST [TYPES [FAMILIES]]]\n");
+        return 2;
+    }
+    plan p = {.device = argv[1]};
+    long long number = atoll(argv[2]), first = argc > 3 ? atoll(argv[3]) : 0;
+    bool gpu = strncmp(p.device, "gpu", 3) == 0;
+    const char *types = argc > 4 && strcmp(argv[4], "all") != 0 ? argv[4]
+                        : gpu                                   ? "f32,bf16,f64,f16,tf32"
+                                                                : "f32,bf16,f64,f16";
+    bool any_kind = false, any_family = false;
+    for (int i = 0; i < KINDS; i++) any_kind |= p.kind[i] = is_listed(types, kinds[i].name);
+    for (int i = 0; i < FAMILIES; i++)
+        any_family |= p.family[i] = argc <= 5 || is_listed(argv[5], families[i].name);
+    if (!any_kind || !any_family) {
+        fprintf(stderr, "test_sweep: no such type or family\n");
+        return 2;
+    }
+    tally tallies[FAMILIES] = {0}, known = {0}, all = {0};
+    printf("test_sweep %s: seeds %lld to %lld, %s\n", p.device, first, first + number - 1, types);
+    if (first == 0 && argc <= 4) run_known(&p, &known);
+    for (long long seed = first; seed < first + number; seed++) run_seed(&p, types, (uint64_t)seed, tallies);
+    print_tally("once wrong", &known);
+    for (int i = 0; i < FAMILIES; i++) {
+        print_tally(families[i].name, &tallies[i]);
+        all.passed += tallies[i].passed;
+        all.failed += tallies[i].failed;
+    }
+    printf("%lld passed, %lld failed\n", (long long)(all.passed + known.passed),
+           (long long)(all.failed + known.failed));
+    return all.failed || known.failed || !all.passed;
+}

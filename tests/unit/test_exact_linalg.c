@@ -1,0 +1,221 @@
+/* Linear algebra keeps the precision it was built with: under .precision bf16, f16 and tf32 its gradients, of the first order
+ * and of the second, are those of f32. Products of the user's own are narrowed as everywhere.
+ *
+ *     test_exact_linalg [DEVICE ...]     default: ref cpu; on a card or its stand-in: gpu:0
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tutti/tutti.h>
+
+#include "base/number.h"
+#include "test.h"
+
+enum { BATCH = 2, N = 7, K = 5, MOST_DEVICES = 4 };
+
+static const char *devices[MOST_DEVICES] = {"ref", "cpu"};
+static int device_count = 2;
+
+typedef struct sketch {
+    tu_graph *graph;
+    tu_value a, b; /* [BATCH, N, N], [BATCH, N, K]: inputs */
+} sketch;
+
+static tu_value solved(const sketch *s) {
+    return tu_solve(s->a, s->b);
+}
+
+static tu_value inverted(const sketch *s) {
+    return tu_inverse(s->a);
+}
+
+/* Also what the log-determinant of a Gaussian process is made of. */
+static tu_value factored(const sketch *s) {
+    tu_value l = tu_cholesky(s->a);
+    return tu_add(l, tu_log(tu_shift(tu_square(tu_band(l, 0, 0)), 1)));
+}
+
+static tu_value solved_below(const sketch *s) {
+    return tu_triangular_solve(s->a, s->b);
+}
+
+static tu_value solved_above(const sketch *s) {
+    return tu_triangular_solve(s->a, s->b, .upper = true, .transpose = true);
+}
+
+/* Products that their author wants exact, and their gradients. */
+static tu_value multiplied(const sketch *s) {
+    return tu_matmul(s->a, tu_matmul(s->a, s->b, .exact = true), .transpose_a = true, .exact = true);
+}
+
+static const struct {
+    const char *name;
+    tu_value (*of)(const sketch *s);
+} operations[] = {
+    {"solve", solved},
+    {"inverse", inverted},
+    {"cholesky", factored},
+    {"triangular_solve", solved_below},
+    {"triangular_solve, upper and transposed", solved_above},
+    {"matmul", multiplied},
+};
+enum { OPERATIONS = sizeof operations / sizeof *operations };
+
+/* What is weighed down, so that no two elements of the gradient are alike. */
+static tu_value weights(tu_value x) {
+    tu_shape shape = tu_value_shape(x);
+    int64_t count = tu_shape_elements(shape);
+    double *list = malloc((size_t)count * sizeof *list);
+    void *data = malloc((size_t)count * sizeof(double));
+    assert_true(list && data);
+    for (int64_t i = 0; i < count; i++) list[i] = 0.3 + (double)(i * 37 % 29) / 29;
+    tu__store_array(tu_value_dtype(x), list, count, data);
+    tu_value made = tu_constant(x.graph, tu_value_dtype(x), shape, data);
+    free(list);
+    free(data);
+    return made;
+}
+
+/* Element i of input `which`: a is symmetric and its diagonal heavy, so that every operation here is well conditioned. */
+static double element(int which, int64_t i) {
+    int64_t row = i / N % N, column = i % N, low = row < column ? row : column, high = row + column - low;
+    if (which) return sin(1.7 * (double)i + 0.2);
+    return (row == column ? 3 : 0) + 0.4 * cos(2.3 * (double)(7 * high + low) + (double)(i / (N * N)));
+}
+
+/* Loss, both gradients, and the gradient by a of |da|^2. */
+enum { RESULTS = 4 };
+
+typedef struct results {
+    int64_t count[RESULTS];
+    double *numbers[RESULTS];
+} results;
+
+static void draw(sketch *s, int operation, tu_dtype dtype, tu_value fetch[RESULTS]) {
+    assert_int_equal(tu_graph_new(&s->graph), TU_OK);
+    s->a = tu_input(s->graph, "a", dtype, TU_SHAPE(BATCH, N, N));
+    s->b = tu_input(s->graph, "b", dtype, TU_SHAPE(BATCH, N, K));
+    tu_value y = operations[operation].of(s);
+    fetch[0] = tu_add(tu_sum(tu_mul(y, weights(y))), tu_scale(tu_sum(tu_square(s->b)), 0.1));
+    assert_int_equal(tu_gradients(fetch[0], 2, (tu_value[]){s->a, s->b}, &fetch[1]), TU_OK);
+    assert_int_equal(tu_gradients(tu_sum(tu_mul(fetch[1], fetch[1])), 1, &s->a, &fetch[3]), TU_OK);
+}
+
+static results compute(int operation, tu_dtype dtype, const char *device, const char *precision) {
+    sketch s;
+    tu_value fetch[RESULTS];
+    tu_program *program;
+    tu_state *state;
+    double a[BATCH * N * N], b[BATCH * N * K];
+    void *out[RESULTS];
+    results r;
+    draw(&s, operation, dtype, fetch);
+    for (int64_t i = 0; i < BATCH * N * N; i++) tu__store(dtype, a, i, tu__round_to(TU_F32, element(0, i)));
+    for (int64_t i = 0; i < BATCH * N * K; i++) tu__store(dtype, b, i, tu__round_to(TU_F32, element(1, i)));
+    if (tu_compile(s.graph, &program, .devices = device, .precision = precision, .fetch = fetch,
+                   .fetch_count = RESULTS) != TU_OK)
+        fail_msg("%s: %s", device, tu_message());
+    assert_int_equal(tu_state_new(s.graph, &state), TU_OK);
+    for (int i = 0; i < RESULTS; i++)
+        assert_non_null(out[i] = malloc(tu_type_bytes(tu_value_type(fetch[i]))));
+    if (tu_run(program, state, 2, (tu_feed[]){{s.a, a}, {s.b, b}}, out) != TU_OK)
+        fail_msg("%s: %s", device, tu_message());
+    for (int i = 0; i < RESULTS; i++) {
+        r.count[i] = tu_shape_elements(tu_value_type(fetch[i]).shape);
+        assert_non_null(r.numbers[i] = malloc((size_t)r.count[i] * sizeof(double)));
+        tu__load_array(dtype, out[i], r.count[i], r.numbers[i]);
+        free(out[i]);
+    }
+    tu_program_free(program);
+    tu_state_free(state);
+    tu_graph_free(s.graph);
+    return r;
+}
+
+static void free_results(results *r) {
+    for (int i = 0; i < RESULTS; i++) free(r->numbers[i]);
+}
+
+static double relative_error(const results *found, const results *wanted, int result) {
+    double off = 0, size = 0;
+    for (int64_t i = 0; i < wanted->count[result]; i++) {
+        double w = wanted->numbers[result][i], d = found->numbers[result][i] - w;
+        off += d * d, size += w * w;
+    }
+    return sqrt(off / size);
+}
+
+static void check_precision(const char *precision) {
+    static const char *const names[RESULTS] = {"result", "gradient by a", "gradient by b",
+                                               "second-order gradient"};
+    int wrong = 0;
+    for (int d = 0; d < device_count; d++)
+        for (int operation = 0; operation < OPERATIONS; operation++) {
+            results wanted = compute(operation, TU_F64, "ref", NULL);
+            results found = compute(operation, TU_F32, devices[d], precision);
+            for (int i = 0; i < RESULTS; i++) {
+                double error = relative_error(&found, &wanted, i);
+                if (error <= 1e-5) continue;
+                print_error("%s as %s on %s: the %s is off by %.2g, expected at most 1e-5\n",
+                            operations[operation].name, precision, devices[d], names[i], error);
+                wrong++;
+            }
+            free_results(&wanted);
+            free_results(&found);
+        }
+    if (wrong) fail_msg("%d results are too far from f64", wrong);
+}
+
+static void bf16_leaves_linear_algebra_in_f32(void **state) {
+    (void)state;
+    check_precision("bf16");
+}
+
+static void f16_leaves_linear_algebra_in_f32(void **state) {
+    (void)state;
+    check_precision("f16");
+}
+
+static void tf32_leaves_linear_algebra_in_f32(void **state) {
+    (void)state;
+    check_precision("tf32");
+}
+
+/* A mark that changes what is computed belongs to the digest, and is in the file. */
+static void the_mark_is_part_of_the_graph(void **state) {
+    (void)state;
+    tu_graph *plain, *exact, *read;
+    char first[TU_DIGEST_TEXT], second[TU_DIGEST_TEXT];
+    void *bytes;
+    size_t size;
+    for (int i = 0; i < 2; i++) {
+        tu_graph **g = i ? &exact : &plain;
+        assert_int_equal(tu_graph_new(g), TU_OK);
+        tu_value a = tu_input(*g, "a", TU_F32, TU_SHAPE(3, 3));
+        tu_matmul(a, a, .exact = i);
+    }
+    assert_int_equal(tu_graph_digest(plain, first), TU_OK);
+    assert_int_equal(tu_graph_digest(exact, second), TU_OK);
+    assert_string_not_equal(first, second);
+    assert_int_equal(tu_graph_write(exact, &bytes, &size), TU_OK);
+    assert_int_equal(tu_graph_read(bytes, size, &read), TU_OK);
+    assert_int_equal(tu_graph_digest(read, first), TU_OK);
+    assert_string_equal(first, second);
+    free(bytes);
+    tu_graph_free(plain);
+    tu_graph_free(exact);
+    tu_graph_free(read);
+}
+
+int main(int count, char **words) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bf16_leaves_linear_algebra_in_f32),
+        cmocka_unit_test(f16_leaves_linear_algebra_in_f32),
+        cmocka_unit_test(tf32_leaves_linear_algebra_in_f32),
+        cmocka_unit_test(the_mark_is_part_of_the_graph),
+    };
+    if (count > 1) device_count = 0;
+    for (int i = 1; i < count && device_count < MOST_DEVICES; i++) devices[device_count++] = words[i];
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
