@@ -4,19 +4,22 @@
 # everything is left alone, and one without apt is told what to install by hand.
 # shellcheck shell=bash disable=SC2034 # the tables are reached by name
 
-# need name | how to tell that it is there | Debian package
+# need name | how to tell that it is there | package of Debian 12 (and Ubuntu) | what is missing without it
 setup_needs_build='
 gcc         | command -v gcc                          | gcc
 libc        | test -e /usr/include/stdio.h            | libc6-dev
 cmake       | command -v cmake                        | cmake
 ninja       | command -v ninja                        | ninja-build
 pkg-config  | command -v pkg-config                   | pkg-config
-oneDNN      | test -e /usr/include/dnnl.h             | libdnnl-dev
-lapack      | pkg-config --exists lapack              | liblapack-dev
-libpng      | pkg-config --exists libpng              | libpng-dev
-libjpeg     | test -e /usr/include/jpeglib.h          | libjpeg62-turbo-dev
-libcurl     | pkg-config --exists libcurl             | libcurl4-openssl-dev
-zlib        | test -e /usr/include/zlib.h             | zlib1g-dev
+'
+# A build without these is complete but for what the last column says.
+setup_needs_optional='
+oneDNN      | test -e /usr/include/dnnl.h             | libdnnl-dev          | fast bf16 on the CPU
+lapack      | pkg-config --exists lapack              | liblapack-dev        | fast linear algebra on the CPU
+libpng      | pkg-config --exists libpng              | libpng-dev           | PNG pictures
+libjpeg     | test -e /usr/include/jpeglib.h          | libjpeg-dev          | JPEG pictures
+libcurl     | pkg-config --exists libcurl             | libcurl4-openssl-dev | fetching data sets
+zlib        | test -e /usr/include/zlib.h             | zlib1g-dev           | compressed data sets
 '
 setup_needs_check='
 cmocka      | pkg-config --exists cmocka              | libcmocka-dev
@@ -40,30 +43,58 @@ setup_has_libfuzzer() {
     resources=$(clang -print-resource-dir) && [[ -e $resources/lib/linux/libclang_rt.fuzzer-$(uname -m).a ]]
 }
 
-# setup_install build [check] [fuzz]: sees to the needs of these groups.
-setup_install() {
-    local group name probe package missing=() table
+# setup_missing GROUP…: a line "package|what is missing without it" for each need that its probe does not find.
+setup_missing() {
+    local group table name probe package without
     for group in "$@"; do
         table=setup_needs_$group
-        while IFS='|' read -r name probe package; do
+        while IFS='|' read -r name probe package without; do
             [[ -n ${name// /} ]] || continue
-            eval "$probe" >/dev/null 2>&1 || missing+=("${package// /}")
+            eval "$probe" >/dev/null 2>&1 || printf '%s|%s\n' "${package// /}" "${without# }"
         done <<<"${!table}"
     done
-    ((${#missing[@]})) || return 0
+}
 
-    command -v apt-get >/dev/null ||
-        setup_die "missing: ${missing[*]} (Debian's names). Install them with your system's package manager."
-    setup_say "installing ${missing[*]}"
+# setup_apt PACKAGE…: installs those of them that apt knows, as root. One call of sudo, which may ask for a password.
+setup_apt() {
     local as_root=()
     if [[ $(id -u) != 0 ]]; then
-        command -v sudo >/dev/null || setup_die "missing: ${missing[*]}. Run this once as root, or install sudo."
+        command -v sudo || { echo 'Run this once as root, or install sudo.'; return 1; }
         as_root=(sudo)
     fi
-    mkdir -p build
-    local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Acquire::Retries=3)
-    { "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "${missing[@]}"; } \
-        >build/install.log 2>&1 || setup_show_failure install "apt could not install ${missing[*]}"
+    # shellcheck disable=SC2016 # expanded by the shell that is started
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive bash -c '
+        apt=(apt-get -q -y -o Acquire::Retries=3 -o Acquire::http::Timeout=20)
+        known=()
+        "${apt[@]}" update
+        for package; do if apt-cache show "$package" >/dev/null; then known+=("$package"); fi; done
+        ((${#known[@]})) && "${apt[@]}" install --no-install-recommends "${known[@]}"' setup "$@"
+}
+
+# setup_install GROUP… [-- GROUP…]: installs what these groups need. Where that cannot be done, a need of the groups before
+# "--" ends the script, and of those after it one line says what will be missing.
+setup_install() {
+    local required=() optional=() missing
+    while (($#)) && [[ $1 != -- ]]; do required+=("$1"); shift; done
+    (($#)) && shift
+    optional=("$@")
+    mapfile -t missing < <(setup_missing "${required[@]}" "${optional[@]}")
+    ((${#missing[@]})) || return 0
+    if command -v apt-get >/dev/null; then
+        setup_say "installing ${missing[*]%%|*}"
+        mkdir -p build
+        setup_apt "${missing[@]%%|*}" >build/install.log 2>&1 || true # what is missing after it is told below
+    fi
+    mapfile -t missing < <(setup_missing "${required[@]}")
+    if ((${#missing[@]})); then
+        command -v apt-get >/dev/null && setup_show_failure install "apt could not install ${missing[*]%%|*}"
+        setup_die "missing: ${missing[*]%%|*} (Debian's names). Install them with your system's package manager."
+    fi
+    mapfile -t missing < <(setup_missing "${optional[@]}")
+    ((${#missing[@]})) || return 0
+    local list
+    printf -v list ', %s)' "${missing[@]/|/ (}"
+    setup_say "could not be installed, so the build does without: ${list:2}"
 }
 
 # setup_show_failure LOG_NAME WHAT: the end of build/LOG_NAME.log, and out.
@@ -87,4 +118,17 @@ setup_build() {
     while (($#)) && [[ $1 != -- ]]; do configure+=("$1"); shift; done
     (($#)) && shift
     cmake --preset "$preset" "${configure[@]}" && cmake --build --preset "$preset" "$@"
+}
+
+# setup_find_card: the file that shows an NVIDIA card, as in src/device/nvidia_card.c; false without one.
+setup_find_card() {
+    compgen -G '/dev/nvidia[0-9]*' || compgen -G '/proc/driver/nvidia/gpus/*' || compgen -G /usr/lib/wsl/lib/libcuda.so.1
+}
+
+# setup_tell_cuda BUILD_LOG: on a machine with a card, why the build that wrote this log has no CUDA device.
+setup_tell_cuda() {
+    local reason
+    setup_find_card >/dev/null || return 0
+    reason=$(sed -n 's/^-- CUDA device not built: //p' "$1" | tail -n 1)
+    [[ -z $reason ]] || setup_say "this machine's NVIDIA card will not be used: $reason; then run this again"
 }

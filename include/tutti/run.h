@@ -224,8 +224,10 @@ TU_API size_t tu_program_peak(const tu_program *program, size_t index, size_t ca
 typedef struct tu_device_report {
     const char *device; /* "cpu:0.1" */
     int threads;        /* of its parallel loops; 0: not known, or does not apply */
-    const char *notice; /* NULL, or a line for the user: what makes this device slower than it looks */
-    const char *word;   /* what a list of devices says to mean it alone: "cpu:0.1/2" */
+    const char *
+        notice; /* NULL, or a line for the user: what makes this device slower than it looks, or why it is the CPU
+                         * where there is an NVIDIA card; until the next call in this thread */
+    const char *word; /* what a list of devices says to mean it alone: "cpu:0.1/2" */
 } tu_device_report;
 /* The program's device number `index`, in the order of the list it was compiled for; TU_NOT_FOUND past the last. */
 TU_API tu_status tu_program_device(const tu_program *program, size_t index, tu_device_report *report);

@@ -122,10 +122,10 @@ TU_API tu_status tu_add_apply_with(tu_graph *graph, const tu_graph *network, tu_
 /* ---- Training runs --------------------------------------------------------------------------------------------- */
 
 typedef enum tu_train_event {
-    TU_TRAIN_LOADING,  /* the set: `message` says what is done, step and steps how far it is (0: not known) */
-    TU_TRAIN_BEGUN,    /* everything is compiled; step is where a resumed run goes on */
-    TU_TRAIN_STEPPED,  /* after every step */
-    TU_TRAIN_MEASURED, /* a line was added to metrics.jsonl: about a hundred times a run */
+    TU_TRAIN_LOADING, /* the set: `message` says what is done, step and steps how far it is (0: not known) */
+    TU_TRAIN_BEGUN, /* everything is compiled; step is where a resumed run goes on, `message` its devices: "gpu:0" */
+    TU_TRAIN_STEPPED,   /* after every step */
+    TU_TRAIN_MEASURED,  /* a line was added to metrics.jsonl: about a hundred times a run */
     TU_TRAIN_EVALUATED, /* the test images were: the test_ fields are new */
     TU_TRAIN_NOTICE,    /* `message` is a line for the user: something was not as hoped, the run goes on */
     TU_TRAIN_TRACED,    /* the trace asked for is written: `message` is its summary, of several lines */

@@ -129,10 +129,11 @@ static void show_evaluation(struct progress *p, const tu_train_report *r) {
 static void show_beginning(struct progress *p, const tu_train_report *r) {
     struct speaker who = speaker_of(r);
     if (r->step > 0)
-        say(p, "%srun folder %s, going on after step %" PRId64 " of %" PRId64, who.text, r->folder, r->step,
-            r->steps);
+        say(p, "%srun folder %s, going on after step %" PRId64 " of %" PRId64 ", on %s", who.text, r->folder,
+            r->step, r->steps, r->message);
     else
-        say(p, "%srun folder %s, %" PRId64 " steps, %.4g epochs", who.text, r->folder, r->steps, r->epochs);
+        say(p, "%srun folder %s, %" PRId64 " steps, %.4g epochs, on %s", who.text, r->folder, r->steps,
+            r->epochs, r->message);
     if (!r->members) p->told = (int64_t)((double)PLAIN_LINES * (double)r->step / (double)r->steps);
 }
 

@@ -65,6 +65,19 @@ tu_status tu__plan_check(const char *device, const tu_part *part, const tu_plan 
 /* bundled.c: the path of a plug-in that comes with the engine; false when it is not there. */
 bool tu__bundled_plugin(const char *file, size_t capacity, char *path);
 
+/* nvidia_card.c: whether this machine has an NVIDIA card that CUDA_VISIBLE_DEVICES does not hide, and the file that shows
+ * it; the same below another root. Needs no driver. */
+bool tu__nvidia_card(size_t capacity, char *path);
+bool tu__nvidia_card_in(const char *root, size_t capacity, char *path);
+/* Stands in for the CUDA device on a machine with a card: nothing of it can be used. `why`, if it is not that there is
+ * no plug-in. */
+extern const tu_device_api tu__missing_cuda_api;
+void tu__missing_cuda_because(const char *why);
+
+/* Why "all" is the CPU on a machine with a card, which cannot be used; NULL: there is none, or it can. The text lives
+ * until the next call in this thread. */
+const char *tu__unused_card(void);
+
 /* The kinds built in; and one more, as a plug-in would bring it, for as long as the process lives. */
 extern const tu_device_api tu__ref_api, tu__null_api, tu__cpu_api;
 tu_status tu__device_kind_add(const tu_device_api *api);

@@ -29,7 +29,10 @@ static tu__device *opened;
 
 static tu_status add_kind(const tu_device_api *api) {
     for (int i = 0; i < kind_count; i++)
-        if (strcmp(kinds[i]->kind, api->kind) == 0)
+        if (kinds[i] == &tu__missing_cuda_api && strcmp(api->kind, "gpu") == 0) {
+            kinds[i] = api;
+            return TU_OK;
+        } else if (strcmp(kinds[i]->kind, api->kind) == 0)
             return kinds[i] == api ? TU_OK
                                    : tu_fail(TU_INVALID, "device kind '%s' is there already", api->kind);
     if (kind_count == MOST_KINDS) return tu_fail(TU_UNSUPPORTED, "at most %d kinds of devices", MOST_KINDS);
@@ -88,18 +91,25 @@ static tu_status load_plugin(const char *path) {
 }
 
 /* One that fails is reported, the others serve. */
-static void load_or_report(const char *path, const char *who) {
-    if (load_plugin(path) != TU_OK) fprintf(stderr, "tutti: %s: %s\n", who, tu_message());
+static bool load_or_report(const char *path, const char *who) {
+    bool loaded = load_plugin(path) == TU_OK;
+    if (!loaded) fprintf(stderr, "tutti: %s: %s\n", who, tu_message());
+    return loaded;
 }
 
 /* The CUDA device, if it lies beside the engine and TUTTI_CUDA is not "off". Loading it touches no driver: it looks for
- * cards when somebody asks for them. */
+ * cards when somebody asks for them. Where it cannot be loaded, and there is a card, its stand-in says so. */
 static void load_cuda(void) {
     const char *wish = getenv("TUTTI_CUDA");
     bool off = wish && strcmp(wish, "off") == 0, known = off || !wish || !*wish || strcmp(wish, "on") == 0;
     if (!known) fprintf(stderr, "tutti: TUTTI_CUDA is '%s': expected on or off; taken as on\n", wish);
     char path[1024];
-    if (!off && tu__bundled_plugin("libtutti_cuda.so", sizeof path, path)) load_or_report(path, "CUDA");
+    if (off) return;
+    if (tu__bundled_plugin("libtutti_cuda.so", sizeof path, path)) {
+        if (load_or_report(path, "CUDA")) return;
+        tu__missing_cuda_because(tu_message());
+    }
+    if (tu__nvidia_card(sizeof path, path)) add_kind(&tu__missing_cuda_api);
 }
 
 /* The plug-ins that TUTTI_DEVICES names. */
@@ -333,6 +343,31 @@ static tu_status open_all(tu_open_options *o, size_t capacity, tu__device **devi
     if (*count > before) return TU_OK;
     wanted cpu = {.api = &tu__cpu_api, .parts = 1};
     return open_wanted(&cpu, o, capacity, devices, count);
+}
+
+/* Why a GPU that is listed does nothing; false where no card is known to be behind it. A card that the driver shows has
+ * memory; where no driver answers, a file may still show that there is one. */
+static bool card_is_unused(const tu_device_api *api, const tu_device_info *info) {
+    char path[256];
+    return info->unusable &&
+           (info->memory_bytes || api == &tu__missing_cuda_api || tu__nvidia_card(sizeof path, path));
+}
+
+const char *tu__unused_card(void) {
+    static _Thread_local char text[1200];
+    const char *said = NULL;
+    tu_device_info info;
+    pthread_mutex_lock(&registry_lock);
+    load_kinds();
+    for (int k = 0; k < kind_count && !said; k++)
+        if (strcmp(kinds[k]->kind, "gpu") == 0 && kinds[k]->describe(0, &info) == TU_OK &&
+            card_is_unused(kinds[k], &info)) {
+            snprintf(text, sizeof text, "%s cannot be used, so the CPU computes: %s", info.name,
+                     info.unusable);
+            said = text;
+        }
+    pthread_mutex_unlock(&registry_lock);
+    return said;
 }
 
 static tu_status open_list(const char *list, tu_open_options *o, size_t capacity, tu__device **devices,

@@ -128,11 +128,10 @@ tu_status tu__jpeg_decode(const char *name, const void *bytes, size_t size, tu__
     (void)bytes;
     (void)size;
     (void)image;
-    return tu_fail(
-        TU_UNSUPPORTED,
-        "%s is a JPEG file, and this Tutti was built without libjpeg: install libjpeg62-turbo-dev and "
-        "build again",
-        name);
+    return tu_fail(TU_UNSUPPORTED,
+                   "%s is a JPEG file, and this Tutti was built without libjpeg: install libjpeg-dev and "
+                   "build again",
+                   name);
 }
 
 #endif

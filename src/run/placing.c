@@ -61,8 +61,7 @@ static tu_status add_host(void *context, tu__unit *unit) {
     return tu__open_list_add(context, unit, "cpu:0");
 }
 
-/* Whether "all" is one of the names. */
-static bool asks_for_all(const char *devices) {
+bool tu__asks_for_all(const char *devices) {
     for (const char *at = devices ? devices : "all"; *at;) {
         size_t length = strcspn(at, ",");
         if (length == 3 && strncmp(at, "all", 3) == 0) return true;
@@ -82,7 +81,7 @@ tu_status tu__placing_begin(tu__open_list *list, tu__placing *how, tu__unit *uni
                          .context = list,
                          .takes = takes,
                          .is_host = is_host,
-                         .add_host = asks_for_all(devices) ? add_host : NULL};
+                         .add_host = tu__asks_for_all(devices) ? add_host : NULL};
     show_to_unit(list, unit);
     unit->placing = how;
     return tu__replication_begin(list, unit, rules);

@@ -15,6 +15,9 @@ typedef struct tu__open_list {
     tu_open_options options; /* that they were opened with */
 } tu__open_list;
 
+/* Whether "all" is one of the names of a list; NULL is "all". */
+bool tu__asks_for_all(const char *devices);
+
 /* Opens the devices of a list into `list`, and lets the unit be placed on them: by what the graph says, `rules` (its fields of those
  * names: place, place_by, place_context, strict_placement; and those of tu__replication_begin), and what the devices take. With "all" in the list, a CPU is
  * added when there is something that no GPU takes. The devices stay open until tu__devices_close; `how` and the list must

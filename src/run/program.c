@@ -89,6 +89,7 @@ static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
                             .alike = o->invariant > 0};
     tu__open_list list = {.devices = p->devices, .names = p->device_names, .count = &p->device_count};
     tu__placing how;
+    p->asked_for_all = tu__asks_for_all(o->devices);
     TU_TRY(tu__placing_begin(&list, &how, &p->unit, o->devices, &open, o));
     tu_status status = tu__run_passes(&p->unit, NULL);
     p->unit.placing = NULL;

@@ -40,6 +40,7 @@ struct tu_program {
     size_t device_count;
     tu__device *devices[TU__MOST_DEVICES];
     const char *device_names[TU__MOST_DEVICES];
+    bool asked_for_all; /* GPUs, and the CPU only where there are none */
     tu__part *parts;
     tu__meetings meetings;
     size_t working;  /* parts that have something to do */

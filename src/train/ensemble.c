@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/disk.h"
 #include "graph/graph.h"
+#include "run/placing.h"
 #include "train/trainer.h"
 
 tu__path tu__member_folder(const char *ensemble, int64_t number) {
@@ -246,9 +247,20 @@ static void end(tu__ensemble *e) {
     tu__free(e);
 }
 
+/* Members are given a device each by its name, so none of them knows that a card was meant. */
+static void tell_unused_card(const tu__ensemble *e) {
+    const char *why =
+        tu__asks_for_all(e->config.settings.devices) && strncmp(e->devices[0].text, "cpu", 3) == 0
+            ? tu__unused_card()
+            : NULL;
+    if (why && e->options.watch)
+        e->options.watch(e->options.context, &(tu_train_report){.event = TU_TRAIN_NOTICE, .message = why});
+}
+
 static tu_status train(tu__ensemble *e, const char *model, const char *data, int64_t members,
                        tu_ensemble_result *result) {
     TU_TRY(begin(e, model, data, members));
+    tell_unused_card(e);
     e->began = tu__now();
     tu_status status = make_members(e);
     if (status == TU_OK) status = tu__ensemble_run(e);

@@ -384,12 +384,22 @@ static tu_status summarize(tu__trainer *t, tu_train_result *result) {
     return TU_OK;
 }
 
+/* With the devices that a list like "all" came to. */
+static void tell_begun(tu__trainer *t) {
+    tu__text devices = {0};
+    tu_device_report report;
+    for (size_t i = 0; tu_program_device(t->stepper.full.program, i, &report) == TU_OK; i++)
+        tu__text_printf(&devices, "%s%s", i ? ", " : "", report.device);
+    tu__trainer_tell(t, TU_TRAIN_BEGUN, tu__text_string(&devices));
+    tu__text_free(&devices);
+}
+
 tu_status tu__trainer_run(tu__trainer *t, tu_train_result *result) {
     t->began = tu__now();
     t->first_step = t->progress.step;
     t->seconds_before = t->progress.seconds;
     update_report(t);
-    tu__trainer_tell(t, TU_TRAIN_BEGUN, NULL);
+    tell_begun(t);
     TU_TRY(loop(t));
     update_report(t);
     return result ? summarize(t, result) : TU_OK;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What `cmake --install` lays down is complete: a C and a C++ program find it by pkg-config, link and run; the command
-# runs from there, and still does after the tree was moved.
+# runs from there, and still does after the tree was moved. Nothing there looks for libraries in the current folder.
 #   install.sh CMAKE BUILD_DIR C_COMPILER VERSION
 set -euo pipefail
 
@@ -10,6 +10,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 "$cmake" --install "$build" --prefix "$scratch/first" >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
 mv "$scratch/first" "$scratch/prefix"
+"${BASH_SOURCE[0]%/*}/runpaths.sh" "$scratch/prefix"
 
 [[ $("$scratch/prefix/bin/tutti" --version) == "tutti $version" ]]
 [[ -s $scratch/prefix/share/man/man1/tutti.1 ]]
@@ -34,7 +35,7 @@ PROGRAM
 
 build_and_run() { # compiler, its options and sources
     # shellcheck disable=SC2046 # the flags are words
-    "$@" -Wall -Wextra -Werror -o "$scratch/program" $(pkg-config --cflags --libs tutti) -Wl,-rpath,"$library_dir"
+    "$@" -Wall -Wextra -Werror -o "$scratch/program" $(pkg-config --cflags --libs tutti)
     "$scratch/program" "$version"
 }
 

@@ -32,6 +32,10 @@ cuda_device *cuda_inside(tu_device_instance *device) {
 static tu_status start_driver(void) {
     TU_TRY(cuda_need(CUDA_driver));
     CUDA_TRY(cuInit, 0);
+    return TU_OK;
+}
+
+static tu_status check_driver(void) {
     int version = 0;
     CUDA_TRY(cuDriverGetVersion, &version);
     if (version < LEAST_DRIVER)
@@ -52,6 +56,7 @@ static tu_status read_capability(CUdevice handle, int *capability) {
 /* Everything that stands in the way of using a card, but for cuDNN and cuSOLVER: only some programs need those. */
 static tu_status check_usable(CUdevice handle) {
     int capability;
+    TU_TRY(check_driver());
     TU_TRY(read_capability(handle, &capability));
     if (capability < LEAST_CAPABILITY)
         return tu_fail(TU_UNSUPPORTED,

@@ -1,0 +1,120 @@
+/* A machine with an NVIDIA card whose build has no CUDA device says so wherever the card would have been used: in the list of
+ * devices, to who asks for it, and to programs that would have taken it. */
+#include "test.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <tutti/tutti.h>
+
+#include "device/device.h"
+
+static void make_file(const char *root, const char *folder, const char *file) {
+    char path[256] = "", *at = path + snprintf(path, sizeof path, "%s", root);
+    for (const char *from = folder; *from;) { /* a folder at a time */
+        size_t length = strcspn(from + 1, "/") + 1;
+        at += snprintf(at, sizeof path - (size_t)(at - path), "%.*s", (int)length, from);
+        mkdir(path, 0700);
+        from += length;
+    }
+    snprintf(at, sizeof path - (size_t)(at - path), "/%s", file);
+    FILE *made = fopen(path, "w");
+    assert_non_null(made);
+    fclose(made);
+}
+
+static void remove_tree(const char *root) {
+    char command[256];
+    snprintf(command, sizeof command, "rm -rf '%s'", root);
+    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): a folder that mkdtemp made
+}
+
+static void expect_card(const char *folder, const char *file, bool expected) {
+    char root[] = "/tmp/tutti-card-XXXXXX", path[256] = "";
+    assert_non_null(mkdtemp(root));
+    make_file(root, folder, file);
+    assert_int_equal(tu__nvidia_card_in(root, sizeof path, path), expected);
+    if (expected) assert_non_null(strstr(path, file));
+    remove_tree(root);
+}
+
+static void a_card_is_seen_without_a_driver(void **unused) {
+    (void)unused;
+    expect_card("/dev", "nvidia0", true);
+    expect_card("/dev", "nvidia11", true);
+    expect_card("/proc/driver/nvidia/gpus", "0000:00:06.0", true);
+    expect_card("/usr/lib/wsl/lib", "libcuda.so.1", true);
+    expect_card("/dev", "nvidiactl", false);
+    expect_card("/usr/lib/x86_64-linux-gnu", "libcuda.so.1", false); /* a driver without a card */
+}
+
+static void a_card_that_the_user_hides_is_not_there(void **unused) {
+    (void)unused;
+    char path[256];
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    assert_false(tu__nvidia_card(sizeof path, path));
+    setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
+    assert_false(tu__nvidia_card(sizeof path, path));
+    unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
+static tu_status compile_for(const char *devices, char notice[1024]) {
+    tu_graph *graph = NULL;
+    tu_program *program = NULL;
+    tu_device_report report = {0};
+    assert_int_equal(tu_graph_new(&graph), TU_OK);
+    tu_value x = tu_fill(graph, TU_F32, TU_SCALAR, 1);
+    tu_status status = tu_compile(graph, &program, .devices = devices, .fetch = &x, .fetch_count = 1);
+    if (status == TU_OK) assert_int_equal(tu_program_device(program, 0, &report), TU_OK);
+    snprintf(notice, 1024, "%s", report.notice ? report.notice : "");
+    tu_program_free(program);
+    tu_graph_free(graph);
+    return status;
+}
+
+static void a_build_without_the_cuda_device_says_so(void **unused) {
+    (void)unused;
+    char notice[1024];
+    tu_device_info info;
+    bool listed = false;
+    assert_int_equal(tu__device_kind_add(&tu__missing_cuda_api), TU_OK);
+    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++)
+        if (strcmp(info.name, "gpu:0") == 0)
+            listed = info.unusable && strstr(info.unusable, "libtutti_cuda.so");
+    assert_true(listed);
+
+    assert_int_equal(compile_for("gpu", notice), TU_UNSUPPORTED);
+    assert_non_null(
+        strstr(tu_message(), "device 'gpu' cannot be used: the CUDA device, libtutti_cuda.so, is not"));
+    assert_int_equal(compile_for(NULL, notice), TU_OK);
+    assert_non_null(strstr(notice, "gpu:0 cannot be used, so the CPU computes: the CUDA device"));
+    assert_int_equal(compile_for("all", notice), TU_OK);
+    assert_non_null(strstr(notice, "libtutti_cuda.so"));
+    assert_int_equal(compile_for("cpu", notice), TU_OK);
+    assert_string_equal(notice, "");
+}
+
+static void a_gpu_device_that_is_loaded_later_takes_its_place(void **unused) {
+    (void)unused;
+    char notice[1024];
+    static tu_device_api other;
+    other = tu__ref_api;
+    other.kind = "gpu";
+    assert_int_equal(tu__device_kind_add(&tu__missing_cuda_api), TU_OK);
+    assert_int_equal(tu__device_kind_add(&other), TU_OK);
+    assert_int_equal(compile_for("all", notice), TU_OK);
+    assert_string_equal(notice, "");
+}
+
+int main(void) {
+    setenv("TUTTI_CUDA", "off", 1); /* what this machine has is left out */
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_card_is_seen_without_a_driver),
+        cmocka_unit_test(a_card_that_the_user_hides_is_not_there),
+        cmocka_unit_test(a_build_without_the_cuda_device_says_so),
+        cmocka_unit_test(a_gpu_device_that_is_loaded_later_takes_its_place),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
