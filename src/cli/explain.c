@@ -303,9 +303,10 @@ static tu_status compile(const struct explain_values *values, tu_graph *graph, t
     return tu_compile(graph, program, .devices = values->devices, .threads = (int)values->threads,
                       .precision = tu__precision_names[values->precision], .place = values->place,
                       .strict_placement = values->strict_placement, .strategy = strategy_of(values),
-                      .central = values->central, .invariant = (int)values->invariant, .fetch = results,
+                      .central = values->central, .invariant = (int)values->invariant,
+                      .fetch = count ? results : NULL,
                       .fetch_count = count < MOST_RESULTS ? count : MOST_RESULTS, .updates = !values->infer,
-                      .plan_only = true);
+                      .no_updates = values->infer, .plan_only = true);
 }
 
 static int run(const void *given, int operand_count, char **operands) {

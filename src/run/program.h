@@ -60,6 +60,7 @@ struct tu_program {
     tu__many many;     /* what tu_run_many keeps */
     uint64_t bound;    /* id of the state it is bound to; 0: none */
     uint64_t bound_generation;
+    tu_state *no_state; /* an empty one, for runs that are given none; NULL until there is such a run */
 };
 
 /* program.c: what tu_run and tu_run_many have in common. Whether the program can be run over the state with a list of
@@ -68,6 +69,9 @@ struct tu_program {
 tu_status tu__program_can_run(const tu_program *program, const tu_state *state, size_t feed_count,
                               const void *feeds);
 const tu__node *tu__program_input(const tu_program *program, size_t index, tu_value value);
+tu_status tu__program_fed_twice(const tu__node *input, size_t first, size_t second); /* the refusal of it */
+/* Puts an empty state of seed 0 in the place of NULL. Between take_turns and give_turns. */
+tu_status tu__program_state(tu_program *program, tu_state **state);
 tu_status tu__program_makes(const tu_program *program, const tu__feed_place *place);
 /* Every device serves one program at a time: runs are made between these two. */
 void tu__program_take_turns(const tu_program *program);
