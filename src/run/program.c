@@ -196,6 +196,7 @@ static void find_working(tu_program *p) {
 
 static tu_status compile(tu_program *p, const tu_compile_options *o) {
     TU_TRY(run_passes(p, o));
+    TU_TRY(tu__program_note_slow_types(p));
     TU_TRY(take_reserves(p, o));
     TU_TRY(tu__program_count_departing(p));
     p->parts = tu__alloc_array(p->device_count, sizeof *p->parts, "a program");
@@ -247,6 +248,7 @@ void tu_program_free(tu_program *program) {
     tu__free(program->departing);
     tu__many_end(&program->many);
     tu_state_free(program->no_state);
+    tu__free(program->notices);
     tu__trace_free(program->trace);
     tu__free(program);
 }

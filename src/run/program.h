@@ -34,6 +34,11 @@ typedef struct tu__job {
 
 typedef struct tu__trace tu__trace; /* trace.h */
 
+/* A line for the user of a device. */
+typedef struct tu__device_notice {
+    char text[320]; /* "": none */
+} tu__device_notice;
+
 struct tu_program {
     tu_graph *source; /* the user's */
     tu__unit unit;
@@ -60,6 +65,7 @@ struct tu_program {
     tu__many many;     /* what tu_run_many keeps */
     uint64_t bound;    /* id of the state it is bound to; 0: none */
     uint64_t bound_generation;
+    tu__device_notice *notices; /* a device each, in the place of what it says itself; NULL: there are none */
     tu_state *no_state; /* an empty one, for runs that are given none; NULL until there is such a run */
 };
 
@@ -117,6 +123,9 @@ tu_status tu__begin_move(const tu_program *program, tu__arrival *arrival);
 void tu__make_moves(void *job);
 /* moves.c: waits for what a thread of a part has begun to move in a run that failed. How that ends is of no interest any more. */
 void tu__let_moves_land(const tu_program *program, const tu__part *part, tu__thread thread);
+
+/* device_report.c: notes which devices compute the program's precision slowly, for their reports. */
+tu_status tu__program_note_slow_types(tu_program *program);
 
 /* placement_report.c: counts what leaves each node, for its report. */
 tu_status tu__program_count_departing(tu_program *program);

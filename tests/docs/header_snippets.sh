@@ -79,7 +79,7 @@ echo "$count examples compile"
 
 # What stands in the code of the headers exists; of the rest, tu_device_plugin and tu_user_model are what users define.
 words() { grep -oE '\b(tu|TU)_[A-Za-z0-9_]*[A-Za-z0-9]\b' | sort -u; }
-for header in include/tutti/*.h; do "$compiler" -fpreprocessed -dD -E -P "$header"; done | words > "$work/code"
+for header in include/tutti/*.h; do "$compiler" -w -fpreprocessed -dD -E -P "$header"; done | words > "$work/code"
 cat include/tutti/*.h | words > "$work/all"
 {
     echo '#include <tutti/tutti.h>'
