@@ -337,7 +337,7 @@ const struct cli_command cli_command_explain = {
     .usage = "MODEL [OPTIONS]",
     .description = "Tells where each operation of MODEL's training step would be computed and why,\n"
                    "which devices would not have it, what is copied between devices, and what each\n"
-                   "of them needs at its peak. Nothing runs.",
+                   "of them needs at its peak; a summary comes first. Nothing runs.",
     .takes_model = true,
     .options = options,
     .values_size = sizeof(struct explain_values),

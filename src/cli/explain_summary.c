@@ -77,8 +77,9 @@ tu_status explain_print_summary(const tu_program *program) {
     tu_placement_totals totals;
     TU_TRY(tu_program_placed(program, &totals));
     struct sums sums = sums_of(program);
-    printf("%zu operations, %zu moved, %zu copies of %s in a step\n", totals.operations, totals.moved,
-           totals.copies, totals.copies ? cli_size(totals.copied_bytes).text : "0 bytes");
+    printf("%zu operations, %zu moved, %zu %s of %s in a step\n", totals.operations, totals.moved,
+           totals.copies, totals.copies == 1 ? "copy" : "copies",
+           totals.copies ? cli_size(totals.copied_bytes).text : "0 bytes");
     if (sums.count)
         printf("%zu sum%s of %s between devices in a step\n", sums.count, sums.count == 1 ? "" : "s",
                cli_size(sums.bytes).text);
