@@ -93,6 +93,11 @@ static const char *notice_of(tu_program **program, const char *devices, const ch
     return report.notice ? report.notice : "";
 }
 
+static void begin_anew(void) {
+    end(NULL);
+    assert_int_equal(begin(NULL), 0);
+}
+
 static void f16_on_a_processor_is_told_to_be_slow(void **unused) {
     (void)unused;
     static const struct {
@@ -102,20 +107,18 @@ static void f16_on_a_processor_is_told_to_be_slow(void **unused) {
         {"cpu:0", "f16", true}, {"cpu:0", "bf16", false}, {"cpu:0", NULL, false}, {"ref", "f16", false}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tu_program *program;
-        begin(NULL);
+        begin_anew();
         const char *notice = notice_of(&program, rows[i].devices, rows[i].precision, 1);
         assert_int_equal(strstr(notice, "f16 on a CPU is computed by the reference") != NULL, rows[i].slow);
         tu_program_free(program);
-        tu_graph_free(graph);
     }
     tu_program *program;
-    begin(NULL); /* what the device says itself is told too */
+    begin_anew(); /* what the device says itself is told too */
     const char *notice = notice_of(&program, "cpu:0/2", "f16", 1024);
     assert_non_null(strstr(notice, "1024 threads"));
     assert_non_null(strstr(notice, "; f16 on a CPU"));
     tu_program_free(program);
-    tu_graph_free(graph);
-    begin(NULL);
+    begin_anew();
     assert_int_equal(tu_compile(graph, &program, .devices = "cpu:0", .threads = 1, .precision = "f16",
                                 .fetch = &number, .fetch_count = 1),
                      TU_OK); /* nothing is computed in f16 */
