@@ -41,7 +41,8 @@ typedef struct tu_value {
 } tu_value;
 
 /* Options are structures with a leading size, filled by the macros with designated initialisers: a field left out
- * is zero, and zero always means the default. The size lets a newer library serve an older program. In C++ designated
+ * is zero, and zero always means the default. Where zero itself can be wanted, TU_ZERO says it:
+ * tu_batch_norm(x, .momentum = TU_ZERO). The size lets a newer library serve an older program. In C++ designated
  * initialisers come with C++20, and fields must be given in the order of their declaration. */
 #ifdef __cplusplus
 }
@@ -57,6 +58,7 @@ extern "C" {
 #else
 #define TU_OPTIONS(type, ...) (&(const type){.struct_size = sizeof(type), __VA_ARGS__})
 #endif
+#define TU_ZERO (-1)
 
 /* ---- Making graphs ------------------------------------------------------------------------------------------ */
 
@@ -89,16 +91,47 @@ TU_API tu_value tu_find(tu_graph *graph, const char *name);
 TU_API tu_value tu_name(tu_value value, const char *name);
 
 /* ---- Scopes: names of all nodes made inside start with the scope's path --------------------------------------
- * Leave the block by its end, not by return, break or goto.
+ * However the block is left, by its end, return, break or goto, the scope is closed (with gcc, clang and in C++; with
+ * other C compilers leave it by its end). break and continue leave the block alone, not a loop around it.
  *
  *     tu_scope(g, "encoder") tu_scope(g, "layer1") h = tu_dense(x, .units = 64);   // encoder/layer1/dense/…
  */
 TU_API int tu_scope_begin(tu_graph *graph, const char *name);
 TU_API int tu_scope_end(tu_graph *graph);
-#define TU_ONCE_NAMED_(flag, begin, end) for (int flag = (begin); flag; flag = (end))
-#define TU_ONCE_NUMBERED_(number, begin, end) TU_ONCE_NAMED_(tu_once_##number, begin, end)
-#define TU_ONCE_(number, begin, end) TU_ONCE_NUMBERED_(number, begin, end)
-#define tu_scope(graph, name) TU_ONCE_(__COUNTER__, tu_scope_begin(graph, name), tu_scope_end(graph))
+#define tu_scope(graph, name) TU_BLOCK_(__COUNTER__, graph, tu_scope_begin(graph, name), tu_scope_end)
+
+/* How tu_scope and its like are made: a loop that runs once, whose variable closes what was opened. */
+#ifdef __cplusplus
+}
+struct tu_block_ {
+    tu_graph *graph;
+    int open;
+    int (*end)(tu_graph *graph);
+    ~tu_block_() {
+        if (open) end(graph);
+    }
+};
+extern "C" {
+#define TU_BLOCK_CLOSES_
+#else
+typedef struct tu_block_ {
+    tu_graph *graph;
+    int open; /* the block runs as long as it is not zero */
+    int (*end)(tu_graph *graph);
+} tu_block_;
+#ifdef __GNUC__
+static inline void tu_block_close_(const tu_block_ *block) {
+    if (block->open) block->end(block->graph);
+}
+#define TU_BLOCK_CLOSES_ __attribute__((cleanup(tu_block_close_)))
+#else
+#define TU_BLOCK_CLOSES_
+#endif
+#endif
+#define TU_BLOCK_NAMED_(block, of, begin, close)                                                             \
+    for (tu_block_ block TU_BLOCK_CLOSES_ = {of, begin, close}; block.open; block.open = close(block.graph))
+#define TU_BLOCK_NUMBERED_(number, of, begin, close) TU_BLOCK_NAMED_(tu_block_##number, of, begin, close)
+#define TU_BLOCK_(number, of, begin, close) TU_BLOCK_NUMBERED_(number, of, begin, close)
 
 /* Nodes made inside are not kept for the backward pass: tu_gradients computes them again where it needs them.
  *
@@ -106,7 +139,7 @@ TU_API int tu_scope_end(tu_graph *graph);
  */
 TU_API int tu_recompute_begin(tu_graph *graph);
 TU_API int tu_recompute_end(tu_graph *graph);
-#define tu_recompute(graph) TU_ONCE_(__COUNTER__, tu_recompute_begin(graph), tu_recompute_end(graph))
+#define tu_recompute(graph) TU_BLOCK_(__COUNTER__, graph, tu_recompute_begin(graph), tu_recompute_end)
 
 /* Nodes made inside are computed on the device named ("cpu:0", "cpu:0.1"), and so are their gradients; NULL leaves it
  * to the engine again. The name counts when the graph is compiled: it must be one of the program's devices.
@@ -116,7 +149,7 @@ TU_API int tu_recompute_end(tu_graph *graph);
 TU_API int tu_device_begin(tu_graph *graph, const char *device);
 TU_API int tu_device_end(tu_graph *graph);
 #define tu_with_device(graph, device)                                                                        \
-    TU_ONCE_(__COUNTER__, tu_device_begin(graph, device), tu_device_end(graph))
+    TU_BLOCK_(__COUNTER__, graph, tu_device_begin(graph, device), tu_device_end)
 /* The device a value's node was told to be computed on; NULL: none yet. */
 TU_API const char *tu_value_device(tu_value value);
 

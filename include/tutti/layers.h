@@ -49,7 +49,7 @@ TU_API tu_value tu_conv2d_with(tu_value x, const tu_conv2d_options *options);
 typedef struct tu_batch_norm_options {
     size_t struct_size;
     double epsilon;  /* 0: 1e-5 */
-    double momentum; /* of the running statistics: 0: 0.9 */
+    double momentum; /* of the running statistics; left out: 0.9; TU_ZERO: 0, the latest batch's alone */
     tu_batch_scope scope;
     tu_activation act;
     const char *name; /* default: "batch_norm" */
@@ -60,7 +60,12 @@ TU_API void tu_set_batch_scope(tu_graph *graph, tu_batch_scope scope);
 /* Training mode: the batch's statistics, and the running ones (moving_mean, moving_variance) are updated by
  * assignments. Inference mode: the running ones. */
 TU_API tu_value tu_batch_norm_with(tu_value x, const tu_batch_norm_options *options);
-#define tu_batch_norm(x, ...) tu_batch_norm_with(x, TU_OPTIONS(tu_batch_norm_options, __VA_ARGS__))
+/* The same with the options' own text, `written`, by which a .momentum of 0 is told from one left out, and refused: it
+ * would be 0.9. */
+TU_API tu_value tu_batch_norm_as_written(tu_value x, const char *written,
+                                         const tu_batch_norm_options *options);
+#define tu_batch_norm(x, ...)                                                                                \
+    tu_batch_norm_as_written(x, #__VA_ARGS__, TU_OPTIONS(tu_batch_norm_options, __VA_ARGS__))
 
 typedef struct tu_layer_norm_options {
     size_t struct_size;

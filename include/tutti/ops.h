@@ -310,8 +310,8 @@ TU_API tu_value tu_reshape(tu_value x, tu_shape shape);
 /* [n, ...] -> [n, everything else] */
 TU_API tu_value tu_flatten(tu_value x);
 TU_API tu_value tu_broadcast(tu_value x, tu_shape shape);
-/* Axis i of the result is axis permutation[i] of x: tu_transpose(x, TU_AXES_LIST(0, 2, 1)). An empty list swaps
- * the last two. */
+/* Axis i of the result is axis permutation[i] of x: tu_transpose(x, 0, 2, 1). An empty list, tu_transpose(x),
+ * swaps the last two. */
 TU_API tu_value tu_transpose_with(tu_value x, tu_axes permutation);
 #ifdef __cplusplus
 #define tu_transpose(x, ...) tu_transpose_with(x, tu_axes_from({__VA_ARGS__}))

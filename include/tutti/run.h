@@ -84,8 +84,9 @@ typedef struct tu_compile_options {
      * alone has no deadline. */
     double deadline;
     const tu_value *fetch; /* the results of a run, in this order */
-    size_t fetch_count;
-    bool updates; /* also run every assignment of the graph */
+    size_t
+        fetch_count; /* how many there are: a list without its count is refused, and a count without a list */
+    bool updates;    /* also run every assignment of the graph; see no_updates */
     /* Of products and activations: "bf16" or "f16"; "tf32": as built, but devices that have it may round the operands of
      * products to 10 bits of fraction; NULL, "f32": as built. */
     const char *precision;
@@ -118,6 +119,11 @@ typedef struct tu_compile_options {
      * freed: what programs need comes out of these first. Logical parts of a card share them. 0: memory is taken as programs
      * first run. */
     uint64_t gpu_memory_reserve;
+    /* Leave the variables as they are, though the graph assigns some: a probe of a training graph. A graph that assigns
+     * trainable variables, as an optimizer does, is refused when neither `updates` nor this is given and none of these
+     * assignments is fetched: such a program would train nothing. Assignments of frozen variables alone, as those of
+     * batch normalisation's running statistics, need neither. */
+    bool no_updates;
 } tu_compile_options;
 /* Fails with the graph's first mistake, if one was made. The graph must outlive the program and grow no more. A program
  * that does not fit its devices is refused with TU_NO_MEMORY: tu_program_peak of one made with plan_only tells why. */
@@ -132,7 +138,8 @@ typedef struct tu_feed {
 } tu_feed;
 
 /* One run: reads feeds and variables, writes fetches[i] (dense, of fetch i's type; NULL to drop it), then applies
- * the assignments. A run that fails changes nothing. */
+ * the assignments. A run that fails changes nothing. Every input is fed once. A program without variables needs no state:
+ * with NULL it runs as over a new one, of seed 0. */
 TU_API tu_status tu_run(tu_program *program, tu_state *state, size_t feed_count, const tu_feed *feeds,
                         void *const *fetches);
 

@@ -55,9 +55,10 @@ typedef struct tu_schedule_options {
     int64_t warmup;   /* steps at the beginning in which the rate grows linearly from rate / warmup */
     int64_t steps;    /* cosine, one-cycle: length of the whole run */
     int64_t every;    /* step, exponential: rate * factor^(steps since warm-up / every) … */
-    double factor;    /* … rounded down for "step"; 0: 0.1; negative: zero, the rate drops to nothing */
-    double end;       /* cosine, one-cycle: the last rate, as a share of the largest; 0 */
-    double peak_at;   /* one-cycle: share of the steps before the peak; 0: 0.3 */
+    double
+        factor; /* … rounded down for "step"; 0: 0.1; negative (TU_ZERO): zero, the rate drops to nothing */
+    double end; /* cosine, one-cycle: the last rate, as a share of the largest; 0 */
+    double peak_at; /* one-cycle: share of the steps before the peak; 0: 0.3 */
 } tu_schedule_options;
 /* The learning rate of this step: an f32 scalar, a function of tu_step(graph). */
 TU_API tu_value tu_schedule_with(tu_graph *graph, const tu_schedule_options *options);
@@ -76,7 +77,7 @@ typedef struct tu_optimizer_options {
     const char *name; /* "sgd", "momentum" (NULL), "nesterov", "rmsprop", "adam", "adamw", "lars" */
     tu_value rate;    /* a scalar; leave it out to give */
     double constant_rate;
-    double momentum;     /* 0: 0.9, but none for rmsprop; negative: zero */
+    double momentum;     /* 0: 0.9, but none for rmsprop; negative (TU_ZERO): zero */
     double beta1, beta2; /* adam: 0: 0.9, 0.999; rmsprop's decay is beta2, 0: 0.9 */
     double epsilon;      /* 0: 1e-8 */
     double trust;        /* lars: 0: 0.001 */

@@ -14,6 +14,7 @@
 #include "cli/bench_report.h"
 #include "cli/command.h"
 #include "cli/memory_refusal.h"
+#include "cli/network.h"
 #include "cli/placed.h"
 #include "cli/size.h"
 #include "cli/speeds.h"
@@ -199,8 +200,8 @@ static tu_status trace_steps(struct workload *work, const struct bench_values *v
 /* What the devices' users should know; the parts of one device say the same, and are heard once. */
 static void print_notices(const struct workload *work) {
     tu_device_report report;
-    char said[256] = "";
-    for (size_t i = 0; tu_program_device(work->list, i, &report) == TU_OK; i++) {
+    char said[320] = "";
+    for (size_t i = 0; tu_program_device(work->step, i, &report) == TU_OK; i++) {
         if (!report.notice || strcmp(report.notice, said) == 0) continue;
         snprintf(said, sizeof said, "%s", report.notice);
         fprintf(stderr, "tutti: notice: %s\n", said);
@@ -304,6 +305,9 @@ static int run(const void *given, int operand_count, char **operands) {
         .batch = values->batch};
     int sizes = read_sizes(values, &settings);
     if (sizes != CLI_DONE) return sizes;
+    tu_status loaded =
+        network_is_source(settings.model) ? tu_model_load(settings.model, &settings.model) : TU_OK;
+    if (loaded != TU_OK) return cli_report(tu_fail(loaded, "bench: %s", tu_message()));
     if (values->invariant && values->threads > 1)
         return cli_refuse(
             "bench: --invariant %d with --threads %d: a part is computed by one thread; for more cores "
@@ -319,6 +323,7 @@ static int run(const void *given, int operand_count, char **operands) {
     if (!planned_too_large) return cli_report(status);
     return cli_report_memory(&(struct memory_planner){.command = "bench",
                                                       .what = "a workload",
+                                                      .own_network = network_is_source(operands[0]),
                                                       .context = &settings,
                                                       .plan = plan_workload,
                                                       .release = release_workload});
@@ -328,8 +333,9 @@ const struct cli_command cli_command_bench = {
     .name = "bench",
     .summary = "measures a training step: time, throughput, memory, time to the first step",
     .usage = "MODEL [OPTIONS]",
-    .description = "Measures the training step of MODEL, a built-in network: forward, backward and\n"
-                   "an update by gradient descent with momentum, over one fixed random batch.\n"
+    .description = "Measures the training step of MODEL, a built-in network or a C file of your\n"
+                   "own: forward, backward and an update by gradient descent with momentum, over\n"
+                   "one fixed random batch.\n"
                    "Prints the median time of a step, samples a second, the planned peak of memory,\n"
                    "the time of compiling, the time from the start of the process to the first\n"
                    "finished step, and a digest of all variables after three steps: runs with the\n"

@@ -100,6 +100,19 @@ static void print_scaling(const struct bench_run *run, const struct bench_run *o
            100 * efficiency(run, one), workload_device_count(&run->work));
 }
 
+static double mib(uint64_t bytes) {
+    return (double)bytes / 1048576;
+}
+
+/* What is no part of the plan is told beside it. */
+static void print_memory(const struct workload *work) {
+    struct workload_memory memory = workload_memory(work);
+    printf("%-12s  %.1f MiB", "planned peak", mib(memory.peak));
+    if (memory.overhead) printf("; beside it %.1f MiB for context and libraries", mib(memory.overhead));
+    if (memory.tables) printf("; %.1f MiB of input tables", mib(memory.tables));
+    putchar('\n');
+}
+
 void bench_print_text(const struct bench_report *r) {
     const struct workload *work = &r->run->work;
     const struct measurement *m = &r->run->m;
@@ -111,7 +124,7 @@ void bench_print_text(const struct bench_report *r) {
     printf("%-12s  %.1f samples/s\n", "throughput", samples_per_second(r->run));
     if (r->one) print_scaling(r->run, r->one);
     if (workload_is_shared(work)) print_sharing(r->run, r->spent);
-    printf("%-12s  %.1f MiB\n", "planned peak", (double)workload_peak(work) / 1048576);
+    print_memory(work);
     printf("%-12s  %.3f s\n", "compiling", work->compile_seconds);
     printf("%-12s  %.3f s after the process began\n", "first step", m->first_step_seconds);
     printf("%-12s  %s after %d steps\n", "digest", m->digest, BENCH_DIGEST_STEPS);
@@ -182,6 +195,7 @@ void bench_print_json(const struct bench_report *r) {
     const struct workload *work = &r->run->work;
     const struct measurement *m = &r->run->m;
     struct device_names names = device_names(work, ",", false);
+    struct workload_memory memory = workload_memory(work);
     tu__json json = tu__json_to_file(stdout);
     tu__json_begin_object(&json, NULL);
     tu__json_string(&json, "workload", r->model);
@@ -192,7 +206,9 @@ void bench_print_json(const struct bench_report *r) {
     tu__json_i64(&json, "threads", names.threads);
     tu__json_f64(&json, "ms_per_step", rounded(m->median_ms));
     tu__json_f64(&json, "per_s", rounded(samples_per_second(r->run)));
-    tu__json_u64(&json, "peak_bytes", workload_peak(work));
+    tu__json_u64(&json, "peak_bytes", memory.peak);
+    tu__json_u64(&json, "overhead_bytes", memory.overhead);
+    tu__json_u64(&json, "table_bytes", memory.tables);
     tu__json_f64(&json, "compile_s", rounded(work->compile_seconds));
     tu__json_f64(&json, "first_step_s", rounded(m->first_step_seconds));
     tu__json_string(&json, "digest", m->digest);

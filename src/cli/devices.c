@@ -1,5 +1,6 @@
 /* `tutti devices`: what there is to compute on, and why something cannot be used. */
 #include <inttypes.h>
+#include <string.h>
 
 #include <tutti/device.h>
 
@@ -8,23 +9,33 @@
 #include "cli/size.h"
 
 struct devices_values {
-    bool json;
+    bool all, json;
 };
 
 static const struct cli_option options[] = {
+    CLI_FLAG(struct devices_values, all, "all", 'a',
+             "also list the null devices, which plan programs and compute nothing"),
     CLI_FLAG(struct devices_values, json, "json", 0, "print one JSON object"),
     {0},
 };
+
+/* The next device to be listed, from number *index on: null devices are for tests of plans, and listed on request. */
+static bool next_device(size_t *index, bool all, tu_device_info *info) {
+    while (tu_device((*index)++, info) == TU_OK)
+        if (all || strcmp(info->kind, "null") != 0) return true;
+    return false;
+}
 
 static void print_row(const char *name, const char *kind, const char *cores, const char *memory,
                       const char *description) {
     printf("%-10s  %-6s  %5s  %10s  %s\n", name, kind, cores, memory, description);
 }
 
-static void print_table(void) {
+static void print_table(bool all) {
     tu_device_info info;
+    size_t index = 0;
     print_row("name", "kind", "cores", "memory", "description");
-    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++) {
+    while (next_device(&index, all, &info)) {
         char cores[16] = "-";
         if (info.cores) snprintf(cores, sizeof cores, "%d", info.cores);
         print_row(info.name, info.kind, cores, info.memory_bytes ? cli_size(info.memory_bytes).text : "-",
@@ -41,12 +52,13 @@ static void put_number(tu__json *json, const char *key, uint64_t number) {
         tu__json_null(json, key);
 }
 
-static void print_json(void) {
+static void print_json(bool all) {
     tu_device_info info;
+    size_t index = 0;
     tu__json json = tu__json_to_file(stdout);
     tu__json_begin_object(&json, NULL);
     tu__json_begin_array(&json, "devices");
-    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++) {
+    while (next_device(&index, all, &info)) {
         tu__json_begin_object(&json, NULL);
         tu__json_string(&json, "name", info.name);
         tu__json_string(&json, "kind", info.kind);
@@ -67,9 +79,9 @@ static int run(const void *values, int operand_count, char **operands) {
     (void)operand_count;
     (void)operands;
     if (devices->json)
-        print_json();
+        print_json(devices->all);
     else
-        print_table();
+        print_table(devices->all);
     return CLI_DONE;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/explain_summary.h"
 #include "cli/network.h"
 #include "cli/placed.h"
 #include "cli/size.h"
@@ -189,8 +190,7 @@ static void print_memory(const tu_program *program) {
 }
 
 static tu_status print_table(const tu_program *program, bool all) {
-    tu_placement_totals totals;
-    TU_TRY(tu_program_placed(program, &totals));
+    TU_TRY(explain_print_summary(program));
     printf("%-36s  %5s  %-8s  %10s  %10s  %s\n", all ? "operation" : "layer", "count", "device", "in", "out",
            "reason");
     TU_TRY(all ? print_operations(program) : print_layers(program));
@@ -198,8 +198,6 @@ static tu_status print_table(const tu_program *program, bool all) {
     print_copies(program);
     print_meetings(program);
     print_memory(program);
-    printf("\n%zu operations, %zu moved, %zu copies of %s in a step\n", totals.operations, totals.moved,
-           totals.copies, totals.copies ? cli_size(totals.copied_bytes).text : "0 bytes");
     return TU_OK;
 }
 
@@ -273,6 +271,7 @@ static tu_status print_json(const tu_program *program, const char *model,
     tu__json_string(&json, "model", model);
     tu__json_string(&json, "precision", tu__precision_names[values->precision]);
     tu__json_bool(&json, "training", !values->infer);
+    TU_TRY(explain_put_summary(&json, program));
     put_devices(&json, program);
     put_operations(&json, program, false);
     put_operations(&json, program, true);
@@ -303,9 +302,10 @@ static tu_status compile(const struct explain_values *values, tu_graph *graph, t
     return tu_compile(graph, program, .devices = values->devices, .threads = (int)values->threads,
                       .precision = tu__precision_names[values->precision], .place = values->place,
                       .strict_placement = values->strict_placement, .strategy = strategy_of(values),
-                      .central = values->central, .invariant = (int)values->invariant, .fetch = results,
+                      .central = values->central, .invariant = (int)values->invariant,
+                      .fetch = count ? results : NULL,
                       .fetch_count = count < MOST_RESULTS ? count : MOST_RESULTS, .updates = !values->infer,
-                      .plan_only = true);
+                      .no_updates = values->infer, .plan_only = true);
 }
 
 static int run(const void *given, int operand_count, char **operands) {
@@ -337,7 +337,7 @@ const struct cli_command cli_command_explain = {
     .usage = "MODEL [OPTIONS]",
     .description = "Tells where each operation of MODEL's training step would be computed and why,\n"
                    "which devices would not have it, what is copied between devices, and what each\n"
-                   "of them needs at its peak. Nothing runs.",
+                   "of them needs at its peak; a summary comes first. Nothing runs.",
     .takes_model = true,
     .options = options,
     .values_size = sizeof(struct explain_values),

@@ -2,8 +2,9 @@
  *
  * After the one line of every refusal come two tables: what lies in memory at the planned peak, whose rows add up to
  * what is needed; and what would help. A remedy's saving is measured by planning the step again with it, which takes
- * milliseconds and allocates nothing on the device. What cannot be planned, or saves nothing beyond what a part of it
- * does, is not offered. */
+ * milliseconds and allocates nothing on the device. A remedy is offered in its mildest form with which the step fits: as
+ * large a batch, as few pieces as possible. What cannot be planned, does not fit where something else does, or achieves
+ * nothing beyond a part of it is not offered. */
 #include "cli/memory_refusal.h"
 
 #include <inttypes.h>
@@ -14,7 +15,11 @@
 #include "cli/report.h"
 #include "cli/size.h"
 
-enum { SHOWN = 8, KINDS = TU_MEMORY_GAP + 1 };
+enum {
+    SHOWN = 8,
+    KINDS = TU_MEMORY_GAP + 1,
+    MOST_HALVINGS = 10, /* of the batch: each is a plan to be made */
+};
 
 /* The number of the first device that needs more than it has; false: there is none. */
 static bool find_full_device(const tu_program *program, size_t *index, tu_memory_report *report) {
@@ -101,14 +106,14 @@ static const struct remedy {
                 {.split = true, .narrow = true}};
 enum { REMEDIES = sizeof remedies / sizeof *remedies };
 
-/* The settings with a remedy; false where a part of it cannot be had. */
-static bool apply(const struct remedy *remedy, const struct memory_settings *now,
+/* The settings with a remedy, the batch halved or split `depth` times; false where a part of it cannot be had. */
+static bool apply(const struct remedy *remedy, int depth, const struct memory_settings *now,
                   struct memory_settings *with) {
     *with = *now;
-    if (remedy->halve) with->batch /= 2;
-    if (remedy->split) with->accumulate *= 2;
+    if (remedy->halve) with->batch >>= depth;
+    if (remedy->split) with->accumulate <<= depth;
     if (remedy->narrow) with->precision = "bf16";
-    return with->batch > 0 && (!remedy->split || with->accumulate > 0) &&
+    return with->batch > 0 && (!remedy->split || (with->accumulate > 0 && with->accumulate <= with->batch)) &&
            (!remedy->narrow || strstr(now->precision, "f32")); /* or tf32 */
 }
 
@@ -142,32 +147,85 @@ static uint64_t planned_need(const struct memory_planner *planner, const struct 
     return need;
 }
 
+/* A remedy as it is offered. */
+struct offer {
+    struct memory_settings with;
+    uint64_t need;
+    int depth; /* 0: it cannot be had, or saves nothing */
+    bool fits;
+};
+
+/* The mildest form of a remedy with which the step fits; where there is none, its first. */
+static struct offer make_offer(const struct memory_planner *planner, const struct remedy *remedy,
+                               const struct memory_settings *now, size_t index, uint64_t need,
+                               uint64_t limit) {
+    struct offer offer = {0}, deeper = {0};
+    int most = remedy->halve || remedy->split ? MOST_HALVINGS : 1;
+    for (int depth = 1; depth <= most && !offer.fits && apply(remedy, depth, now, &deeper.with); depth++) {
+        deeper.need = planned_need(planner, &deeper.with, index, need);
+        deeper.fits = deeper.need <= limit;
+        deeper.depth = depth;
+        if (deeper.need >= need) break;
+        if (depth == 1 || deeper.fits) offer = deeper;
+    }
+    return offer;
+}
+
 static bool is_part_of(const struct remedy *part, const struct remedy *whole) {
     return part->halve <= whole->halve && part->split <= whole->split && part->narrow <= whole->narrow;
 }
 
-/* Whether a remedy saves anything, and more than any part of it does alone. */
-static bool pays(size_t remedy, const uint64_t needs[REMEDIES], uint64_t need) {
-    bool less = needs[remedy] < need;
-    for (size_t i = 0; i < remedy; i++)
-        less = less && !(is_part_of(&remedies[i], &remedies[remedy]) && needs[i] <= needs[remedy]);
-    return less;
+/* Whether a remedy is more than a part of it, as mild or milder, achieves alone. */
+static bool pays(size_t remedy, const struct offer offers[REMEDIES]) {
+    const struct offer *whole = &offers[remedy];
+    bool more = whole->depth > 0;
+    for (size_t i = 0; i < remedy; i++) {
+        if (!is_part_of(&remedies[i], &remedies[remedy]) || !offers[i].depth ||
+            offers[i].depth > whole->depth)
+            continue;
+        more = more && (whole->fits ? !offers[i].fits : offers[i].need > whole->need);
+    }
+    return more;
 }
 
+/* The remedies with which the step fits; where none does, what each saves. */
 static void print_remedies(const struct memory_planner *planner, const struct memory_settings *now,
                            size_t index, uint64_t need, uint64_t limit) {
-    uint64_t needs[REMEDIES];
-    bool headed = false;
+    struct offer offers[REMEDIES];
+    bool headed = false, any_fits = false;
     for (size_t i = 0; i < REMEDIES; i++) {
-        struct memory_settings with;
-        needs[i] = apply(&remedies[i], now, &with) ? planned_need(planner, &with, index, need) : need;
-        if (!pays(i, needs, need)) continue;
+        offers[i] = make_offer(planner, &remedies[i], now, index, need, limit);
+        any_fits = any_fits || offers[i].fits;
+    }
+    for (size_t i = 0; i < REMEDIES; i++) {
+        const struct offer *o = &offers[i];
+        if (!pays(i, offers) || o->fits != any_fits) continue;
         if (!headed)
             fprintf(stderr, "\n  %-40s  %10s  %10s  %s\n", "what would help", "would need", "saves", "fits");
         headed = true;
-        fprintf(stderr, " %-41s  %10s  %10s  %s\n", option_text(&with, now).text, cli_size(needs[i]).text,
-                cli_size(need - needs[i]).text, needs[i] <= limit ? "yes" : "no");
+        fprintf(stderr, " %-41s  %10s  %10s  %s\n", option_text(&o->with, now).text, cli_size(o->need).text,
+                cli_size(need - o->need).text, o->fits ? "yes" : "no");
     }
+}
+
+/* What the backward pass keeps of the forward one: its author can have it computed again instead. */
+static void print_recomputation(const tu_program *program, size_t index, int64_t batch) {
+    size_t count = tu_program_peak(program, index, 0, NULL);
+    tu_memory_item *items = calloc(count + 1, sizeof *items);
+    uint64_t kept = 0;
+    if (!items) return;
+    tu_program_peak(program, index, count, items);
+    for (size_t i = 0; i < count; i++) {
+        const tu_memory_item *item = &items[i];
+        bool batched = item->type.shape.rank > 1 && item->type.shape.dim[0] == batch;
+        if (item->kind == TU_MEMORY_TENSOR && batched && strncmp(item->name, "grad/", 5) != 0 &&
+            strcmp(item->name, "images") != 0)
+            kept += item->bytes;
+    }
+    free(items);
+    if (kept)
+        fprintf(stderr, "\n  tu_recompute around layers of the network's C file saves up to %s\n",
+                cli_size(kept).text);
 }
 
 /* ---- The refusal ---- */
@@ -180,8 +238,9 @@ static bool refuse_if_full(const struct memory_planner *planner, const struct me
                report.device, cli_size(report.need_bytes).text, cli_size(report.limit_bytes).text,
                planner->what);
     print_peak(plan->program, index, report.need_bytes);
-    if (!planner->fixed)
-        print_remedies(planner, &plan->settings, index, report.need_bytes, report.limit_bytes);
+    if (planner->fixed) return true;
+    print_remedies(planner, &plan->settings, index, report.need_bytes, report.limit_bytes);
+    if (planner->own_network) print_recomputation(plan->program, index, plan->settings.batch);
     return true;
 }
 

@@ -22,6 +22,7 @@ struct memory_planner {
     const char *command; /* "bench" */
     const char *what;    /* "a workload" */
     bool fixed;          /* nothing about the step may be changed */
+    bool own_network;    /* the network is the user's, who can change its layers */
     void *context;
     /* Plans the step with these settings (NULL: as it was asked for). `release` is called in any case. */
     tu_status (*plan)(void *context, const struct memory_settings *settings, struct memory_plan *plan);

@@ -21,6 +21,10 @@ static bool ends_with(const char *word, const char *ending) {
     return length > tail && strcmp(word + length - tail, ending) == 0;
 }
 
+bool network_is_source(const char *word) {
+    return ends_with(word, ".c") || ends_with(word, ".so");
+}
+
 static tu_status build_model(const struct network_wish *wish, const char *name, tu_graph **graph) {
     tu_model_graph model;
     TU_TRY(tu_graph_new(graph));
@@ -40,7 +44,7 @@ static tu_status load_graph(const struct network_wish *wish, const char *path, t
 tu_status network_get(const struct network_wish *wish, tu_graph **graph) {
     const char *word = wish->word;
     *graph = NULL;
-    if (ends_with(word, ".c") || ends_with(word, ".so")) TU_TRY(tu_model_load(word, &word));
+    if (network_is_source(word)) TU_TRY(tu_model_load(word, &word));
     bool path = !is_model(word) && (strchr(word, '/') || access(word, F_OK) == 0);
     TU_TRY(path ? load_graph(wish, word, graph) : build_model(wish, word, graph));
     return wish->train ? tu_add_sgd(tu_find_output(*graph, "loss"), 0.1, 0.9) : TU_OK;

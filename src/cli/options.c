@@ -9,9 +9,10 @@
 
 #include "base/nearest.h"
 #include "cli/report.h"
+#include "cli/synonyms.h"
 
 enum {
-    MOST_OPTIONS = 64,  /* more than any table has: bounds what a misspelt option is compared with */
+    MOST_OPTIONS = 128, /* more than any table has: bounds what a misspelt option is compared with */
     LONGEST_WORD = 255, /* longer than any option: what is beyond is no part of a name */
 };
 
@@ -101,7 +102,11 @@ static void refuse_unknown(const struct parser *parser, const char *shown) {
     for (const struct cli_option *option = parser->table; option && option->name && count < MOST_OPTIONS;
          option++)
         names[count++] = option->name;
-    const char *nearest = shown[1] == '-' ? tu__nearest(shown + 2, names, (size_t)count) : NULL;
+    const char *nearest = NULL;
+    if (shown[1] == '-') {
+        nearest = cli_synonym(shown + 2, names, count);
+        if (!nearest) nearest = tu__nearest(shown + 2, names, (size_t)count);
+    }
     cli_refuse("%s: unknown option %s: expected one that 'tutti %s --help' lists%s%s%s", parser->command,
                cli_quote(shown).text, parser->command, nearest ? "; did you mean '--" : "",
                nearest ? nearest : "", nearest ? "'?" : "");

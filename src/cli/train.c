@@ -15,6 +15,7 @@
 #include "cli/command.h"
 #include "cli/ensemble_report.h"
 #include "cli/memory_refusal.h"
+#include "cli/network.h"
 #include "cli/progress.h"
 #include "cli/size.h"
 #include "cli/speeds.h"
@@ -236,6 +237,7 @@ static int report_memory(const char *model, const struct train_values *values) {
     return cli_report_memory(&(struct memory_planner){.command = "train",
                                                       .what = "a run",
                                                       .fixed = values->o.resume,
+                                                      .own_network = network_is_source(model),
                                                       .context = &asked,
                                                       .plan = plan_run,
                                                       .release = release_run});

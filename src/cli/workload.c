@@ -70,15 +70,16 @@ size_t workload_device_count(const struct workload *w) {
 
 static const char branches[] = "branches";
 
-/* "mlp, tutorial-cnn, resnet20 or branches" */
+/* "mlp, tutorial-cnn, resnet20, branches or a C file" */
 static tu_status refuse_model(const char *model) {
     enum { MOST_NAMES = 32 };
     const char *names[MOST_NAMES], *summary;
     int count = 0;
-    while (count + 1 < MOST_NAMES && tu_model((size_t)count, &names[count], &summary) == TU_OK) count++;
+    while (count + 2 < MOST_NAMES && tu_model((size_t)count, &names[count], &summary) == TU_OK) count++;
     names[count++] = branches;
+    names[count] = "a C file";
     return tu_fail(TU_NOT_FOUND, "bench: unknown model %s: expected %s%s", cli_quote(model).text,
-                   cli_list(names, count).text, cli_did_you_mean(model, names, count).text);
+                   cli_list(names, count + 1).text, cli_did_you_mean(model, names, count).text);
 }
 
 static tu_status build_model(struct workload *w, const struct workload_settings *s) {
@@ -212,9 +213,13 @@ tu_status workload_digest(const struct workload *w, char hex[TU__SHA256_HEX]) {
     return TU_OK;
 }
 
-uint64_t workload_peak(const struct workload *w) {
+struct workload_memory workload_memory(const struct workload *w) {
+    struct workload_memory memory = {0};
     tu_memory_report report;
-    uint64_t bytes = 0;
-    for (size_t i = 0; tu_program_memory(w->step, i, &report) == TU_OK; i++) bytes += report.need_bytes;
-    return bytes;
+    for (size_t i = 0; tu_program_memory(w->step, i, &report) == TU_OK; i++) {
+        memory.peak += report.need_bytes - report.overhead_bytes;
+        memory.overhead += report.overhead_bytes;
+        memory.tables += report.table_bytes;
+    }
+    return memory;
 }

@@ -1,4 +1,4 @@
-/* A workload to be measured: the training step of a built-in network, or of `branches`, over one fixed random batch. */
+/* A workload to be measured: the training step of a network, or of `branches`, over one fixed random batch. */
 #ifndef CLI_WORKLOAD_H
 #define CLI_WORKLOAD_H
 
@@ -53,7 +53,12 @@ tu_status workload_digest(const struct workload *workload, char hex[TU__SHA256_H
 bool workload_is_shared(const struct workload *workload);
 /* How many devices the list has. */
 size_t workload_device_count(const struct workload *workload);
-/* Bytes that the plan takes, of all devices together. */
-uint64_t workload_peak(const struct workload *workload);
+/* Bytes of all devices together. What a card's context, libraries and other programs take is no part of the plan; nor are
+ * tables of rows that inputs are fed from. */
+struct workload_memory {
+    uint64_t peak; /* of the plan: activations, gradients, workspaces, constants, variables */
+    uint64_t overhead, tables;
+};
+struct workload_memory workload_memory(const struct workload *workload);
 
 #endif

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "run/program.h"
 
 /* What a device that cannot be inspected says of its kind. */
@@ -26,10 +27,42 @@ static const char *add_notice(const char *first, const char *second) {
     return both;
 }
 
-static tu_status inspect(const tu__device *device, tu_device_report *report) {
-    if (device->api->inspect)
-        return device->api->inspect(device->instance, &report->threads, &report->notice);
-    report->threads = cores_of(device);
+/* What the device itself has to say. */
+static tu_status inspect(const tu__device *device, int *threads, const char **notice) {
+    *notice = NULL;
+    if (device->api->inspect) return device->api->inspect(device->instance, threads, notice);
+    *threads = cores_of(device);
+    return TU_OK;
+}
+
+/* Whether the device computes anything in f16: a processor beside cards may have none of it. */
+static bool computes_f16(const tu_program *program, size_t index) {
+    const tu_graph *g = program->unit.graph;
+    for (uint32_t i = 0; i < g->node_count; i++)
+        if (g->nodes[i]->outputs[0].dtype == TU_F16 && g->nodes[i]->op->code != TU__OP_COPY &&
+            tu__part_of(&program->unit, i) == index)
+            return true;
+    return false;
+}
+
+/* A processor has no kernels for f16 but the reference's: 80 times slower than f32's, for a product. The line is the same
+ * for all parts of a processor, and comes behind what the device says itself. */
+tu_status tu__program_note_slow_types(tu_program *program) {
+    if (program->unit.precision != TU__PRECISION_F16) return TU_OK;
+    program->notices = tu__alloc_array(program->device_count, sizeof *program->notices, "a program");
+    if (!program->notices) return TU_NO_MEMORY;
+    for (size_t i = 0; i < program->device_count; i++) {
+        const tu__device *device = program->devices[i];
+        const char *own;
+        int threads;
+        if (strcmp(device->api->kind, "cpu") != 0 || !computes_f16(program, i)) continue;
+        TU_TRY(inspect(device, &threads, &own));
+        snprintf(
+            program->notices[i].text, sizeof program->notices[i].text,
+            "%s%sf16 on a CPU is computed by the reference device's kernels, which are slow: bf16 or f32 is "
+            "faster",
+            own ? own : "", own ? "; " : "");
+    }
     return TU_OK;
 }
 
@@ -39,7 +72,8 @@ tu_status tu_program_device(const tu_program *program, size_t index, tu_device_r
                        program->device_count, index);
     const tu__device *device = program->devices[index];
     *report = (tu_device_report){.device = device->name, .word = device->word};
-    TU_TRY(inspect(device, report));
+    TU_TRY(inspect(device, &report->threads, &report->notice));
+    if (program->notices && *program->notices[index].text) report->notice = program->notices[index].text;
     if (is_instead_of_gpus(program, index)) report->notice = add_notice(tu__unused_card(), report->notice);
     return TU_OK;
 }

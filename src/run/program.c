@@ -6,6 +6,7 @@
  * what was assigned; a run that fails changes nothing. */
 #include "run/program.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -72,12 +73,61 @@ static tu_status find_fetches(tu_program *p) {
     return TU_OK;
 }
 
-static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
+static tu_status check_fetches(const tu_program *p, const tu_compile_options *o) {
     if (o->fetch_count && !o->fetch)
         return tu_fail(TU_INVALID, "%zu fetches are announced, but there is no list of them", o->fetch_count);
+    if (o->fetch && !o->fetch_count)
+        return tu_fail(TU_INVALID,
+                       ".fetch is a list, but .fetch_count is 0: expected the number of its values");
     for (size_t i = 0; i < o->fetch_count; i++)
         if (o->fetch[i].graph != p->source || !tu_ok(o->fetch[i]))
             return tu_fail(TU_INVALID, "fetch %zu is not a value of the graph being compiled", i);
+    return TU_OK;
+}
+
+static bool is_fetched(const tu_compile_options *o, uint32_t node) {
+    for (size_t i = 0; i < o->fetch_count; i++)
+        if (o->fetch[i].node == node) return true;
+    return false;
+}
+
+/* The first trainable variable that the graph assigns, and how many these are; NULL where there is none, or such an
+ * assignment is fetched: then the caller knows of them. */
+static const char *assigned_variable(const tu_graph *g, const tu_compile_options *o, size_t *count) {
+    const char *first = NULL;
+    *count = 0;
+    for (uint32_t i = 0; i < g->node_count; i++) {
+        if (g->nodes[i]->op->code != TU__OP_ASSIGN) continue;
+        const tu__node *variable = g->nodes[g->nodes[i]->inputs[0].node];
+        if (tu__attrs(variable, variable)->frozen) continue;
+        if (is_fetched(o, i)) return NULL;
+        if (!first) first = variable->name;
+        ++*count;
+    }
+    return first;
+}
+
+/* A training step compiled without its updates runs, and trains nothing. */
+static tu_status check_updates(const tu_program *p, const tu_compile_options *o) {
+    size_t count;
+    if (o->updates && o->no_updates)
+        return tu_fail(TU_INVALID, ".updates and .no_updates are both true: expected one of them");
+    if (o->updates || o->no_updates) return TU_OK;
+    /* a caller built with a header that had no .no_updates could not give it */
+    if (o->struct_size <= offsetof(tu_compile_options, no_updates)) return TU_OK;
+    const char *first = assigned_variable(p->source, o, &count);
+    if (!first) return TU_OK;
+    return tu_fail(
+        TU_INVALID,
+        "the graph assigns %zu trainable variable%s ('%s'%s), but is compiled without .updates: the "
+        "program would change none; expected .updates = true to train, or .no_updates = true to "
+        "leave them as they are",
+        count, count == 1 ? "" : "s", first, count == 1 ? "" : ", ...");
+}
+
+static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
+    TU_TRY(check_fetches(p, o));
+    TU_TRY(check_updates(p, o));
     TU_TRY(tu__unit_begin(&p->unit, p->source, o->fetch_count, o->fetch, o->updates));
     TU_TRY(tu__precision_parse(o->precision, &p->unit.precision));
     /* The bits of a part hang on the threads that compute it, and how many there are on the machine. */
@@ -147,6 +197,7 @@ static void find_working(tu_program *p) {
 
 static tu_status compile(tu_program *p, const tu_compile_options *o) {
     TU_TRY(run_passes(p, o));
+    TU_TRY(tu__program_note_slow_types(p));
     TU_TRY(take_reserves(p, o));
     TU_TRY(tu__program_count_departing(p));
     p->parts = tu__alloc_array(p->device_count, sizeof *p->parts, "a program");
@@ -197,6 +248,8 @@ void tu_program_free(tu_program *program) {
     tu__free(program->ordinals);
     tu__free(program->departing);
     tu__many_end(&program->many);
+    tu_state_free(program->no_state);
+    tu__free(program->notices);
     tu__trace_free(program->trace);
     tu__free(program);
 }
@@ -214,11 +267,18 @@ const tu__node *tu__program_input(const tu_program *p, size_t index, tu_value va
     return NULL;
 }
 
+tu_status tu__program_fed_twice(const tu__node *input, size_t first, size_t second) {
+    return tu_fail(TU_INVALID, "feeds %zu and %zu are both for input '%s': expected one for each input",
+                   first, second, input->name);
+}
+
 static tu_status check_feeds(const tu_program *p, size_t count, const tu_feed *feeds) {
     for (size_t i = 0; i < count; i++) {
         const tu__node *input = tu__program_input(p, i, feeds[i].input);
         if (!input) return TU_INVALID;
         if (!feeds[i].data) return tu_fail(TU_INVALID, "feed %zu for input '%s' has no data", i, input->name);
+        for (size_t k = 0; k < i; k++)
+            if (feeds[k].input.node == feeds[i].input.node) return tu__program_fed_twice(input, k, i);
     }
     return TU_OK;
 }
@@ -298,8 +358,36 @@ tu_status tu__program_apply(tu_program *p, tu_state *state) {
     return TU_OK;
 }
 
+/* A variable that the program reads or assigns; NULL: there is none. */
+static const tu__node *any_variable(const tu_program *p) {
+    const tu_graph *g = p->unit.graph;
+    for (size_t i = 0; i < p->device_count; i++) {
+        const tu__part *part = &p->parts[i];
+        if (part->update_count) return g->nodes[part->updates[0].variable];
+        for (uint32_t k = 0; k < part->leaf_count; k++)
+            if (g->nodes[part->leaves[k].node]->op->code == TU__OP_VARIABLE)
+                return g->nodes[part->leaves[k].node];
+    }
+    return NULL;
+}
+
+tu_status tu__program_state(tu_program *p, tu_state **state) {
+    if (*state) return TU_OK;
+    if (!p->no_state) { /* kept, so that the program stays bound to it */
+        tu_graph *empty;
+        TU_TRY(tu_graph_new(&empty));
+        tu_status status = tu_state_new(empty, &p->no_state);
+        tu_graph_free(empty);
+        TU_TRY(status);
+    }
+    tu_state_set_sample(p->no_state, 0);
+    *state = p->no_state;
+    return TU_OK;
+}
+
 static tu_status run_locked(tu_program *p, tu_state *state, size_t feed_count, const tu_feed *feeds,
                             void *const *fetches) {
+    TU_TRY(tu__program_state(p, &state));
     p->seed = state->seed;
     double began;
     TU_TRY(tu__program_bind(p, state));
@@ -331,9 +419,15 @@ void tu__program_give_turns(const tu_program *p) {
 
 tu_status tu__program_can_run(const tu_program *program, const tu_state *state, size_t feed_count,
                               const void *feeds) {
-    if (!program || !state) return tu_fail(TU_INVALID, "a run needs a program and a state");
+    if (!program) return tu_fail(TU_INVALID, "a run needs a program, but got NULL");
     if (program->plan_only)
         return tu_fail(TU_INVALID, "the program was compiled with plan_only: it can be looked at, not run");
+    const tu__node *variable = state ? NULL : any_variable(program);
+    if (variable)
+        return tu_fail(TU_INVALID,
+                       "the state is NULL, but the program uses variable '%s': expected a state of its graph "
+                       "(tu_state_new)",
+                       variable->stands_for ? variable->stands_for : variable->name);
     if (feed_count && !feeds)
         return tu_fail(TU_INVALID, "%zu feeds are announced, but there is no list of them", feed_count);
     return TU_OK;

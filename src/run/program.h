@@ -34,6 +34,11 @@ typedef struct tu__job {
 
 typedef struct tu__trace tu__trace; /* trace.h */
 
+/* A line for the user of a device. */
+typedef struct tu__device_notice {
+    char text[320]; /* "": none */
+} tu__device_notice;
+
 struct tu_program {
     tu_graph *source; /* the user's */
     tu__unit unit;
@@ -61,6 +66,8 @@ struct tu_program {
     tu__many many;     /* what tu_run_many keeps */
     uint64_t bound;    /* id of the state it is bound to; 0: none */
     uint64_t bound_generation;
+    tu__device_notice *notices; /* a device each, in the place of what it says itself; NULL: there are none */
+    tu_state *no_state; /* an empty one, for runs that are given none; NULL until there is such a run */
 };
 
 /* program.c: what tu_run and tu_run_many have in common. Whether the program can be run over the state with a list of
@@ -69,6 +76,9 @@ struct tu_program {
 tu_status tu__program_can_run(const tu_program *program, const tu_state *state, size_t feed_count,
                               const void *feeds);
 const tu__node *tu__program_input(const tu_program *program, size_t index, tu_value value);
+tu_status tu__program_fed_twice(const tu__node *input, size_t first, size_t second); /* the refusal of it */
+/* Puts an empty state of seed 0 in the place of NULL. Between take_turns and give_turns. */
+tu_status tu__program_state(tu_program *program, tu_state **state);
 tu_status tu__program_makes(const tu_program *program, const tu__feed_place *place);
 /* Every device serves one program at a time: runs are made between these two. */
 void tu__program_take_turns(const tu_program *program);
@@ -114,6 +124,9 @@ tu_status tu__begin_move(const tu_program *program, tu__arrival *arrival);
 void tu__make_moves(void *job);
 /* moves.c: waits for what a thread of a part has begun to move in a run that failed. How that ends is of no interest any more. */
 void tu__let_moves_land(const tu_program *program, const tu__part *part, tu__thread thread);
+
+/* device_report.c: notes which devices compute the program's precision slowly, for their reports. */
+tu_status tu__program_note_slow_types(tu_program *program);
 
 /* placement_report.c: counts what leaves each node, for its report. */
 tu_status tu__program_count_departing(tu_program *program);

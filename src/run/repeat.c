@@ -123,9 +123,12 @@ static tu_status check_rows(size_t index, const tu__node *input, const tu_feed_m
     return TU_OK;
 }
 
-static tu_status check_feed(const tu_program *p, size_t index, const tu_feed_many *f, size_t steps) {
+static tu_status check_feed(const tu_program *p, size_t index, const tu_feed_many *feeds, size_t steps) {
+    const tu_feed_many *f = &feeds[index];
     const tu__node *input = tu__program_input(p, index, f->input);
     if (!input) return TU_INVALID;
+    for (size_t k = 0; k < index; k++)
+        if (feeds[k].input.node == f->input.node) return tu__program_fed_twice(input, k, index);
     if (!f->data == !f->table)
         return tu_fail(TU_INVALID, "feed %zu for input '%s' has %s: expected data or a table", index,
                        input->name, f->data ? "both data and a table" : "neither data nor a table");
@@ -391,6 +394,7 @@ static tu_status explain(const tu_program *p, tu_status status, size_t done, siz
 static tu_status run_locked(tu_program *p, tu_state *state, size_t steps, size_t feed_count,
                             const tu_feed_many *feeds, void *const *fetches) {
     size_t most;
+    TU_TRY(tu__program_state(p, &state));
     p->seed = state->seed;
     TU_TRY(tu__program_bind(p, state));
     TU_TRY(reserve(p));
@@ -407,7 +411,7 @@ static tu_status run_locked(tu_program *p, tu_state *state, size_t steps, size_t
 tu_status tu_run_many(tu_program *program, tu_state *state, size_t steps, size_t feed_count,
                       const tu_feed_many *feeds, void *const *fetches) {
     TU_TRY(tu__program_can_run(program, state, feed_count, feeds));
-    for (size_t i = 0; i < feed_count; i++) TU_TRY(check_feed(program, i, &feeds[i], steps));
+    for (size_t i = 0; i < feed_count; i++) TU_TRY(check_feed(program, i, feeds, steps));
     tu__program_take_turns(program);
     tu_status status = run_locked(program, state, steps, feed_count, feeds, fetches);
     tu__program_give_turns(program);

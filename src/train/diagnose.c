@@ -111,7 +111,7 @@ static tu_status run_group(tu_graph *graph, const tu__settings *settings, tu_sta
     TU_TRY(tu_compile(graph, &program, .devices = settings->devices, .threads = (int)settings->threads,
                       .precision = settings->precision, .tune_kernels = settings->tune_kernels,
                       .place = settings->place, .strict_placement = settings->strict_placement,
-                      .fetch = g->values, .fetch_count = g->count));
+                      .fetch = g->values, .fetch_count = g->count, .no_updates = true));
     tu_status status = tu_run(program, state, feed_count, feeds, g->data);
     tu_program_free(program);
     return status;

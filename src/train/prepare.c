@@ -108,7 +108,7 @@ static void settle_threads(tu__trainer *t) {
 /* The parts of one device say the same, and are heard once. */
 static void tell_device(tu__trainer *t) {
     tu_device_report device;
-    char said[256] = "";
+    char said[320] = "";
     for (size_t i = 0; tu_program_device(t->stepper.full.program, i, &device) == TU_OK; i++) {
         if (!device.notice || strcmp(device.notice, said) == 0) continue;
         snprintf(said, sizeof said, "%s", device.notice);

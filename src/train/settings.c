@@ -149,9 +149,21 @@ static tu_status check_width(const tu__settings *s) {
         s->invariant, s->threads, s->threads);
 }
 
+/* Two schedules drop the rate every so many epochs, for which there is no good default. */
+static tu_status check_schedule(const tu__settings *s) {
+    bool drops = strcmp(s->schedule, "step") == 0 || strcmp(s->schedule, "exponential") == 0;
+    if (!drops || s->rate_every > 0) return TU_OK;
+    return tu_fail(
+        TU_INVALID,
+        "--schedule %s without --rate-every: expected the epochs after which the rate is multiplied "
+        "by --rate-factor (%g), as in --rate-every 30",
+        s->schedule, s->rate_factor);
+}
+
 static tu_status check_all(tu__settings *settings) {
     for (size_t i = 0; i < SETTING_COUNT; i++) TU_TRY(check(&table[i], field_of(&table[i], settings)));
     TU_TRY(check_width(settings));
+    TU_TRY(check_schedule(settings));
     return check_choices(settings);
 }
 

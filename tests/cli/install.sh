@@ -45,6 +45,7 @@ if command -v g++ >/dev/null; then
     build_and_run g++ -std=c++17 "$scratch/program.cc"
     cat >"$scratch/options.cc" <<'PROGRAM'
 // Options by designated initialisers, as C++20 has them.
+#include <cstring>
 #include <tutti/tutti.h>
 int main() {
     tu_graph *g;
@@ -53,6 +54,12 @@ int main() {
     x = tu_conv2d(x, .filters = 4, .size = 3, .act = TU_RELU);
     x = tu_mean(x, .axes = TU_AXES(1, 2));
     tu_status status = tu_shape_equal(tu_value_shape(tu_softmax(x, -1)), TU_SHAPE(2, 4)) ? TU_OK : TU_INVALID;
+    tu_scope(g, "left") tu_recompute(g) break; // a scope closes by itself, by an exception too
+    try {
+        tu_scope(g, "thrown") throw 1;
+    } catch (int) {
+    }
+    if (std::strcmp(tu_value_name(tu_name(tu_relu(x), "after")), "after") != 0) status = TU_INVALID;
     tu_graph_free(g);
     return status;
 }

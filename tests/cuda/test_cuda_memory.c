@@ -81,11 +81,14 @@ static void a_limit_for_gpus_is_for_them_alone(void **unused) {
     network n;
     tu_program *program;
     begin(&n);
-    expect_refusal(compile(&n, &program, .devices = "gpu:0", .gpu_memory_limit = 4 * KIB), TU_NO_MEMORY,
-                   SAID("device 'gpu:0' would need", "the limit is 0.003906 MiB"));
-    assert_int_equal(compile(&n, &program, .devices = "cpu:0", .gpu_memory_limit = 4 * KIB), TU_OK);
+    expect_refusal(compile(&n, &program, .devices = "gpu:0", .gpu_memory_limit = 4 * KIB, .no_updates = true),
+                   TU_NO_MEMORY, SAID("device 'gpu:0' would need", "the limit is 0.003906 MiB"));
+    assert_int_equal(
+        compile(&n, &program, .devices = "cpu:0", .gpu_memory_limit = 4 * KIB, .no_updates = true), TU_OK);
     tu_program_free(program);
-    assert_int_equal(compile(&n, &program, .devices = "cpu:0,gpu:0", .gpu_memory_limit = 4 * MIB), TU_OK);
+    assert_int_equal(
+        compile(&n, &program, .devices = "cpu:0,gpu:0", .gpu_memory_limit = 4 * MIB, .no_updates = true),
+        TU_OK);
     assert_true(limit_of(program, 0) > 4 * MIB);
     assert_int_equal(limit_of(program, 1), 4 * MIB);
     tu_program_free(program);
@@ -102,7 +105,7 @@ static void of_two_limits_the_smaller_counts_on_a_gpu(void **unused) {
     for (int i = 0; i < 2; i++) {
         tu_program *program;
         assert_int_equal(compile(&n, &program, .devices = "cpu:0,gpu:0", .memory_limit = cases[i].all,
-                                 .gpu_memory_limit = cases[i].gpu),
+                                 .gpu_memory_limit = cases[i].gpu, .no_updates = true),
                          TU_OK);
         assert_int_equal(limit_of(program, 0), cases[i].on_cpu);
         assert_int_equal(limit_of(program, 1), cases[i].on_gpu);
@@ -136,8 +139,9 @@ static void what_is_only_planned_reserves_nothing(void **unused) {
     network n;
     tu_program *program;
     begin(&n);
-    assert_int_equal(
-        compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = 4 * MIB, .plan_only = true), TU_OK);
+    assert_int_equal(compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = 4 * MIB,
+                             .plan_only = true, .no_updates = true),
+                     TU_OK);
     assert_int_equal(emulated_used(), 0);
     tu_program_free(program);
     end(&n);
@@ -155,7 +159,7 @@ static tu_status evaluate_on_full_card(uint64_t reserve, float *loss) {
     give_card(emulated_used());
     tu_value twice = tu_add(n.loss, n.loss);
     tu_status status = tu_compile(n.graph, &evaluation, .devices = "gpu:0", .fetch = &twice, .fetch_count = 1,
-                                  .gpu_memory_reserve = reserve);
+                                  .gpu_memory_reserve = reserve, .no_updates = true);
     if (status == TU_OK) status = run_many(&n, evaluation, losses);
     *loss = losses[STEPS - 1];
     give_whole_card();
@@ -210,10 +214,14 @@ static void parts_of_a_card_share_its_reserve(void **unused) {
     assert_int_equal(emulated_used(), 4 * MIB);
     assert_int_equal(run(&n, program, &loss), TU_OK);
     assert_int_equal(emulated_used(), 4 * MIB);
-    assert_int_equal(compile(&n, &another, .devices = "gpu:0.1/2", .gpu_memory_reserve = 6 * MIB), TU_OK);
+    assert_int_equal(
+        compile(&n, &another, .devices = "gpu:0.1/2", .gpu_memory_reserve = 6 * MIB, .no_updates = true),
+        TU_OK);
     assert_int_equal(emulated_used(), 6 * MIB); /* it grows to what is asked for, while it is in use */
     tu_program_free(another);
-    assert_int_equal(compile(&n, &another, .devices = "gpu:0.1/2", .gpu_memory_reserve = 5 * MIB), TU_OK);
+    assert_int_equal(
+        compile(&n, &another, .devices = "gpu:0.1/2", .gpu_memory_reserve = 5 * MIB, .no_updates = true),
+        TU_OK);
     assert_int_equal(emulated_used(), 6 * MIB);
     tu_program_free(another);
     tu_program_free(program);
@@ -228,9 +236,13 @@ static void a_reserve_is_not_overhead(void **unused) {
     tu_memory_report report;
     float loss;
     begin(&n);
-    assert_int_equal(compile(&n, &program, .devices = "gpu:0.0/2", .gpu_memory_reserve = 4 * MIB), TU_OK);
+    assert_int_equal(
+        compile(&n, &program, .devices = "gpu:0.0/2", .gpu_memory_reserve = 4 * MIB, .no_updates = true),
+        TU_OK);
     assert_int_equal(run(&n, program, &loss), TU_OK);
-    assert_int_equal(compile(&n, &another, .devices = "gpu:0.1/2", .gpu_memory_reserve = 4 * MIB), TU_OK);
+    assert_int_equal(
+        compile(&n, &another, .devices = "gpu:0.1/2", .gpu_memory_reserve = 4 * MIB, .no_updates = true),
+        TU_OK);
     assert_int_equal(tu_program_memory(another, 0, &report), TU_OK);
     assert_int_equal(report.overhead_bytes, 0);
     tu_program_free(another);
@@ -245,12 +257,13 @@ static void a_block_may_take_the_place_of_an_idle_reserve(void **unused) {
     tu_memory_report report;
     float loss;
     begin(&n);
-    assert_int_equal(compile(&n, &program, .devices = "gpu:0", .plan_only = true), TU_OK);
+    assert_int_equal(compile(&n, &program, .devices = "gpu:0", .plan_only = true, .no_updates = true), TU_OK);
     assert_int_equal(tu_program_memory(program, 0, &report), TU_OK);
     tu_program_free(program);
     size_t reserve = report.scratch_bytes / 4 * 3;
     give_card(report.need_bytes + 4 * KIB);
-    assert_int_equal(compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = reserve), TU_OK);
+    assert_int_equal(
+        compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = reserve, .no_updates = true), TU_OK);
     tu_status status = run(&n, program, &loss);
     if (status != TU_OK) fail_msg("%s", tu_message());
     give_whole_card();
@@ -267,9 +280,12 @@ static void given_memory_is_waited_for(void **unused) {
     float loss;
     begin(&n);
     begin(&other);
-    assert_int_equal(compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = 4 * MIB), TU_OK);
+    assert_int_equal(
+        compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = 4 * MIB, .no_updates = true), TU_OK);
     assert_int_equal(run(&n, program, &loss), TU_OK);
-    assert_int_equal(compile(&other, &another, .devices = "gpu:0", .gpu_memory_reserve = 4 * MIB), TU_OK);
+    assert_int_equal(
+        compile(&other, &another, .devices = "gpu:0", .gpu_memory_reserve = 4 * MIB, .no_updates = true),
+        TU_OK);
     tu_program_free(program);
     end(&n);
     setenv("TUTTI_CUDA_FAIL", "cuCtxSynchronize:1", 1);
@@ -288,7 +304,8 @@ static void *come_and_go(void *device) {
         tu_program *program;
         float loss;
         begin(&n);
-        tu_status status = compile(&n, &program, .devices = device, .gpu_memory_reserve = 4 * MIB);
+        tu_status status =
+            compile(&n, &program, .devices = device, .gpu_memory_reserve = 4 * MIB, .no_updates = true);
         for (int k = 0; k < RUNS && status == TU_OK; k++) status = run(&n, program, &loss);
         char *message = status == TU_OK ? NULL : strdup(tu_message());
         tu_program_free(program);
@@ -324,8 +341,9 @@ static void a_reserve_beyond_the_card_is_refused_with_what_is_free(void **unused
     size_t before = emulated_live(text, sizeof text);
     begin(&n);
     give_card(8 * MIB);
-    expect_refusal(compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = 9 * MIB), TU_NO_MEMORY,
-                   SAID("gpu:0: no reserve of 9.0 MiB", "8.0 of its 8.0 MiB are free", "cuMemAlloc"));
+    expect_refusal(
+        compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = 9 * MIB, .no_updates = true),
+        TU_NO_MEMORY, SAID("gpu:0: no reserve of 9.0 MiB", "8.0 of its 8.0 MiB are free", "cuMemAlloc"));
     assert_int_equal(emulated_used(), 0);
     assert_int_equal(emulated_live(text, sizeof text), before);
     give_whole_card();
@@ -339,16 +357,16 @@ static void a_reserve_beyond_the_limit_is_refused_before_it_is_taken(void **unus
     begin(&n);
     give_card(1); /* taking anything would fail */
     expect_refusal(compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = 4 * MIB + 1,
-                           .gpu_memory_limit = 4 * MIB),
+                           .gpu_memory_limit = 4 * MIB, .no_updates = true),
                    TU_INVALID,
                    SAID("a reserve of 4 MiB on gpu:0, where the program may take 4 MiB", "expected"));
     give_whole_card();
     expect_refusal(compile(&n, &program, .devices = "gpu:0/2", .strategy = "mirrored",
-                           .gpu_memory_reserve = 9 * MIB, .memory_limit = 4 * MIB),
+                           .gpu_memory_reserve = 9 * MIB, .memory_limit = 4 * MIB, .no_updates = true),
                    TU_INVALID, SAID("a reserve of 9 MiB", "on gpu:0, where the program may take 8 MiB"));
     assert_int_equal(emulated_used(), 0);
     assert_int_equal(compile(&n, &program, .devices = "gpu:0/2", .strategy = "mirrored",
-                             .gpu_memory_reserve = 8 * MIB, .memory_limit = 4 * MIB),
+                             .gpu_memory_reserve = 8 * MIB, .memory_limit = 4 * MIB, .no_updates = true),
                      TU_OK);
     tu_program_free(program);
     end(&n);
@@ -360,10 +378,10 @@ static void a_part_alone_may_reserve_what_all_parts_may_take(void **unused) {
     tu_program *program;
     begin(&n);
     expect_refusal(compile(&n, &program, .devices = "gpu:0.0/2", .gpu_memory_reserve = 9 * MIB,
-                           .gpu_memory_limit = 4 * MIB),
+                           .gpu_memory_limit = 4 * MIB, .no_updates = true),
                    TU_INVALID, SAID("a reserve of 9 MiB", "on gpu:0, where the program may take 8 MiB"));
     assert_int_equal(compile(&n, &program, .devices = "gpu:0.0/2", .gpu_memory_reserve = 8 * MIB,
-                             .gpu_memory_limit = 4 * MIB),
+                             .gpu_memory_limit = 4 * MIB, .no_updates = true),
                      TU_OK);
     assert_int_equal(emulated_used(), 8 * MIB);
     tu_program_free(program);
@@ -377,7 +395,8 @@ static void what_neither_card_nor_reserve_has_is_told(void **unused) {
     float loss;
     begin(&n);
     begin(&other);
-    assert_int_equal(compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = 60 * KIB), TU_OK);
+    assert_int_equal(
+        compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = 60 * KIB, .no_updates = true), TU_OK);
     assert_int_equal(run(&n, program, &loss), TU_OK);
     assert_int_equal(
         compile(&other, &another, .devices = "gpu:0.0/2", .updates = true, .gpu_memory_reserve = 60 * KIB),

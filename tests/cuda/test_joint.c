@@ -141,8 +141,8 @@ static tu_status begin(work *w, builder *build, const char *const devices[], con
     tu_set_training(w->graph, true);
     build(w, devices);
     TU_TRY(tu_compile(w->graph, &w->program, .devices = list, .strategy = strategy, .central = central,
-                      .invariant = invariant, .fetch = w->fetches, .fetch_count = w->fetch_count,
-                      .updates = true));
+                      .invariant = invariant, .fetch = w->fetch_count ? w->fetches : NULL,
+                      .fetch_count = w->fetch_count, .updates = true));
     return tu_state_new(w->graph, &w->state, .seed = 11);
 }
 

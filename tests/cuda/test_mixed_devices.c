@@ -122,7 +122,8 @@ static void a_card_alone_is_refused_with_what_to_add(void **state) {
     (void)state;
     network n = {0};
     build(&n);
-    assert_int_equal(tu_compile(n.graph, &n.program, .devices = "gpu:0", .fetch = &n.loss, .fetch_count = 1),
+    assert_int_equal(tu_compile(n.graph, &n.program, .devices = "gpu:0", .fetch = &n.loss, .fetch_count = 1,
+                                .updates = true),
                      TU_UNSUPPORTED);
     assert_string_equal(
         tu_message(),

@@ -5,6 +5,8 @@
 # An example is a run of comment lines set in by five blanks that names something of ours and has a call or a semicolon.
 # Each is compiled as the body of a function, or else as a file, over values that it may use without saying where they
 # come from; "…" stands for what a reader fills in.
+#
+# And every name of ours that the headers' comments mention exists.
 set -uo pipefail
 cd "$1" || exit 1
 compiler=$2
@@ -74,3 +76,20 @@ done
 ((count >= 10)) || { echo "FAILED  only $count examples found"; exit 1; }
 ((failed)) && { echo "FAILED  $failed of $count examples do not compile"; exit 1; }
 echo "$count examples compile"
+
+# What stands in the code of the headers exists; of the rest, tu_device_plugin and tu_user_model are what users define.
+words() { grep -oE '\b(tu|TU)_[A-Za-z0-9_]*[A-Za-z0-9]\b' | sort -u; }
+for header in include/tutti/*.h; do "$compiler" -w -fpreprocessed -dD -E -P "$header"; done | words > "$work/code"
+cat include/tutti/*.h | words > "$work/all"
+{
+    echo '#include <tutti/tutti.h>'
+    comm -23 "$work/all" "$work/code" | grep -vxE 'tu_device_plugin|tu_user_model' |
+        while read -r name; do printf '#ifndef %s\nenum { exists_%s = sizeof(%s) };\n#endif\n' "$name" "$name" "$name"; done
+} > "$work/names.c"
+if ! "$compiler" -std=gnu17 -fsyntax-only -w -Iinclude "$work/names.c" 2> "$work/unknown"; then
+    sed -n "s/.*error: .\([tT][uU]_[A-Za-z0-9_]*\). undeclared.*/include\/tutti mentions \1, which does not exist/p" "$work/unknown"
+    echo "FAILED  names in the public headers that do not exist"
+    exit 1
+fi
+(($(wc -l < "$work/code") >= 300)) || { echo "FAILED  only $(wc -l < "$work/code") names found"; exit 1; }
+echo "$(wc -l < "$work/all") names exist"

@@ -151,9 +151,9 @@ static bool check_scalar(checker *c, tu_value scalar, const tu_value *gradients,
     for (size_t i = 0; i < c->wrt_count; i++)
         fetched[i] = calloc((size_t)elements_of(c->check->inputs[c->wrt[i]]), sizeof(double));
     bool good = (tu_compile(c->check->graph, &value_program, .devices = "ref", .fetch = &scalar,
-                            .fetch_count = 1) == TU_OK &&
+                            .fetch_count = 1, .no_updates = true) == TU_OK &&
                  tu_compile(c->check->graph, &gradient_program, .devices = "ref", .fetch = gradients,
-                            .fetch_count = c->wrt_count) == TU_OK) ||
+                            .fetch_count = c->wrt_count, .no_updates = true) == TU_OK) ||
                 failed(c, "compile");
     if (good) {
         load_inputs(c);

@@ -58,7 +58,7 @@ bool case_evaluate(case_run *c, const char *devices, int threads, double **resul
     guard_outputs(c, guarded, fetch);
     bool good = tu_state_new(c->graph, &state, .seed = 3) == TU_OK &&
                 tu_compile(c->graph, &program, .devices = devices, .threads = threads, .fetch = c->outputs,
-                           .fetch_count = (size_t)c->output_count) == TU_OK &&
+                           .fetch_count = (size_t)c->output_count, .no_updates = true) == TU_OK &&
                 tu_run(program, state, (size_t)c->input_count, feeds, fetch) == TU_OK;
     if (!good)
         printf("FAIL %s, draw %d, %s on %s: %s\n", c->entry->name, c->draws, tu_dtype_name(c->dtype), devices,

@@ -82,6 +82,52 @@ static void a_device_with_its_own_cores_says_nothing(void **unused) {
     tu_program_free(program);
 }
 
+/* Each device's line of a program of products in the precision; `threads` 0: as many as there are cores. */
+static const char *notice_of(tu_program **program, const char *devices, const char *precision, int threads) {
+    static tu_device_report report;
+    tu_value x = tu_input(graph, "x", TU_F32, TU_SHAPE(4, 4)), y = tu_matmul(x, x);
+    if (tu_compile(graph, program, .devices = devices, .threads = threads, .precision = precision,
+                   .fetch = &y, .fetch_count = 1) != TU_OK)
+        fail_msg("%s", tu_message());
+    assert_int_equal(tu_program_device(*program, 0, &report), TU_OK);
+    return report.notice ? report.notice : "";
+}
+
+static void begin_anew(void) {
+    end(NULL);
+    assert_int_equal(begin(NULL), 0);
+}
+
+static void f16_on_a_processor_is_told_to_be_slow(void **unused) {
+    (void)unused;
+    static const struct {
+        const char *devices, *precision;
+        bool slow;
+    } rows[] = {
+        {"cpu:0", "f16", true}, {"cpu:0", "bf16", false}, {"cpu:0", NULL, false}, {"ref", "f16", false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        tu_program *program;
+        begin_anew();
+        const char *notice = notice_of(&program, rows[i].devices, rows[i].precision, 1);
+        assert_int_equal(strstr(notice, "f16 on a CPU is computed by the reference") != NULL, rows[i].slow);
+        tu_program_free(program);
+    }
+    tu_program *program;
+    begin_anew(); /* what the device says itself is told too */
+    const char *notice = notice_of(&program, "cpu:0/2", "f16", 1024);
+    assert_non_null(strstr(notice, "1024 threads"));
+    assert_non_null(strstr(notice, "; f16 on a CPU"));
+    tu_program_free(program);
+    begin_anew();
+    assert_int_equal(tu_compile(graph, &program, .devices = "cpu:0", .threads = 1, .precision = "f16",
+                                .fetch = &number, .fetch_count = 1),
+                     TU_OK); /* nothing is computed in f16 */
+    tu_device_report report;
+    assert_int_equal(tu_program_device(program, 0, &report), TU_OK);
+    assert_null(report.notice);
+    tu_program_free(program);
+}
+
 static void absurd_numbers_are_refused_with_the_limit(void **unused) {
     (void)unused;
     tu_program *program;
@@ -98,6 +144,7 @@ int main(void) {
         cmocka_unit_test(threads_asked_for_are_threads_reported),
         cmocka_unit_test(devices_that_share_cores_say_so_in_one_voice),
         cmocka_unit_test(a_device_with_its_own_cores_says_nothing),
+        cmocka_unit_test(f16_on_a_processor_is_told_to_be_slow),
         cmocka_unit_test(absurd_numbers_are_refused_with_the_limit),
     };
     return cmocka_run_group_tests(tests, begin, end);

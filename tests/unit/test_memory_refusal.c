@@ -157,6 +157,67 @@ static void a_refusal_names_need_limit_and_the_heaviest(void **unused) {
     }
 }
 
+/* The number behind `words` in the message; -1: they are not there. */
+static double number_behind(const char *words) {
+    const char *at = strstr(tu_message(), words);
+    double number = -1;
+    return at && sscanf(at + strlen(words), "%lf", &number) == 1 ? number : -1;
+}
+
+static void what_saves_nothing_is_not_offered(void **unused) {
+    (void)unused;
+    static const char pieces[] = "(tu_add_accumulation), which saves about ",
+                      again[] = "tu_recompute around layers, which saves up to ";
+    network n;
+    tu_program *program;
+    begin(&n, "resnet20"); /* activations weigh most */
+    assert_int_equal(compile(&n, &program, "cpu", NULL, 1 << 20, false), TU_NO_MEMORY);
+    double batched = number_behind("a smaller batch, with which ");
+    assert_true(number_behind(pieces) > 0 && number_behind(pieces) < batched / 2);
+    assert_true(number_behind(again) > 0 && number_behind(again) < batched);
+    assert_int_equal(compile(&n, &program, "cpu", "bf16", 1 << 20, false), TU_NO_MEMORY);
+    assert_true(number_behind("bf16, which saves ") < 0);
+    assert_int_equal(tu_compile(n.graph, &program, .devices = "cpu", .memory_limit = 1 << 20,
+                                .fetch = &n.model.loss, .fetch_count = 1, .no_updates = true),
+                     TU_NO_MEMORY); /* nothing is trained */
+    assert_true(number_behind(pieces) < 0 && number_behind(again) < 0);
+    tu_graph_free(n.graph);
+    begin(&n, "mlp"); /* sums of its gradients weigh more than half of its activations */
+    assert_int_equal(compile(&n, &program, "cpu", NULL, 1 << 20, false), TU_NO_MEMORY);
+    assert_true(number_behind(pieces) < 0);
+    tu_graph_free(n.graph);
+}
+
+/* What was said to be saved at most: layers that are computed again keep less. */
+static void recomputed_layers_have_nothing_left_to_save(void **unused) {
+    (void)unused;
+    static const char again[] = "tu_recompute around layers, which saves up to ";
+    static const char *const names[] = {"a", "b", "c", "d"};
+    double saved[2];
+    for (int recompute = 0; recompute < 2; recompute++) {
+        tu_graph *g;
+        tu_program *program;
+        assert_int_equal(tu_graph_new(&g), TU_OK);
+        tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(64, 1000)), h = x;
+        for (int i = 0; i < 4; i++) {
+            tu_value w = tu_variable(g, names[i], TU_F32, TU_SHAPE(1000));
+            if (recompute)
+                tu_recompute(g) h = tu_tanh(tu_exp(tu_mul(h, w)));
+            else
+                h = tu_tanh(tu_exp(tu_mul(h, w)));
+        }
+        tu_value loss = tu_mean(tu_square(h));
+        assert_int_equal(tu_add_sgd(loss, 0.1, 0), TU_OK);
+        assert_int_equal(tu_compile(g, &program, .devices = "null", .memory_limit = 1 << 16, .fetch = &loss,
+                                    .fetch_count = 1, .updates = true),
+                         TU_NO_MEMORY);
+        saved[recompute] = number_behind(again);
+        tu_graph_free(g);
+    }
+    assert_true(saved[0] > 0.5);
+    assert_true(saved[1] < saved[0] / 2);
+}
+
 static void what_just_fits_is_taken(void **unused) {
     (void)unused;
     network n;
@@ -206,6 +267,8 @@ int main(void) {
         cmocka_unit_test(what_a_device_takes_for_itself_is_an_item_and_counts),
         cmocka_unit_test(the_heaviest_items_are_the_first_of_all),
         cmocka_unit_test(a_refusal_names_need_limit_and_the_heaviest),
+        cmocka_unit_test(what_saves_nothing_is_not_offered),
+        cmocka_unit_test(recomputed_layers_have_nothing_left_to_save),
         cmocka_unit_test(what_just_fits_is_taken),
         cmocka_unit_test(a_plan_is_looked_at_and_not_run),
         cmocka_unit_test(products_beyond_all_measure_are_refused_too),

@@ -95,7 +95,7 @@ static void ordinals_are_made_for_every_step(void **unused) {
             tu_value count = tu_variable(g, "count", TU_F32, TU_SCALAR);
             tu_assign(count, tu_add(count, tu_fill(g, TU_F32, TU_SCALAR, 1)));
             if (tu_compile(g, &program, .devices = devices[i], .fetch = &y, .fetch_count = 1,
-                           .updates = updates) != TU_OK)
+                           .updates = updates, .no_updates = !updates) != TU_OK)
                 fail_msg("%s", tu_message());
             static const float ones[6] = {1, 1, 1, 1, 1, 1};
             float expected[5][6], got[5][6];
@@ -158,7 +158,12 @@ static void what_cannot_be_fed_is_refused(void **unused) {
         expect_refusal(&t, (tu_feed_many){.input = x, .data = t.images, .table = t.table, .rows = rows},
                        "both data and a table");
         expect_refusal(&t, (tu_feed_many){.input = t.model.loss, .data = t.images}, "only inputs are fed");
-        expect_refusal(&t, (tu_feed_many){.input = t.model.labels, .data = labels}, "was not fed");
+        const tu_feed_many labels_alone = {.input = t.model.labels, .data = labels};
+        expect_refusal(&t, labels_alone, "feeds 0 and 1 are both for input 'labels'");
+        float losses[STEPS];
+        assert_int_equal(tu_run_many(t.step, t.state, STEPS, 1, &labels_alone, (void *[]){losses}),
+                         TU_INVALID);
+        assert_non_null(strstr(tu_message(), "was not fed"));
         tu_table *odd;
         assert_int_equal(tu_table_new(t.images, 1000, 3, &odd), TU_OK);
         expect_refusal(&t, (tu_feed_many){.input = x, .table = odd, .rows = rows}, "no whole rows");

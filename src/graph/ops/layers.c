@@ -2,7 +2,9 @@
  *
  * Each opens a scope of its own name, makes its variables there and applies ordinary operations; nothing here is
  * known to the table, the gradients or the devices. */
+#include <ctype.h>
 #include <inttypes.h>
+#include <string.h>
 
 #include <tutti/layers.h>
 
@@ -96,6 +98,12 @@ void tu_set_batch_scope(tu_graph *graph, tu_batch_scope scope) {
     if (graph) graph->batch_scope = (int)scope;
 }
 
+/* The running statistics' momentum as it is used: options cannot say zero by zero. */
+static double momentum_of(const tu_batch_norm_options *o) {
+    if (o->momentum == TU_ZERO) return 0;
+    return o->momentum != 0 ? o->momentum : 0.9;
+}
+
 tu_value tu_batch_norm_with(tu_value x, const tu_batch_norm_options *options) {
     TU__OPTIONS(tu_batch_norm_options, o, options);
     if (!tu_ok(x)) return tu__invalid(x.graph);
@@ -103,9 +111,9 @@ tu_value tu_batch_norm_with(tu_value x, const tu_batch_norm_options *options) {
     tu_type type = tu_value_type(x);
     if (type.shape.rank < 2 || !tu_dtype_is_float(type.dtype))
         return refuse(x, "batch_norm", "floating-point activations [..., c]");
-    double epsilon = o.epsilon != 0 ? o.epsilon : 1e-5, momentum = o.momentum != 0 ? o.momentum : 0.9;
+    double epsilon = o.epsilon != 0 ? o.epsilon : 1e-5, momentum = momentum_of(&o);
     if (!(epsilon > 0) || !(momentum >= 0 && momentum <= 1))
-        return refuse(x, "batch_norm", ".epsilon above 0 and .momentum in [0, 1]");
+        return refuse(x, "batch_norm", ".epsilon above 0 and .momentum in [0, 1] (TU_ZERO for 0)");
     tu_shape c = TU_SHAPE(type.shape.dim[type.shape.rank - 1]);
     tu_dtype dtype = tu__statistics_dtype(type.dtype);
     tu_batch_scope scope = o.scope ? o.scope : (tu_batch_scope)g->batch_scope;
@@ -126,6 +134,28 @@ tu_value tu_batch_norm_with(tu_value x, const tu_batch_norm_options *options) {
         y = tu_activate(y, o.act);
     }
     return y;
+}
+
+/* Whether a call's options, as they were written, give the field ".momentum" a value. */
+static bool gives_momentum(const char *written) {
+    static const char field[] = ".momentum";
+    bool quoted = false;
+    for (const char *at = written; *at; at++) {
+        if (*at == '"' && (at == written || at[-1] != '\\')) quoted = !quoted;
+        if (!quoted && strncmp(at, field, sizeof field - 1) == 0 &&
+            !isalnum((unsigned char)at[sizeof field - 1]) && at[sizeof field - 1] != '_')
+            return true;
+    }
+    return false;
+}
+
+tu_value tu_batch_norm_as_written(tu_value x, const char *written, const tu_batch_norm_options *options) {
+    TU__OPTIONS(tu_batch_norm_options, o, options);
+    if (tu_ok(x) && o.momentum == 0 && written && gives_momentum(written))
+        return refuse(x, "batch_norm",
+                      "a .momentum other than 0, which means the default of 0.9: leave it out for the "
+                      "default, or give TU_ZERO for none");
+    return tu_batch_norm_with(x, options);
 }
 
 tu_value tu_layer_norm_with(tu_value x, const tu_layer_norm_options *options) {

@@ -1,0 +1,137 @@
+/* A placed program in a few lines, before the long table: how much each device has to do, what is copied in a step, how
+ * much memory it takes, and what did not go where it would have gone. */
+#include "cli/explain_summary.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "cli/size.h"
+
+enum { SHOWN_FALL_BACKS = 3 };
+
+struct share { /* of one device */
+    size_t operations;
+    uint64_t copied_in, copied_out; /* bytes in a step */
+};
+
+static struct share share_of(const tu_program *program, const char *device) {
+    struct share share = {0};
+    tu_placement p;
+    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+        bool here = strcmp(p.device, device) == 0;
+        if (!p.from) {
+            share.operations += here;
+        } else {
+            if (here) share.copied_in += p.bytes_in;
+            if (strcmp(p.from, device) == 0) share.copied_out += p.bytes_in;
+        }
+    }
+    return share;
+}
+
+/* Values that devices sum up together in a step. */
+struct sums {
+    size_t count;
+    uint64_t bytes;
+};
+
+static struct sums sums_of(const tu_program *program) {
+    struct sums sums = {0};
+    tu_meeting_report m;
+    for (; tu_program_meeting(program, sums.count, &m) == TU_OK; sums.count++) sums.bytes += m.bytes;
+    return sums;
+}
+
+/* ---- As text ---- */
+
+static const char *size_or_dash(uint64_t bytes, struct cli_size *text) {
+    *text = cli_size(bytes);
+    return bytes ? text->text : "-";
+}
+
+static void print_devices(const tu_program *program) {
+    tu_memory_report m;
+    printf("%-8s  %10s  %10s  %10s  %10s\n", "device", "operations", "copied in", "copied out", "peak");
+    for (size_t i = 0; tu_program_memory(program, i, &m) == TU_OK; i++) {
+        struct share share = share_of(program, m.device);
+        struct cli_size in, out;
+        printf("%-8s  %10zu  %10s  %10s  %10s\n", m.device, share.operations,
+               size_or_dash(share.copied_in, &in), size_or_dash(share.copied_out, &out),
+               cli_size(m.need_bytes).text);
+    }
+}
+
+/* The first few; all of them stand under "refused". */
+static void print_fall_backs(const tu_program *program) {
+    tu_placement p;
+    size_t count = 0;
+    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+        if (!p.refused) continue;
+        if (count++ < SHOWN_FALL_BACKS)
+            printf("fall-back: %s '%s' on %s: %s\n", p.operation, p.node, p.device, p.refused);
+    }
+    if (count > SHOWN_FALL_BACKS) printf("fall-back: %zu more\n", count - SHOWN_FALL_BACKS);
+}
+
+tu_status explain_print_summary(const tu_program *program) {
+    tu_placement_totals totals;
+    TU_TRY(tu_program_placed(program, &totals));
+    struct sums sums = sums_of(program);
+    printf("%zu operations, %zu moved, %zu %s of %s in a step\n", totals.operations, totals.moved,
+           totals.copies, totals.copies == 1 ? "copy" : "copies",
+           totals.copies ? cli_size(totals.copied_bytes).text : "0 bytes");
+    if (sums.count)
+        printf("%zu sum%s of %s between devices in a step\n", sums.count, sums.count == 1 ? "" : "s",
+               cli_size(sums.bytes).text);
+    print_devices(program);
+    print_fall_backs(program);
+    putchar('\n');
+    return TU_OK;
+}
+
+/* ---- As JSON ---- */
+
+static void put_devices(tu__json *json, const tu_program *program) {
+    tu_memory_report m;
+    tu__json_begin_array(json, "devices");
+    for (size_t i = 0; tu_program_memory(program, i, &m) == TU_OK; i++) {
+        struct share share = share_of(program, m.device);
+        tu__json_begin_object(json, NULL);
+        tu__json_string(json, "name", m.device);
+        tu__json_u64(json, "operations", share.operations);
+        tu__json_u64(json, "copied_in_bytes", share.copied_in);
+        tu__json_u64(json, "copied_out_bytes", share.copied_out);
+        tu__json_u64(json, "peak_bytes", m.need_bytes);
+        tu__json_end_object(json);
+    }
+    tu__json_end_array(json);
+}
+
+static void put_fall_backs(tu__json *json, const tu_program *program) {
+    tu_placement p;
+    tu__json_begin_array(json, "fall_backs");
+    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+        if (!p.refused) continue;
+        tu__json_begin_object(json, NULL);
+        tu__json_string(json, "name", p.node);
+        tu__json_string(json, "operation", p.operation);
+        tu__json_string(json, "device", p.device);
+        tu__json_string(json, "refused", p.refused);
+        tu__json_end_object(json);
+    }
+    tu__json_end_array(json);
+}
+
+tu_status explain_put_summary(tu__json *json, const tu_program *program) {
+    tu_placement_totals totals;
+    TU_TRY(tu_program_placed(program, &totals));
+    struct sums sums = sums_of(program);
+    tu__json_begin_object(json, "summary");
+    tu__json_u64(json, "operations", totals.operations);
+    tu__json_u64(json, "copied_bytes", totals.copied_bytes);
+    tu__json_u64(json, "summed_bytes", sums.bytes);
+    put_devices(json, program);
+    put_fall_backs(json, program);
+    tu__json_end_object(json);
+    return TU_OK;
+}

@@ -1,0 +1,19 @@
+/* A network whose blocks are left early, for tests/cli/slips.cases: its scopes close all the same. */
+#include <tutti/tutti.h>
+
+static tu_value activated(tu_value x) {
+    tu_scope(x.graph, "returned") return tu_relu(x);
+    return x;
+}
+
+static tu_value build(tu_value x, const tu_model_options *o) {
+    tu_scope(x.graph, "left") {
+        x = tu_dense(tu_flatten(x), .units = o->base, .name = "hidden");
+        if (o->base > 0) break;
+        x = tu_relu(x);
+    }
+    return tu_dense(activated(x), .units = o->classes, .name = "logits");
+}
+
+TU_MODEL(.name = "left-scope", .summary = "a block of tu_scope left by break, another by return",
+         .own = {.height = 8, .width = 8, .channels = 3, .classes = 10, .base = 8}, .build = build);

@@ -1,0 +1,10 @@
+/* A network with a slip, for tests/cli/slips.cases: a momentum of 0 would be the default of 0.9. */
+#include <tutti/tutti.h>
+
+static tu_value build(tu_value x, const tu_model_options *o) {
+    x = tu_batch_norm(x, .momentum = 0, .name = "norm");
+    return tu_dense(tu_flatten(x), .units = o->classes, .name = "logits");
+}
+
+TU_MODEL(.name = "zero-momentum", .summary = "batch normalisation whose momentum is written as 0",
+         .own = {.height = 8, .width = 8, .channels = 3, .classes = 10, .base = 8}, .build = build);
