@@ -11,7 +11,7 @@
 #include "cli/report.h"
 
 enum {
-    MOST_OPTIONS = 64,  /* more than any table has: bounds what a misspelt option is compared with */
+    MOST_OPTIONS = 96,  /* more than any table has: bounds what a misspelt option is compared with */
     LONGEST_WORD = 255, /* longer than any option: what is beyond is no part of a name */
 };
 
