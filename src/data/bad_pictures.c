@@ -18,20 +18,35 @@ void tu__bad_pictures_add(tu__bad_pictures *bad, tu_status status, tu__listed_im
         bad->status = status == TU_IO ? TU_IO : TU_INVALID;
         snprintf(bad->message, sizeof bad->message, "%s", tu_message());
     }
-    if (bad->count > MOST_NAMES || bad->names.length + strlen(image->path) > MOST_TEXT) return;
-    tu__text_printf(&bad->names, "%s%s", bad->count > 1 ? ", " : "", image->path);
-    bad->named++;
 }
 
-tu_status tu__bad_pictures_refuse(const tu__bad_pictures *bad, const char *folder) {
+/* The first few names into `text`; how many they are. */
+static size_t list_names(const tu__listing *listing, char text[MOST_TEXT]) {
+    size_t named = 0, length = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < listing->image_count && named < MOST_NAMES; i++) {
+        const tu__listed_image *image = &listing->images[i];
+        if (!image->bad) continue;
+        size_t more = strlen(image->path) + 2;
+        if (length + more >= MOST_TEXT) break;
+        snprintf(text + length, MOST_TEXT - length, "%s%s", named ? ", " : "", image->path);
+        length += strlen(text + length);
+        named++;
+    }
+    return named;
+}
+
+tu_status tu__bad_pictures_refuse(const tu__bad_pictures *bad, const char *folder,
+                                  const tu__listing *listing) {
     if (bad->count == 1)
         return tu_fail(bad->status, "%s; mend or remove it, or leave it out with --skip-bad", bad->message);
-    char more[48] = "";
-    if (bad->named < bad->count) snprintf(more, sizeof more, " and %zu more", bad->count - bad->named);
+    char names[MOST_TEXT], more[48] = "";
+    size_t named = list_names(listing, names);
+    if (named < bad->count) snprintf(more, sizeof more, " and %zu more", bad->count - named);
     return tu_fail(bad->status,
                    "%zu pictures in '%.200s' cannot be read: %s%s; mend or remove them, or leave them out "
                    "with --skip-bad",
-                   bad->count, folder, tu__text_string(&bad->names), more);
+                   bad->count, folder, names, more);
 }
 
 /* Every class needs pictures to learn from. */
@@ -64,8 +79,4 @@ tu_status tu__bad_pictures_drop(const tu__bad_pictures *bad, const char *folder,
     }
     listing->image_count = kept;
     return check_classes(bad, folder, listing);
-}
-
-void tu__bad_pictures_free(tu__bad_pictures *bad) {
-    tu__text_free(&bad->names);
 }

@@ -80,20 +80,17 @@ static tu_status convert_rest(const char *folder, const tu__bad_pictures *bad, t
     info->validation = listing->validation;
     info->skipped = (int64_t)bad->count;
     tu_status status = convert(folder, listing, info, path, &worse, options);
-    if (status == TU_OK && worse.count) status = tu__bad_pictures_refuse(&worse, folder); /* only by now */
-    tu__bad_pictures_free(&worse);
-    return status;
+    if (status != TU_OK || worse.count == 0) return status;
+    return tu__bad_pictures_refuse(&worse, folder, listing); /* broken in the meantime */
 }
 
 static tu_status convert_all(const char *folder, tu__listing *listing, tu_dataset_info *info,
                              const char *path, const tu_dataset_options *options) {
     tu__bad_pictures bad = {0};
     tu_status status = convert(folder, listing, info, path, &bad, options);
-    if (status == TU_OK && bad.count)
-        status = options->skip_bad ? convert_rest(folder, &bad, listing, info, path, options)
-                                   : tu__bad_pictures_refuse(&bad, folder);
-    tu__bad_pictures_free(&bad);
-    return status;
+    if (status != TU_OK || bad.count == 0) return status;
+    if (!options->skip_bad) return tu__bad_pictures_refuse(&bad, folder, listing);
+    return convert_rest(folder, &bad, listing, info, path, options);
 }
 
 /* The conversion's path: all that it depends on is in the key. */

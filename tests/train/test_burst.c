@@ -44,8 +44,8 @@ static void a_run_in_bursts_is_the_run_step_by_step(void **state) {
     if (train_long(&from_table, "far:0", "table") != TU_OK) fail_msg("%s", tu_message());
     take_from_memory();
     expect_same(&one, &from_table);
-    /* Images and labels: of all epochs, and of the full batch of each of two evaluations. */
-    assert_int_equal(far.rows_read, 2 * (250 * SMALL_TRAIN + 2 * SMALL_BATCH));
+    /* Images and labels: of all epochs, and of the full batch of two validations and of the test. */
+    assert_int_equal(far.rows_read, 2 * (250 * SMALL_TRAINED + 3 * SMALL_BATCH));
     assert_int_equal(far.longest_call, 3);
     assert_int_equal(far.held, 0);
 }
