@@ -111,6 +111,7 @@ static tu_status decide(tu__ensemble *e, const char *model, const char *data) {
     tu_status status = plan_member(e, model, data, &e->options, NULL, &planned);
     if (status == TU_OK) status = try_member(&planned);
     if (status == TU_OK) status = keep_config(e, &planned.config);
+    tu__text_append(&e->notices, planned.notices.data, planned.notices.length);
     tu__trainer_end(&planned);
     TU_TRY(status);
     return keep_string(e, e->options.devices ? e->options.devices : "all", &e->config.settings.devices);
@@ -259,12 +260,22 @@ static void discard_if_empty(tu__ensemble *e) {
     tu__run_folder_discard(&e->folder);
 }
 
+/* What was decided for all of them; each ends with a zero. */
+static void tell_notices(const tu__ensemble *e) {
+    tu_train_report report = {.event = TU_TRAIN_NOTICE};
+    for (size_t at = 0; at < e->notices.length; at += strlen(report.message) + 1) {
+        report.message = e->notices.data + at;
+        if (e->options.watch) e->options.watch(e->options.context, &report);
+    }
+}
+
 static void end(tu__ensemble *e) {
     tu__run_folder_close(&e->folder);
     pthread_mutex_destroy(&e->beginning);
     pthread_mutex_destroy(&e->telling);
     tu__free(e->members);
     tu__free(e->results);
+    tu__text_free(&e->notices);
     tu__arena_free(&e->arena);
     tu__free(e);
 }
@@ -272,6 +283,7 @@ static void end(tu__ensemble *e) {
 static tu_status train(tu__ensemble *e, const char *model, const char *data, int64_t members,
                        tu_ensemble_result *result) {
     TU_TRY(begin(e, model, data, members));
+    tell_notices(e);
     e->began = tu__now();
     tu_status status = make_members(e);
     if (status == TU_OK) status = tu__ensemble_run(e);

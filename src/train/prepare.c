@@ -65,6 +65,7 @@ static tu_status check_own_set(const tu__settings *s) {
 static void tell_left_out(tu__trainer *t) {
     tu_dataset_info info;
     char message[160];
+    if (t->ensemble) return; /* told once for all members */
     tu_dataset_describe(t->set, &info);
     if (info.skipped) {
         snprintf(message, sizeof message, "%lld pictures cannot be read and are left out (--skip-bad)",
