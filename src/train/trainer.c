@@ -50,7 +50,9 @@ static bool measurement_due(const tu__trainer *t) {
     return is_due(t, measurement_period(t));
 }
 
+/* What an earlier version did not do after a step, its runs do not either. */
 static bool evaluation_period_ends(const tu__trainer *t) {
+    if (t->config.looks_at_test && t->config.set.count[TU_TEST] == 0) return false;
     return is_due(t, period(t, t->config.settings.evaluate_every));
 }
 
