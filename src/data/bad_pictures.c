@@ -39,12 +39,12 @@ static size_t list_names(const tu__listing *listing, char text[MOST_TEXT]) {
 tu_status tu__bad_pictures_refuse(const tu__bad_pictures *bad, const char *folder,
                                   const tu__listing *listing) {
     if (bad->count == 1)
-        return tu_fail(bad->status, "%s; mend or remove it, or leave it out with --skip-bad", bad->message);
+        return tu_fail(bad->status, "%s; fix or remove it, or leave it out with --skip-bad", bad->message);
     char names[MOST_TEXT], more[48] = "";
     size_t named = list_names(listing, names);
     if (named < bad->count) snprintf(more, sizeof more, " and %zu more", bad->count - named);
     return tu_fail(bad->status,
-                   "%zu pictures in '%.200s' cannot be read: %s%s; mend or remove them, or leave them out "
+                   "%zu pictures in '%.200s' cannot be read: %s%s; fix or remove them, or leave them out "
                    "with --skip-bad",
                    bad->count, folder, names, more);
 }

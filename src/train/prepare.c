@@ -68,13 +68,13 @@ static void tell_left_out(tu__trainer *t) {
     if (t->ensemble) return; /* told once for all members */
     tu_dataset_describe(t->set, &info);
     if (info.skipped) {
-        snprintf(message, sizeof message, "%lld pictures cannot be read and are left out (--skip-bad)",
+        snprintf(message, sizeof message, "pictures that cannot be read and are left out (--skip-bad): %lld",
                  (long long)info.skipped);
         tu__trainer_notice(t, message);
     }
     if (info.ignored) {
-        snprintf(message, sizeof message, "%lld images have label %.20s and are left out (--ignore-label)",
-                 (long long)info.ignored, t->config.settings.ignore_label);
+        snprintf(message, sizeof message, "images of label %.20s, which are left out (--ignore-label): %lld",
+                 t->config.settings.ignore_label, (long long)info.ignored);
         tu__trainer_notice(t, message);
     }
 }
