@@ -20,6 +20,8 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool stuck, freed; /* a launch that is stuck may go on */
+    unsigned
+        frees; /* how often: one that was freed goes on, also if the device was mended before it woke up */
 } odd = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static tu_device_api odd_api;
@@ -34,7 +36,8 @@ static void stay_until_freed(void) {
     pthread_mutex_lock(&odd.lock);
     odd.stuck = true;
     pthread_cond_broadcast(&odd.changed);
-    while (!odd.freed) pthread_cond_wait(&odd.changed, &odd.lock);
+    unsigned before = odd.frees;
+    while (!odd.freed && odd.frees == before) pthread_cond_wait(&odd.changed, &odd.lock);
     pthread_mutex_unlock(&odd.lock);
 }
 
@@ -110,6 +113,7 @@ static inline void mend_odd(void) {
 static inline void free_odd(void) {
     pthread_mutex_lock(&odd.lock);
     odd.freed = true;
+    odd.frees++;
     pthread_cond_broadcast(&odd.changed);
     pthread_mutex_unlock(&odd.lock);
 }

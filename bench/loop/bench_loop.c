@@ -187,7 +187,7 @@ static tu_status begin_run(struct bench *b, const char *model, const char *folde
                           .checkpoint_every = NEVER,
                           .evaluate_every = NEVER};
     if (!v->recipe) o.optimizer = "momentum", o.weight_decay = o.clip = -1;
-    return tu__trainer_begin(&b->trainer, model, v->data, &o);
+    return tu__trainer_begin(&b->trainer, model, v->data, &o, NULL);
 }
 
 /* Steps that a run needs: one that is not timed for each block, and one block made again in each epoch. */

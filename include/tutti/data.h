@@ -41,6 +41,9 @@ typedef struct tu_dataset_info {
     double mean[TU_MOST_CHANNELS];      /* of the training pixels, a channel each; bytes counted as 0 … 1 */
     double deviation[TU_MOST_CHANNELS]; /* likewise */
     const char *digest;                 /* SHA-256, in hexadecimal, of all images and labels */
+    int64_t validation; /* the set's own validation part: so many training images, the last ones; 0: none */
+    int64_t skipped;    /* pictures that could not be read and were left out (skip_bad) */
+    int64_t ignored;    /* images that were left out because of their label (ignore_label) */
 } tu_dataset_info;
 
 /* How far a long piece of work is: `total` 0 while it is not known. Called from the thread that asked for the work. */
@@ -54,6 +57,10 @@ typedef struct tu_dataset_options {
     bool offline;          /* do not fetch: refuse what is not in the cache */
     tu_progress progress;
     void *context;
+    bool
+        validation; /* of a folder with train/, val/ and test/: read val/ too, as the set's validation part */
+    bool skip_bad;  /* of a folder: leave out pictures that cannot be read, instead of refusing the set */
+    const int64_t *ignore_label; /* of arrays: leave out the images of this label; NULL: none */
 } tu_dataset_options;
 
 /* Opens a set by its name or path, fetching and converting it first if needed:
@@ -93,6 +100,7 @@ typedef struct tu_source {
     void *context;
     tu_status (*read)(void *context, tu_split split, int64_t index, void *image, int32_t *label);
     void (*close)(void *context); /* optional */
+    int64_t validation; /* the last so many training images are the set's validation part; 0: none */
 } tu_source;
 /* The structure is copied; means, deviations and the digest are taken over at most 10,000 training images. */
 TU_API tu_status tu_dataset_from(const tu_source *source, tu_dataset **set);
@@ -117,6 +125,10 @@ typedef struct tu_loader_options {
     bool indices_only; /* nothing is read: batches have neither images nor labels, and threads none to do */
     bool
         bootstrap; /* the set is a sample of itself, drawn by the seed with replacement; epochs go over that */
+    /* TU_TRAIN: so many images are the validation part (the set's own where it has as many, else chosen the same way for
+     * every seed) and kept out. `validating`: walk these instead of the others. 0: all images are walked. */
+    int64_t validation;
+    bool validating;
 } tu_loader_options;
 
 typedef struct tu_batch {

@@ -297,11 +297,25 @@ typedef struct tu_cross_entropy_options {
     double smoothing; /* label smoothing in [0, 1) */
 } tu_cross_entropy_options;
 /* Loss of each row: logits [..., k] with labels [...] (i32, i64: class numbers) or [..., k] (probabilities).
- * A class number outside [0, k) gives a loss of zero and no gradient: it masks its row. */
+ * A class number outside [0, k) gives a loss of zero and no gradient: it masks its row, which tu_mean still counts. */
 TU_API tu_value tu_cross_entropy_with(tu_value logits, tu_value labels,
                                       const tu_cross_entropy_options *options);
 #define tu_cross_entropy(logits, labels, ...)                                                                \
     tu_cross_entropy_with(logits, labels, TU_OPTIONS(tu_cross_entropy_options, __VA_ARGS__))
+
+typedef struct tu_mean_cross_entropy_options {
+    size_t struct_size;
+    double smoothing; /* as above */
+    bool ignore;      /* rows labelled … */
+    int64_t
+        ignore_label; /* … so are masked: they have neither loss nor gradient, and do not count in the mean */
+} tu_mean_cross_entropy_options;
+/* The mean loss of the rows, a scalar, for class numbers i32 or i64. A class number outside [0, k) that is not ignored makes
+ * it NaN, which the guard of tu_add_optimizer takes for a bad step; where all rows are ignored it is 0. */
+TU_API tu_value tu_mean_cross_entropy_with(tu_value logits, tu_value labels,
+                                           const tu_mean_cross_entropy_options *options);
+#define tu_mean_cross_entropy(logits, labels, ...)                                                           \
+    tu_mean_cross_entropy_with(logits, labels, TU_OPTIONS(tu_mean_cross_entropy_options, __VA_ARGS__))
 
 /* ---- Shape -------------------------------------------------------------------------------------------------- */
 

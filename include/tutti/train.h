@@ -127,9 +127,10 @@ typedef enum tu_train_event {
     TU_TRAIN_BEGUN, /* everything is compiled; step is where a resumed run goes on, `message` its devices: "gpu:0" */
     TU_TRAIN_STEPPED,   /* after every step */
     TU_TRAIN_MEASURED,  /* a line was added to metrics.jsonl: about a hundred times a run */
-    TU_TRAIN_EVALUATED, /* the test images were: the test_ fields are new */
+    TU_TRAIN_EVALUATED, /* the test images were, at the end of the run: the test_ fields are new */
     TU_TRAIN_NOTICE,    /* `message` is a line for the user: something was not as hoped, the run goes on */
     TU_TRAIN_TRACED,    /* the trace asked for is written: `message` is its summary, of several lines */
+    TU_TRAIN_VALIDATED, /* the validation part was evaluated: the validation_ fields are new */
 } tu_train_event;
 
 typedef struct tu_train_report {
@@ -143,6 +144,7 @@ typedef struct tu_train_report {
     double images_per_second;     /* since this process began to train */
     double seconds, seconds_left; /* of training, all processes together; left: a guess, negative: none yet */
     double test_loss, test_accuracy, test_top5;
+    double validation_loss, validation_accuracy, validation_top5;
     /* In an ensemble of so many, who speaks. What TU_TRAIN_STEPPED and TU_TRAIN_MEASURED tell is then of all together:
      * steps and images/s are sums, loss and accuracy means. */
     int64_t members, member;
@@ -154,14 +156,19 @@ typedef struct tu_train_result {
     bool stopped;          /* by the flag: resume to go on */
     bool stopped_early;    /* by the setting early_stop */
     double loss, accuracy; /* of the training batches in the latest measurement */
-    int64_t test_step;     /* of the latest evaluation; -1: there was none */
+    int64_t test_step;     /* when the test images were looked at: the last step; -1: they were not */
     double test_loss, test_accuracy, test_top5;
-    int64_t best_step; /* with the highest test accuracy; -1: none */
+    int64_t best_step; /* with the highest validation accuracy; -1: none */
     double best_accuracy;
     double seconds; /* of training in this process, evaluations included */
     double images_per_second;
     int64_t parameters;
     char digest[TU_DIGEST_TEXT]; /* SHA-256 of all variables: runs with the same one computed the same bits */
+    int64_t train_images, validation_images; /* trained on, and kept out to validate with */
+    int64_t validation_step;                 /* of the latest evaluation of these; -1: there was none */
+    double validation_loss, validation_accuracy, validation_top5;
+    /* The share of the largest class among the images looked at: an accuracy not above it is nothing. */
+    double validation_largest, test_largest;
 } tu_train_result;
 
 typedef struct tu_train_options {
@@ -182,6 +189,7 @@ typedef struct tu_train_options {
 #define TU_SETTING_SIZE int64_t
 #define TU_SETTING_NUMBER double
 #define TU_SETTING_SWITCH int
+#define TU_SETTING_FLAG int
 #define TU_SETTING_TEXT const char *
 #define TU_SETTING(kind, field, option, argument, standard, least, most, help) TU_SETTING_##kind field;
 #include <tutti/settings.def>
@@ -276,6 +284,7 @@ typedef struct tu_evaluation {
         member_count; /* of an ensemble, whose averaged probabilities the numbers above are of; 0: a run */
     const tu_member_score *members;
     void *own;
+    double largest; /* share of the largest class among the images */
 } tu_evaluation;
 
 /* Runs the network of a run folder over the test images of its set. Freed with tu_evaluation_free. */

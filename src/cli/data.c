@@ -13,7 +13,8 @@
 #include "cli/command.h"
 
 struct data_values {
-    bool json, offline;
+    bool json, offline, skip_bad;
+    const char *ignore_label;
     int64_t height, width, seed, count;
     double test_share;
     const char *out;
@@ -27,6 +28,10 @@ static const struct cli_option options[] = {
     CLI_INT(struct data_values, width, "width", 0, "PIXELS", 1, 16384, "and this width"),
     CLI_DOUBLE(struct data_values, test_share, "test-share", 0, "SHARE", 0.0001, 0.9999,
                "share of images held out for testing"),
+    CLI_FLAG(struct data_values, skip_bad, "skip-bad", 0,
+             "leave out pictures of a folder that cannot be read"),
+    CLI_STRING(struct data_values, ignore_label, "ignore-label", 0, "N",
+               "leave out the images of this label of an array"),
     CLI_INT(struct data_values, seed, "seed", 0, "N", 0, INT64_MAX, "chooses those images, and the samples"),
     CLI_INT(struct data_values, count, "count", 'n', "N", 1, 10000, "samples to write"),
     CLI_STRING(struct data_values, out, "out", 'o', "DIR", "the folder to write them to"),
@@ -119,6 +124,11 @@ static void print_table(const tu_dataset_info *info, int64_t *const counts[2]) {
     printf("%-10s %s\n", "origin", info->origin);
     printf("%-10s %" PRId64 " to train, %" PRId64 " to test\n", "images", info->count[TU_TRAIN],
            info->count[TU_TEST]);
+    if (info->validation)
+        printf("%-10s the last %" PRId64 " of those to train, the set's own\n", "validation",
+               info->validation);
+    if (info->skipped) printf("%-10s %" PRId64 " pictures that cannot be read\n", "left out", info->skipped);
+    if (info->ignored) printf("%-10s %" PRId64 " images of that label\n", "left out", info->ignored);
     printf("%-10s %" PRId64 " x %" PRId64 " x %" PRId64 ", %s\n", "shape", info->height, info->width,
            info->channels, tu_dtype_name(info->dtype));
     print_numbers("mean", info->mean, info->channels);
@@ -143,6 +153,9 @@ static void print_json(const tu_dataset_info *info, int64_t *const counts[2]) {
     tu__json_string(&json, "origin", info->origin);
     tu__json_i64(&json, "train", info->count[TU_TRAIN]);
     tu__json_i64(&json, "test", info->count[TU_TEST]);
+    if (info->validation) tu__json_i64(&json, "validation", info->validation);
+    if (info->skipped) tu__json_i64(&json, "skipped", info->skipped);
+    if (info->ignored) tu__json_i64(&json, "ignored", info->ignored);
     tu__json_i64(&json, "height", info->height);
     tu__json_i64(&json, "width", info->width);
     tu__json_i64(&json, "channels", info->channels);
@@ -299,6 +312,16 @@ static const struct verb *find_verb(const char *name) {
     return NULL;
 }
 
+/* Any number: what marks an image as one to leave out is the set's affair. */
+static bool read_label(const char *text, int64_t *label) {
+    char *end;
+    errno = 0;
+    *label = strtoimax(text, &end, 10);
+    if (end != text && *end == '\0' && errno == 0) return true;
+    cli_refuse("data: --ignore-label %s: expected a whole number, as the labels are", cli_quote(text).text);
+    return false;
+}
+
 static int run(const void *given, int operand_count, char **operands) {
     const struct data_values *values = given;
     struct progress progress = {.terminal = isatty(STDERR_FILENO), .percent = -1};
@@ -308,10 +331,15 @@ static int run(const void *given, int operand_count, char **operands) {
                             .test_share = values->test_share,
                             .seed = (uint64_t)values->seed,
                             .offline = values->offline,
+                            .validation = true,
+                            .skip_bad = values->skip_bad,
                             .progress = values->json ? NULL : tell,
                             .context = &progress};
     const struct verb *verb = find_verb(operands[0]);
     if (!verb) return CLI_BAD_INPUT;
+    int64_t label;
+    if (values->ignore_label && !read_label(values->ignore_label, &label)) return CLI_BAD_INPUT;
+    if (values->ignore_label) o.ignore_label = &label;
     if (operand_count < 2) return cli_refuse("data: %s what? expected %s", verb->name, verb->expected);
     return verb->run(operands[1], values, &o, &progress);
 }

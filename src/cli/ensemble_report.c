@@ -8,16 +8,25 @@
 #include "base/json.h"
 
 static void print_member(const tu_train_result *m, int64_t number) {
-    char test[64] = "-", digest[16] = "-";
+    char validation[64] = "-", test[64] = "-", digest[16] = "-";
+    if (m->validation_step >= 0)
+        snprintf(validation, sizeof validation, "%.2f%%", 100 * m->validation_accuracy);
     if (m->test_step >= 0) snprintf(test, sizeof test, "%.2f%%", 100 * m->test_accuracy);
     if (*m->digest) snprintf(digest, sizeof digest, "%.12s", m->digest);
-    printf("%-10" PRId64 "  %9" PRId64 "  %8.4f  %13s  %s\n", number, m->step, m->loss, test, digest);
+    printf("%-10" PRId64 "  %9" PRId64 "  %8.4f  %10s  %13s  %s\n", number, m->step, m->loss, validation,
+           test, digest);
 }
 
 void cli_print_ensemble(const tu_ensemble_result *r) {
     printf("%-10s  %s\n%-10s  %.1f s\n\n", "run", r->folder, "time", r->seconds);
-    printf("%-10s  %9s  %8s  %13s  %s\n", "member", "steps", "loss", "test accuracy", "digest");
-    for (int64_t i = 0; i < r->count; i++) print_member(&r->members[i], i);
+    printf("%-10s  %9s  %8s  %10s  %13s  %s\n", "member", "steps", "loss", "validation", "test accuracy",
+           "digest");
+    double largest = 0;
+    for (int64_t i = 0; i < r->count; i++) {
+        print_member(&r->members[i], i);
+        if (r->members[i].test_largest > 0) largest = r->members[i].test_largest;
+    }
+    if (largest > 0) printf("%-10s  %.2f%% of the test images\n", "largest", 100 * largest);
     putchar('\n');
     if (r->stopped) {
         printf("%-10s  tutti train %s --resume\n", "go on", r->folder);
@@ -37,8 +46,12 @@ static void put_member(tu__json *json, const tu_train_result *m) {
     if (m->test_step >= 0) {
         tu__json_i64(json, "test_step", m->test_step);
         tu__json_f64(json, "test_accuracy", m->test_accuracy);
-        tu__json_f64(json, "best_accuracy", m->best_accuracy);
     }
+    if (m->validation_step >= 0) {
+        tu__json_i64(json, "validation_step", m->validation_step);
+        tu__json_f64(json, "validation_accuracy", m->validation_accuracy);
+    }
+    if (m->best_step >= 0) tu__json_f64(json, "best_accuracy", m->best_accuracy);
     tu__json_string(json, "digest", m->digest);
     tu__json_end_object(json);
 }

@@ -104,7 +104,7 @@ static void print_text(const tu_evaluation *e, const char *picture) {
     printf("%-10s  %s, %" PRId64 " test images\n", "set", e->set, e->images);
     if (e->member_count) printf("%-10s  %" PRId64 " members\n", "ensemble", e->member_count);
     printf("%-10s  after step %" PRId64 "\n", "checkpoint", e->step);
-    printf("%-10s  %.2f%%\n", "accuracy", 100 * e->accuracy);
+    printf("%-10s  %.2f%% (largest class %.2f%%)\n", "accuracy", 100 * e->accuracy, 100 * e->largest);
     printf("%-10s  %.2f%%\n", "top-5", 100 * e->top5);
     printf("%-10s  %.4f\n", "loss", e->loss);
     if (e->member_count) print_members(e);
@@ -159,6 +159,7 @@ static void print_json(const char *run, const tu_evaluation *e) {
     tu__json_f64(&json, "accuracy", e->accuracy);
     tu__json_f64(&json, "top5", e->top5);
     tu__json_f64(&json, "loss", e->loss);
+    tu__json_f64(&json, "largest_class", e->largest);
     if (e->member_count) put_members(&json, e);
     tu__json_begin_array(&json, "classes");
     for (int64_t i = 0; i < e->classes; i++) put_class(&json, e, i);

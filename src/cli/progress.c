@@ -121,9 +121,10 @@ static struct speaker speaker_of(const tu_train_report *r) {
     return s;
 }
 
-static void show_evaluation(struct progress *p, const tu_train_report *r) {
-    say(p, "%sstep %" PRId64 "/%" PRId64 "  epoch %.2f  test loss %.3f  test accuracy %.2f%%",
-        speaker_of(r).text, r->step, r->steps, r->epoch, r->test_loss, 100 * r->test_accuracy);
+static void show_evaluation(struct progress *p, const tu_train_report *r, const char *part, double loss,
+                            double accuracy) {
+    say(p, "%sstep %" PRId64 "/%" PRId64 "  epoch %.2f  %s loss %.3f  %s accuracy %.2f%%", speaker_of(r).text,
+        r->step, r->steps, r->epoch, part, loss, part, 100 * accuracy);
 }
 
 static void show_beginning(struct progress *p, const tu_train_report *r) {
@@ -149,7 +150,10 @@ void progress_show(void *context, const tu_train_report *r) {
     case TU_TRAIN_BEGUN: show_beginning(p, r); break;
     case TU_TRAIN_STEPPED: show_step(p, r); break;
     case TU_TRAIN_MEASURED: show_measurement(p, r); break;
-    case TU_TRAIN_EVALUATED: show_evaluation(p, r); break;
+    case TU_TRAIN_VALIDATED:
+        show_evaluation(p, r, "validation", r->validation_loss, r->validation_accuracy);
+        break;
+    case TU_TRAIN_EVALUATED: show_evaluation(p, r, "test", r->test_loss, r->test_accuracy); break;
     case TU_TRAIN_NOTICE:
     case TU_TRAIN_TRACED: break; /* the command prints it behind everything else */
     }

@@ -27,6 +27,7 @@ struct train_values {
     const char *data;
     const char *memory_limit, *gpu_memory_limit, *gpu_memory_reserve; /* sizes as they are written */
     int64_t ensemble;                                                 /* members; 0: not given */
+    bool skip_bad;
     bool json, quiet;
 };
 
@@ -40,6 +41,7 @@ struct audience {
 #define NOT_GIVEN_SIZE 0
 #define NOT_GIVEN_NUMBER -1
 #define NOT_GIVEN_SWITCH -1
+#define NOT_GIVEN_FLAG 0
 #define NOT_GIVEN_TEXT NULL
 static const struct train_values defaults = {
     .o =
@@ -62,6 +64,8 @@ static const char *const no_yes[] = {"no", "yes", NULL};
     CLI_DOUBLE(struct train_values, o.field, name, 0, argument, least, most, help)
 #define OPTION_SWITCH(field, name, argument, least, most, help)                                              \
     CLI_CHOICE(struct train_values, o.field, name, 0, argument, no_yes, help)
+#define OPTION_FLAG(field, name, argument, least, most, help)                                                \
+    CLI_FLAG(struct train_values, field, name, 0, help)
 #define OPTION_TEXT(field, name, argument, least, most, help)                                                \
     CLI_STRING(struct train_values, o.field, name, 0, argument, help)
 
@@ -104,6 +108,7 @@ static bool read_size(const char *option, const char *text, int64_t *size) {
 #define SETTLE_COUNT(v, field, option) v->o.field = v->o.field < 0 ? 0 : v->o.field == 0 ? -1 : v->o.field
 #define SETTLE_NUMBER(v, field, option) SETTLE_COUNT(v, field, option)
 #define SETTLE_SWITCH(v, field, option) SETTLE_COUNT(v, field, option)
+#define SETTLE_FLAG(v, field, option) v->o.field = v->field
 #define SETTLE_SIZE(v, field, option)                                                                        \
     if (!read_size(option, v->field, &v->o.field)) return CLI_BAD_INPUT
 #define SETTLE_TEXT(v, field, option) (void)0
@@ -152,16 +157,33 @@ static void print_row(const char *name, const char *format, ...) {
     putchar('\n');
 }
 
+/* An accuracy says little without that of always naming the largest class. */
+static void print_score(const char *part, double accuracy, double largest, double top5, double loss,
+                        int64_t step) {
+    char beside[48] = "";
+    if (largest > 0) snprintf(beside, sizeof beside, " (largest class %.2f%%)", 100 * largest);
+    print_row(part, "accuracy %.2f%%%s, top-5 %.2f%%, loss %.4f, after step %" PRId64, 100 * accuracy, beside,
+              100 * top5, loss, step);
+}
+
 static void print_text(const tu_train_result *r) {
     print_row("run", "%s", r->folder);
+    if (r->validation_images)
+        print_row("images", "%" PRId64 " to train on, %" PRId64 " kept out to validate with", r->train_images,
+                  r->validation_images);
+    else
+        print_row("images", "%" PRId64 " to train on", r->train_images);
     print_row("steps", "%" PRId64 " of %" PRId64 "%s", r->step, r->steps,
-              r->stopped_early ? ", stopped early: the test accuracy did not rise any more" : "");
+              r->stopped_early ? ", stopped early: the validation accuracy did not rise any more" : "");
     print_row("training", "accuracy %.2f%%, loss %.4f", 100 * r->accuracy, r->loss);
+    if (r->validation_step >= 0)
+        print_score("validation", r->validation_accuracy, r->validation_largest, r->validation_top5,
+                    r->validation_loss, r->validation_step);
+    if (r->best_step >= 0 && r->best_step != (r->validation_images ? r->validation_step : r->test_step))
+        print_row("best", "%saccuracy %.2f%%, after step %" PRId64, r->validation_images ? "validation " : "",
+                  100 * r->best_accuracy, r->best_step);
     if (r->test_step >= 0)
-        print_row("test", "accuracy %.2f%%, top-5 %.2f%%, loss %.4f, after step %" PRId64,
-                  100 * r->test_accuracy, 100 * r->test_top5, r->test_loss, r->test_step);
-    if (r->best_step >= 0 && r->best_step != r->test_step)
-        print_row("best", "accuracy %.2f%%, after step %" PRId64, 100 * r->best_accuracy, r->best_step);
+        print_score("test", r->test_accuracy, r->test_largest, r->test_top5, r->test_loss, r->test_step);
     print_row("time", "%.1f s, %.0f images/s", r->seconds, r->images_per_second);
     print_row("parameters", "%" PRId64, r->parameters);
     print_row("digest", "%s", r->digest);
@@ -189,9 +211,21 @@ static void print_json(const tu_train_result *r) {
         tu__json_f64(&json, "test_loss", r->test_loss);
         tu__json_f64(&json, "test_accuracy", r->test_accuracy);
         tu__json_f64(&json, "test_top5", r->test_top5);
+        if (r->test_largest > 0) tu__json_f64(&json, "test_largest_class", r->test_largest);
+    }
+    if (r->validation_step >= 0) {
+        tu__json_i64(&json, "validation_step", r->validation_step);
+        tu__json_f64(&json, "validation_loss", r->validation_loss);
+        tu__json_f64(&json, "validation_accuracy", r->validation_accuracy);
+        tu__json_f64(&json, "validation_top5", r->validation_top5);
+        tu__json_f64(&json, "validation_largest_class", r->validation_largest);
+    }
+    if (r->best_step >= 0) {
         tu__json_i64(&json, "best_step", r->best_step);
         tu__json_f64(&json, "best_accuracy", r->best_accuracy);
     }
+    tu__json_i64(&json, "train_images", r->train_images);
+    tu__json_i64(&json, "validation_images", r->validation_images);
     tu__json_f64(&json, "seconds", r->seconds);
     tu__json_f64(&json, "images_per_second", r->images_per_second);
     tu__json_i64(&json, "parameters", r->parameters);

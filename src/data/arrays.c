@@ -1,7 +1,8 @@
 /* Sets from a pair of .npy files: images [n,h,w] or [n,h,w,c] and labels [n].
  *
  * Unsigned bytes stay bytes; all other types become f32 as they are. There are as many classes as the largest label
- * tells. Which images are held out is chosen by the seed; both splits keep the order of the file. */
+ * tells. Which images are held out is chosen by the seed; both splits keep the order of the file. Images of the label to
+ * ignore are in neither. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -69,7 +70,12 @@ static tu_status check_images(const array *images, tu_dataset_info *info) {
     return TU_OK;
 }
 
-static tu_status check_labels(const array *labels, const array *images, tu_dataset_info *info) {
+static bool is_ignored(int64_t label, const tu_dataset_options *options) {
+    return options->ignore_label && *options->ignore_label == label;
+}
+
+static tu_status check_labels(const array *labels, const array *images, const tu_dataset_options *options,
+                              tu_dataset_info *info) {
     const tu__npy *npy = &labels->npy;
     if (npy->rank != 1 || npy->dim[0] != images->npy.dim[0])
         return tu_fail(TU_INVALID,
@@ -81,12 +87,22 @@ static tu_status check_labels(const array *labels, const array *images, tu_datas
                        labels->path);
     for (int64_t i = 0; i < npy->elements; i++) {
         int64_t label = tu__npy_integer(npy, i);
+        if (is_ignored(label, options)) {
+            info->ignored++;
+            continue;
+        }
         if (label < 0 || label >= TU__MOST_CLASSES)
-            return tu_fail(TU_INVALID, "'%s': label %lld is %lld: expected 0 to %d", labels->path,
-                           (long long)i, (long long)label, TU__MOST_CLASSES - 1);
+            return tu_fail(TU_INVALID,
+                           "'%s': label %lld is %lld: expected 0 to %d; --ignore-label %lld leaves out the "
+                           "images of that label",
+                           labels->path, (long long)i, (long long)label, TU__MOST_CLASSES - 1,
+                           (long long)label);
         if (label >= info->classes) info->classes = label + 1;
     }
-    return TU_OK;
+    if (npy->elements - info->ignored >= 2) return TU_OK;
+    return tu_fail(TU_INVALID, "'%s': --ignore-label %lld leaves %lld images: expected at least two",
+                   labels->path, (long long)*options->ignore_label,
+                   (long long)(npy->elements - info->ignored));
 }
 
 /* ---- Conversion ------------------------------------------------------------------------------------------------ */
@@ -105,9 +121,10 @@ static tu_status read_floats(const array *images, int64_t index, int64_t element
 static tu_status add_split(const array *images, const array *labels, const tu_dataset_info *info,
                            tu_split split, const tu__permutation *order, float *floats,
                            tu__data_writer *writer, const tu_dataset_options *options) {
-    int64_t count = images->npy.dim[0], elements = info->height * info->width * info->channels;
+    int64_t count = images->npy.dim[0], elements = info->height * info->width * info->channels, kept = 0;
     for (int64_t i = 0; i < count; i++) {
-        bool held_out = tu__permute(order, i) < info->count[TU_TEST];
+        if (is_ignored(tu__npy_integer(&labels->npy, i), options)) continue;
+        bool held_out = tu__permute(order, kept++) < info->count[TU_TEST];
         if (held_out != (split == TU_TEST)) continue;
         const void *image = images->npy.data + i * elements;
         if (info->dtype == TU_F32) {
@@ -123,7 +140,7 @@ static tu_status add_split(const array *images, const array *labels, const tu_da
 static tu_status convert(const array *images, const array *labels, const tu_dataset_info *info,
                          const char *path, const tu_dataset_options *options) {
     tu__data_writer *writer;
-    tu__permutation order = tu__permutation_of(options->seed, 0, images->npy.dim[0]);
+    tu__permutation order = tu__permutation_of(options->seed, 0, images->npy.dim[0] - info->ignored);
     size_t elements = (size_t)(info->height * info->width * info->channels);
     float *floats = tu__alloc_array(elements, sizeof *floats, "an image");
     if (!floats) return TU_NO_MEMORY;
@@ -144,10 +161,12 @@ static void tell_file(tu__text *key, const array *a) {
 }
 
 static tu_status find_path(const array *images, const array *labels, const tu_dataset_info *info,
-                           uint64_t seed, tu__path *path) {
+                           const tu_dataset_options *options, tu__path *path) {
     tu__text key = {0};
     tu__text_printf(&key, "arrays 1: %lld held out by %llu", (long long)info->count[TU_TEST],
-                    (unsigned long long)seed);
+                    (unsigned long long)options->seed);
+    if (options->ignore_label)
+        tu__text_printf(&key, ", without label %lld", (long long)*options->ignore_label);
     tell_file(&key, images);
     tell_file(&key, labels);
     tu_status status = tu__converted_path(images->path, &key, path);
@@ -164,14 +183,14 @@ static tu_status open_mapped(const array *images, const array *labels, const tu_
     tu__last_name(images->path, name);
     tu_dataset_info info = {.name = name, .origin = images->path};
     TU_TRY(check_images(images, &info));
-    TU_TRY(check_labels(labels, images, &info));
-    int64_t count = images->npy.dim[0];
+    TU_TRY(check_labels(labels, images, options, &info));
+    int64_t count = images->npy.dim[0] - info.ignored;
     double share = options->test_share > 0 ? options->test_share : 0.1;
     int64_t held_out = (int64_t)((double)count * share + 0.5);
     info.count[TU_TEST] = held_out < 1 ? 1 : held_out >= count ? count - 1 : held_out;
     info.count[TU_TRAIN] = count - info.count[TU_TEST];
     TU_TRY(tu__dataset_check(&info, NULL));
-    TU_TRY(find_path(images, labels, &info, options->seed, &path));
+    TU_TRY(find_path(images, labels, &info, options, &path));
     int lock;
     TU_TRY(tu__converted_begin(path.text, options, &lock));
     tu_status status = lock < 0 ? TU_OK : convert(images, labels, &info, path.text, options);

@@ -119,6 +119,11 @@ static bool get_classes(tu__arena *arena, const tu__json_value *object, tu_datas
     return true;
 }
 
+/* One that older files, and most others, do not have. */
+static bool get_count(const tu__json_value *object, const char *key, int64_t *count) {
+    return !tu__json_member(object, key) || (get_integer(object, key, count) && *count >= 0);
+}
+
 static bool understand(tu__arena *arena, const tu__json_value *object, tu_dataset_info *info) {
     const char *type;
     return get_string(object, "name", &info->name) && get_string(object, "origin", &info->origin) &&
@@ -129,7 +134,9 @@ static bool understand(tu__arena *arena, const tu__json_value *object, tu_datase
            get_integer(object, "height", &info->height) && get_integer(object, "width", &info->width) &&
            get_integer(object, "channels", &info->channels) && get_classes(arena, object, info) &&
            get_numbers(object, "mean", info->channels, info->mean) &&
-           get_numbers(object, "deviation", info->channels, info->deviation);
+           get_numbers(object, "deviation", info->channels, info->deviation) &&
+           get_count(object, "validation", &info->validation) &&
+           get_count(object, "skipped", &info->skipped) && get_count(object, "ignored", &info->ignored);
 }
 
 /* ---- Putting it together -------------------------------------------------------------------------------------- */

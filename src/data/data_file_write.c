@@ -111,6 +111,9 @@ static void describe(tu__json *json, const tu_dataset_info *info) {
     put_numbers(json, "mean", info->mean, info->channels);
     put_numbers(json, "deviation", info->deviation, info->channels);
     tu__json_string(json, "digest", info->digest);
+    if (info->validation) tu__json_i64(json, "validation", info->validation);
+    if (info->skipped) tu__json_i64(json, "skipped", info->skipped);
+    if (info->ignored) tu__json_i64(json, "ignored", info->ignored);
     tu__json_end_object(json);
 }
 

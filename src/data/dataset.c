@@ -33,6 +33,11 @@ tu_status tu__dataset_check(const tu_dataset_info *info, size_t *image_bytes) {
             return tu_fail(TU_INVALID, "data set '%s': it cannot have %lld images of %zu bytes", name,
                            (long long)info->count[split], bytes);
     }
+    if (info->validation < 0 || (info->validation > 0 && info->validation >= info->count[TU_TRAIN]))
+        return tu_fail(TU_INVALID,
+                       "data set '%s': its validation part has %lld images: expected fewer than its %lld "
+                       "training images",
+                       name, (long long)info->validation, (long long)info->count[TU_TRAIN]);
     if (info->count[TU_TRAIN] == 0)
         return tu_fail(TU_INVALID, "data set '%s': it has no images to train on: expected at least one",
                        name);

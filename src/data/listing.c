@@ -81,7 +81,8 @@ static tu_status read_names(const char *path, bool folders, names *list) {
 
 /* ---- Images ---------------------------------------------------------------------------------------------------- */
 
-static tu_status keep_image(tu__listing *listing, const char *path, int32_t label, tu_split split) {
+static tu_status keep_image(tu__listing *listing, const char *path, int32_t label, tu_split split,
+                            bool validation) {
     if (listing->image_count == listing->image_room) {
         size_t room = listing->image_room ? 2 * listing->image_room : 256;
         tu__listed_image *grown = tu__realloc(listing->images, room * sizeof *grown, "a list of images");
@@ -91,8 +92,10 @@ static tu_status keep_image(tu__listing *listing, const char *path, int32_t labe
     }
     const char *copy = tu__arena_string(&listing->arena, path);
     if (!copy) return TU_NO_MEMORY;
-    listing->images[listing->image_count++] = (tu__listed_image){copy, label, split};
+    listing->images[listing->image_count++] =
+        (tu__listed_image){.path = copy, .label = label, .split = split, .validation = validation};
     listing->count[split]++;
+    listing->validation += validation;
     return TU_OK;
 }
 
@@ -100,6 +103,7 @@ static tu_status keep_image(tu__listing *listing, const char *path, int32_t labe
 typedef struct deal {
     bool fixed; /* all to `split` */
     tu_split split;
+    bool validation; /* likewise, to the validation part */
     double test_share;
     uint64_t seed;
 } deal;
@@ -124,7 +128,8 @@ static tu_status list_class(tu__listing *listing, const char *folder, const char
         tu__path file;
         tu_split split = tu__permute(&order, i) < held_out ? TU_TEST : TU_TRAIN;
         status = tu__join_path(inner, files.name[i], &file);
-        if (status == TU_OK) status = keep_image(listing, file.text, label, d->fixed ? d->split : split);
+        if (status == TU_OK)
+            status = keep_image(listing, file.text, label, d->fixed ? d->split : split, d->validation);
     }
     free_names(&files);
     return status;
@@ -213,31 +218,45 @@ static tu_status digest_files(tu__listing *listing, const char *folder) {
     return TU_OK;
 }
 
-static tu_status list_split_folders(tu__listing *listing, const char *folder, const char *test) {
+/* val/ beside train/ and test/. */
+static tu_status list_validation(tu__listing *listing, const char *folder) {
+    tu__path path;
+    TU_TRY(tu__join_path(folder, "val", &path));
+    if (!is_folder(path.text)) return TU_OK;
+    TU_TRY(compare_classes(listing, path.text));
+    return list_classes(listing, folder, "val",
+                        &(deal){.fixed = true, .split = TU_TRAIN, .validation = true});
+}
+
+static tu_status list_split_folders(tu__listing *listing, const char *folder, const char *test,
+                                    bool validation) {
     tu__path train_path, test_path;
     TU_TRY(tu__join_path(folder, "train", &train_path));
     TU_TRY(tu__join_path(folder, test, &test_path));
     TU_TRY(find_classes(listing, train_path.text));
     TU_TRY(compare_classes(listing, test_path.text));
     TU_TRY(list_classes(listing, folder, "train", &(deal){.fixed = true, .split = TU_TRAIN}));
+    if (validation && strcmp(test, "val") != 0) TU_TRY(list_validation(listing, folder));
     return list_classes(listing, folder, test, &(deal){.fixed = true, .split = TU_TEST});
 }
 
-static tu_status list_all(tu__listing *listing, const char *folder, double test_share, uint64_t seed) {
+static tu_status list_all(tu__listing *listing, const char *folder, double test_share, uint64_t seed,
+                          bool validation) {
     static const char *const tests[] = {"test", "val"};
     tu__path train, test;
     TU_TRY(tu__join_path(folder, "train", &train));
     for (int i = 0; i < 2 && is_folder(train.text); i++) {
         TU_TRY(tu__join_path(folder, tests[i], &test));
-        if (is_folder(test.text)) return list_split_folders(listing, folder, tests[i]);
+        if (is_folder(test.text)) return list_split_folders(listing, folder, tests[i], validation);
     }
     TU_TRY(find_classes(listing, folder));
     return list_classes(listing, folder, "", &(deal){.test_share = test_share, .seed = seed});
 }
 
-tu_status tu__list_images(const char *folder, double test_share, uint64_t seed, tu__listing *listing) {
+tu_status tu__list_images(const char *folder, double test_share, uint64_t seed, bool validation,
+                          tu__listing *listing) {
     *listing = (tu__listing){.arena = {.purpose = "a list of images"}};
-    tu_status status = list_all(listing, folder, test_share, seed);
+    tu_status status = list_all(listing, folder, test_share, seed, validation);
     if (status == TU_OK) status = digest_files(listing, folder);
     if (status != TU_OK) tu__listing_free(listing);
     return status;

@@ -16,6 +16,7 @@
 #include "base/alloc.h"
 #include "data/dataset.h"
 #include "data/permutation.h"
+#include "data/validation.h"
 #include "graph/graph.h"
 
 enum { MOST_THREADS = 1024, MOST_DEPTH = 65536, MESSAGE = 1024 };
@@ -33,7 +34,8 @@ typedef struct slot {
 struct tu_loader {
     const tu_dataset *set;
     tu_loader_options options;
-    int64_t count; /* images of the split */
+    tu__image_part part; /* what is walked … */
+    int64_t count;       /* … and its images */
     int slot_count;
     slot *slots;
     pthread_mutex_t lock;
@@ -66,7 +68,8 @@ static void locate(const tu_loader *loader, int64_t number, tu_batch *batch) {
 static int64_t index_at(const tu_loader *loader, const tu__permutation *order, int64_t position) {
     const tu_loader_options *o = &loader->options;
     int64_t index = o->shuffle ? tu__permute(order, position) : position;
-    return o->bootstrap ? tu__bootstrap(o->seed, index, loader->count) : index;
+    if (o->bootstrap) index = tu__bootstrap(o->seed, index, loader->count);
+    return tu__image_part_index(&loader->part, index);
 }
 
 static tu_status fill_samples(const tu_loader *loader, slot *s) {
@@ -137,16 +140,27 @@ static tu_status refuse(const char *what, long long value, const char *expected)
     return tu_fail(TU_INVALID, "loader: %s %lld: expected %s", what, value, expected);
 }
 
+static tu_status check_validation(const tu_dataset *set, const tu_loader_options *o) {
+    if (o->validation == 0 && !o->validating) return TU_OK;
+    if (o->split != TU_TRAIN) return refuse("split", o->split, "TU_TRAIN with a validation part");
+    if (o->validation < 1 || o->validation >= set->info.count[TU_TRAIN])
+        return tu_fail(TU_INVALID, "loader: a validation part of %lld images: expected 1 to %lld",
+                       (long long)o->validation, (long long)set->info.count[TU_TRAIN] - 1);
+    return TU_OK;
+}
+
 static tu_status check_options(const tu_dataset *set, tu_loader_options *o) {
     if (o->split != TU_TRAIN && o->split != TU_TEST) return refuse("split", o->split, "TU_TRAIN or TU_TEST");
     if (set->info.count[o->split] == 0)
         return tu_fail(TU_INVALID, "data set '%s' has no %s images: expected at least one", set->info.name,
                        o->split == TU_TRAIN ? "training" : "test");
+    TU_TRY(check_validation(set, o));
     if (o->batch == 0) o->batch = 128;
     int64_t bytes;
     if (o->batch < 0 || __builtin_mul_overflow(o->batch, (int64_t)set->image_bytes, &bytes))
         return refuse("batch of", o->batch, "a number of samples that fits memory");
-    if (o->batch > set->info.count[o->split]) o->batch = set->info.count[o->split];
+    int64_t count = tu__image_part_of(&set->info, o->split, o->validation, o->validating).count;
+    if (o->batch > count) o->batch = count;
     if (o->start < 0 || o->start > INT64_MAX / 2)
         return refuse("start at sample", o->start, "an ordinal from 0 on");
     if (o->threads > MOST_THREADS) return refuse("threads", o->threads, "at most 1024");
@@ -185,7 +199,8 @@ tu_status tu_loader_new_with(const tu_dataset *set, tu_loader **loader, const tu
     if (!made) return TU_NO_MEMORY;
     made->set = set;
     made->options = o;
-    made->count = set->info.count[o.split];
+    made->part = tu__image_part_of(&set->info, o.split, o.validation, o.validating);
+    made->count = made->part.count;
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->filled, NULL);
     pthread_cond_init(&made->freed, NULL);

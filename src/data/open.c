@@ -53,16 +53,31 @@ static tu_status check_options(const tu_dataset_options *o) {
     return TU_OK;
 }
 
+/* What was asked for and cannot be done is refused: the images would stay in the set unnoticed. */
+static tu_status check_fit(const char *spec, const tu_dataset_options *o, bool folder, bool pair) {
+    if (o->ignore_label && !pair)
+        return tu_fail(TU_INVALID,
+                       "--ignore-label %lld with '%.400s': expected a set of arrays, IMAGES.npy,LABELS.npy",
+                       (long long)*o->ignore_label, spec);
+    if (o->skip_bad && !folder)
+        return tu_fail(TU_INVALID, "--skip-bad with '%.400s': expected a folder of pictures", spec);
+    return TU_OK;
+}
+
 tu_status tu_dataset_open_with(const char *spec, tu_dataset **set, const tu_dataset_options *options) {
     TU__OPTIONS(tu_dataset_options, o, options);
     struct stat info;
     if (!spec || !*spec) return tu_fail(TU_INVALID, "a data set without a name: expected a name or a path");
     TU_TRY(check_options(&o));
-    if (strcmp(spec, "generated") == 0) return tu__open_generated(set);
+    const char *comma = strchr(spec, ',');
     const tu__known_set *known = tu__find_known_set(spec);
+    bool generated = strcmp(spec, "generated") == 0, named = generated || known;
+    bool there = stat(spec, &info) == 0, folder = there && S_ISDIR(info.st_mode), pair = !there && comma;
+    if (named || there || pair) TU_TRY(check_fit(spec, &o, folder && !named, pair && !named));
+    if (generated) return tu__open_generated(set);
     if (known) return tu__open_known(known, &o, set);
-    if (stat(spec, &info) == 0) {
-        if (S_ISDIR(info.st_mode)) return tu__open_folder(spec, &o, set);
+    if (there) {
+        if (folder) return tu__open_folder(spec, &o, set);
         if (tu__data_file_recognise(spec)) return tu__data_file_open(spec, set);
         if (!ends_with(spec, ".npy"))
             return tu_fail(
@@ -71,6 +86,5 @@ tu_status tu_dataset_open_with(const char *spec, tu_dataset **set, const tu_data
                 "IMAGES.npy,LABELS.npy",
                 spec);
     }
-    const char *comma = strchr(spec, ',');
-    return comma ? open_pair(spec, comma, &o, set) : refuse(spec);
+    return pair ? open_pair(spec, comma, &o, set) : refuse(spec);
 }

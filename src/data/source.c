@@ -65,7 +65,8 @@ tu_status tu_dataset_from(const tu_source *source, tu_dataset **set) {
                             .channels = source->channels,
                             .dtype = source->dtype,
                             .classes = source->classes,
-                            .class_names = source->class_names};
+                            .class_names = source->class_names,
+                            .validation = source->validation};
     tu_dataset *made;
     TU_TRY(tu__dataset_new(&info, source->read, NULL, source->context, &made));
     tu_status status = take_statistics(made);

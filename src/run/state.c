@@ -267,7 +267,7 @@ tu_status tu_state_new_with(const tu_graph *graph, tu_state **state, const tu_st
 }
 
 void tu_state_free(tu_state *state) {
-    if (!state) return;
+    if (!state || state->left_behind) return;
     for (size_t i = 0; i < state->count; i++) {
         tu__free(state->variables[i].name);
         free_mirrors(&state->variables[i]);

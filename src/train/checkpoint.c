@@ -135,7 +135,7 @@ static tu_status check_tensors(const tu__safetensors *file, const char *path, co
 
 static tu_status load(const tu__safetensors *file, const char *path, const tu__run_config *config,
                       tu_state *state, tu__progress *progress) {
-    tu__progress read = {0};
+    tu__progress read = tu__progress_begin();
     TU_TRY(tu__metadata_check(file, path));
     TU_TRY(check_origin(file, path, config));
     TU_TRY(tu__metadata_progress(file, path, &read));

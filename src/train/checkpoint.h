@@ -20,22 +20,37 @@
     NUMBER(losses) /* … with losses of this sum */                                                         \
     NUMBER(loss)   /* in the latest finished measurement */                                                  \
     NUMBER(accuracy)                                                                                         \
-    COUNT(test_step) /* of the latest evaluation; -1: none yet */                                            \
+    COUNT(test_step) /* of the latest evaluation of the test images; -1: none yet */                         \
     NUMBER(test_loss)                                                                                        \
     NUMBER(test_accuracy)                                                                                    \
     NUMBER(test_top5)                                                                                        \
-    COUNT(best_step) /* of the evaluation with the highest accuracy; -1: none yet */                         \
+    COUNT(best_step) /* with the highest accuracy of what the run chooses by; -1: none yet */                \
     NUMBER(best_accuracy)                                                                                    \
     NUMBER(seconds) /* of training so far */                                                                 \
     COUNT(stopped_early)
+
+/* Entries that checkpoints of earlier versions do not have; they stay as they were there. */
+#define TU__PROGRESS_ADDED(COUNT, NUMBER)                                                                    \
+    NUMBER(test_largest)   /* share of the largest class among the test images; 0: not counted */            \
+    COUNT(validation_step) /* of the latest evaluation of the validation part; -1: none yet */               \
+    NUMBER(validation_loss)                                                                                  \
+    NUMBER(validation_accuracy)                                                                              \
+    NUMBER(validation_top5)                                                                                  \
+    NUMBER(validation_largest)
 
 typedef struct tu__progress {
 #define TU__COUNT_FIELD(name) int64_t name;
 #define TU__NUMBER_FIELD(name) double name;
     TU__PROGRESS_LIST(TU__COUNT_FIELD, TU__NUMBER_FIELD)
+    TU__PROGRESS_ADDED(TU__COUNT_FIELD, TU__NUMBER_FIELD)
 #undef TU__COUNT_FIELD
 #undef TU__NUMBER_FIELD
 } tu__progress;
+
+/* That of a run before its first step. */
+static inline tu__progress tu__progress_begin(void) {
+    return (tu__progress){.test_step = -1, .validation_step = -1, .best_step = -1};
+}
 
 /* Saves checkpoints/step-N.safetensors, or best.safetensors, from a snapshot that was taken. */
 tu_status tu__checkpoint_save(const char *folder, bool best, const tu__run_config *config,

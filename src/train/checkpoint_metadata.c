@@ -80,6 +80,7 @@ static void put_progress(tu__checkpoint_metadata *m, const tu__progress *progres
 #define PUT_COUNT(name) put_count(m, #name, progress->name);
 #define PUT_NUMBER(name) put_number(m, #name, progress->name);
     TU__PROGRESS_LIST(PUT_COUNT, PUT_NUMBER)
+    TU__PROGRESS_ADDED(PUT_COUNT, PUT_NUMBER)
 #undef PUT_COUNT
 #undef PUT_NUMBER
 }
@@ -174,6 +175,13 @@ static tu_status take_progress(const tu__safetensors *file, const char *path, tu
 #define TAKE_COUNT(name) TU_TRY(take_count(file, path, #name, &progress->name));
 #define TAKE_NUMBER(name) TU_TRY(take_number(file, path, #name, &progress->name));
     TU__PROGRESS_LIST(TAKE_COUNT, TAKE_NUMBER)
+#undef TAKE_COUNT
+#undef TAKE_NUMBER
+#define TAKE_COUNT(name)                                                                                     \
+    if (tu__safetensors_metadata(file, #name)) TU_TRY(take_count(file, path, #name, &progress->name));
+#define TAKE_NUMBER(name)                                                                                    \
+    if (tu__safetensors_metadata(file, #name)) TU_TRY(take_number(file, path, #name, &progress->name));
+    TU__PROGRESS_ADDED(TAKE_COUNT, TAKE_NUMBER)
 #undef TAKE_COUNT
 #undef TAKE_NUMBER
     if (progress->step < 0 || progress->sample < 0 || progress->samples < 0)

@@ -89,14 +89,16 @@ static tu_status keep_config(tu__ensemble *e, const tu__run_config *planned) {
     return tu__settings_decide("", &all, &e->arena, &c->settings);
 }
 
-/* A plan of the first member: refuses what any member would be refused for, before anything is written. */
+/* A plan of the first member: refuses what any member would be refused for, before anything is written. `begun`: the
+ * configuration of an ensemble that goes on, or NULL. */
 static tu_status plan_member(const tu__ensemble *e, const char *model, const char *data,
-                             const tu_train_options *given, tu__trainer *planned) {
+                             const tu_train_options *given, const tu__run_config *begun,
+                             tu__trainer *planned) {
     tu_train_options o = *given;
     o.out = NULL;
     o.resume = false;
     o.devices = e->devices[0].text;
-    return tu__trainer_plan(planned, model, data, &o);
+    return tu__trainer_plan(planned, model, data, &o, begun);
 }
 
 /* Whether it fits into the device's memory, which a plan does not ask. */
@@ -107,9 +109,10 @@ static tu_status try_member(tu__trainer *planned) {
 
 static tu_status decide(tu__ensemble *e, const char *model, const char *data) {
     tu__trainer planned;
-    tu_status status = plan_member(e, model, data, &e->options, &planned);
+    tu_status status = plan_member(e, model, data, &e->options, NULL, &planned);
     if (status == TU_OK) status = try_member(&planned);
     if (status == TU_OK) status = keep_config(e, &planned.config);
+    tu__text_append(&e->notices, planned.notices.data, planned.notices.length);
     tu__trainer_end(&planned);
     TU_TRY(status);
     return keep_string(e, e->options.devices ? e->options.devices : "all", &e->config.settings.devices);
@@ -148,16 +151,36 @@ static tu_status check_same(const tu__ensemble *e, const char *folder, const cha
     return TU_OK;
 }
 
-/* Whether members that never began would be of the same network and the same images as the others. */
-static tu_status check_missing(const tu__ensemble *e) {
-    bool all = true;
+static int64_t count_missing(const tu__ensemble *e) {
+    int64_t missing = 0;
     for (int64_t i = 0; i < e->config.members; i++)
-        all = all && tu__run_folder_holds_run(tu__member_folder(e->folder.path, i).text);
-    if (all) return TU_OK;
+        missing += !tu__run_folder_holds_run(tu__member_folder(e->folder.path, i).text);
+    return missing;
+}
+
+/* A run folder is data, and may come from anybody: code that its config.json names is compiled and run only when the user
+ * names it too. Members that were begun need none, since their graphs are in their folders. */
+static tu_status check_code_named(const tu__ensemble *e, const char *model, int64_t missing) {
+    if (model || !tu__names_code(e->config.model)) return TU_OK;
+    return tu_fail(
+        TU_INVALID,
+        "'%s': %lld of %lld members have not begun and need the code that its config.json names, "
+        "'%.300s', which is not run unasked: if you trust it, 'tutti train %.300s --resume --out %s'",
+        e->folder.path, (long long)missing, (long long)e->config.members, e->config.model, e->config.model,
+        e->folder.path);
+}
+
+/* Whether members that never began would be of the same network and the same images as the others. `model`: as the user
+ * gave it, or NULL. */
+static tu_status check_missing(const tu__ensemble *e, const char *model) {
+    int64_t missing = count_missing(e);
+    if (missing == 0) return TU_OK;
+    TU_TRY(check_code_named(e, model, missing));
     tu__trainer planned;
     tu_train_options o = e->options;
     tu__settings_as_options(&e->config.settings, &o);
-    tu_status status = plan_member(e, e->config.model, *e->config.data ? e->config.data : NULL, &o, &planned);
+    tu_status status =
+        plan_member(e, e->config.model, *e->config.data ? e->config.data : NULL, &o, &e->config, &planned);
     if (status == TU_OK && strcmp(planned.config.graph_digest, e->config.graph_digest) != 0)
         status =
             tu_fail(TU_INVALID, "model '%s' is not the network any more that the ensemble was begun with",
@@ -179,7 +202,7 @@ static tu_status begin_again(tu__ensemble *e, const char *folder, const char *mo
     const tu__settings before = e->config.settings;
     TU_TRY(tu__settings_resume(&e->config.settings, &e->options, &e->arena));
     TU_TRY(tu__device_words(e->config.settings.devices, &e->device_count, e->devices));
-    TU_TRY(check_missing(e));
+    TU_TRY(check_missing(e, model));
     if (tu__settings_equal(&e->config.settings, &before)) return TU_OK;
     return tu__run_config_save(&e->folder, &e->config);
 }
@@ -207,7 +230,8 @@ static tu_status make_members(tu__ensemble *e) {
     for (size_t i = 0; i < count; i++) {
         e->members[i] = (tu__member){.ensemble = e, .number = (int64_t)i};
         e->members[i].latest.steps = e->config.steps;
-        e->results[i] = (tu_train_result){.steps = e->config.steps, .test_step = -1, .best_step = -1};
+        e->results[i] = (tu_train_result){
+            .steps = e->config.steps, .test_step = -1, .validation_step = -1, .best_step = -1};
         tu__path path = tu__member_folder(e->folder.path, (int64_t)i);
         memcpy(e->results[i].folder, path.text, strlen(path.text) + 1);
     }
@@ -237,12 +261,22 @@ static void discard_if_empty(tu__ensemble *e) {
     tu__run_folder_discard(&e->folder);
 }
 
+/* What was decided for all of them; each ends with a zero. */
+static void tell_notices(const tu__ensemble *e) {
+    tu_train_report report = {.event = TU_TRAIN_NOTICE};
+    for (size_t at = 0; at < e->notices.length; at += strlen(report.message) + 1) {
+        report.message = e->notices.data + at;
+        if (e->options.watch) e->options.watch(e->options.context, &report);
+    }
+}
+
 static void end(tu__ensemble *e) {
     tu__run_folder_close(&e->folder);
     pthread_mutex_destroy(&e->beginning);
     pthread_mutex_destroy(&e->telling);
     tu__free(e->members);
     tu__free(e->results);
+    tu__text_free(&e->notices);
     tu__arena_free(&e->arena);
     tu__free(e);
 }
@@ -261,6 +295,7 @@ static tu_status train(tu__ensemble *e, const char *model, const char *data, int
                        tu_ensemble_result *result) {
     TU_TRY(begin(e, model, data, members));
     tell_unused_card(e);
+    tell_notices(e);
     e->began = tu__now();
     tu_status status = make_members(e);
     if (status == TU_OK) status = tu__ensemble_run(e);

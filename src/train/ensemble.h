@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "base/text.h"
 #include "train/run_folder.h"
 #include "train/sharing.h"
 
@@ -23,6 +24,7 @@ typedef struct tu__ensemble {
     tu__arena arena;          /* what strings of the configuration live in */
     tu__run_folder folder;
     tu__run_config config; /* of all members; theirs differ in seed and devices */
+    tu__text notices;      /* lines for the user about all members, told once nothing can be refused */
     bool made;             /* by this process, which removes it when nothing comes of it */
     size_t device_count;
     tu__device_word devices[TU__MOST_DEVICES];

@@ -102,7 +102,7 @@ static tu_status begin_member(tu__member *m, tu__trainer *trainer) {
     o.out = o.resume ? NULL : path.text;
     const char *data = *c->data ? c->data : NULL;
     pthread_mutex_lock(&e->beginning);
-    tu_status status = tu__trainer_begin(trainer, o.resume ? path.text : c->model, data, &o);
+    tu_status status = tu__trainer_begin(trainer, o.resume ? path.text : c->model, data, &o, c);
     pthread_mutex_unlock(&e->beginning);
     return status;
 }

@@ -29,8 +29,13 @@ static tu_status open_set(evaluation *e, const tu_trained_options *o) {
     if (!*data)
         return tu_fail(TU_INVALID,
                        "the run was trained on a set given by a program: expected --data with another");
-    TU_TRY(
-        tu_dataset_open(data, &e->opened, .height = own->height, .width = own->width, .offline = o->offline));
+    bool ignores = false, same = !o->data || strcmp(data, e->config.data) == 0;
+    int64_t label = 0;
+    if (same) TU_TRY(tu__settings_ignore_label(&e->config.settings, &ignores, &label));
+    TU_TRY(tu_dataset_open(data, &e->opened, .height = own->height, .width = own->width,
+                           .offline = o->offline, .validation = own->validation > 0,
+                           .skip_bad = same && e->config.settings.skip_bad,
+                           .ignore_label = ignores ? &label : NULL));
     e->set = e->opened;
     return TU_OK;
 }
@@ -70,7 +75,7 @@ static tu_status score_network(const evaluation *e, tu__score *score) {
     tu__evaluator evaluator = {0};
     const tu__trained *t = &e->trained;
     tu_status status = tu__evaluator_open(t->graph, &t->config, score->probabilities != NULL, &evaluator);
-    if (status == TU_OK) status = tu__evaluator_run(&evaluator, t->state, e->set, score);
+    if (status == TU_OK) status = tu__evaluator_run(&evaluator, t->state, e->set, 0, score);
     tu__evaluator_close(&evaluator);
     return status;
 }
@@ -84,6 +89,17 @@ static tu_status evaluate_run(evaluation *e, tu_evaluation *result) {
     result->accuracy = (double)score.correct / (double)score.images;
     result->top5 = (double)score.top5 / (double)score.images;
     return TU_OK;
+}
+
+/* The share of the largest class: every image stands in the row of its own. */
+static double share_of_largest(const tu_evaluation *e) {
+    int64_t largest = 0;
+    for (int64_t i = 0; i < e->classes; i++) {
+        int64_t images = 0;
+        for (int64_t j = 0; j < e->classes; j++) images += e->confusion[i * e->classes + j];
+        if (images > largest) largest = images;
+    }
+    return (double)largest / (double)e->images;
 }
 
 /* ---- An ensemble ---- */
@@ -142,7 +158,9 @@ static tu_status evaluate(evaluation *e, const char *folder, const tu_trained_op
                               .confusion = e->confusion,
                               .own = e};
     if (!result->set) return TU_NO_MEMORY;
-    return e->config.members ? evaluate_ensemble(e, folder, o, result) : evaluate_run(e, result);
+    TU_TRY(e->config.members ? evaluate_ensemble(e, folder, o, result) : evaluate_run(e, result));
+    result->largest = share_of_largest(result);
+    return TU_OK;
 }
 
 static void free_evaluation(evaluation *e) {

@@ -10,8 +10,11 @@
 
 #include "base/alloc.h"
 #include "data/dataset.h"
+#include "data/validation.h"
 #include "train/sharing.h"
 #include "train/stepper.h"
+
+enum { MOST_PART_BYTES = 1 << 30 }; /* of a validation part that is copied together */
 
 /* What a batch gives; probabilities come last, since most do not want them. */
 enum { LOSS, CORRECT, TOP5, CLASS, PROBABILITY, RESULTS };
@@ -44,7 +47,8 @@ tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, bool
     e->padded = tu__alloc_aligned(tu_type_bytes(type), "a batch of images");
     e->labels_padded = tu__alloc_array((size_t)e->batch, sizeof *e->labels_padded, "a batch of labels");
     e->class_of = tu__alloc_array((size_t)e->batch, sizeof *e->class_of, "a batch of classes");
-    if (!e->padded || !e->labels_padded || !e->class_of) return TU_NO_MEMORY;
+    e->images_of = tu__alloc_array((size_t)e->classes, sizeof *e->images_of, "the images of each class");
+    if (!e->padded || !e->labels_padded || !e->class_of || !e->images_of) return TU_NO_MEMORY;
     size_t numbers = (size_t)e->batch * (size_t)e->classes;
     if (probabilities)
         e->probability = tu__alloc_array(numbers, sizeof *e->probability, "a batch of answers");
@@ -55,12 +59,15 @@ tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, bool
 static void forget_tables(tu__evaluator *e) {
     tu_table_free(e->image_table);
     tu_table_free(e->label_table);
-    void *const blocks[] = {e->rows, e->classes_of, e->corrects, e->top5s, e->losses};
+    void *const blocks[] = {e->rows, e->classes_of, e->corrects, e->top5s, e->losses, e->part_labels};
+    tu__free_aligned(e->part_images);
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) tu__free(blocks[i]);
     e->tabled = NULL;
     e->image_table = e->label_table = NULL;
     e->rows = e->classes_of = e->corrects = e->top5s = NULL;
     e->losses = NULL;
+    e->part_images = NULL;
+    e->part_labels = NULL;
 }
 
 void tu__evaluator_close(tu__evaluator *e) {
@@ -69,6 +76,7 @@ void tu__evaluator_close(tu__evaluator *e) {
     tu__free(e->labels_padded);
     tu__free(e->class_of);
     tu__free(e->probability);
+    tu__free(e->images_of);
     forget_tables(e);
     *e = (tu__evaluator){0};
 }
@@ -105,6 +113,17 @@ static void keep_answers(const tu__evaluator *e, const tu_batch *batch, const tu
     memcpy(score->labels + first, batch->labels, count * sizeof *score->labels);
 }
 
+static void count_labels(const tu__evaluator *e, int64_t count, const int32_t *labels) {
+    for (int64_t i = 0; i < count; i++) e->images_of[labels[i]]++;
+}
+
+static double share_of_largest(const tu__evaluator *e, int64_t images) {
+    int64_t largest = 0;
+    for (int64_t i = 0; i < e->classes; i++)
+        if (e->images_of[i] > largest) largest = e->images_of[i];
+    return images ? (double)largest / (double)images : 0;
+}
+
 static tu_status run_batch(const tu__evaluator *e, tu_state *state, const tu_batch *batch, double *losses,
                            tu__score *score) {
     bool full = batch->count == e->batch;
@@ -120,16 +139,38 @@ static tu_status run_batch(const tu__evaluator *e, tu_state *state, const tu_bat
     score->correct += correct;
     score->top5 += top5;
     score->images += batch->count;
+    count_labels(e, batch->count, batch->labels);
     if (!score->confusion) return TU_OK;
     return count_confusions(e, batch->count, batch->labels, e->class_of, score->confusion);
 }
 
 /* ---- Many batches in one call ---- */
 
+/* The images of a validation part, copied together: a table of all training images would be on the device twice. */
+static tu_status gather_part(tu__evaluator *e, const tu_dataset *set, const tu__image_part *part) {
+    e->part_images = tu__alloc_aligned((size_t)part->count * set->image_bytes, "the validation images");
+    e->part_labels = tu__alloc_array((size_t)part->count, sizeof *e->part_labels, "the validation labels");
+    if (!e->part_images || !e->part_labels) return TU_NO_MEMORY;
+    for (int64_t i = 0; i < part->count; i++) {
+        size_t index = (size_t)tu__image_part_index(part, i);
+        memcpy(e->part_images + (size_t)i * set->image_bytes,
+               (const unsigned char *)set->images[part->split] + index * set->image_bytes, set->image_bytes);
+        e->part_labels[i] = set->labels[part->split][index];
+    }
+    return TU_OK;
+}
+
+static const int32_t *labels_of(const tu__evaluator *e, const tu_dataset *set) {
+    return e->part_labels ? e->part_labels : set->labels[TU_TEST];
+}
+
 /* Room for all full batches, and the tables they are rows of. */
-static tu_status make_tables(tu__evaluator *e, const tu_dataset *set) {
-    int64_t count = set->info.count[TU_TEST];
+static tu_status make_tables(tu__evaluator *e, const tu_dataset *set, const tu__image_part *part,
+                             int64_t validation) {
+    int64_t count = part->count;
     forget_tables(e);
+    if (validation) TU_TRY(gather_part(e, set, part));
+    const void *images = validation ? e->part_images : set->images[TU_TEST];
     e->full = count / e->batch;
     size_t batches = (size_t)e->full, samples = batches * (size_t)e->batch;
     e->rows = tu__alloc_array(samples, sizeof *e->rows, "the numbers of test images");
@@ -139,21 +180,25 @@ static tu_status make_tables(tu__evaluator *e, const tu_dataset *set) {
     e->losses = tu__alloc_array(batches, sizeof *e->losses, "an evaluation");
     if (!e->rows || !e->classes_of || !e->corrects || !e->top5s || !e->losses) return TU_NO_MEMORY;
     for (size_t i = 0; i < samples; i++) e->rows[i] = (int64_t)i;
-    TU_TRY(tu_table_new(set->images[TU_TEST], set->image_bytes, count, &e->image_table));
-    TU_TRY(tu_table_new(set->labels[TU_TEST], sizeof *set->labels[TU_TEST], count, &e->label_table));
+    const int32_t *labels = labels_of(e, set);
+    TU_TRY(tu_table_new(images, set->image_bytes, count, &e->image_table));
+    TU_TRY(tu_table_new(labels, sizeof *labels, count, &e->label_table));
     e->tabled = set;
+    e->tabled_validation = validation;
     return TU_OK;
 }
 
-static bool takes_tables(const tu__evaluator *e, const tu_dataset *set) {
+static bool takes_tables(const tu__evaluator *e, const tu_dataset *set, const tu__image_part *part) {
     tu_many_report report;
-    return set->images[TU_TEST] && set->info.count[TU_TEST] >= e->batch &&
+    bool fits = part->split == TU_TEST || (size_t)part->count * set->image_bytes <= (size_t)MOST_PART_BYTES;
+    return set->images[part->split] && fits && part->count >= e->batch &&
            tu_program_many(e->program, &report) == TU_OK && report.at_once;
 }
 
-static tu_status run_full_batches(tu__evaluator *e, tu_state *state, const tu_dataset *set, double *losses,
+static tu_status run_full_batches(tu__evaluator *e, tu_state *state, const tu_dataset *set,
+                                  const tu__image_part *part, int64_t validation, double *losses,
                                   tu__score *score) {
-    if (e->tabled != set) TU_TRY(make_tables(e, set));
+    if (e->tabled != set || e->tabled_validation != validation) TU_TRY(make_tables(e, set, part, validation));
     const tu_feed_many feeds[] = {{.input = e->images, .table = e->image_table, .rows = e->rows},
                                   {.input = e->labels, .table = e->label_table, .rows = e->rows}};
     void *fetches[RESULTS] = {e->losses, e->corrects, e->top5s, e->classes_of, score->probabilities};
@@ -163,32 +208,40 @@ static tu_status run_full_batches(tu__evaluator *e, tu_state *state, const tu_da
         score->correct += e->corrects[i];
         score->top5 += e->top5s[i];
     }
+    const int32_t *labels = labels_of(e, set);
     score->images = e->full * e->batch;
-    if (score->probabilities)
-        memcpy(score->labels, set->labels[TU_TEST], (size_t)score->images * sizeof *score->labels);
+    count_labels(e, score->images, labels);
+    if (score->probabilities) memcpy(score->labels, labels, (size_t)score->images * sizeof *score->labels);
     if (!score->confusion) return TU_OK;
-    return count_confusions(e, score->images, set->labels[TU_TEST], e->classes_of, score->confusion);
+    return count_confusions(e, score->images, labels, e->classes_of, score->confusion);
 }
 
 /* ---- All of it ---- */
 
-tu_status tu__evaluator_run(tu__evaluator *e, tu_state *state, const tu_dataset *set, tu__score *score) {
+tu_status tu__evaluator_run(tu__evaluator *e, tu_state *state, const tu_dataset *set, int64_t validation,
+                            tu__score *score) {
     *score = (tu__score){
         .confusion = score->confusion, .probabilities = score->probabilities, .labels = score->labels};
     tu_dataset_info info;
     tu_dataset_describe(set, &info);
     double losses = 0;
-    if (takes_tables(e, set)) TU_TRY(run_full_batches(e, state, set, &losses, score));
+    tu_split split = validation ? TU_TRAIN : TU_TEST;
+    tu__image_part part = tu__image_part_of(&info, split, validation, true);
+    memset(e->images_of, 0, (size_t)e->classes * sizeof *e->images_of);
+    if (takes_tables(e, set, &part))
+        TU_TRY(run_full_batches(e, state, set, &part, validation, &losses, score));
     tu_loader *loader;
-    TU_TRY(tu_loader_new(set, &loader, .split = TU_TEST, .batch = e->batch, .start = score->images,
-                         .threads = score->images ? -1 : 1));
+    TU_TRY(tu_loader_new(set, &loader, .split = split, .batch = e->batch, .start = score->images,
+                         .threads = score->images ? -1 : 1, .validation = validation,
+                         .validating = validation > 0));
     tu_status status = TU_OK;
-    while (status == TU_OK && score->images < info.count[TU_TEST]) {
+    while (status == TU_OK && score->images < part.count) {
         tu_batch batch;
         status = tu_loader_next(loader, &batch);
         if (status == TU_OK) status = run_batch(e, state, &batch, &losses, score);
     }
     tu_loader_free(loader);
     score->loss = losses / (double)score->images;
+    score->largest = share_of_largest(e, score->images);
     return status;
 }

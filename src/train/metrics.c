@@ -86,19 +86,26 @@ void tu__metrics_training(tu__metrics *m, const tu_train_report *r) {
 }
 
 static tu_status draw_curves(const tu__metrics *m) {
-    const tu__series *train = &m->log.train, *test = &m->log.test;
-    const tu__curve losses[] = {
-        {.label = "training", .count = train->count, .x = train->epoch, .y = train->loss},
-        {.label = "test", .count = test->count, .x = test->epoch, .y = test->loss, .dots = true}};
-    const tu__curve accuracies[] = {
-        {.label = "training", .count = train->count, .x = train->epoch, .y = train->accuracy},
-        {.label = "test", .count = test->count, .x = test->epoch, .y = test->accuracy, .dots = true}};
+    const struct {
+        const char *label;
+        const tu__series *series;
+    } told[] = {{"training", &m->log.train}, {"validation", &m->log.validation}, {"test", &m->log.test}};
+    tu__curve losses[3], accuracies[3];
+    size_t count = 0;
+    for (size_t i = 0; i < 3; i++) {
+        const tu__series *s = told[i].series;
+        if (i > 0 && s->count == 0) continue;
+        losses[count] = (tu__curve){
+            .label = told[i].label, .count = s->count, .x = s->epoch, .y = s->loss, .dots = i > 0};
+        accuracies[count] = losses[count];
+        accuracies[count++].y = s->accuracy;
+    }
     const tu__panel panels[] = {
-        {.title = "loss", .x_label = "epoch", .y_label = "loss", .curve_count = 2, .curves = losses},
+        {.title = "loss", .x_label = "epoch", .y_label = "loss", .curve_count = count, .curves = losses},
         {.title = "accuracy",
          .x_label = "epoch",
          .y_label = "accuracy",
-         .curve_count = 2,
+         .curve_count = count,
          .curves = accuracies}};
     tu__text svg = {0};
     const char *slash = strrchr(m->folder, '/');
@@ -111,9 +118,19 @@ static tu_status draw_curves(const tu__metrics *m) {
 
 void tu__metrics_evaluation(tu__metrics *m, const tu_train_report *r) {
     check(m, LOG, tu__metrics_log_add(&m->log, r));
-    add_scalar(m, r->step, "test/loss", r->test_loss);
-    add_scalar(m, r->step, "test/accuracy", r->test_accuracy);
-    add_scalar(m, r->step, "test/top5", r->test_top5);
+    if (r->event == TU_TRAIN_VALIDATED) {
+        add_scalar(m, r->step, "validation/loss", r->validation_loss);
+        add_scalar(m, r->step, "validation/accuracy", r->validation_accuracy);
+        add_scalar(m, r->step, "validation/top5", r->validation_top5);
+    } else {
+        add_scalar(m, r->step, "test/loss", r->test_loss);
+        add_scalar(m, r->step, "test/accuracy", r->test_accuracy);
+        add_scalar(m, r->step, "test/top5", r->test_top5);
+    }
+    tu__metrics_draw(m);
+}
+
+void tu__metrics_draw(tu__metrics *m) {
     check(m, CURVES, draw_curves(m));
 }
 

@@ -22,8 +22,11 @@ void tu__metrics_flush(tu__metrics *metrics);
 
 /* One line, one point of each curve. */
 void tu__metrics_training(tu__metrics *metrics, const tu_train_report *report);
-/* Likewise for an evaluation; draws the curves again. */
+/* Likewise for an evaluation, of the validation part or of the test images as the report's event says; draws the curves
+ * again. */
 void tu__metrics_evaluation(tu__metrics *metrics, const tu_train_report *report);
+/* Draws the curves as they are, where there is nothing to evaluate on. */
+void tu__metrics_draw(tu__metrics *metrics);
 /* Histograms of the network's variables, from the state's snapshot, which is taken if need be. */
 void tu__metrics_histograms(tu__metrics *metrics, int64_t step, const tu_state *state,
                             tu__snapshot *snapshot);

@@ -38,6 +38,38 @@ static tu_status add_point(tu__series *series, double epoch, double loss, double
     return TU_OK;
 }
 
+/* ---- Kinds of lines ---- */
+
+static const struct line_kind {
+    tu_train_event event;
+    const char *loss, *accuracy, *top5; /* members of the object; no top5 in training */
+    size_t series;                      /* in the log … */
+    size_t losses;                      /* … and in a report: the first of the numbers above */
+} kinds[] = {
+    {TU_TRAIN_MEASURED, "loss", "accuracy", NULL, offsetof(tu__metrics_log, train),
+     offsetof(tu_train_report, loss)},
+    {TU_TRAIN_VALIDATED, "validation_loss", "validation_accuracy", "validation_top5",
+     offsetof(tu__metrics_log, validation), offsetof(tu_train_report, validation_loss)},
+    {TU_TRAIN_EVALUATED, "test_loss", "test_accuracy", "test_top5", offsetof(tu__metrics_log, test),
+     offsetof(tu_train_report, test_loss)},
+};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static tu__series *series_of(tu__metrics_log *log, const struct line_kind *kind) {
+    return (tu__series *)((char *)log + kind->series);
+}
+
+static const struct line_kind *kind_of(tu_train_event event) {
+    for (size_t i = 0; i < KINDS; i++)
+        if (kinds[i].event == event) return &kinds[i];
+    return &kinds[0];
+}
+
+/* Loss, accuracy and top-5 stand one behind the other in a report. */
+static const double *numbers_of(const tu_train_report *r, const struct line_kind *kind) {
+    return (const double *)((const char *)r + kind->losses);
+}
+
 /* ---- Reading what is there ---- */
 
 static double number_in(const tu__json_value *line, const char *key) {
@@ -52,12 +84,12 @@ static bool take_line(tu__metrics_log *log, const char *text, size_t length, int
     bool good = tu__json_parse(&arena, "metrics.jsonl", text, length, &line) == TU_OK;
     const tu__json_value *at = good ? tu__json_member(line, "step") : NULL;
     good = at && at->is_integer && at->integer <= step;
-    if (good) {
-        bool test = tu__json_member(line, "test_loss") != NULL;
-        good = add_point(test ? &log->test : &log->train, number_in(line, "epoch"),
-                         number_in(line, test ? "test_loss" : "loss"),
-                         number_in(line, test ? "test_accuracy" : "accuracy")) == TU_OK;
-    }
+    for (size_t i = 0; good && i < KINDS; i++)
+        if (tu__json_member(line, kinds[i].loss)) {
+            good = add_point(series_of(log, &kinds[i]), number_in(line, "epoch"),
+                             number_in(line, kinds[i].loss), number_in(line, kinds[i].accuracy)) == TU_OK;
+            break;
+        }
     tu__arena_free(&arena);
     return good;
 }
@@ -120,6 +152,7 @@ tu_status tu__metrics_log_open(const char *folder, int64_t step, tu__metrics_log
 void tu__metrics_log_close(tu__metrics_log *log) {
     if (log->fd >= 0) tu__disk_in_use->close(log->fd);
     tu__free(log->train.epoch);
+    tu__free(log->validation.epoch);
     tu__free(log->test.epoch);
     *log = (tu__metrics_log){.fd = -1};
 }
@@ -134,13 +167,13 @@ static void write_line(tu__text *text, const tu_train_report *r) {
     tu__json_i64(&json, "step", r->step);
     tu__json_f64(&json, "epoch", digits(r->epoch, 1e-6));
     tu__json_f64(&json, "seconds", digits(r->seconds, 1e-3));
-    if (r->event == TU_TRAIN_EVALUATED) {
-        tu__json_f64(&json, "test_loss", r->test_loss);
-        tu__json_f64(&json, "test_accuracy", r->test_accuracy);
-        tu__json_f64(&json, "test_top5", r->test_top5);
+    const struct line_kind *kind = kind_of(r->event);
+    const double *numbers = numbers_of(r, kind);
+    tu__json_f64(&json, kind->loss, numbers[0]);
+    tu__json_f64(&json, kind->accuracy, numbers[1]);
+    if (kind->top5) {
+        tu__json_f64(&json, kind->top5, numbers[2]);
     } else {
-        tu__json_f64(&json, "loss", r->loss);
-        tu__json_f64(&json, "accuracy", r->accuracy);
         tu__json_f64(&json, "rate", r->rate);
         tu__json_f64(&json, "gradient_norm", r->gradient_norm);
         tu__json_f64(&json, "images_per_second", digits(r->images_per_second, 0.1));
@@ -166,9 +199,9 @@ static tu_status append(tu__metrics_log *log, const char *bytes, size_t size) {
 }
 
 tu_status tu__metrics_log_add(tu__metrics_log *log, const tu_train_report *r) {
-    bool test = r->event == TU_TRAIN_EVALUATED;
-    TU_TRY(add_point(test ? &log->test : &log->train, r->epoch, test ? r->test_loss : r->loss,
-                     test ? r->test_accuracy : r->accuracy));
+    const struct line_kind *kind = kind_of(r->event);
+    const double *numbers = numbers_of(r, kind);
+    TU_TRY(add_point(series_of(log, kind), r->epoch, numbers[0], numbers[1]));
     tu__text text = {0};
     write_line(&text, r);
     tu_status status = text.failed ? TU_NO_MEMORY : append(log, text.data, text.length);

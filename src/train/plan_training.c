@@ -24,7 +24,7 @@ tu_status tu_plan_training_with(const char *model, const char *data, tu_train_pl
     tu__trainer *t = tu__alloc(sizeof *t, "the plan of a run");
     if (!t) return TU_NO_MEMORY;
     plan->own = t;
-    tu_status status = tu__trainer_plan(t, model, data, options);
+    tu_status status = tu__trainer_plan(t, model, data, options, NULL);
     if (status != TU_OK) {
         tu_train_plan_free(plan);
         return status;

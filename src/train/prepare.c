@@ -17,6 +17,12 @@
 #include "train/step_graphs.h"
 #include "train/trainer.h"
 
+enum {
+    MOST_VALIDATION = 5000, /* images, unless a part was asked for: an accuracy is then known to about 1% */
+    LEAST_STEPS = 300,      /* of a run whose length nobody gave … */
+    EVALUATIONS = 20,       /* … and how often it is then evaluated and saved, about */
+};
+
 void tu__trainer_tell(tu__trainer *t, tu_train_event event, const char *message) {
     t->report.event = event;
     t->report.message = message;
@@ -49,17 +55,48 @@ static void tell_loading(void *context, const char *what, int64_t done, int64_t 
     t->options.watch(t->options.context, &report);
 }
 
-/* `side`: the size of the images of a folder; sets with a size of their own keep it. */
-static tu_status open_set(tu__trainer *t, const char *data, int64_t height, int64_t width) {
+/* A set of the caller's own was opened by other options. */
+static tu_status check_own_set(const tu__settings *s) {
+    if (!s->skip_bad && !*s->ignore_label) return TU_OK;
+    return tu_fail(TU_INVALID, "%s with a set of the program's own: expected one that 'data' names",
+                   s->skip_bad ? "--skip-bad" : "--ignore-label");
+}
+
+static void tell_left_out(tu__trainer *t) {
+    tu_dataset_info info;
+    char message[160];
+    if (t->ensemble) return; /* told once for all members */
+    tu_dataset_describe(t->set, &info);
+    if (info.skipped) {
+        snprintf(message, sizeof message, "pictures that cannot be read and are left out (--skip-bad): %lld",
+                 (long long)info.skipped);
+        tu__trainer_notice(t, message);
+    }
+    if (info.ignored) {
+        snprintf(message, sizeof message, "images of label %.20s, which are left out (--ignore-label): %lld",
+                 t->config.settings.ignore_label, (long long)info.ignored);
+        tu__trainer_notice(t, message);
+    }
+}
+
+/* `height`, `width`: of the images of a folder; sets with a size of their own keep it. `validation`: whether the set's own
+ * validation part is wanted. */
+static tu_status open_set(tu__trainer *t, const char *data, int64_t height, int64_t width, bool validation) {
+    const tu__settings *s = &t->config.settings;
+    bool ignores;
+    int64_t label;
+    TU_TRY(tu__settings_ignore_label(s, &ignores, &label));
     t->set = t->options.set;
-    if (t->set) return TU_OK;
+    if (t->set) return check_own_set(s);
     if (!data || !*data)
         return tu_fail(TU_INVALID,
                        "no data to train on: expected --data with cifar10, mnist, generated, a folder of "
                        "images or a pair of .npy files");
     TU_TRY(tu_dataset_open(data, &t->opened, .height = height, .width = width, .offline = t->options.offline,
-                           .progress = tell_loading, .context = t));
+                           .progress = tell_loading, .context = t, .validation = validation,
+                           .skip_bad = s->skip_bad, .ignore_label = ignores ? &label : NULL));
     t->set = t->opened;
+    tell_left_out(t);
     return TU_OK;
 }
 
@@ -70,16 +107,66 @@ static tu_status copy_string(tu__trainer *t, const char *given, const char **cop
     return *copy ? TU_OK : TU_NO_MEMORY;
 }
 
-static bool ends_with(const char *word, const char *end) {
-    size_t length = strlen(word), tail = strlen(end);
-    return length > tail && strcmp(word + length - tail, end) == 0;
-}
-
 /* The network that `model` names, or that the file of that name defines. */
 static tu_status find_network(tu__run_config *config, const char *model, tu_model_options *own) {
     config->network = model;
-    if (ends_with(model, ".c") || ends_with(model, ".so")) TU_TRY(tu_model_load(model, &config->network));
+    if (tu__names_code(model)) TU_TRY(tu_model_load(model, &config->network));
     return tu_model_own(config->network, own);
+}
+
+/* Whether somebody said what the validation part is; else it is the set's own, where it has one. A member has that of its
+ * ensemble. */
+static bool validation_given(const tu__trainer *t) {
+    if (t->ensemble) return t->ensemble->set.validation == 0;
+    const tu_train_options *recipe = tu__recipe_find(t->config.settings.recipe, t->config.network);
+    return t->options.validation != 0 || (recipe && recipe->validation != 0);
+}
+
+/* What is chosen by the validation part needs one. */
+static tu_status check_validation(const tu__trainer *t) {
+    const tu__settings *s = &t->config.settings;
+    if (t->config.looks_at_test || tu__validation_images(&t->config) > 0) return TU_OK;
+    if (s->early_stop <= 0 && (t->options.evaluate_every <= 0 || t->ensemble)) return TU_OK;
+    return tu_fail(TU_INVALID,
+                   "%s without a validation part: it would have to look at the test images; add --validation "
+                   "0.1, or leave it out",
+                   s->early_stop > 0 ? "--early-stop" : "--evaluate-every");
+}
+
+/* A part that nobody asked for is the set's own, or no larger than it needs to be. */
+static tu_status settle_validation(tu__trainer *t) {
+    tu__run_config *config = &t->config;
+    bool given = validation_given(t);
+    if (!given && config->set.validation)
+        config->settings.validation = (double)config->set.validation;
+    else if (!given && tu__validation_images(config) > MOST_VALIDATION)
+        config->settings.validation = MOST_VALIDATION;
+    if (given) config->set.validation = 0; /* of a set of the caller's own: a part was asked for instead */
+    return check_validation(t);
+}
+
+static int64_t round_up(int64_t number, int64_t unit) {
+    return (number - 1) / unit * unit + unit;
+}
+
+/* The epochs of a recipe are meant for thousands of images: of forty they would be a handful of steps. Evaluations and
+ * checkpoints stay as few as those of a run of some epochs. */
+static tu_status settle_length(tu__trainer *t) {
+    tu__run_config *config = &t->config;
+    tu__settings *s = &config->settings;
+    if (t->options.epochs || t->options.steps || config->steps >= LEAST_STEPS) return TU_OK;
+    int64_t before = s->epochs, epoch = config->steps_per_epoch;
+    s->epochs = round_up(LEAST_STEPS, epoch) / epoch;
+    int64_t every = round_up(s->epochs * epoch / EVALUATIONS, epoch);
+    if (!s->evaluate_every) s->evaluate_every = every;
+    if (!s->checkpoint_every) s->checkpoint_every = every;
+    char message[200];
+    snprintf(message, sizeof message,
+             "the set is small, %lld images to train on: %lld epochs instead of %lld, for at least %d steps; "
+             "--epochs gives another number",
+             (long long)tu__training_images(config), (long long)s->epochs, (long long)before, LEAST_STEPS);
+    tu__trainer_notice(t, message);
+    return tu__run_config_count(config);
 }
 
 static tu_status decide(tu__trainer *t, const char *model, const char *data) {
@@ -88,12 +175,14 @@ static tu_status decide(tu__trainer *t, const char *model, const char *data) {
     TU_TRY(find_network(config, model, &own));
     TU_TRY(tu__settings_decide(config->network, &t->options, &t->arena, &config->settings));
     int64_t size = config->settings.image_size;
-    TU_TRY(open_set(t, data, size ? size : own.height, size ? size : own.width));
+    TU_TRY(open_set(t, data, size ? size : own.height, size ? size : own.width, !validation_given(t)));
     tu_dataset_describe(t->set, &config->set);
     TU_TRY(copy_string(t, model, &config->model));
     TU_TRY(copy_string(t, t->options.set ? "" : data, &config->data));
     TU_TRY(copy_string(t, t->options.init, &config->init));
-    return tu__run_config_count(config);
+    TU_TRY(settle_validation(t));
+    TU_TRY(tu__run_config_count(config));
+    return settle_length(t);
 }
 
 /* ---- Both kinds: programs ---- */
@@ -125,7 +214,7 @@ static tu_status make_programs(tu__trainer *t) {
     tell_device(t);
     TU_TRY(tu__burst_open(&t->stepper, t->set, t->config.settings.batch, &t->burst));
     if (!t->burst.stepper) TU_TRY(tu__stepper_pick_from(&t->stepper, t->set));
-    if (t->config.set.count[TU_TEST] > 0)
+    if (t->config.set.count[TU_TEST] > 0 || tu__validation_images(&t->config) > 0)
         TU_TRY(tu__evaluator_open(t->graphs.evaluate, &t->config, false, &t->evaluator));
     return tu__stepper_state(&t->stepper, (uint64_t)t->config.settings.seed, &t->state);
 }
@@ -213,7 +302,8 @@ static tu_status check_same_set(const tu__trainer *t) {
     bool same_images = begun->height == now.height && begun->width == now.width &&
                        begun->channels == now.channels && begun->dtype == now.dtype;
     if (same_images && strcmp(begun->digest, now.digest) == 0 && begun->classes == now.classes &&
-        begun->count[TU_TRAIN] == now.count[TU_TRAIN] && begun->count[TU_TEST] == now.count[TU_TEST])
+        begun->count[TU_TRAIN] == now.count[TU_TRAIN] && begun->count[TU_TEST] == now.count[TU_TEST] &&
+        (begun->validation == 0 || begun->validation == now.validation))
         return TU_OK;
     return tu_fail(
         TU_INVALID,
@@ -239,7 +329,7 @@ static tu_status check_same_words(const tu__trainer *t, const char *folder, cons
 /* The number of threads was that of the devices before: others have their own. */
 static tu_status take_settings(tu__trainer *t) {
     tu__settings *s = &t->config.settings;
-    int64_t images = t->config.set.count[TU_TRAIN];
+    int64_t images = tu__training_images(&t->config);
     if (t->options.batch > images) t->options.batch = images; /* as when the run began */
     const char *before = s->devices;
     TU_TRY(tu__settings_resume(s, &t->options, &t->arena));
@@ -279,7 +369,8 @@ static tu_status begin_again(tu__trainer *t, const char *folder, const char *mod
     TU_TRY(refuse_ensemble(t, folder));
     TU_TRY(check_same_words(t, folder, model, data));
     TU_TRY(take_settings(t));
-    TU_TRY(open_set(t, t->config.data, t->config.set.height, t->config.set.width));
+    TU_TRY(
+        open_set(t, t->config.data, t->config.set.height, t->config.set.width, t->config.set.validation > 0));
     TU_TRY(check_same_set(t));
     TU_TRY(tu__run_graphs_load(t->folder.path, &t->config, &t->graphs));
     if (t->plan_only) return tu__stepper_plan(&t->graphs, &t->config, &t->stepper);
@@ -332,23 +423,24 @@ static tu_status begin(tu__trainer *t, const char *model, const char *data) {
                    "--resume: '%s' is no run folder: expected one that has a config.json, or --out", model);
 }
 
-static void clear(tu__trainer *t, const tu_train_options *options) {
-    *t = (tu__trainer){.arena = {.purpose = "a run's configuration"},
-                       .progress = {.test_step = -1, .best_step = -1}};
+static void clear(tu__trainer *t, const tu_train_options *options, const tu__run_config *ensemble) {
+    *t = (tu__trainer){.arena = {.purpose = "a run's configuration"}, .progress = tu__progress_begin()};
+    t->ensemble = ensemble;
+    t->config.looks_at_test = ensemble && ensemble->looks_at_test;
     tu__copy_options(&t->options, sizeof t->options, options);
 }
 
 tu_status tu__trainer_begin(tu__trainer *t, const char *model, const char *data,
-                            const tu_train_options *options) {
-    clear(t, options);
+                            const tu_train_options *options, const tu__run_config *ensemble) {
+    clear(t, options, ensemble);
     TU_TRY(begin(t, model, data));
     tell_notices(t);
     return TU_OK;
 }
 
 tu_status tu__trainer_plan(tu__trainer *t, const char *model, const char *data,
-                           const tu_train_options *options) {
-    clear(t, options);
+                           const tu_train_options *options, const tu__run_config *ensemble) {
+    clear(t, options, ensemble);
     t->plan_only = true;
     return begin(t, model, data);
 }

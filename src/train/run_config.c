@@ -7,6 +7,7 @@
  * (settings.c), unknown members are left alone. */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -18,11 +19,45 @@
 
 enum { MOST_BYTES = 64 << 20, MOST_CLASSES = 1 << 20 };
 
+/* ---- The model ---- */
+
+static bool ends_with(const char *word, const char *end) {
+    size_t length = strlen(word), tail = strlen(end);
+    return length > tail && strcmp(word + length - tail, end) == 0;
+}
+
+bool tu__names_code(const char *model) {
+    return ends_with(model, ".c") || ends_with(model, ".so");
+}
+
 /* ---- Counting ---- */
+
+/* A set of one image has none to spare. */
+int64_t tu__validation_images(const tu__run_config *config) {
+    int64_t images = config->set.count[TU_TRAIN];
+    double wanted = config->settings.validation;
+    if (config->set.validation && wanted > 0) return config->set.validation;
+    if (wanted <= 0 || images < 2) return 0;
+    double count = wanted < 1 ? round(wanted * (double)images) : wanted;
+    return count < 1 ? 1 : count >= (double)images ? images - 1 : (int64_t)count;
+}
+
+int64_t tu__training_images(const tu__run_config *config) {
+    return config->set.count[TU_TRAIN] - tu__validation_images(config);
+}
+
+static tu_status check_validation(const tu__run_config *config) {
+    double wanted = config->settings.validation;
+    int64_t images = config->set.count[TU_TRAIN];
+    if (wanted < 1 || wanted < (double)images) return TU_OK;
+    return tu_fail(TU_INVALID, "--validation %.10g: expected fewer images than the %" PRId64 " of the set",
+                   wanted, images);
+}
 
 tu_status tu__run_config_count(tu__run_config *config) {
     tu__settings *s = &config->settings;
-    int64_t images = config->set.count[TU_TRAIN];
+    TU_TRY(check_validation(config));
+    int64_t images = tu__training_images(config);
     if (s->batch > images) s->batch = images;
     if (s->accumulate > 1 && strcmp(s->precision, "f16") == 0)
         return tu_fail(TU_UNSUPPORTED,
@@ -72,6 +107,7 @@ static void write_set(tu__json *json, const tu_dataset_info *set) {
     tu__json_string(json, "digest", set->digest);
     tu__json_i64(json, "train", set->count[TU_TRAIN]);
     tu__json_i64(json, "test", set->count[TU_TEST]);
+    if (set->validation) tu__json_i64(json, "validation", set->validation);
     tu__json_i64(json, "height", set->height);
     tu__json_i64(json, "width", set->width);
     tu__json_i64(json, "channels", set->channels);
@@ -98,6 +134,7 @@ tu_status tu__run_config_save(const tu__run_folder *folder, const tu__run_config
     tu__json_i64(&json, "steps_per_epoch", config->steps_per_epoch);
     tu__json_i64(&json, "parameters", config->parameters);
     tu__json_string(&json, "graph", config->graph_digest);
+    if (config->looks_at_test) tu__json_bool(&json, "looks_at_test", true);
     tu__json_begin_object(&json, "settings");
     tu__settings_write(&config->settings, &json);
     tu__json_end_object(&json);
@@ -174,6 +211,8 @@ static void read_set(reader *r, tu_dataset_info *set) {
     set->digest = string_of(&inner, "digest");
     set->count[TU_TRAIN] = count_of(&inner, "train", 1, INT64_MAX);
     set->count[TU_TEST] = count_of(&inner, "test", 0, INT64_MAX);
+    if (inner.object && tu__json_member(inner.object, "validation"))
+        set->validation = count_of(&inner, "validation", 1, set->count[TU_TRAIN] - 1);
     set->height = count_of(&inner, "height", 1, 1 << 20);
     set->width = count_of(&inner, "width", 1, 1 << 20);
     set->channels = count_of(&inner, "channels", 1, TU_MOST_CHANNELS);
@@ -195,6 +234,14 @@ static void read_version(reader *r) {
                             r->name, version, tu_version(), TU__RUN_VERSION);
 }
 
+/* Runs of earlier versions had no setting for it; what a resume writes down of one says so. */
+static bool looks_at_test(const tu__json_value *object) {
+    const tu__json_value *settings = tu__json_member(object, "settings");
+    const tu__json_value *said = tu__json_member(object, "looks_at_test");
+    if (said) return said->kind == TU__JSON_BOOL && said->truth;
+    return settings && settings->kind == TU__JSON_OBJECT && !tu__json_member(settings, "validation");
+}
+
 static tu_status read_config(reader *r, tu__run_config *config) {
     if (r->object->kind != TU__JSON_OBJECT) return tu_fail(TU_CORRUPT, "%s: expected an object", r->name);
     read_version(r);
@@ -207,6 +254,7 @@ static tu_status read_config(reader *r, tu__run_config *config) {
     config->steps_per_epoch = count_of(r, "steps_per_epoch", 1, INT64_MAX / 2);
     config->parameters = count_of(r, "parameters", 0, INT64_MAX);
     config->graph_digest = string_of(r, "graph");
+    config->looks_at_test = looks_at_test(r->object);
     read_set(r, &config->set);
     if (r->status != TU_OK) return r->status;
     TU_TRY(tu__settings_read(r->name, tu__json_member(r->object, "settings"), r->arena, &config->settings));

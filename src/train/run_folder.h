@@ -61,7 +61,16 @@ typedef struct tu__run_config {
     const char *init;         /* where the weights came from; "": drawn */
     int64_t members;          /* of an ensemble, whose settings these are; 0: a run of its own */
     const char *graph_digest; /* of the training step */
+    bool
+        looks_at_test; /* begun before there were validation parts: chooses by the test images while it trains */
 } tu__run_config;
+
+/* Whether a model is named by a file of code, which would be compiled or loaded, rather than by its name. */
+bool tu__names_code(const char *model);
+
+/* How many training images are kept out to validate with, and how many are trained on. */
+int64_t tu__validation_images(const tu__run_config *config);
+int64_t tu__training_images(const tu__run_config *config);
 
 /* Fills in steps_per_epoch and steps, and cuts the batch to the images there are. TU_INVALID where it cannot be divided. */
 tu_status tu__run_config_count(tu__run_config *config);

@@ -57,14 +57,15 @@ static int64_t piece(const tu__run_config *config) {
     return tu__piece_size(config);
 }
 static int64_t rest_of_epoch(const tu__run_config *config) {
-    return config->set.count[TU_TRAIN] % tu__piece_size(config);
+    return tu__training_images(config) % tu__piece_size(config);
 }
 static int64_t sums_of_pieces(const tu__run_config *config) {
     return config->settings.accumulate > 1;
 }
 static int64_t test_piece(const tu__run_config *config) {
-    int64_t size = tu__piece_size(config), test = config->set.count[TU_TEST];
-    return test > 0 && test < size ? test : size;
+    int64_t size = tu__piece_size(config), most = config->set.count[TU_TEST];
+    if (tu__validation_images(config) > most) most = tu__validation_images(config);
+    return most > 0 && most < size ? most : size;
 }
 static int64_t one(const tu__run_config *config) {
     (void)config;

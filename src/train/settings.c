@@ -3,6 +3,7 @@
  * All is done row by row over one table made from tutti/settings.def: a new setting is one row there. */
 #include "train/settings.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 #include "pass/choices.h"
 #include "train/update_rules.h"
 
-enum kind { COUNT, NUMBER, SWITCH, TEXT, SIZE = COUNT };
+enum kind { COUNT, NUMBER, SWITCH, TEXT, SIZE = COUNT, FLAG = SWITCH };
 
 typedef struct setting {
     enum kind kind;
@@ -30,6 +31,7 @@ typedef struct setting {
 #define DEFAULTS_SIZE(standard) .number = (double)(standard)
 #define DEFAULTS_NUMBER(standard) .number = (standard)
 #define DEFAULTS_SWITCH(standard) .number = (standard)
+#define DEFAULTS_FLAG(standard) .number = (standard)
 #define DEFAULTS_TEXT(standard) .text = (standard)
 
 static const setting table[] = {
@@ -160,10 +162,36 @@ static tu_status check_schedule(const tu__settings *s) {
         s->schedule, s->rate_factor);
 }
 
+tu_status tu__settings_ignore_label(const tu__settings *settings, bool *given, int64_t *label) {
+    const char *text = settings->ignore_label;
+    char *end = NULL;
+    *given = *text != '\0';
+    if (!*given) return TU_OK;
+    errno = 0;
+    *label = strtoimax(text, &end, 10);
+    if (end != text && *end == '\0' && errno == 0) return TU_OK;
+    return tu_fail(TU_INVALID, "--ignore-label '%.60s': expected a whole number, as the labels are", text);
+}
+
+/* From 2 on it counts images; what lies between is neither. */
+static tu_status check_validation(const tu__settings *s) {
+    bool label_given;
+    int64_t label;
+    TU_TRY(tu__settings_ignore_label(s, &label_given, &label));
+    double v = s->validation;
+    if (v < 1 || (v >= 2 && v == floor(v))) return TU_OK;
+    return tu_fail(
+        TU_INVALID,
+        "--validation %.10g: expected a share below 1, as in 0.1, a number of images from 2 on, or "
+        "0 for none",
+        v);
+}
+
 static tu_status check_all(tu__settings *settings) {
     for (size_t i = 0; i < SETTING_COUNT; i++) TU_TRY(check(&table[i], field_of(&table[i], settings)));
     TU_TRY(check_width(settings));
     TU_TRY(check_schedule(settings));
+    TU_TRY(check_validation(settings));
     return check_choices(settings);
 }
 
@@ -366,6 +394,7 @@ tu_status tu__settings_read(const char *name, const tu__json_value *object, tu__
                             tu__settings *settings) {
     *settings = (tu__settings){.recipe = "plain"};
     TU_TRY(take_defaults(settings, arena));
+    settings->validation = 0; /* runs begun before there was one have none */
     if (!object || object->kind != TU__JSON_OBJECT)
         return tu_fail(TU_CORRUPT, "%s: expected an object 'settings'", name);
     for (size_t i = 0; i < object->count; i++)

@@ -4,7 +4,11 @@
  * the state, the sample ordinal and the measurement under way in every checkpoint, a run that was killed and resumed
  * computes the same bits as one that was not. The order after a step matters for the same reason: measure, evaluate,
  * save; so a checkpoint of step N stands for everything that was said about steps up to N, which is on the disk before
- * it is. The one exception is a checkpoint made because an evaluation failed: the resumed run begins with that one. */
+ * it is. The one exception is a checkpoint made because an evaluation failed: the resumed run begins with that one.
+ *
+ * What the run chooses by (the best state, when to stop) is the validation part of the training images alone; the test
+ * images are looked at once, after the last step. Runs begun by versions that had no validation part look at the test
+ * images throughout, and go on so. */
 #include "train/trainer.h"
 
 #include <math.h>
@@ -46,8 +50,20 @@ static bool measurement_due(const tu__trainer *t) {
     return is_due(t, measurement_period(t));
 }
 
-static bool evaluation_due(const tu__trainer *t) {
-    return t->evaluator.program && is_due(t, period(t, t->config.settings.evaluate_every));
+/* What an earlier version did not do after a step, its runs do not either. */
+static bool evaluation_period_ends(const tu__trainer *t) {
+    if (t->config.looks_at_test && t->config.set.count[TU_TEST] == 0) return false;
+    return is_due(t, period(t, t->config.settings.evaluate_every));
+}
+
+static bool validation_due(const tu__trainer *t) {
+    return tu__validation_images(&t->config) > 0 && t->progress.validation_step != t->progress.step &&
+           evaluation_period_ends(t);
+}
+
+static bool test_due(const tu__trainer *t) {
+    return t->config.set.count[TU_TEST] > 0 && t->progress.test_step != t->progress.step &&
+           (t->config.looks_at_test ? evaluation_period_ends(t) : is_last(t));
 }
 
 /* Steps until something else is due, which the last of them may be followed by. */
@@ -173,25 +189,59 @@ static bool has_stalled(const tu__trainer *t) {
     return epochs > 0 && since >= epochs;
 }
 
-static tu_status evaluate(tu__trainer *t) {
+static void tell_evaluation(tu__trainer *t, tu_train_event event) {
+    t->report.seconds = t->seconds_before + tu__now() - t->began;
+    tu__trainer_tell(t, event, NULL);
+    tu__metrics_evaluation(t->metrics, &t->report);
+}
+
+/* Whether the state is the best so far, by the accuracy that the run chooses by; the caller saves it once that is told. */
+static bool judge(tu__trainer *t, double accuracy) {
+    tu__progress *p = &t->progress;
+    bool best = p->best_step < 0 || accuracy > p->best_accuracy;
+    if (best) p->best_step = p->step, p->best_accuracy = accuracy;
+    if (has_stalled(t)) p->stopped_early = 1;
+    return best;
+}
+
+static tu_status validate(tu__trainer *t) {
     tu__score score = {0};
     tu__progress *p = &t->progress;
-    TU_TRY(tu__evaluator_run(&t->evaluator, t->state, t->set, &score));
-    p->test_step = p->step;
-    p->test_loss = score.loss;
-    p->test_accuracy = (double)score.correct / (double)score.images;
-    p->test_top5 = (double)score.top5 / (double)score.images;
-    bool best = p->best_step < 0 || p->test_accuracy > p->best_accuracy;
-    if (best) p->best_step = p->step, p->best_accuracy = p->test_accuracy;
-    if (has_stalled(t)) p->stopped_early = 1;
-    t->report.test_loss = p->test_loss;
-    t->report.test_accuracy = p->test_accuracy;
-    t->report.test_top5 = p->test_top5;
-    t->report.seconds = t->seconds_before + tu__now() - t->began;
-    tu__trainer_tell(t, TU_TRAIN_EVALUATED, NULL);
-    tu__metrics_evaluation(t->metrics, &t->report);
-    tu__metrics_histograms(t->metrics, p->step, t->state, &t->snapshot);
+    TU_TRY(tu__evaluator_run(&t->evaluator, t->state, t->set, tu__validation_images(&t->config), &score));
+    p->validation_step = p->step;
+    t->report.validation_loss = p->validation_loss = score.loss;
+    t->report.validation_accuracy = p->validation_accuracy = (double)score.correct / (double)score.images;
+    t->report.validation_top5 = p->validation_top5 = (double)score.top5 / (double)score.images;
+    p->validation_largest = score.largest;
+    bool best = judge(t, p->validation_accuracy);
+    tell_evaluation(t, TU_TRAIN_VALIDATED);
     if (best) save_best(t);
+    return TU_OK;
+}
+
+static tu_status test(tu__trainer *t) {
+    tu__score score = {0};
+    tu__progress *p = &t->progress;
+    TU_TRY(tu__evaluator_run(&t->evaluator, t->state, t->set, 0, &score));
+    p->test_step = p->step;
+    t->report.test_loss = p->test_loss = score.loss;
+    t->report.test_accuracy = p->test_accuracy = (double)score.correct / (double)score.images;
+    t->report.test_top5 = p->test_top5 = (double)score.top5 / (double)score.images;
+    p->test_largest = score.largest;
+    bool best = t->config.looks_at_test && judge(t, p->test_accuracy);
+    tell_evaluation(t, TU_TRAIN_EVALUATED);
+    if (best) save_best(t);
+    return TU_OK;
+}
+
+/* The validation part first: it may end the run, and then the test images are due. */
+static tu_status evaluate(tu__trainer *t) {
+    if (validation_due(t)) TU_TRY(validate(t));
+    if (test_due(t))
+        TU_TRY(test(t));
+    else if (tu__validation_images(&t->config) == 0 && !t->config.looks_at_test)
+        tu__metrics_draw(t->metrics); /* training alone */
+    tu__metrics_histograms(t->metrics, t->progress.step, t->state, &t->snapshot);
     return TU_OK;
 }
 
@@ -287,7 +337,7 @@ static tu_status make_step(tu__trainer *t, tu_loader *loader) {
 /* The program of the next step, and in `*steps` for how many it can go on: the last batch of an epoch may be a short one,
  * which has its own. */
 static const tu__piece *next_burst(const tu__trainer *t, int64_t *steps) {
-    int64_t images = t->config.set.count[TU_TRAIN], full = t->stepper.full.samples;
+    int64_t images = tu__training_images(&t->config), full = t->stepper.full.samples;
     int64_t whole = (images - t->progress.sample % images) / full, due = steps_until_due(t);
     *steps = due < t->burst.length ? due : t->burst.length;
     if (whole == 0) *steps = 1;
@@ -317,7 +367,7 @@ static tu_status make_burst(tu__trainer *t, tu_loader *loader) {
 /* Everything a step may be followed by. */
 static tu_status follow_up(tu__trainer *t) {
     double start = tu__now();
-    if (evaluation_due(t)) {
+    if (evaluation_period_ends(t)) {
         measure(t);
         tu_status status = evaluate(t);
         if (status != TU_OK) return save_and_fail(t, status, "");
@@ -332,9 +382,9 @@ static tu_status follow_up(tu__trainer *t) {
     return TU_OK;
 }
 
-/* Whether the run was saved because the evaluation after this step failed. */
+/* Whether the run was saved because an evaluation after this step failed. */
 static bool evaluation_missing(const tu__trainer *t) {
-    return t->progress.step > 0 && evaluation_due(t) && t->progress.test_step != t->progress.step;
+    return t->progress.step > 0 && (validation_due(t) || test_due(t));
 }
 
 static tu_status loop(tu__trainer *t) {
@@ -342,7 +392,8 @@ static tu_status loop(tu__trainer *t) {
     TU_TRY(tu_loader_new(t->set, &loader, .split = TU_TRAIN, .batch = t->config.settings.batch,
                          .seed = (uint64_t)t->config.settings.seed, .shuffle = true,
                          .start = t->progress.sample, .indices_only = t->burst.images || t->stepper.images,
-                         .bootstrap = t->config.settings.bootstrap));
+                         .bootstrap = t->config.settings.bootstrap,
+                         .validation = tu__validation_images(&t->config)));
     t->began = tu__now();
     tu_status status = TU_OK;
     if (evaluation_missing(t)) status = follow_up(t);
@@ -377,7 +428,15 @@ static tu_status summarize(tu__trainer *t, tu_train_result *result) {
                                 .best_accuracy = p->best_accuracy,
                                 .seconds = tu__now() - t->began,
                                 .images_per_second = t->report.images_per_second,
-                                .parameters = t->config.parameters};
+                                .parameters = t->config.parameters,
+                                .train_images = tu__training_images(&t->config),
+                                .validation_images = tu__validation_images(&t->config),
+                                .validation_step = p->validation_step,
+                                .validation_loss = p->validation_loss,
+                                .validation_accuracy = p->validation_accuracy,
+                                .validation_top5 = p->validation_top5,
+                                .validation_largest = p->validation_largest,
+                                .test_largest = p->test_largest};
     memcpy(result->folder, t->folder.path, strlen(t->folder.path) + 1);
     TU_TRY(tu__snapshot_take(t->state, &t->snapshot));
     memcpy(result->digest, tu__snapshot_digest(&t->snapshot), TU__SHA256_HEX);
@@ -408,7 +467,7 @@ tu_status tu__trainer_run(tu__trainer *t, tu_train_result *result) {
 tu_status tu_train_with(const char *model, const char *data, tu_train_result *result,
                         const tu_train_options *options) {
     tu__trainer trainer;
-    tu_status status = tu__trainer_begin(&trainer, model, data, options);
+    tu_status status = tu__trainer_begin(&trainer, model, data, options, NULL);
     if (status == TU_OK) status = tu__trainer_run(&trainer, result);
     tu__trainer_end(&trainer);
     return status;

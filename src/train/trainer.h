@@ -21,12 +21,13 @@ typedef struct tu__trainer {
     tu__run_graphs graphs;
     tu__stepper stepper;
     tu__burst burst;         /* where steps are taken many at a time */
-    tu__evaluator evaluator; /* closed where the set has no test images */
+    tu__evaluator evaluator; /* closed where there is nothing to evaluate on */
     tu_state *state;
     tu__snapshot snapshot; /* of the state after the latest step, once somebody asked for it */
     tu__progress progress;
     tu__metrics *metrics;
-    bool plan_only;   /* the programs are planned and nothing else is made */
+    const tu__run_config *ensemble; /* that the run is a member of; NULL: none */
+    bool plan_only;                 /* the programs are planned and nothing else is made */
     tu__text notices; /* while the run is prepared: lines for the user, told once nothing can be refused */
     bool begun;
     tu_train_report report; /* what the caller was told last */
@@ -39,12 +40,12 @@ typedef struct tu__trainer {
 } tu__trainer;
 
 /* Everything up to the first step; tu__trainer_end is needed in any case. A new run writes nothing before all that could
- * be refused was tried. */
+ * be refused was tried. `ensemble`: the configuration of the one that the run is a member of, or NULL. */
 tu_status tu__trainer_begin(tu__trainer *trainer, const char *model, const char *data,
-                            const tu_train_options *options);
+                            const tu_train_options *options, const tu__run_config *ensemble);
 /* The same as far as the plans of a step's programs go, which need not fit. A new run writes nothing. */
 tu_status tu__trainer_plan(tu__trainer *trainer, const char *model, const char *data,
-                           const tu_train_options *options);
+                           const tu_train_options *options, const tu__run_config *ensemble);
 /* The loop, to the end of the run or until the caller's flag is up; `result` may be NULL. */
 tu_status tu__trainer_run(tu__trainer *trainer, tu_train_result *result);
 void tu__trainer_end(tu__trainer *trainer);

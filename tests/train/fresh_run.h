@@ -90,9 +90,9 @@ static inline int count_lines(const char *run, const char *name, const char *par
 static inline int64_t image_of_step(int64_t step, uint64_t seed, int64_t place) {
     tu_loader *loader;
     tu_batch batch;
-    assert_int_equal(
-        tu_loader_new(set, &loader, .split = TU_TRAIN, .batch = SMALL_BATCH, .seed = seed, .shuffle = true),
-        TU_OK);
+    assert_int_equal(tu_loader_new(set, &loader, .split = TU_TRAIN, .batch = SMALL_BATCH, .seed = seed,
+                                   .shuffle = true, .validation = SMALL_VALIDATION),
+                     TU_OK);
     for (int64_t i = 0; i < step; i++) assert_int_equal(tu_loader_next(loader, &batch), TU_OK);
     int64_t index = batch.indices[place < 0 ? batch.count + place : place];
     tu_loader_free(loader);

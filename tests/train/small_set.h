@@ -1,7 +1,8 @@
 /* A set that trains in milliseconds, and what tests of runs do again and again: a scratch folder, a run over the set.
  *
- * 50 training and 20 test images of 8x8 grey pixels, in three classes: bright above, bright below, bright at the left;
- * with noise of the image's own. Batches of 16 make four steps an epoch, the last of two images. */
+ * 70 training and 20 test images of 8x8 grey pixels, in three classes: bright above, bright below, bright at the left;
+ * with noise of the image's own. The last 20 training images are the validation part: batches of 16 make four steps an
+ * epoch, the last of two images. */
 #ifndef TUTTI_SMALL_SET_H
 #define TUTTI_SMALL_SET_H
 
@@ -18,7 +19,9 @@
 
 enum {
     SMALL_SIDE = 8,
-    SMALL_TRAIN = 50,
+    SMALL_TRAIN = 70,
+    SMALL_VALIDATION = 20,
+    SMALL_TRAINED = SMALL_TRAIN - SMALL_VALIDATION,
     SMALL_TEST = 20,
     SMALL_CLASSES = 3,
     SMALL_BATCH = 16,
@@ -62,7 +65,8 @@ static inline tu_dataset *small_set(void) {
                               .dtype = TU_F32,
                               .classes = SMALL_CLASSES,
                               .class_names = names,
-                              .read = small_set_read};
+                              .read = small_set_read,
+                              .validation = SMALL_VALIDATION};
     tu_dataset *set;
     int64_t poison = small_set_poison;
     small_set_poison = -1; /* the set's mean and deviation are those of the good pixels */

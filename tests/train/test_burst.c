@@ -25,6 +25,8 @@ static void expect_same(const tu_train_result *a, const tu_train_result *b) {
     assert_int_equal(a->test_step, b->test_step);
     assert_true(a->test_loss == b->test_loss && a->test_accuracy == b->test_accuracy);
     assert_int_equal(a->best_step, b->best_step);
+    assert_int_equal(a->validation_step, b->validation_step);
+    assert_true(a->validation_loss == b->validation_loss && a->validation_largest == b->validation_largest);
 }
 
 /* ---- Statements ---- */
@@ -44,9 +46,25 @@ static void a_run_in_bursts_is_the_run_step_by_step(void **state) {
     if (train_long(&from_table, "far:0", "table") != TU_OK) fail_msg("%s", tu_message());
     take_from_memory();
     expect_same(&one, &from_table);
-    /* Images and labels: of all epochs, and of the full batch of each of two evaluations. */
-    assert_int_equal(far.rows_read, 2 * (250 * SMALL_TRAIN + 2 * SMALL_BATCH));
+    /* Images and labels: of all epochs, and of the full batch of two validations and of the test. */
+    assert_int_equal(far.rows_read, 2 * (250 * SMALL_TRAINED + 3 * SMALL_BATCH));
     assert_int_equal(far.longest_call, 3);
+    assert_int_equal(far.held, 0);
+}
+
+/* Not the set's own part: its images lie anywhere among the others. */
+static void a_validation_part_that_is_scattered_gives_the_same_from_a_table(void **state) {
+    (void)state;
+    tu_train_result one, from_table;
+    enum { PART = 2 * SMALL_BATCH + 3 };
+    assert_int_equal(train_long(&one, "cpu:0", "one", .validation = PART), TU_OK);
+    assert_int_equal(one.validation_images, PART);
+    plug_in_far();
+    put_in_memory();
+    if (train_long(&from_table, "far:0", "table", .validation = PART) != TU_OK) fail_msg("%s", tu_message());
+    take_from_memory();
+    expect_same(&one, &from_table);
+    assert_true(far.rows_read > 0);
     assert_int_equal(far.held, 0);
 }
 
@@ -190,6 +208,7 @@ static int begin(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         in_long_bursts(a_run_in_bursts_is_the_run_step_by_step),
+        in_long_bursts(a_validation_part_that_is_scattered_gives_the_same_from_a_table),
         in_long_bursts(a_bad_step_in_a_burst_leaves_the_state_before_it),
         in_long_bursts(a_stopped_run_goes_on_with_the_same_bits),
         in_long_bursts(an_image_that_cannot_be_read_loses_no_step_before_it),

@@ -31,7 +31,12 @@ static void an_image_that_cannot_be_read_loses_no_step(void **state) {
 
 static void an_evaluation_that_fails_loses_no_step_and_is_made_up_for(void **state) {
     (void)state;
-    expect_the_same_in_the_end(TU_TEST, 5, "checkpoints/step-4.safetensors");
+    expect_the_same_in_the_end(TU_TRAIN, SMALL_TRAINED + 5, "checkpoints/step-4.safetensors");
+}
+
+static void so_does_the_look_at_the_test_images(void **state) {
+    (void)state;
+    expect_the_same_in_the_end(TU_TEST, 5, "checkpoints/step-12.safetensors");
 }
 
 /* ---- The best checkpoint ---- */
@@ -45,7 +50,7 @@ static struct best_watch {
 /* From the first evaluation on the disk is full, until the checkpoint of that step could not be written. */
 static void fill_until_the_checkpoint(void *context, const tu_train_report *report) {
     (void)context;
-    if (report->event == TU_TRAIN_EVALUATED && report->step == SMALL_STEPS) fake_disk_fail_from(1, ENOSPC);
+    if (report->event == TU_TRAIN_VALIDATED && report->step == SMALL_STEPS) fake_disk_fail_from(1, ENOSPC);
     if (report->event == TU_TRAIN_NOTICE && strstr(report->message, "step-4.safetensors")) fake_disk_remove();
     if (report->event == TU_TRAIN_STEPPED && report->step == SMALL_STEPS + 1)
         best.was_there = exists(report->folder, "checkpoints/best.safetensors");
@@ -61,8 +66,8 @@ static void the_best_checkpoint_is_tried_again(void **state) {
 /* Fills the disk when the accuracy rises for the second time, until the step after it. */
 static void fill_at_a_better_one(void *context, const tu_train_report *report) {
     (void)context;
-    if (report->event == TU_TRAIN_EVALUATED && report->test_accuracy > best.accuracy) {
-        best.accuracy = report->test_accuracy;
+    if (report->event == TU_TRAIN_VALIDATED && report->validation_accuracy > best.accuracy) {
+        best.accuracy = report->validation_accuracy;
         if (report->step > SMALL_STEPS && !best.done) {
             best.was_there = exists(report->folder, "checkpoints/best.safetensors");
             best.failing = best.done = true;
@@ -124,6 +129,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         fresh_disk(an_image_that_cannot_be_read_loses_no_step),
         fresh_disk(an_evaluation_that_fails_loses_no_step_and_is_made_up_for),
+        fresh_disk(so_does_the_look_at_the_test_images),
         fresh_disk(the_best_checkpoint_is_tried_again),
         fresh_disk(a_best_checkpoint_that_is_not_the_best_any_more_is_removed),
         fresh_disk(a_stop_at_any_moment_is_saved),

@@ -12,7 +12,8 @@ static void a_network_learns_the_small_set(void **state) {
     assert_int_equal(result.step, 12 * SMALL_STEPS);
     assert_true(result.loss < 0.2);
     assert_true(result.test_accuracy > 0.9);
-    assert_true(result.best_accuracy >= result.test_accuracy);
+    assert_true(result.best_accuracy >= result.validation_accuracy);
+    assert_int_equal(result.validation_step, result.step);
     assert_int_equal(result.test_step, result.step);
 }
 
@@ -100,7 +101,8 @@ static void a_set_without_test_images_is_trained_on_all_the_same(void **state) {
     assert_int_equal(tu_dataset_from(&source, &untested), TU_OK);
     train_small(untested, &result, .out = in_scratch("run").text, .epochs = 2);
     assert_int_equal(result.test_step, -1);
-    assert_int_equal(result.best_step, -1);
+    assert_int_equal(result.validation_images, 2);
+    assert_int_equal(result.validation_step, result.step);
     assert_true(exists(in_scratch("run").text, "checkpoints/step-4.safetensors"));
     tu_dataset_free(untested);
 }
@@ -139,7 +141,8 @@ static void the_run_folder_is_complete(void **state) {
         if (!exists(run.text, files[i])) fail_msg("%s is missing", files[i]);
     assert_false(exists(run.text, "checkpoints/step-4.safetensors"));
     assert_int_equal(count_lines(run.text, "metrics.jsonl", "\"loss\""), 12);
-    assert_int_equal(count_lines(run.text, "metrics.jsonl", "\"test_accuracy\""), 3);
+    assert_int_equal(count_lines(run.text, "metrics.jsonl", "\"validation_accuracy\""), 3);
+    assert_int_equal(count_lines(run.text, "metrics.jsonl", "\"test_accuracy\""), 1);
     assert_int_equal(count_lines(run.text, "config.json", "\"version\":1"), 1);
 }
 
@@ -373,7 +376,7 @@ static void evaluation_agrees_with_training(void **state) {
     expect_refusal(tu_evaluation_draw(&e, in_scratch("none/matrix.svg").text), TU_IO, "none/matrix.svg");
     tu_evaluation_free(&e);
     assert_int_equal(tu_evaluate(run.text, &e, .set = set, .checkpoint = "best"), TU_OK);
-    assert_true(e.accuracy == result.best_accuracy);
+    assert_int_equal(e.step, result.best_step);
     tu_evaluation_free(&e);
     expect_refusal(tu_evaluate(run.text, &e, .set = set, .checkpoint = "3"), TU_NOT_FOUND,
                    "expected last, best or a step");

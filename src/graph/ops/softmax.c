@@ -228,3 +228,37 @@ tu_value tu_cross_entropy_with(tu_value logits, tu_value labels, const tu_cross_
     struct tu__cross_entropy_attrs a = {.smoothing = o.smoothing};
     return tu__apply(CROSS_ENTROPY, &a, logits, labels);
 }
+
+/* ---- The mean of cross entropies ---- */
+
+static tu_value i64_scalar(tu_graph *graph, int64_t number) {
+    return tu_constant(graph, TU_I64, TU_SCALAR, &number);
+}
+
+static tu_value like_losses(tu_value losses, double number) {
+    return tu_fill(losses.graph, tu_value_type(losses).dtype, TU_SCALAR, number);
+}
+
+/* Made of operations, so that every device has it and a graph file needs nothing new. */
+tu_value tu_mean_cross_entropy_with(tu_value logits, tu_value labels,
+                                    const tu_mean_cross_entropy_options *options) {
+    TU__OPTIONS(tu_mean_cross_entropy_options, o, options);
+    tu_value losses = tu_cross_entropy(logits, labels, .smoothing = o.smoothing);
+    if (!tu_ok(losses)) return losses;
+    if (!is_sparse(tu_value_type(labels).dtype))
+        return tu__graph_fail(losses.graph, TU_INVALID,
+                              "mean_cross_entropy with labels '%s' %s: expected class numbers, i32 or i64",
+                              tu_value_name(labels), tu__type_string(tu_value_type(labels)));
+    tu_shape shape = tu_value_shape(logits);
+    tu_graph *graph = losses.graph;
+    tu_value label = tu_cast(labels, TU_I64), none = like_losses(losses, 0);
+    tu_value inside = tu_and(tu_greater_equal(label, i64_scalar(graph, 0)),
+                             tu_less(label, i64_scalar(graph, shape.dim[shape.rank - 1])));
+    losses = tu_select(inside, losses, like_losses(losses, NAN));
+    if (!o.ignore) return tu_mean(losses);
+    tu_value counted = tu_not_equal(label, i64_scalar(graph, o.ignore_label));
+    tu_value rows = tu_sum(tu_cast(counted, TU_F32));
+    tu_value sum = tu_sum(tu_select(counted, losses, none));
+    tu_value divisor = tu_maximum(rows, tu_fill(graph, TU_F32, TU_SCALAR, 1));
+    return tu_div(sum, tu_cast(divisor, tu_value_type(sum).dtype));
+}

@@ -1,0 +1,82 @@
+/* Gathering pictures that cannot be read. See bad_pictures.h. */
+#include "data/bad_pictures.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+enum { MOST_NAMES = 20, MOST_TEXT = 600 }; /* a message is one line, of at most about a thousand bytes */
+
+bool tu__is_bad_picture(tu_status status) {
+    return status == TU_INVALID || status == TU_CORRUPT || status == TU_IO || status == TU_NOT_FOUND;
+}
+
+void tu__bad_pictures_add(tu__bad_pictures *bad, tu_status status, tu__listed_image *image) {
+    image->bad = true;
+    if (bad->count++ == 0) {
+        bad->status = status == TU_IO ? TU_IO : TU_INVALID;
+        snprintf(bad->message, sizeof bad->message, "%s", tu_message());
+    }
+}
+
+/* The first few names into `text`; how many they are. */
+static size_t list_names(const tu__listing *listing, char text[MOST_TEXT]) {
+    size_t named = 0, length = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < listing->image_count && named < MOST_NAMES; i++) {
+        const tu__listed_image *image = &listing->images[i];
+        if (!image->bad) continue;
+        size_t more = strlen(image->path) + 2;
+        if (length + more >= MOST_TEXT) break;
+        snprintf(text + length, MOST_TEXT - length, "%s%s", named ? ", " : "", image->path);
+        length += strlen(text + length);
+        named++;
+    }
+    return named;
+}
+
+tu_status tu__bad_pictures_refuse(const tu__bad_pictures *bad, const char *folder,
+                                  const tu__listing *listing) {
+    if (bad->count == 1)
+        return tu_fail(bad->status, "%s; fix or remove it, or leave it out with --skip-bad", bad->message);
+    char names[MOST_TEXT], more[48] = "";
+    size_t named = list_names(listing, names);
+    if (named < bad->count) snprintf(more, sizeof more, " and %zu more", bad->count - named);
+    return tu_fail(bad->status,
+                   "%zu pictures in '%.200s' cannot be read: %s%s; fix or remove them, or leave them out "
+                   "with --skip-bad",
+                   bad->count, folder, names, more);
+}
+
+/* Every class needs pictures to learn from. */
+static tu_status check_classes(const tu__bad_pictures *bad, const char *folder, const tu__listing *listing) {
+    int64_t *counts = tu__alloc_array(listing->class_count, sizeof *counts, "the pictures of each class");
+    if (!counts) return TU_NO_MEMORY;
+    for (size_t i = 0; i < listing->image_count; i++)
+        if (listing->images[i].split == TU_TRAIN) counts[listing->images[i].label]++;
+    tu_status status = TU_OK;
+    for (size_t i = 0; i < listing->class_count && status == TU_OK; i++)
+        if (counts[i] == 0)
+            status = tu_fail(TU_INVALID,
+                             "--skip-bad leaves class '%s' of '%.200s' no picture to train on (%zu cannot be "
+                             "read, the first: %.300s)",
+                             listing->classes[i], folder, bad->count, bad->message);
+    tu__free(counts);
+    return status;
+}
+
+tu_status tu__bad_pictures_drop(const tu__bad_pictures *bad, const char *folder, tu__listing *listing) {
+    size_t kept = 0;
+    for (size_t i = 0; i < listing->image_count; i++) {
+        const tu__listed_image *image = &listing->images[i];
+        if (!image->bad) {
+            listing->images[kept++] = *image;
+            continue;
+        }
+        listing->count[image->split]--;
+        if (image->validation) listing->validation--;
+    }
+    listing->image_count = kept;
+    return check_classes(bad, folder, listing);
+}

@@ -1,0 +1,100 @@
+/* The mean of cross entropies: rows whose label is ignored count for nothing, and a label outside the classes is noticed. */
+#include "unit/evaluate.h"
+
+#include <string.h>
+
+enum { ROWS = 4, CLASSES = 3 };
+
+static const double logits_list[ROWS * CLASSES] = {1, 0, -1, 0.5, 2, 0, -1, 0, 3, 0, 0, 0};
+
+static double loss_of(int row, int label) {
+    double sum = 0;
+    for (int i = 0; i < CLASSES; i++) sum += exp(logits_list[row * CLASSES + i]);
+    return log(sum) - logits_list[row * CLASSES + label];
+}
+
+static tu_value logits_in(tu_graph *graph) {
+    return numbers(graph, TU_F64, TU_SHAPE(ROWS, CLASSES), logits_list);
+}
+
+static double number(tu_value value) {
+    double *list = computed(value), first = list[0];
+    free(list);
+    return first;
+}
+
+static void all_rows_count_where_none_is_ignored(void **state) {
+    (void)state;
+    tu_graph *graph = new_graph();
+    tu_value labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), (const double[]){0, 1, 2, 1});
+    double expected = (loss_of(0, 0) + loss_of(1, 1) + loss_of(2, 2) + loss_of(3, 1)) / 4;
+    assert_float_equal(number(tu_mean_cross_entropy(logits_in(graph), labels)), expected, 1e-12);
+}
+
+static void ignored_rows_do_not_count_in_the_mean(void **state) {
+    (void)state;
+    const double outside[] = {0, -1, 2, -1}, inside[] = {0, 1, 2, 1};
+    double expected = (loss_of(0, 0) + loss_of(2, 2)) / 2;
+    tu_graph *graph = new_graph();
+    tu_value labels = numbers(graph, TU_I64, TU_SHAPE(ROWS), outside);
+    assert_float_equal(
+        number(tu_mean_cross_entropy(logits_in(graph), labels, .ignore = true, .ignore_label = -1)), expected,
+        1e-12);
+    graph = new_graph(); /* a label may also be one of the classes' */
+    labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), inside);
+    assert_float_equal(
+        number(tu_mean_cross_entropy(logits_in(graph), labels, .ignore = true, .ignore_label = 1)), expected,
+        1e-12);
+    graph = new_graph();
+    labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), (const double[]){7, 7, 7, 7});
+    assert_true(number(tu_mean_cross_entropy(logits_in(graph), labels, .ignore = true, .ignore_label = 7)) ==
+                0);
+}
+
+static void another_label_outside_the_classes_makes_it_not_a_number(void **state) {
+    (void)state;
+    const double labels_list[] = {0, -1, 3, 1};
+    tu_graph *graph = new_graph();
+    tu_value labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), labels_list);
+    assert_true(isnan(number(tu_mean_cross_entropy(logits_in(graph), labels))));
+    graph = new_graph();
+    labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), labels_list);
+    assert_true(
+        isnan(number(tu_mean_cross_entropy(logits_in(graph), labels, .ignore = true, .ignore_label = -1))));
+}
+
+static void gradients_of_ignored_rows_are_zero_and_of_others_by_their_number(void **state) {
+    (void)state;
+    tu_graph *graph = new_graph();
+    tu_value logits = logits_in(graph), gradient;
+    tu_value labels = numbers(graph, TU_I32, TU_SHAPE(ROWS), (const double[]){0, -1, 2, -1});
+    tu_value loss = tu_mean_cross_entropy(logits, labels, .ignore = true, .ignore_label = -1);
+    assert_int_equal(tu_gradients(loss, 1, &logits, &gradient), TU_OK);
+    double *got = computed(gradient);
+    for (int i = 0; i < ROWS * CLASSES; i++) {
+        int row = i / CLASSES, class = i % CLASSES;
+        double target = row == 0 ? class == 0 : class == 2, expected = 0;
+        if (row % 2 == 0) expected = (exp(-loss_of(row, class)) - target) / 2;
+        assert_float_equal(got[i], expected, 1e-12);
+    }
+    free(got);
+}
+
+static void labels_that_are_probabilities_are_refused(void **state) {
+    (void)state;
+    tu_graph *graph = new_graph();
+    tu_value logits = logits_in(graph);
+    assert_false(tu_ok(tu_mean_cross_entropy(logits, logits)));
+    assert_non_null(strstr(tu_message(), "expected class numbers, i32 or i64"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_rows_count_where_none_is_ignored),
+        cmocka_unit_test(ignored_rows_do_not_count_in_the_mean),
+        cmocka_unit_test(another_label_outside_the_classes_makes_it_not_a_number),
+        cmocka_unit_test(gradients_of_ignored_rows_are_zero_and_of_others_by_their_number),
+        cmocka_unit_test(labels_that_are_probabilities_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, free_last_graph);
+}
