@@ -191,6 +191,12 @@ KNOWN(stride_2_4, .images = 4, .size = {31, 5}, .kernel = {3, 1}, .stride = {2, 
       .pad = {1, 0, 0, 0}, .groups = 1, .in = 19, .out = 48)
 KNOWN(one_output_stride_2_1, .images = 2, .size = {32, 23}, .kernel = ONES, .stride = {2, 1},
       .dilation = ONES, .groups = 1, .in = 8, .out = 1)
+KNOWN(one_channel_dilated_strided, .images = 5, .size = {20, 17}, .kernel = {1, 7}, .stride = {3, 4},
+      .dilation = {1, 2}, .groups = 1, .in = 1, .out = 26)
+KNOWN(few_channels_dilated_strided, .images = 3, .size = {31, 12}, .kernel = {7, 6}, .stride = {4, 3},
+      .dilation = {2, 1}, .pad = {3, 3, 5, 1}, .groups = 1, .in = 4, .out = 13)
+KNOWN(rounded_parts, .images = 1, .size = {28, 4}, .kernel = {3, 3}, .stride = ONES, .dilation = ONES,
+      .groups = 1, .in = 16, .out = 80)
 KNOWN(pointwise_5x1, .images = 6, .size = {5, 1}, .kernel = ONES, .stride = ONES, .dilation = ONES,
       .groups = 1, .in = 50, .out = 65)
 

@@ -65,6 +65,22 @@ void sweep_product(sweep *s) {
     expect_product(s, &p, sweep_one_in(s, 3));
 }
 
+/* As networks have them: where libraries are trusted most. */
+void sweep_usual_product(sweep *s) {
+    int64_t most = sweep_one_in(s, 12) ? 20000000 : 2000000;
+    product p;
+    do {
+        int64_t batch = sweep_one_in(s, 2) ? 0 : sweep_between(s, 1, 8);
+        p = (product){.batch = {batch, sweep_one_in(s, 4) ? 0 : batch},
+                      .m = 16 * sweep_between(s, 1, 32),
+                      .n = 16 * sweep_between(s, 1, 32),
+                      .k = 16 * sweep_between(s, 1, 32),
+                      .transpose_a = sweep_one_in(s, 2),
+                      .transpose_b = sweep_one_in(s, 2)};
+    } while (items(&p) * p.m * p.n * p.k > most);
+    expect_product(s, &p, sweep_one_in(s, 3));
+}
+
 void sweep_known_broadcast_product(sweep *s);
 void sweep_known_broadcast_product(sweep *s) {
     static const product p = {
@@ -76,5 +92,17 @@ void sweep_known_broadcast_left(sweep *s);
 void sweep_known_broadcast_left(sweep *s) {
     static const product p = {
         .batch = {1, 3}, .m = 93, .n = 67, .k = 63, .transpose_a = true, .transpose_b = true};
+    expect_product(s, &p, false);
+}
+
+void sweep_known_odd_depth(sweep *s);
+void sweep_known_odd_depth(sweep *s) {
+    static const product p = {.m = 257, .n = 5, .k = 63, .transpose_a = true};
+    expect_product(s, &p, true);
+}
+
+void sweep_known_odd_sizes(sweep *s);
+void sweep_known_odd_sizes(sweep *s) {
+    static const product p = {.m = 63, .n = 53, .k = 41, .transpose_a = true};
     expect_product(s, &p, false);
 }

@@ -436,7 +436,8 @@ static void count(tally *t, bool good, double seconds, double worst) {
     if (worst > t->worst) t->worst = worst;
 }
 
-static void run_seed(const plan *p, const char *types, uint64_t seed, tally *tallies) {
+/* `tell`: also of a case that passes. */
+static void run_seed(const plan *p, const char *types, uint64_t seed, bool tell, tally *tallies) {
     sweep s = {.random = seed * 0x2545f4914f6cdd1du + 1};
     int kind = draw_kind(&s, p);
     s.dtype = kinds[kind].dtype;
@@ -446,7 +447,7 @@ static void run_seed(const plan *p, const char *types, uint64_t seed, tally *tal
     double begin = now();
     bool good = run_case(&s, p->device, families[family].build);
     count(&tallies[family], good, now() - begin, s.worst);
-    if (!good)
+    if (!good || tell)
         printf("     %s %s,%s on %d threads, by %s; again: test_sweep %s 1 %llu %s\n", families[family].name,
                kinds[kind].name, s.note, s.threads, s.kernels, p->device, (unsigned long long)seed, types);
 }
@@ -494,7 +495,8 @@ int main(int argc, char **argv) {
     tally tallies[FAMILIES] = {0}, known = {0}, all = {0};
     printf("test_sweep %s: seeds %lld to %lld, %s\n", p.device, first, first + number - 1, types);
     if (first == 0 && argc <= 4) run_known(&p, &known);
-    for (long long seed = first; seed < first + number; seed++) run_seed(&p, types, (uint64_t)seed, tallies);
+    for (long long seed = first; seed < first + number; seed++)
+        run_seed(&p, types, (uint64_t)seed, number == 1, tallies);
     print_tally("once wrong", &known);
     for (int i = 0; i < FAMILIES; i++) {
         print_tally(families[i].name, &tallies[i]);

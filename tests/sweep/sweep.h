@@ -87,7 +87,8 @@ typedef struct sweep_family {
     X(usual_convolution, 10, true)                                                                           \
     X(transposed_convolution, 7, true)                                                                       \
     X(pointwise_convolution, 6, true)                                                                        \
-    X(product, 16, true)                                                                                     \
+    X(product, 12, true)                                                                                     \
+    X(usual_product, 5, true)                                                                                \
     X(average_pool, 3, true)                                                                                 \
     X(max_pool, 4, true)                                                                                     \
     X(batch_norm, 4, true)                                                                                   \
