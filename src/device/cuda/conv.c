@@ -65,27 +65,26 @@ static void shorten_steps(cuda_convolution *c, int axis) {
         w->stride[axis] = c->x_size[axis] + w->pad[2 * axis] + w->pad[2 * axis + 1] - extent + 1;
 }
 
-/* tf32 gains nothing on so few channels, which tensor cores fill up with zeros, and costs three digits. First layers of a
- * network wide enough for conv_few.c are another matter. */
-static bool is_narrow(int64_t x_channels, int64_t y_channels) {
-    enum { NARROW = 32 };
-    return (x_channels < NARROW || y_channels < NARROW) && !(x_channels <= 4 && y_channels % 64 == 0) &&
-           !getenv("TUTTI_TF32_NARROW");
+/* Tensor cores take channels by eights, and of f32 in tf32: where others fill up with zeros, little is gained and three digits
+ * are lost. First layers that conv_few.c is for are another matter. */
+static bool fills_tensor_cores(int64_t x_channels, int64_t y_channels) {
+    return y_channels % 8 == 0 && (x_channels % 8 == 0 || (x_channels <= 4 && y_channels % 64 == 0));
 }
 
 /* Attributes of the three operations begin alike. */
 static cuda_convolution describe(const tu__selection *s, const tu__node *node, cuda_conv_side side, tu_type x,
                                  tu_type filter, tu_type y) {
     const struct tu__conv2d_attrs *a = node->attrs;
-    cuda_convolution c = {
-        .side = side,
-        .dtype = x.dtype,
-        .full_f32 = x.dtype == TU_F32 &&
-                    (!cuda_allows_tf32(s) || is_narrow(filter.shape.dim[3], filter.shape.dim[0] / a->groups)),
-        .images = x.shape.dim[0],
-        .groups = a->groups,
-        .x_channels = filter.shape.dim[3],
-        .y_channels = filter.shape.dim[0] / a->groups};
+    cuda_convolution c = {.side = side,
+                          .dtype = x.dtype,
+                          .full_f32 =
+                              x.dtype == TU_F32 &&
+                              !(cuda_allows_tf32(s) &&
+                                fills_tensor_cores(filter.shape.dim[3], filter.shape.dim[0] / a->groups)),
+                          .images = x.shape.dim[0],
+                          .groups = a->groups,
+                          .x_channels = filter.shape.dim[3],
+                          .y_channels = filter.shape.dim[0] / a->groups};
     for (int i = 0; i < 4; i++) c.windows.pad[i] = a->pad[i];
     for (int i = 0; i < 2; i++) {
         c.windows.size[i] = filter.shape.dim[1 + i];

@@ -199,7 +199,7 @@ static tu_status make_tiles(tu__selection *s, const tu__node *node, const move_p
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_tiles);
     tile_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;
-    int64_t to[TU_MAX_RANK];
+    int64_t to[TU_MAX_RANK] = {0};
     for (int64_t i = p->rank - 1, stride = 1; i >= 0; stride *= p->axes[i--].size) to[i] = stride;
     d->args = tiles_for(p, across, to);
     d->function = cuda_request(s, "move", "move_tiles<%s>", cuda_word(p->word));
