@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# What one busy program beside a training costs: `tutti bench` with a thread on every core, alone, beside a program that
+# keeps one core busy, and beside it under `nice`; each with threads that give way and with threads that spin, as libgomp's
+# do by default.
+#   bench/compare/contention.sh [TUTTI [BEFORE]]
+#
+# All sides take one block a round, in alternating order; times are medians over the rounds. "spins" is the same program with
+# GOMP_SPINCOUNT=300000, libgomp's default, or the program BEFORE, where one is given. A block begins when the machine's cores
+# are idle: what others do on it is no part of the comparison. The digests of all blocks must be the same.
+# Changed by the environment: ROUNDS 20, STEPS 200 (in a block), NICE_STEPS 40 (in one under nice), WORKLOAD mlp, OPTIONS ""
+#   (more of `tutti bench`), PATIENCE 900 (seconds to wait for idle cores, all together)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+tutti=${1:-build/release/tutti} before=${2:-}
+rounds=${ROUNDS:-20} steps=${STEPS:-200} nice_steps=${NICE_STEPS:-40} workload=${WORKLOAD:-mlp} patience=${PATIENCE:-900}
+read -ra options <<<"${OPTIONS:-}"
+for program in "$tutti" ${before:+"$before"}; do
+    [[ -x $program ]] || { echo "there is no program '$program': build it, or give its path" >&2; exit 2; }
+done
+scratch=$(mktemp -d)
+neighbour=
+end_neighbour() {
+    [[ -z $neighbour ]] || { kill "$neighbour" && wait "$neighbour"; } 2>/dev/null || true
+    neighbour=
+}
+trap 'end_neighbour; rm -rf "$scratch"' EXIT
+
+# Ticks that all cores were idle, and all ticks.
+ticks() { awk '/^cpu / {for (i = 2; i <= 9; i++) all += $i; print $5 + $6, all}' /proc/stat; }
+
+# Until others leave the cores alone for 0.2 s.
+wanting=0
+wait_for_idle_cores() {
+    local idle all idle_before all_before
+    while ((SECONDS < patience)); do
+        read -r idle_before all_before < <(ticks)
+        sleep 0.2
+        read -r idle all < <(ticks)
+        ((20 * (idle - idle_before) < 19 * (all - all_before))) || return 0
+    done
+    wanting=$((wanting + 1))
+}
+
+block() { # way, steps, a command to start the program with; prints milliseconds a step
+    local way=$1 steps=$2 result
+    shift 2
+    local command=("$@" "$tutti")
+    if [[ $way == spins ]]; then
+        if [[ $before ]]; then command=("$@" "$before"); else command=(env GOMP_SPINCOUNT=300000 "$@" "$tutti"); fi
+    fi
+    result=$("${command[@]}" bench "$workload" --steps "$steps" --repeat 1 --json "${options[@]}")
+    sed 's/.*"digest":"\([0-9a-f]*\)".*/\1/' <<<"$result" >>"$scratch/digests"
+    sed 's/.*"ms_per_step":\([0-9.]*\).*/\1/' <<<"$result"
+}
+
+for ((round = 0; round < rounds; round++)); do
+    ways=(spins gives_way)
+    ((round % 2)) && ways=(gives_way spins)
+    for way in "${ways[@]}"; do
+        wait_for_idle_cores
+        block "$way" "$steps" >>"$scratch/alone-$way"
+        sh -c 'while :; do :; done' &
+        neighbour=$!
+        block "$way" "$steps" >>"$scratch/beside-$way"
+        # Spinning under nice takes so long that few rounds must do.
+        if [[ $way == gives_way ]] || ((round < 5)); then
+            block "$way" "$nice_steps" nice -n 19 >>"$scratch/nice-$way"
+        fi
+        end_neighbour
+    done
+done
+
+pick() { # file, which: the median or the least
+    sort -g "$1" | awk -v which="$2" '{a[NR] = $1} END {print which == "median" ? (a[int((NR + 1) / 2)] + a[int((NR + 2) / 2)]) / 2 : a[1]}'
+}
+quiet=$(pick "$scratch/alone-spins" median)
+printf '%-26s  %18s  %18s  %s\n' 'ms a step, median (least)' spins 'gives way' 'gives way, of the speed of spinning alone'
+for place in alone beside nice; do
+    case $place in
+    alone) name='alone' ;; beside) name='beside a busy program' ;; nice) name='the same, nice 19' ;;
+    esac
+    for way in spins gives_way; do
+        printf -v "cell_$way" '%.3f (%.3f)' "$(pick "$scratch/$place-$way" median)" "$(pick "$scratch/$place-$way" least)"
+    done
+    printf '%-26s  %18s  %18s  %s\n' "$name" "$cell_spins" "$cell_gives_way" \
+        "$(awk -v a="$quiet" -v b="$(pick "$scratch/$place-gives_way" median)" 'BEGIN {printf "%.1f%%", 100 * a / b}')"
+done
+status=0
+if [[ $(sort -u "$scratch/digests" | wc -l) == 1 ]]; then
+    echo "$(wc -l <"$scratch/digests") blocks, one digest"
+else
+    echo 'the blocks had several digests:' >&2
+    sort "$scratch/digests" | uniq -c >&2
+    status=1
+fi
+((wanting == 0)) || echo "$wanting blocks of $((2 * rounds)) began though the cores were not idle: others use this machine"
+exit $status

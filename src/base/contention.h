@@ -1,0 +1,32 @@
+/* Contention: other programs that use the cores of our threads.
+ *
+ * The threads of a parallel loop wait for each other at its end. libgomp's threads, which oneDNN's loops and ours run on,
+ * spin for 3 to 14 ms before they sleep. That is the fastest way to wait while each thread has a core of its own: the next
+ * loop follows within microseconds. When another program takes a core it is the slowest: the thread that the others wait for
+ * has no core, and those who wait keep theirs busy with nothing, so the scheduler has no idle core to move it to.
+ *
+ * So the threads look, every 50 ms, at how long the scheduler let them wait for a core. Where that is a tenth of the time
+ * or more, the process gives way for a second: threads sleep after 100 spins. Results do not depend on it. */
+#ifndef TU__BASE_CONTENTION_H
+#define TU__BASE_CONTENTION_H
+
+#include <stdbool.h>
+
+/* Whether a thread that waited `waited` seconds for a core, of `elapsed`, shares its core with somebody. */
+bool tu__core_is_shared(double waited, double elapsed);
+
+/* Reads how long a thread has waited for a core so far, in seconds, from a line of Linux's schedstat: nanoseconds run,
+ * nanoseconds waited, times run. Whether it is one. */
+bool tu__read_waited(const char *schedstat, double *seconds);
+
+/* Called by a thread that runs parallel loops, now and then; `now` is tu__now(). Looks when it is time, and gives way. Does
+ * nothing where the user decides how long threads spin, by GOMP_SPINCOUNT or OMP_WAIT_POLICY. */
+void tu__contention_look(double now);
+
+/* Makes waiting threads give way for a second, or a second more; `width`: how many OpenMP threads there are at least.
+ * Whether it could: not on other OpenMPs than libgomp, nor where no threads can be had. */
+bool tu__give_way(int width);
+/* Whether they do now. */
+bool tu__gives_way(void);
+
+#endif
