@@ -4,16 +4,18 @@
 # do by default.
 #   bench/compare/contention.sh [TUTTI [BEFORE]]
 #
-# All sides take one block a round, in alternating order; times are medians over the rounds. "spins" is the same program with
-# GOMP_SPINCOUNT=300000, libgomp's default, or the program BEFORE, where one is given. A block begins when the machine's cores
-# are idle: what others do on it is no part of the comparison. The digests of all blocks must be the same.
-# Changed by the environment: ROUNDS 20, STEPS 200 (in a block), NICE_STEPS 40 (in one under nice), WORKLOAD mlp, OPTIONS ""
-#   (more of `tutti bench`), PATIENCE 900 (seconds to wait for idle cores, all together)
+# All sides take one run a round, in alternating order; times are medians over the rounds. "spins" is the same program with
+# GOMP_SPINCOUNT=300000, libgomp's default, or the program BEFORE, where one is given. A run is three blocks of steps, of which
+# `tutti bench` tells the median, and begins when the machine's cores are idle: what others do on it is no part of the
+# comparison. The digests of all runs must be the same.
+# Changed by the environment: ROUNDS 20, STEPS 60 (in a block), WORKLOAD mlp, OPTIONS "" (more of `tutti bench`), SPINS 300000,
+#   NICE_ROUNDS 3 (of spinning under nice, which takes long), PATIENCE 900 (seconds to wait for idle cores, all together)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 tutti=${1:-build/release/tutti} before=${2:-}
-rounds=${ROUNDS:-20} steps=${STEPS:-200} nice_steps=${NICE_STEPS:-40} workload=${WORKLOAD:-mlp} patience=${PATIENCE:-900}
+rounds=${ROUNDS:-20} nice_rounds=${NICE_ROUNDS:-3} steps=${STEPS:-60} workload=${WORKLOAD:-mlp}
+spins=${SPINS:-300000} patience=${PATIENCE:-900}
 read -ra options <<<"${OPTIONS:-}"
 for program in "$tutti" ${before:+"$before"}; do
     [[ -x $program ]] || { echo "there is no program '$program': build it, or give its path" >&2; exit 2; }
@@ -42,14 +44,14 @@ wait_for_idle_cores() {
     wanting=$((wanting + 1))
 }
 
-block() { # way, steps, a command to start the program with; prints milliseconds a step
-    local way=$1 steps=$2 result
-    shift 2
+run() { # way, a command to start the program with; prints milliseconds a step
+    local way=$1 result
+    shift
     local command=("$@" "$tutti")
     if [[ $way == spins ]]; then
-        if [[ $before ]]; then command=("$@" "$before"); else command=(env GOMP_SPINCOUNT=300000 "$@" "$tutti"); fi
+        if [[ $before ]]; then command=("$@" "$before"); else command=(env GOMP_SPINCOUNT="$spins" "$@" "$tutti"); fi
     fi
-    result=$("${command[@]}" bench "$workload" --steps "$steps" --repeat 1 --json "${options[@]}")
+    result=$("${command[@]}" bench "$workload" --steps "$steps" --repeat 3 --json "${options[@]}")
     sed 's/.*"digest":"\([0-9a-f]*\)".*/\1/' <<<"$result" >>"$scratch/digests"
     sed 's/.*"ms_per_step":\([0-9.]*\).*/\1/' <<<"$result"
 }
@@ -59,13 +61,12 @@ for ((round = 0; round < rounds; round++)); do
     ((round % 2)) && ways=(gives_way spins)
     for way in "${ways[@]}"; do
         wait_for_idle_cores
-        block "$way" "$steps" >>"$scratch/alone-$way"
+        run "$way" >>"$scratch/alone-$way"
         sh -c 'while :; do :; done' &
         neighbour=$!
-        block "$way" "$steps" >>"$scratch/beside-$way"
-        # Spinning under nice takes so long that few rounds must do.
-        if [[ $way == gives_way ]] || ((round < 5)); then
-            block "$way" "$nice_steps" nice -n 19 >>"$scratch/nice-$way"
+        run "$way" >>"$scratch/beside-$way"
+        if [[ $way == gives_way ]] || ((round < nice_rounds)); then
+            run "$way" nice -n 19 >>"$scratch/nice-$way"
         fi
         end_neighbour
     done
@@ -88,11 +89,11 @@ for place in alone beside nice; do
 done
 status=0
 if [[ $(sort -u "$scratch/digests" | wc -l) == 1 ]]; then
-    echo "$(wc -l <"$scratch/digests") blocks, one digest"
+    echo "$(wc -l <"$scratch/digests") runs, one digest"
 else
-    echo 'the blocks had several digests:' >&2
+    echo 'the runs had several digests:' >&2
     sort "$scratch/digests" | uniq -c >&2
     status=1
 fi
-((wanting == 0)) || echo "$wanting blocks of $((2 * rounds)) began though the cores were not idle: others use this machine"
+((wanting == 0)) || echo "$wanting runs of $((2 * rounds)) began though the cores were not idle: others use this machine"
 exit $status

@@ -139,7 +139,7 @@ static bool start(int team) {
 
 static pthread_once_t asked = PTHREAD_ONCE_INIT;
 static bool users_choice;
-static int cores; /* as libgomp counts them: of the process, though a thread that looks may be kept to some of them */
+static int cores; /* as libgomp counts them: of the process, though a thread that looks may have some only */
 
 static void ask(void) {
     cpu_set_t mask;

@@ -129,7 +129,7 @@ static void pass_over(int number) {
     (void)number;
 }
 
-static void catch(int number, void (*handler)(int), int flags) {
+static void on_signal(int number, void (*handler)(int), int flags) {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART | flags};
     sigemptyset(&action.sa_mask);
     sigaction(number, &action, NULL);
@@ -144,10 +144,10 @@ static bool is_ignored(int number) {
  * the run has begun, when there is nothing to save. A terminal that is closed sends SIGHUP more than once: by the shell, and
  * by the system when the shell ends. Under nohup it is ignored, and stays so. */
 static void catch_signals(void) {
-    catch(SIGINT, want_stop, (int)SA_RESETHAND);
-    catch(SIGTERM, want_stop, (int)SA_RESETHAND);
-    if (!is_ignored(SIGHUP)) catch(SIGHUP, want_stop, 0);
-    if (!is_ignored(SIGPIPE)) catch(SIGPIPE, pass_over, 0);
+    on_signal(SIGINT, want_stop, (int)SA_RESETHAND);
+    on_signal(SIGTERM, want_stop, (int)SA_RESETHAND);
+    if (!is_ignored(SIGHUP)) on_signal(SIGHUP, want_stop, 0);
+    if (!is_ignored(SIGPIPE)) on_signal(SIGPIPE, pass_over, 0);
 }
 
 static void watch(void *context, const tu_train_report *report) {

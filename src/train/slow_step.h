@@ -8,7 +8,7 @@
 
 enum { TU__USUAL_STEPS = 32 };
 
-typedef struct tu__step_times { /* zeros to begin with */
+typedef struct tu__step_times {      /* zeros to begin with */
     double seconds[TU__USUAL_STEPS]; /* of the latest steps, in a ring */
     int64_t count;                   /* of all steps */
     bool told;
