@@ -29,7 +29,7 @@ static void the_schedulers_statistics_are_read(void **state) {
 
 static void a_thread_of_one_has_nobody_to_wait_for(void **state) {
     (void)state;
-    for (double now = 1; now < 10; now++) tu__contention_look(now);
+    for (int now = 1; now < 10; now++) tu__contention_look(now);
     assert_false(tu__gives_way());
 }
 
