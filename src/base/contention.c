@@ -9,10 +9,11 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-static const double least_share = 0.1; /* of its time that a thread waits for a core: less does not count */
+static const double share_to_begin = 0.25,
+                    share_to_go_on = 0.1; /* of its time that a thread waits for a core */
 
-bool tu__core_is_shared(double waited, double elapsed) {
-    return elapsed > 0 && waited >= least_share * elapsed;
+bool tu__core_is_shared(double waited, double elapsed, bool giving_way) {
+    return elapsed > 0 && waited >= (giving_way ? share_to_go_on : share_to_begin) * elapsed;
 }
 
 bool tu__read_waited(const char *schedstat, double *seconds) {
@@ -22,10 +23,10 @@ bool tu__read_waited(const char *schedstat, double *seconds) {
     return true;
 }
 
-static atomic_bool giving_way;
+static atomic_bool gives_way;
 
 bool tu__gives_way(void) {
-    return atomic_load(&giving_way);
+    return atomic_load(&gives_way);
 }
 
 /* clang's OpenMP has ways of its own; a checker may read these flags without having the compiler's header. */
@@ -62,7 +63,7 @@ static bool shares_its_core(void) {
     static _Thread_local double looked, waited;
     double now = tu__now(), so_far;
     if (!waited_so_far(&so_far)) return false;
-    bool shared = looked > 0 && tu__core_is_shared(so_far - waited, now - looked);
+    bool shared = looked > 0 && tu__core_is_shared(so_far - waited, now - looked, tu__gives_way());
     looked = now;
     waited = so_far;
     return shared;
@@ -83,7 +84,7 @@ static double until; /* on the clock; guarded by the lock */
 static double time_left(void) {
     pthread_mutex_lock(&lock);
     double left = until - tu__now();
-    if (left <= 0) atomic_store(&giving_way, false);
+    if (left <= 0) atomic_store(&gives_way, false);
     pthread_mutex_unlock(&lock);
     return left;
 }
@@ -153,8 +154,8 @@ bool tu__give_way(int width) {
     pthread_mutex_lock(&lock);
     until = tu__now() + give_way_for;
     /* One thread more than cores: the team's first is the one that starts it, which nobody has counted. */
-    if (!atomic_load(&giving_way)) atomic_store(&giving_way, start(cores - width + 2));
-    bool gives = atomic_load(&giving_way);
+    if (!atomic_load(&gives_way)) atomic_store(&gives_way, start(cores - width + 2));
+    bool gives = atomic_load(&gives_way);
     pthread_mutex_unlock(&lock);
     return gives;
 }

@@ -5,15 +5,17 @@
  * loop follows within microseconds. When another program takes a core it is the slowest: the thread that the others wait for
  * has no core, and those who wait keep theirs busy with nothing, so the scheduler has no idle core to move it to.
  *
- * So the threads look, every 50 ms, at how long the scheduler let them wait for a core. Where that is a tenth of the time
- * or more, the process gives way for a second: threads sleep after 100 spins. Results do not depend on it. */
+ * So the threads look, every 50 ms, at how long the scheduler let them wait for a core. Where one of them waited a quarter of
+ * the time, the process gives way: threads sleep after 100 spins. It does so until a second has passed in which none waited a
+ * tenth of the time. Sleeping and waking costs more than spinning where cores are free, so less than a quarter is not
+ * answered. Results do not depend on any of this. */
 #ifndef TU__BASE_CONTENTION_H
 #define TU__BASE_CONTENTION_H
 
 #include <stdbool.h>
 
-/* Whether a thread that waited `waited` seconds for a core, of `elapsed`, shares its core with somebody. */
-bool tu__core_is_shared(double waited, double elapsed);
+/* Whether a thread that waited `waited` seconds for a core, of `elapsed`, is to give way; `giving_way`: it does so already. */
+bool tu__core_is_shared(double waited, double elapsed, bool giving_way);
 
 /* Reads how long a thread has waited for a core so far, in seconds, from a line of Linux's schedstat: nanoseconds run,
  * nanoseconds waited, times run. Whether it is one. */

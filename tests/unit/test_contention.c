@@ -6,13 +6,20 @@
 #include "base/parallel.h"
 #include "test.h"
 
-static void a_thread_that_waits_a_tenth_of_its_time_shares_its_core(void **state) {
+static void a_thread_that_waits_a_quarter_of_its_time_gives_way(void **state) {
     (void)state;
-    assert_true(tu__core_is_shared(0.025, 0.05));
-    assert_true(tu__core_is_shared(0.006, 0.05));
-    assert_false(tu__core_is_shared(0.004, 0.05));
-    assert_false(tu__core_is_shared(0, 0.05));
-    assert_false(tu__core_is_shared(0, 0));
+    assert_true(tu__core_is_shared(0.025, 0.05, false));
+    assert_true(tu__core_is_shared(0.013, 0.05, false));
+    assert_false(tu__core_is_shared(0.012, 0.05, false));
+    assert_false(tu__core_is_shared(0, 0.05, false));
+    assert_false(tu__core_is_shared(0, 0, false));
+}
+
+static void it_goes_on_doing_so_while_it_waits_a_tenth(void **state) {
+    (void)state;
+    assert_true(tu__core_is_shared(0.006, 0.05, true));
+    assert_false(tu__core_is_shared(0.004, 0.05, true));
+    assert_false(tu__core_is_shared(0, 0, true));
 }
 
 static void the_schedulers_statistics_are_read(void **state) {
@@ -70,7 +77,8 @@ static void loops_are_cut_the_same_while_giving_way(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_thread_that_waits_a_tenth_of_its_time_shares_its_core),
+        cmocka_unit_test(a_thread_that_waits_a_quarter_of_its_time_gives_way),
+        cmocka_unit_test(it_goes_on_doing_so_while_it_waits_a_tenth),
         cmocka_unit_test(the_schedulers_statistics_are_read),
         cmocka_unit_test(a_thread_of_one_has_nobody_to_wait_for),
         cmocka_unit_test(giving_way_means_more_threads_than_cores_and_ends_by_itself),
