@@ -105,22 +105,27 @@ static void *give_way(void *threads) {
     return NULL;
 }
 
-static void *do_nothing(void *argument) {
-    return argument;
+static void *wait_at(void *gate) {
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+    return NULL;
 }
 
-/* libgomp ends the process when it cannot have the threads of a team: they are asked for before. */
+/* libgomp ends the process when it cannot have the threads of a team: as many, at once, are asked for before. */
 static bool can_have_threads(int count) {
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     pthread_t *threads = calloc((size_t)count, sizeof *threads);
     int started = 0;
-    while (threads && started < count && pthread_create(&threads[started], NULL, do_nothing, NULL) == 0)
+    pthread_mutex_lock(&gate);
+    while (threads && started < count && pthread_create(&threads[started], NULL, wait_at, &gate) == 0)
         started++;
+    pthread_mutex_unlock(&gate);
     for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
     free(threads);
     return started == count;
 }
 
-/* The thread, which handles no signal of the program's. */
+/* The thread that gives way; it handles no signal of the program's. */
 static bool start(int team) {
     int *threads = malloc(sizeof *threads);
     if (!threads) return false;
