@@ -43,7 +43,7 @@ bool tu__gives_way(void) {
 #include "base/clock.h"
 #include "base/parallel.h"
 
-static const double look_every = 0.05, give_way_for = 1; /* seconds */
+static const double look_every = 0.05, give_way_for = 0.25; /* seconds */
 
 /* ---- Looking ---- */
 

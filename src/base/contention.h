@@ -6,8 +6,8 @@
  * has no core, and those who wait keep theirs busy with nothing, so the scheduler has no idle core to move it to.
  *
  * So the threads look, every 50 ms, at how long the scheduler let them wait for a core. Where one of them waited a quarter of
- * the time, the process gives way: threads sleep after 100 spins. It does so until a second has passed in which none waited a
- * tenth of the time. Sleeping and waking costs more than spinning where cores are free, so less than a quarter is not
+ * the time, the process gives way: threads sleep after 100 spins. It does so until a quarter of a second has passed in which none waited
+ * a tenth of the time. Sleeping and waking costs more than spinning where cores are free, so less than a quarter is not
  * answered. Results do not depend on any of this. */
 #ifndef TU__BASE_CONTENTION_H
 #define TU__BASE_CONTENTION_H
@@ -25,7 +25,7 @@ bool tu__read_waited(const char *schedstat, double *seconds);
  * nothing where the user decides how long threads spin, by GOMP_SPINCOUNT or OMP_WAIT_POLICY. */
 void tu__contention_look(double now);
 
-/* Makes waiting threads give way for a second, or a second more; `width`: how many OpenMP threads there are at least.
+/* Makes waiting threads give way for a quarter of a second from now on; `width`: how many OpenMP threads there are at least.
  * Whether it could: not on other OpenMPs than libgomp, nor where no threads can be had. */
 bool tu__give_way(int width);
 /* Whether they do now. */
