@@ -6,9 +6,9 @@
  * has no core, and those who wait keep theirs busy with nothing, so the scheduler has no idle core to move it to.
  *
  * So the threads look, every 50 ms, at how long the scheduler let them wait for a core. Where one of them waited a quarter of
- * the time, the process gives way: threads sleep after 100 spins. It does so until a quarter of a second has passed in which none waited
- * a tenth of the time. Sleeping and waking costs more than spinning where cores are free, so less than a quarter is not
- * answered. Results do not depend on any of this. */
+ * the time, the process gives way: threads sleep after 100 spins. It does so until none has waited a tenth of the time for
+ * 0.25 s. Sleeping and waking costs more than spinning where cores are free, so less than a quarter is not answered. Results do
+ * not depend on any of this. */
 #ifndef TU__BASE_CONTENTION_H
 #define TU__BASE_CONTENTION_H
 
