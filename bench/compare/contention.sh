@@ -75,16 +75,14 @@ done
 pick() { # file, which: the median or the least
     sort -g "$1" | awk -v which="$2" '{a[NR] = $1} END {print which == "median" ? (a[int((NR + 1) / 2)] + a[int((NR + 2) / 2)]) / 2 : a[1]}'
 }
+cell() { printf '%.3f (%.3f)' "$(pick "$scratch/$1" median)" "$(pick "$scratch/$1" least)"; } # file
 quiet=$(pick "$scratch/alone-spins" median)
 printf '%-26s  %18s  %18s  %s\n' 'ms a step, median (least)' spins 'gives way' 'gives way, of the speed of spinning alone'
 for place in alone beside nice; do
     case $place in
     alone) name='alone' ;; beside) name='beside a busy program' ;; nice) name='the same, nice 19' ;;
     esac
-    for way in spins gives_way; do
-        printf -v "cell_$way" '%.3f (%.3f)' "$(pick "$scratch/$place-$way" median)" "$(pick "$scratch/$place-$way" least)"
-    done
-    printf '%-26s  %18s  %18s  %s\n' "$name" "$cell_spins" "$cell_gives_way" \
+    printf '%-26s  %18s  %18s  %s\n' "$name" "$(cell "$place-spins")" "$(cell "$place-gives_way")" \
         "$(awk -v a="$quiet" -v b="$(pick "$scratch/$place-gives_way" median)" 'BEGIN {printf "%.1f%%", 100 * a / b}')"
 done
 status=0
