@@ -179,7 +179,7 @@ typedef struct tu_train_options {
     const char *init; /* a run folder or a safetensors file: variables of the same name and shape start so */
     const tu_dataset *set;             /* a set of your own, instead of the one `data` names */
     bool offline;                      /* refuse a set that would have to be fetched */
-    const volatile sig_atomic_t *stop; /* once it is not zero: finish the step, save, return */
+    const volatile sig_atomic_t *stop; /* once not zero: finish the step, save, return; read atomically */
     void (*watch)(void *context, const tu_train_report *report); /* called from the thread that trains */
     void *context;
     const char *trace;   /* a file: steps are traced (tu_program_trace_begin), after a few to warm up */

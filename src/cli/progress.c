@@ -4,6 +4,7 @@
  * terminal's width, since one that wraps cannot be drawn over. */
 #include "cli/progress.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
@@ -40,10 +41,14 @@ static int columns(void) {
     return size.ws_col < LINE ? size.ws_col : LINE - 1;
 }
 
+/* A log file that cannot grow is no reason to stop; what a pipe's reader does who has seen enough, is. */
+static void check_written(struct progress *p, int result) {
+    if (result < 0 && errno == EPIPE) p->closed = true;
+}
+
 /* A line that the next one is drawn over. */
 static void draw(struct progress *p, const char *line) {
-    fprintf(stderr, "\r%.*s\033[K", columns() - 1, line);
-    fflush(stderr);
+    check_written(p, fprintf(stderr, "\r%.*s\033[K", columns() - 1, line));
     p->open = true;
     p->drawn = tu__now();
 }
@@ -56,7 +61,7 @@ static void say(struct progress *p, const char *format, ...) {
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "%s%s%s\n", p->open ? "\r" : "", line, p->open ? "\033[K" : "");
+    check_written(p, fprintf(stderr, "%s%s%s\n", p->open ? "\r" : "", line, p->open ? "\033[K" : ""));
     p->open = false;
     p->drawn = 0;
 }

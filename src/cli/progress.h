@@ -11,6 +11,7 @@ struct progress {
     bool quiet;    /* nothing but notices */
     bool terminal; /* standard error is one */
     bool open;     /* a line stands there that is not ended */
+    bool closed;   /* standard error is a pipe whose reader closed it: nobody will see any more of this */
     double drawn;  /* when, in seconds */
     int64_t told;  /* in plain lines: the part of the run that the last one stood for */
     char loading[128];

@@ -120,22 +120,40 @@ static int settle(struct train_values *v) {
     return CLI_DONE;
 }
 
-/* ---- Ctrl-C ---- */
+/* ---- Ctrl-C, SIGTERM, a terminal or a pipe that was closed: the run is stopped and saved ---- */
 
 static volatile sig_atomic_t stop_wanted;
 
+/* A signal is handled on whatever thread it finds. */
 static void want_stop(int number) {
     (void)number;
-    stop_wanted = 1;
+    __atomic_store_n(&stop_wanted, 1, __ATOMIC_RELAXED);
+}
+
+/* The write that met the closed pipe fails, too, and is seen there. */
+static void pass_over(int number) {
+    (void)number;
+}
+
+static void on_signal(int number, void (*handler)(int), int flags) {
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART | flags};
+    sigemptyset(&action.sa_mask);
+    sigaction(number, &action, NULL);
+}
+
+static bool is_ignored(int number) {
+    struct sigaction action;
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 /* The first one ends the run after its step; the next one is not caught any more, and ends the process. So does one before
- * the run has begun, when there is nothing to save. */
+ * the run has begun, when there is nothing to save. A terminal that is closed sends SIGHUP more than once: by the shell, and
+ * by the system when the shell ends. Under nohup it is ignored, and stays so. */
 static void catch_signals(void) {
-    struct sigaction action = {.sa_handler = want_stop, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    on_signal(SIGINT, want_stop, (int)SA_RESETHAND);
+    on_signal(SIGTERM, want_stop, (int)SA_RESETHAND);
+    if (!is_ignored(SIGHUP)) on_signal(SIGHUP, want_stop, 0);
+    if (!is_ignored(SIGPIPE)) on_signal(SIGPIPE, pass_over, 0);
 }
 
 static void watch(void *context, const tu_train_report *report) {
@@ -143,6 +161,7 @@ static void watch(void *context, const tu_train_report *report) {
     if (report->event == TU_TRAIN_BEGUN) catch_signals();
     if (report->event == TU_TRAIN_TRACED && !audience->trace) audience->trace = strdup(report->message);
     progress_show(&audience->progress, report);
+    if (audience->progress.closed) want_stop(SIGPIPE);
 }
 
 /* ---- Results ---- */
@@ -157,6 +176,12 @@ static void print_row(const char *name, const char *format, ...) {
     putchar('\n');
 }
 
+/* `closed`: the pipe that progress went to. */
+static const char *why_stopped(const tu_train_result *r, bool closed) {
+    if (r->stopped_early) return ", stopped early: the validation accuracy did not rise any more";
+    return r->stopped && closed ? ", stopped: the reader of standard error closed the pipe" : "";
+}
+
 /* An accuracy says little without that of always naming the largest class. */
 static void print_score(const char *part, double accuracy, double largest, double top5, double loss,
                         int64_t step) {
@@ -166,15 +191,14 @@ static void print_score(const char *part, double accuracy, double largest, doubl
               100 * top5, loss, step);
 }
 
-static void print_text(const tu_train_result *r) {
+static void print_text(const tu_train_result *r, bool closed) {
     print_row("run", "%s", r->folder);
     if (r->validation_images)
         print_row("images", "%" PRId64 " to train on, %" PRId64 " kept out to validate with", r->train_images,
                   r->validation_images);
     else
         print_row("images", "%" PRId64 " to train on", r->train_images);
-    print_row("steps", "%" PRId64 " of %" PRId64 "%s", r->step, r->steps,
-              r->stopped_early ? ", stopped early: the validation accuracy did not rise any more" : "");
+    print_row("steps", "%" PRId64 " of %" PRId64 "%s", r->step, r->steps, why_stopped(r, closed));
     print_row("training", "accuracy %.2f%%, loss %.4f", 100 * r->accuracy, r->loss);
     if (r->validation_step >= 0)
         print_score("validation", r->validation_accuracy, r->validation_largest, r->validation_top5,
@@ -292,7 +316,8 @@ static int train_one(const char *model, const struct train_values *v, struct aud
     warn_of_unequal_devices(model, v);
     tu_status status = tu_train_with(model, v->data, &result, &v->o);
     progress_end(&audience->progress);
-    if (status == TU_OK) (v->json ? print_json : print_text)(&result);
+    if (status == TU_OK && v->json) print_json(&result);
+    if (status == TU_OK && !v->json) print_text(&result, audience->progress.closed);
     if (status == TU_OK && audience->trace && !v->json)
         printf("\n%-10s  %s: %s", "trace", v->o.trace, audience->trace);
     if (status == TU_NO_MEMORY) return report_memory(model, v);
@@ -345,8 +370,9 @@ const struct cli_command cli_command_train = {
     .usage = "MODEL --data SET [OPTIONS]",
     .description = "Trains MODEL (a built-in network or a C file of your own) on SET and writes a\n"
                    "run folder: configuration, graphs, checkpoints, metrics, TensorBoard events,\n"
-                   "curves. Ctrl-C finishes the step and saves; 'tutti train RUN --resume' goes on\n"
-                   "and computes the same bits as if it had never stopped.\n"
+                   "curves. Ctrl-C, SIGTERM, a closed terminal or a closed pipe on standard error\n"
+                   "finish the step and save; 'tutti train RUN --resume' goes on and computes the\n"
+                   "same bits as if it had never stopped.\n"
                    "\n"
                    "A setting that is not given is the recipe's; without one there, it is what\n"
                    "'man tutti-train' says.",

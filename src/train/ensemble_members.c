@@ -55,13 +55,13 @@ static void tell(void *context, const tu_train_report *report) {
     bool together = report->event == TU_TRAIN_STEPPED || report->event == TU_TRAIN_MEASURED;
     tu_train_report told = together ? sum_up(e, m->number, report) : *report;
     tell_caller(e, &told, m->number);
-    if (e->options.stop) m->stop = *e->options.stop;
+    m->stop = tu__flag_is_up(e->options.stop);
     pthread_mutex_unlock(&e->telling);
 }
 
 static bool stop_wanted(tu__ensemble *e) {
     pthread_mutex_lock(&e->telling);
-    bool wanted = e->options.stop && *e->options.stop;
+    bool wanted = tu__flag_is_up(e->options.stop);
     pthread_mutex_unlock(&e->telling);
     return wanted;
 }

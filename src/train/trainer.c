@@ -81,7 +81,7 @@ static int64_t steps_until_due(const tu__trainer *t) {
 
 /* Looked at once a step: the flag may change at any time, and a step that was the last must also be saved. */
 static bool stop_wanted(const tu__trainer *t) {
-    return t->options.stop && *t->options.stop;
+    return tu__flag_is_up(t->options.stop);
 }
 
 /* ---- Telling ---- */
@@ -364,6 +364,24 @@ static tu_status make_burst(tu__trainer *t, tu_loader *loader) {
     return TU_OK;
 }
 
+/* Steps that are taken together are looked at together. */
+static void tell_if_slow(tu__trainer *t, int64_t first, double seconds) {
+    int64_t made = t->progress.step - first;
+    double usual, each = made > 0 ? seconds / (double)made : 0;
+    char message[256];
+    if (made <= 0 || !tu__step_is_slow(&t->times, each, &usual)) return;
+    tu__slow_step_message(message, sizeof message, t->progress.step, each, usual);
+    tu__trainer_notice(t, message);
+}
+
+static tu_status make_steps(tu__trainer *t, tu_loader *loader) {
+    double start = tu__now();
+    int64_t first = t->progress.step;
+    TU_TRY(t->burst.stepper ? make_burst(t, loader) : make_step(t, loader));
+    tell_if_slow(t, first, tu__now() - start);
+    return TU_OK;
+}
+
 /* Everything a step may be followed by. */
 static tu_status follow_up(tu__trainer *t) {
     double start = tu__now();
@@ -401,7 +419,7 @@ static tu_status loop(tu__trainer *t) {
     while (status == TU_OK && !is_last(t) && !t->stopping) {
         status = tu__trace_steps_begin(t);
         if (status != TU_OK) break;
-        status = t->burst.stepper ? make_burst(t, loader) : make_step(t, loader);
+        status = make_steps(t, loader);
         t->stopping = stop_wanted(t);
         if (status == TU_OK) tu__trace_steps_end(t, is_last(t) || t->stopping);
         if (status == TU_OK) status = follow_up(t);

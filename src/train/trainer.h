@@ -2,6 +2,8 @@
 #ifndef TU__TRAIN_TRAINER_H
 #define TU__TRAIN_TRAINER_H
 
+#include <signal.h>
+
 #include <tutti/train.h>
 
 #include "train/burst.h"
@@ -9,6 +11,7 @@
 #include "train/evaluator.h"
 #include "train/metrics.h"
 #include "train/run_graphs.h"
+#include "train/slow_step.h"
 #include "train/stepper.h"
 
 typedef struct tu__trainer {
@@ -36,6 +39,7 @@ typedef struct tu__trainer {
     bool stopping;          /* the caller's flag, looked at once a step */
     bool best_unsaved;      /* the state has the best accuracy so far, and best.safetensors is not it */
     bool tracing, traced;   /* trace_steps.h */
+    tu__step_times times;   /* of this process's steps */
     int64_t first_step, images; /* this process began after that step, and has seen so many images */
 } tu__trainer;
 
@@ -49,6 +53,11 @@ tu_status tu__trainer_plan(tu__trainer *trainer, const char *model, const char *
 /* The loop, to the end of the run or until the caller's flag is up; `result` may be NULL. */
 tu_status tu__trainer_run(tu__trainer *trainer, tu_train_result *result);
 void tu__trainer_end(tu__trainer *trainer);
+
+/* A stop flag may be raised at any time, by a signal handler that runs on another thread. */
+static inline bool tu__flag_is_up(const volatile sig_atomic_t *flag) {
+    return flag && __atomic_load_n(flag, __ATOMIC_RELAXED) != 0;
+}
 
 /* Calls the watcher, if there is one. */
 void tu__trainer_tell(tu__trainer *trainer, tu_train_event event, const char *message);

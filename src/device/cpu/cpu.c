@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/contention.h"
 #include "device/cpu/isa/instruction_sets.h"
 #include "device/cpu/isa/loops.h"
 #include "device/cpu/pointwise.h"
@@ -214,6 +215,7 @@ static tu_status run_kernels(tu__kernel_plan *p, uint32_t first, uint32_t count)
         TU_TRY(k->run(k));
         double end = tu__now();
         p->times[i] = (tu__kernel_time){start, end - start};
+        tu__contention_look(end);
         start = end;
     }
     return TU_OK;
