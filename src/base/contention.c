@@ -12,8 +12,13 @@
 static const double share_to_begin = 0.25,
                     share_to_go_on = 0.1; /* of its time that a thread waits for a core */
 
-bool tu__core_is_shared(double waited, double elapsed, bool giving_way) {
-    return elapsed > 0 && waited >= (giving_way ? share_to_go_on : share_to_begin) * elapsed;
+bool tu__core_is_shared(double waited, double elapsed, long preempted, bool giving_way) {
+    double share = giving_way ? share_to_go_on : share_to_begin;
+    return elapsed > 0 && preempted > 0 && waited >= share * elapsed;
+}
+
+bool tu__team_is_crowded(int sharing, int threads) {
+    return sharing > 0 && 8 * sharing >= threads;
 }
 
 bool tu__read_waited(const char *schedstat, double *seconds) {
@@ -38,6 +43,7 @@ bool tu__gives_way(void) {
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -61,11 +67,15 @@ static bool waited_so_far(double *seconds) {
 /* Whether the calling thread shared its core since it looked last. */
 static bool shares_its_core(void) {
     static _Thread_local double looked, waited;
+    static _Thread_local long preempted;
+    struct rusage use;
     double now = tu__now(), so_far;
-    if (!waited_so_far(&so_far)) return false;
-    bool shared = looked > 0 && tu__core_is_shared(so_far - waited, now - looked, tu__gives_way());
+    if (!waited_so_far(&so_far) || getrusage(RUSAGE_THREAD, &use) != 0) return false;
+    bool shared = looked > 0 && tu__core_is_shared(so_far - waited, now - looked, use.ru_nivcsw - preempted,
+                                                   tu__gives_way());
     looked = now;
     waited = so_far;
+    preempted = use.ru_nivcsw;
     return shared;
 }
 
@@ -73,7 +83,7 @@ static bool team_shares_cores(int threads) {
     int sharing = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : sharing)
     sharing += shares_its_core();
-    return sharing > 0;
+    return tu__team_is_crowded(sharing, threads);
 }
 
 /* ---- Giving way ---- */
@@ -169,13 +179,16 @@ bool tu__give_way(int width) {
 
 void tu__contention_look(double now) {
     static _Thread_local double looked;
+    static _Thread_local int
+        in_a_row; /* looks that found the team crowded: one alone may be the start of a team */
     int threads = tu__parallel_width();
     if (threads < 2 || now - looked < look_every) return;
     looked = now;
     pthread_once(&asked, ask);
     /* With more threads than cores libgomp gives way of its own accord. */
-    if (users_choice || threads > cores || !team_shares_cores(threads)) return;
-    tu__give_way(threads);
+    if (users_choice || threads > cores) return;
+    in_a_row = team_shares_cores(threads) ? in_a_row + 1 : 0;
+    if (in_a_row > 1 || (in_a_row > 0 && tu__gives_way())) tu__give_way(threads);
 }
 
 #else

@@ -5,17 +5,21 @@
  * loop follows within microseconds. When another program takes a core it is the slowest: the thread that the others wait for
  * has no core, and those who wait keep theirs busy with nothing, so the scheduler has no idle core to move it to.
  *
- * So the threads look, every 50 ms, at how long the scheduler let them wait for a core. Where one of them waited a quarter of
- * the time, the process gives way: threads sleep after 100 spins. It does so until none has waited a tenth of the time for
- * 0.25 s. Sleeping and waking costs more than spinning where cores are free, so less than a quarter is not answered. Results do
- * not depend on any of this. */
+ * So the threads look, every 50 ms, at how long the scheduler let them wait for a core, and whether it took theirs away. Where
+ * an eighth of them waited a quarter of the time in two looks in a row, the process gives way: threads sleep after 100 spins.
+ * It does so until a quarter of a second has passed in which too few waited a tenth of the time. Sleeping and waking costs more
+ * than spinning where cores are free, and a thread that wakes waits, too, for a moment: hence the looks at whose core was taken.
+ * Results do not depend on any of this. */
 #ifndef TU__BASE_CONTENTION_H
 #define TU__BASE_CONTENTION_H
 
 #include <stdbool.h>
 
-/* Whether a thread that waited `waited` seconds for a core, of `elapsed`, is to give way; `giving_way`: it does so already. */
-bool tu__core_is_shared(double waited, double elapsed, bool giving_way);
+/* Whether another program used the core of a thread that waited `waited` seconds for one, of `elapsed`, and had to leave its
+ * core `preempted` times; `giving_way`: it gives way already. */
+bool tu__core_is_shared(double waited, double elapsed, long preempted, bool giving_way);
+/* Whether a team gives way, `sharing` of whose threads share their cores. One of many is not worth what waking all costs. */
+bool tu__team_is_crowded(int sharing, int threads);
 
 /* Reads how long a thread has waited for a core so far, in seconds, from a line of Linux's schedstat: nanoseconds run,
  * nanoseconds waited, times run. Whether it is one. */

@@ -200,6 +200,19 @@ KNOWN(rounded_parts, .images = 1, .size = {28, 4}, .kernel = {3, 3}, .stride = O
 KNOWN(pointwise_5x1, .images = 6, .size = {5, 1}, .kernel = ONES, .stride = ONES, .dilation = ONES,
       .groups = 1, .in = 50, .out = 65)
 
+void sweep_known_strided_transposed(sweep *s);
+void sweep_known_strided_transposed(sweep *s) {
+    static const geometry g = {.images = 1,
+                               .size = {1, 12},
+                               .kernel = ONES,
+                               .stride = {4, 1},
+                               .dilation = ONES,
+                               .groups = 1,
+                               .in = 70,
+                               .out = 12};
+    expect_transposed(s, &g);
+}
+
 void sweep_known_pointwise_transposed(sweep *s);
 void sweep_known_pointwise_transposed(sweep *s) {
     static const geometry g = {.images = 1,

@@ -24,6 +24,7 @@
     X(few_channels_dilated_strided, TU_F32) /* cuDNN 9.14 in tf32: execution failed */                       \
     X(rounded_parts, TU_BF16)               /* cuDNN 9.14, filter gradient: parts rounded to bf16 */         \
     X(pointwise_5x1, TU_BF16)               /* oneDNN 2.6.3 held to AVX512_CORE, forward */                  \
+    X(strided_transposed, TU_BF16)          /* cuDNN 9.14: parts rounded to bf16 */                          \
     X(pointwise_transposed, TU_BF16)
 
 #define DECLARE(name, dtype) void sweep_known_##name(sweep *s);

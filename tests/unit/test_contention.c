@@ -8,18 +8,34 @@
 
 static void a_thread_that_waits_a_quarter_of_its_time_gives_way(void **state) {
     (void)state;
-    assert_true(tu__core_is_shared(0.025, 0.05, false));
-    assert_true(tu__core_is_shared(0.013, 0.05, false));
-    assert_false(tu__core_is_shared(0.012, 0.05, false));
-    assert_false(tu__core_is_shared(0, 0.05, false));
-    assert_false(tu__core_is_shared(0, 0, false));
+    assert_true(tu__core_is_shared(0.025, 0.05, 1, false));
+    assert_true(tu__core_is_shared(0.013, 0.05, 1, false));
+    assert_false(tu__core_is_shared(0.012, 0.05, 1, false));
+    assert_false(tu__core_is_shared(0, 0.05, 1, false));
+    assert_false(tu__core_is_shared(0, 0, 1, false));
 }
 
 static void it_goes_on_doing_so_while_it_waits_a_tenth(void **state) {
     (void)state;
-    assert_true(tu__core_is_shared(0.006, 0.05, true));
-    assert_false(tu__core_is_shared(0.004, 0.05, true));
-    assert_false(tu__core_is_shared(0, 0, true));
+    assert_true(tu__core_is_shared(0.006, 0.05, 1, true));
+    assert_false(tu__core_is_shared(0.004, 0.05, 1, true));
+    assert_false(tu__core_is_shared(0, 0, 1, true));
+}
+
+/* Waking up takes a moment in which a thread waits, too. */
+static void a_thread_whose_core_was_never_taken_shares_it_with_nobody(void **state) {
+    (void)state;
+    assert_false(tu__core_is_shared(0.04, 0.05, 0, false));
+    assert_false(tu__core_is_shared(0.04, 0.05, 0, true));
+}
+
+static void one_thread_of_many_is_not_waited_for_otherwise(void **state) {
+    (void)state;
+    assert_false(tu__team_is_crowded(0, 2));
+    assert_true(tu__team_is_crowded(1, 2));
+    assert_true(tu__team_is_crowded(1, 8));
+    assert_false(tu__team_is_crowded(1, 16));
+    assert_true(tu__team_is_crowded(2, 16));
 }
 
 static void the_schedulers_statistics_are_read(void **state) {
@@ -79,6 +95,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_thread_that_waits_a_quarter_of_its_time_gives_way),
         cmocka_unit_test(it_goes_on_doing_so_while_it_waits_a_tenth),
+        cmocka_unit_test(a_thread_whose_core_was_never_taken_shares_it_with_nobody),
+        cmocka_unit_test(one_thread_of_many_is_not_waited_for_otherwise),
         cmocka_unit_test(the_schedulers_statistics_are_read),
         cmocka_unit_test(a_thread_of_one_has_nobody_to_wait_for),
         cmocka_unit_test(giving_way_means_more_threads_than_cores_and_ends_by_itself),

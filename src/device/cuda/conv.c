@@ -65,10 +65,10 @@ static void shorten_steps(cuda_convolution *c, int axis) {
         w->stride[axis] = c->x_size[axis] + w->pad[2 * axis] + w->pad[2 * axis + 1] - extent + 1;
 }
 
-/* Tensor cores take channels by eights, and of f32 in tf32: where others fill up with zeros, little is gained and three digits
- * are lost. First layers that conv_few.c is for are another matter. */
+/* Of f32, tensor cores take operands rounded to tf32. Where channels do not fill their tiles little is gained by that, and three
+ * digits are lost. First layers that conv_few.c is for are another matter. */
 static bool fills_tensor_cores(int64_t x_channels, int64_t y_channels) {
-    return y_channels % 8 == 0 && (x_channels % 8 == 0 || (x_channels <= 4 && y_channels % 64 == 0));
+    return y_channels % 16 == 0 && (x_channels % 16 == 0 || (x_channels <= 4 && y_channels % 64 == 0));
 }
 
 /* Attributes of the three operations begin alike. */
