@@ -180,7 +180,7 @@ bool tu__give_way(int width) {
 void tu__contention_look(double now) {
     static _Thread_local double looked;
     static _Thread_local int
-        in_a_row; /* looks that found the team crowded: one alone may be the start of a team */
+        in_a_row; /* looks that found the team crowded: the first may be the start of another team */
     int threads = tu__parallel_width();
     if (threads < 2 || now - looked < look_every) return;
     looked = now;
@@ -188,7 +188,7 @@ void tu__contention_look(double now) {
     /* With more threads than cores libgomp gives way of its own accord. */
     if (users_choice || threads > cores) return;
     in_a_row = team_shares_cores(threads) ? in_a_row + 1 : 0;
-    if (in_a_row > 1 || (in_a_row > 0 && tu__gives_way())) tu__give_way(threads);
+    if (in_a_row > 2 || (in_a_row > 0 && tu__gives_way())) tu__give_way(threads);
 }
 
 #else

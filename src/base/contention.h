@@ -6,7 +6,7 @@
  * has no core, and those who wait keep theirs busy with nothing, so the scheduler has no idle core to move it to.
  *
  * So the threads look, every 50 ms, at how long the scheduler let them wait for a core, and whether it took theirs away. Where
- * an eighth of them waited a quarter of the time in two looks in a row, the process gives way: threads sleep after 100 spins.
+ * an eighth of them waited a quarter of the time in three looks in a row, the process gives way: threads sleep after 100 spins.
  * It does so until a quarter of a second has passed in which too few waited a tenth of the time. Sleeping and waking costs more
  * than spinning where cores are free, and a thread that wakes waits, too, for a moment: hence the looks at whose core was taken.
  * Results do not depend on any of this. */
