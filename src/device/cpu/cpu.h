@@ -26,5 +26,4 @@ tu_status cpu_make_reference(tu__selection *s, const tu__node *node);
 /* move.c: copies a dense value into the buffer of an export. */
 tu_status cpu_make_copy(tu__selection *s, tu__edge from, tu__edge to);
 
-
 #endif
