@@ -509,7 +509,7 @@ int main(int argc, char **argv) {
         all.passed += tallies[i].passed;
         all.failed += tallies[i].failed;
     }
-    printf("%lld passed, %lld failed\n", (long long)(all.passed + known.passed),
-           (long long)(all.failed + known.failed));
+    printf("%lld passed, %lld failed\n", (long long)all.passed + known.passed,
+           (long long)all.failed + known.failed);
     return all.failed || known.failed || !all.passed;
 }
