@@ -9,15 +9,12 @@
 enum { MOST_NAMES = 20, MOST_TEXT = 600 }; /* a message is one line, of at most about a thousand bytes */
 
 bool tu__is_bad_picture(tu_status status) {
-    return status == TU_INVALID || status == TU_CORRUPT || status == TU_IO || status == TU_NOT_FOUND;
+    return status == TU_INVALID || status == TU_CORRUPT;
 }
 
-void tu__bad_pictures_add(tu__bad_pictures *bad, tu_status status, tu__listed_image *image) {
+void tu__bad_pictures_add(tu__bad_pictures *bad, tu__listed_image *image) {
     image->bad = true;
-    if (bad->count++ == 0) {
-        bad->status = status == TU_IO ? TU_IO : TU_INVALID;
-        snprintf(bad->message, sizeof bad->message, "%s", tu_message());
-    }
+    if (bad->count++ == 0) snprintf(bad->message, sizeof bad->message, "%s", tu_message());
 }
 
 /* The first few names into `text`; how many they are. */
@@ -39,11 +36,11 @@ static size_t list_names(const tu__listing *listing, char text[MOST_TEXT]) {
 tu_status tu__bad_pictures_refuse(const tu__bad_pictures *bad, const char *folder,
                                   const tu__listing *listing) {
     if (bad->count == 1)
-        return tu_fail(bad->status, "%s; fix or remove it, or leave it out with --skip-bad", bad->message);
+        return tu_fail(TU_INVALID, "%s; fix or remove it, or leave it out with --skip-bad", bad->message);
     char names[MOST_TEXT], more[48] = "";
     size_t named = list_names(listing, names);
     if (named < bad->count) snprintf(more, sizeof more, " and %zu more", bad->count - named);
-    return tu_fail(bad->status,
+    return tu_fail(TU_INVALID,
                    "%zu pictures in '%.200s' cannot be read: %s%s; fix or remove them, or leave them out "
                    "with --skip-bad",
                    bad->count, folder, names, more);

@@ -32,7 +32,7 @@ static tu_status add_picture(const char *folder, tu__listed_image *listed, const
                              uint8_t *pixels, tu__data_writer *writer, tu__bad_pictures *bad) {
     tu_status status = read_picture(folder, listed, info, pixels);
     if (tu__is_bad_picture(status)) {
-        tu__bad_pictures_add(bad, status, listed);
+        tu__bad_pictures_add(bad, listed);
         return TU_OK;
     }
     if (status != TU_OK || bad->count) return status;
