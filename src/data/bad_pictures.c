@@ -50,8 +50,10 @@ tu_status tu__bad_pictures_refuse(const tu__bad_pictures *bad, const char *folde
 static tu_status check_classes(const tu__bad_pictures *bad, const char *folder, const tu__listing *listing) {
     int64_t *counts = tu__alloc_array(listing->class_count, sizeof *counts, "the pictures of each class");
     if (!counts) return TU_NO_MEMORY;
-    for (size_t i = 0; i < listing->image_count; i++)
-        if (listing->images[i].split == TU_TRAIN) counts[listing->images[i].label]++;
+    for (size_t i = 0; i < listing->image_count; i++) {
+        const tu__listed_image *image = &listing->images[i];
+        if (image->split == TU_TRAIN && !image->validation) counts[image->label]++;
+    }
     tu_status status = TU_OK;
     for (size_t i = 0; i < listing->class_count && status == TU_OK; i++)
         if (counts[i] == 0)
@@ -63,8 +65,25 @@ static tu_status check_classes(const tu__bad_pictures *bad, const char *folder, 
     return status;
 }
 
+/* A part that had pictures and has none any more would be taken from the training images, or be missing, unnoticed. */
+static tu_status check_parts(const tu__bad_pictures *bad, const char *folder, const tu__listing *listing,
+                             bool had_validation, bool had_test) {
+    if (had_validation && listing->validation == 0)
+        return tu_fail(TU_INVALID,
+                       "--skip-bad leaves '%.200s/val' no picture to validate with (%zu cannot be read, the "
+                       "first: %.300s); fix or remove it, or train with --validation SHARE",
+                       folder, bad->count, bad->message);
+    if (had_test && listing->count[TU_TEST] == 0)
+        return tu_fail(
+            TU_INVALID,
+            "--skip-bad leaves '%.200s' no picture to test with (%zu cannot be read, the first: %.300s)",
+            folder, bad->count, bad->message);
+    return TU_OK;
+}
+
 tu_status tu__bad_pictures_drop(const tu__bad_pictures *bad, const char *folder, tu__listing *listing) {
     size_t kept = 0;
+    bool had_validation = listing->validation > 0, had_test = listing->count[TU_TEST] > 0;
     for (size_t i = 0; i < listing->image_count; i++) {
         const tu__listed_image *image = &listing->images[i];
         if (!image->bad) {
@@ -75,5 +94,6 @@ tu_status tu__bad_pictures_drop(const tu__bad_pictures *bad, const char *folder,
         if (image->validation) listing->validation--;
     }
     listing->image_count = kept;
-    return check_classes(bad, folder, listing);
+    TU_TRY(check_classes(bad, folder, listing));
+    return check_parts(bad, folder, listing, had_validation, had_test);
 }

@@ -18,6 +18,7 @@ void tu__bad_pictures_add(tu__bad_pictures *bad, tu__listed_image *image);
 /* One message for all of them, in the order of the listing. */
 tu_status tu__bad_pictures_refuse(const tu__bad_pictures *bad, const char *folder,
                                   const tu__listing *listing);
-/* Removes those that were marked from the listing; a class that has none left to train on is refused. */
+/* Removes those that were marked from the listing; a class that has none left to train on is refused, and so is a part of
+ * the set (val/, the test images) of which nothing is left. */
 tu_status tu__bad_pictures_drop(const tu__bad_pictures *bad, const char *folder, tu__listing *listing);
 #endif

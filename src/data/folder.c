@@ -79,6 +79,7 @@ static tu_status convert_rest(const char *folder, const tu__bad_pictures *bad, t
     info->count[TU_TEST] = listing->count[TU_TEST];
     info->validation = listing->validation;
     info->skipped = (int64_t)bad->count;
+    TU_TRY(tu__dataset_check(info, NULL));
     tu_status status = convert(folder, listing, info, path, &worse, options);
     if (status != TU_OK || worse.count == 0) return status;
     return tu__bad_pictures_refuse(&worse, folder, listing); /* broken in the meantime */
