@@ -10,6 +10,7 @@
 #include <tutti/data.h>
 
 #include "base/json.h"
+#include "base/whole_number.h"
 #include "cli/command.h"
 
 struct data_values {
@@ -314,10 +315,7 @@ static const struct verb *find_verb(const char *name) {
 
 /* Any number: what marks an image as one to leave out is the set's affair. */
 static bool read_label(const char *text, int64_t *label) {
-    char *end;
-    errno = 0;
-    *label = strtoimax(text, &end, 10);
-    if (end != text && *end == '\0' && errno == 0) return true;
+    if (tu__read_whole_number(text, label)) return true;
     cli_refuse("data: --ignore-label %s: expected a whole number, as the labels are", cli_quote(text).text);
     return false;
 }

@@ -11,11 +11,11 @@
 
 #include <tutti/train.h>
 
+#include "base/file_name.h"
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/ensemble_report.h"
 #include "cli/memory_refusal.h"
-#include "cli/network.h"
 #include "cli/progress.h"
 #include "cli/size.h"
 #include "cli/speeds.h"
@@ -295,7 +295,7 @@ static int report_memory(const char *model, const struct train_values *values) {
     return cli_report_memory(&(struct memory_planner){.command = "train",
                                                       .what = "a run",
                                                       .fixed = values->o.resume,
-                                                      .own_network = network_is_source(model),
+                                                      .own_network = tu__names_code(model),
                                                       .context = &asked,
                                                       .plan = plan_run,
                                                       .release = release_run});

@@ -1,7 +1,6 @@
 /* Writing, checking and reading the metadata of checkpoints. See checkpoint_metadata.h. */
 #include "train/checkpoint_metadata.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <locale.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include "base/whole_number.h"
 #include "train/snapshot.h"
 
 #define FAMILY "tutti checkpoint "
@@ -156,10 +156,7 @@ tu_status tu__metadata_check(const tu__safetensors *file, const char *path) {
 
 static tu_status take_count(const tu__safetensors *file, const char *path, const char *key, int64_t *value) {
     const char *text = tu__safetensors_metadata(file, key);
-    char *end = NULL;
-    errno = 0;
-    if (text) *value = strtoimax(text, &end, 10);
-    if (text && end != text && *end == '\0' && errno == 0) return TU_OK;
+    if (text && tu__read_whole_number(text, value)) return TU_OK;
     return tu_fail(TU_CORRUPT, "checkpoint '%s': '%s' in its metadata: expected a whole number", path, key);
 }
 

@@ -11,6 +11,7 @@
 #include <tutti/model.h>
 
 #include "base/alloc.h"
+#include "base/file_name.h"
 #include "base/save.h"
 #include "graph/graph.h"
 #include "train/initialize.h"
