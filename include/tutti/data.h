@@ -44,6 +44,7 @@ typedef struct tu_dataset_info {
     int64_t validation; /* the set's own validation part: so many training images, the last ones; 0: none */
     int64_t skipped;    /* pictures that could not be read and were left out (skip_bad) */
     int64_t ignored;    /* images that were left out because of their label (ignore_label) */
+    const char *notice; /* a line for the user: something about the set may not be as meant; NULL: nothing */
 } tu_dataset_info;
 
 /* How far a long piece of work is: `total` 0 while it is not known. Called from the thread that asked for the work. */

@@ -120,7 +120,8 @@ static void print_numbers(const char *title, const double *numbers, int64_t coun
     putchar('\n');
 }
 
-static void print_table(const tu_dataset_info *info, int64_t *const counts[2]) {
+/* `label`: of the images that were left out, where it was given now; a data file does not keep it. */
+static void print_table(const tu_dataset_info *info, int64_t *const counts[2], const char *label) {
     printf("%-10s %s\n", "name", info->name);
     printf("%-10s %s\n", "origin", info->origin);
     printf("%-10s %" PRId64 " to train, %" PRId64 " to test\n", "images", info->count[TU_TRAIN],
@@ -129,7 +130,9 @@ static void print_table(const tu_dataset_info *info, int64_t *const counts[2]) {
         printf("%-10s the last %" PRId64 " of those to train, the set's own\n", "validation",
                info->validation);
     if (info->skipped) printf("%-10s %" PRId64 " pictures that cannot be read\n", "left out", info->skipped);
-    if (info->ignored) printf("%-10s %" PRId64 " images of that label\n", "left out", info->ignored);
+    if (info->ignored)
+        printf("%-10s %" PRId64 " images of %s%s\n", "left out", info->ignored,
+               label ? "label " : "one label", label ? label : "");
     printf("%-10s %" PRId64 " x %" PRId64 " x %" PRId64 ", %s\n", "shape", info->height, info->width,
            info->channels, tu_dtype_name(info->dtype));
     print_numbers("mean", info->mean, info->channels);
@@ -180,6 +183,7 @@ static void print_json(const tu_dataset_info *info, int64_t *const counts[2]) {
 static int describe(const tu_dataset *set, const struct data_values *values) {
     tu_dataset_info info;
     tu_dataset_describe(set, &info);
+    if (info.notice) fprintf(stderr, "tutti: notice: %s\n", info.notice);
     tu_status status = tu_dataset_verify(set);
     if (status != TU_OK) return cli_report(status);
     int64_t *const counts[2] = {count_classes(set, &info, TU_TRAIN), count_classes(set, &info, TU_TEST)};
@@ -189,7 +193,7 @@ static int describe(const tu_dataset *set, const struct data_values *values) {
     else if (values->json)
         print_json(&info, counts);
     else
-        print_table(&info, counts);
+        print_table(&info, counts, values->ignore_label);
     free(counts[0]);
     free(counts[1]);
     return result;
