@@ -199,11 +199,28 @@ static int describe(const tu_dataset *set, const struct data_values *values) {
     return result;
 }
 
+/* A val/ that cannot be used is no reason not to describe the rest of a folder. */
+static tu_status open_set(const char *spec, tu_dataset_options *o, const struct progress *p,
+                          tu_dataset **set) {
+    tu_status status = tu_dataset_open_with(spec, set, o);
+    end_progress(p);
+    char path[4096], notice[1024];
+    struct stat there;
+    int length = snprintf(path, sizeof path, "%s/val", spec);
+    if (status == TU_INVALID && length < (int)sizeof path && stat(path, &there) == 0) {
+        snprintf(notice, sizeof notice, "%s", tu_message());
+        o->validation = false;
+        status = tu_dataset_open_with(spec, set, o);
+        end_progress(p);
+        if (status == TU_OK) fprintf(stderr, "tutti: notice: %s\n", notice);
+    }
+    return status;
+}
+
 static int info(const char *spec, const struct data_values *values, tu_dataset_options *o,
                 const struct progress *p) {
     tu_dataset *set;
-    tu_status status = tu_dataset_open_with(spec, &set, o);
-    end_progress(p);
+    tu_status status = open_set(spec, o, p, &set);
     if (status != TU_OK) return cli_report(status);
     int result = describe(set, values);
     tu_dataset_free(set);
@@ -280,8 +297,7 @@ static int sample(const char *spec, const struct data_values *values, tu_dataset
                   const struct progress *p) {
     tu_dataset *set;
     tu_dataset_info info;
-    tu_status status = tu_dataset_open_with(spec, &set, o);
-    end_progress(p);
+    tu_status status = open_set(spec, o, p, &set);
     if (status != TU_OK) return cli_report(status);
     tu_dataset_describe(set, &info);
     int result =

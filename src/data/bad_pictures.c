@@ -71,7 +71,8 @@ static tu_status check_parts(const tu__bad_pictures *bad, const char *folder, co
     if (had_validation && listing->validation == 0)
         return tu_fail(TU_INVALID,
                        "--skip-bad leaves '%.200s/val' no picture to validate with (%zu cannot be read, the "
-                       "first: %.300s); fix or remove it, or train with --validation SHARE",
+                       "first: %.300s); to train without val/, give --validation SHARE, "
+                       "as in 0.1",
                        folder, bad->count, bad->message);
     if (had_test && listing->count[TU_TEST] == 0)
         return tu_fail(
