@@ -87,7 +87,7 @@ static tu_status open_set(tu__trainer *t, const char *data, int64_t height, int6
     const tu__settings *s = &t->config.settings;
     bool ignores;
     int64_t label;
-    TU_TRY(tu__settings_ignore_label(s, &ignores, &label));
+    TU_TRY(tu__read_ignore_label(s->ignore_label, &ignores, &label));
     t->set = t->options.set;
     if (t->set) return check_own_set(s);
     if (!data || !*data)
