@@ -68,7 +68,8 @@ typedef struct tu_dataset_options {
  *
  *     cifar10, mnist                fetched once into the cache: $TUTTI_DATA, else the user's cache folder
  *     generated                     32x32 pictures of ten classes, drawn as they are read; needs nothing
- *     FOLDER                        FOLDER/CLASS/FILE.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…
+ *     FOLDER                        FOLDER/CLASS/FILE.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…, beside which
+ *                                   FOLDER/val/CLASS/… is the validation part; without test/, val/ is the test split
  *     IMAGES.npy,LABELS.npy         [n,h,w] or [n,h,w,c], and [n]
  *     FILE.tutti                    what the others were converted to
  */

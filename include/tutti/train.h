@@ -127,7 +127,7 @@ typedef enum tu_train_event {
     TU_TRAIN_BEGUN, /* everything is compiled; step is where a resumed run goes on, `message` its devices: "gpu:0" */
     TU_TRAIN_STEPPED,   /* after every step */
     TU_TRAIN_MEASURED,  /* a line was added to metrics.jsonl: about a hundred times a run */
-    TU_TRAIN_EVALUATED, /* the test images were, at the end of the run: the test_ fields are new */
+    TU_TRAIN_EVALUATED, /* the test images were evaluated, at the end of the run: the test_ fields are new */
     TU_TRAIN_NOTICE,    /* `message` is a line for the user: something was not as hoped, the run goes on */
     TU_TRAIN_TRACED,    /* the trace asked for is written: `message` is its summary, of several lines */
     TU_TRAIN_VALIDATED, /* the validation part was evaluated: the validation_ fields are new */
