@@ -44,6 +44,7 @@ typedef struct tu_dataset_info {
     int64_t validation; /* the set's own validation part: so many training images, the last ones; 0: none */
     int64_t skipped;    /* pictures that could not be read and were left out (skip_bad) */
     int64_t ignored;    /* images that were left out because of their label (ignore_label) */
+    const char *notice; /* a line for the user: something about the set may not be as meant; NULL: nothing */
 } tu_dataset_info;
 
 /* How far a long piece of work is: `total` 0 while it is not known. Called from the thread that asked for the work. */
@@ -67,7 +68,8 @@ typedef struct tu_dataset_options {
  *
  *     cifar10, mnist                fetched once into the cache: $TUTTI_DATA, else the user's cache folder
  *     generated                     32x32 pictures of ten classes, drawn as they are read; needs nothing
- *     FOLDER                        FOLDER/CLASS/FILE.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…
+ *     FOLDER                        FOLDER/CLASS/FILE.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…, beside which
+ *                                   FOLDER/val/CLASS/… is the validation part; without test/, val/ is the test split
  *     IMAGES.npy,LABELS.npy         [n,h,w] or [n,h,w,c], and [n]
  *     FILE.tutti                    what the others were converted to
  */

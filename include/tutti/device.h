@@ -162,9 +162,9 @@ typedef struct tu_combine_segment {
     size_t count; /* elements */
 } tu_combine_segment;
 
-/* Every `out` gets the sum of all `in`, added pairwise in the order of ranks: ((0 + 1) + (2 + 3)) + …. Halves are
- * added in f32 and rounded once. The elements of all segments, one after another, are dealt out to the ranks: `rank`
- * does its part. */
+/* Every `out` gets the sum of all `in`, added pairwise in the order of ranks: ((0 + 1) + (2 + 3)) + …. Half-precision
+ * types are added in f32 and rounded once. The elements of all segments, one after another, are dealt out to the ranks:
+ * `rank` does its part. */
 typedef struct tu_combination {
     size_t struct_size;
     tu_dtype dtype; /* of all segments: f64, f32, bf16 or f16 */

@@ -308,7 +308,8 @@ typedef struct tu_mean_cross_entropy_options {
     double smoothing; /* as above */
     bool ignore;      /* rows labelled … */
     int64_t
-        ignore_label; /* … so are masked: they have neither loss nor gradient, and do not count in the mean */
+        ignore_label; /* … so are masked: they have neither loss nor gradient, and do not count in the mean; refused
+                       * without `ignore`, unless 0 */
 } tu_mean_cross_entropy_options;
 /* The mean loss of the rows, a scalar, for class numbers i32 or i64. A class number outside [0, k) that is not ignored makes
  * it NaN, which the guard of tu_add_optimizer takes for a bad step; where all rows are ignored it is 0. */

@@ -127,7 +127,7 @@ typedef enum tu_train_event {
     TU_TRAIN_BEGUN, /* everything is compiled; step is where a resumed run goes on, `message` its devices: "gpu:0" */
     TU_TRAIN_STEPPED,   /* after every step */
     TU_TRAIN_MEASURED,  /* a line was added to metrics.jsonl: about a hundred times a run */
-    TU_TRAIN_EVALUATED, /* the test images were, at the end of the run: the test_ fields are new */
+    TU_TRAIN_EVALUATED, /* the test images were evaluated, at the end of the run: the test_ fields are new */
     TU_TRAIN_NOTICE,    /* `message` is a line for the user: something was not as hoped, the run goes on */
     TU_TRAIN_TRACED,    /* the trace asked for is written: `message` is its summary, of several lines */
     TU_TRAIN_VALIDATED, /* the validation part was evaluated: the validation_ fields are new */
@@ -266,6 +266,9 @@ typedef struct tu_trained_options {
     const tu_dataset *set; /* tu_evaluate: likewise, a set of your own */
     bool offline;
     const char *strategy; /* tu_evaluate: how several devices share a batch; NULL: as in training */
+    /* tu_evaluate, of `data`, as in training: the run's own set is read as it was then. */
+    bool skip_bad;            /* leave out pictures of a folder that cannot be read */
+    const char *ignore_label; /* leave out the images of this label of an array: "255"; NULL: none */
 } tu_trained_options;
 
 typedef struct tu_member_score { /* of a member of an ensemble by itself */
@@ -284,7 +287,8 @@ typedef struct tu_evaluation {
         member_count; /* of an ensemble, whose averaged probabilities the numbers above are of; 0: a run */
     const tu_member_score *members;
     void *own;
-    double largest; /* share of the largest class among the images */
+    double largest;           /* share of the largest class among the images */
+    int64_t skipped, ignored; /* left out of the set, test images or not: as in tu_dataset_info */
 } tu_evaluation;
 
 /* Runs the network of a run folder over the test images of its set. Freed with tu_evaluation_free. */

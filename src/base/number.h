@@ -15,7 +15,7 @@
 
 #include "base/shared.h"
 
-/* The type of means, variances and their like beside values of `dtype`: halves have too few bits for them. */
+/* The type of means, variances and their like beside values of `dtype`: half-precision types have too few bits for them. */
 static inline tu_dtype tu__statistics_dtype(tu_dtype dtype) {
     return dtype == TU_BF16 || dtype == TU_F16 ? TU_F32 : dtype;
 }

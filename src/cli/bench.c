@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/file_name.h"
 #include "cli/bench_report.h"
 #include "cli/command.h"
 #include "cli/memory_refusal.h"
-#include "cli/network.h"
 #include "cli/placed.h"
 #include "cli/size.h"
 #include "cli/speeds.h"
@@ -306,7 +306,7 @@ static int run(const void *given, int operand_count, char **operands) {
     int sizes = read_sizes(values, &settings);
     if (sizes != CLI_DONE) return sizes;
     tu_status loaded =
-        network_is_source(settings.model) ? tu_model_load(settings.model, &settings.model) : TU_OK;
+        tu__names_code(settings.model) ? tu_model_load(settings.model, &settings.model) : TU_OK;
     if (loaded != TU_OK) return cli_report(tu_fail(loaded, "bench: %s", tu_message()));
     if (values->invariant && values->threads > 1)
         return cli_refuse(
@@ -323,7 +323,7 @@ static int run(const void *given, int operand_count, char **operands) {
     if (!planned_too_large) return cli_report(status);
     return cli_report_memory(&(struct memory_planner){.command = "bench",
                                                       .what = "a workload",
-                                                      .own_network = network_is_source(operands[0]),
+                                                      .own_network = tu__names_code(operands[0]),
                                                       .context = &settings,
                                                       .plan = plan_workload,
                                                       .release = release_workload});

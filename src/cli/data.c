@@ -10,6 +10,7 @@
 #include <tutti/data.h>
 
 #include "base/json.h"
+#include "base/whole_number.h"
 #include "cli/command.h"
 
 struct data_values {
@@ -119,7 +120,8 @@ static void print_numbers(const char *title, const double *numbers, int64_t coun
     putchar('\n');
 }
 
-static void print_table(const tu_dataset_info *info, int64_t *const counts[2]) {
+/* `label`: of the images that were left out, where it was given now; a data file does not keep it. */
+static void print_table(const tu_dataset_info *info, int64_t *const counts[2], const char *label) {
     printf("%-10s %s\n", "name", info->name);
     printf("%-10s %s\n", "origin", info->origin);
     printf("%-10s %" PRId64 " to train, %" PRId64 " to test\n", "images", info->count[TU_TRAIN],
@@ -128,7 +130,9 @@ static void print_table(const tu_dataset_info *info, int64_t *const counts[2]) {
         printf("%-10s the last %" PRId64 " of those to train, the set's own\n", "validation",
                info->validation);
     if (info->skipped) printf("%-10s %" PRId64 " pictures that cannot be read\n", "left out", info->skipped);
-    if (info->ignored) printf("%-10s %" PRId64 " images of that label\n", "left out", info->ignored);
+    if (info->ignored)
+        printf("%-10s %" PRId64 " images of %s%s\n", "left out", info->ignored,
+               label ? "label " : "one label", label ? label : "");
     printf("%-10s %" PRId64 " x %" PRId64 " x %" PRId64 ", %s\n", "shape", info->height, info->width,
            info->channels, tu_dtype_name(info->dtype));
     print_numbers("mean", info->mean, info->channels);
@@ -179,6 +183,7 @@ static void print_json(const tu_dataset_info *info, int64_t *const counts[2]) {
 static int describe(const tu_dataset *set, const struct data_values *values) {
     tu_dataset_info info;
     tu_dataset_describe(set, &info);
+    if (info.notice) fprintf(stderr, "tutti: notice: %s\n", info.notice);
     tu_status status = tu_dataset_verify(set);
     if (status != TU_OK) return cli_report(status);
     int64_t *const counts[2] = {count_classes(set, &info, TU_TRAIN), count_classes(set, &info, TU_TEST)};
@@ -188,17 +193,34 @@ static int describe(const tu_dataset *set, const struct data_values *values) {
     else if (values->json)
         print_json(&info, counts);
     else
-        print_table(&info, counts);
+        print_table(&info, counts, values->ignore_label);
     free(counts[0]);
     free(counts[1]);
     return result;
 }
 
+/* A val/ that cannot be used is no reason not to describe the rest of a folder. */
+static tu_status open_set(const char *spec, tu_dataset_options *o, const struct progress *p,
+                          tu_dataset **set) {
+    tu_status status = tu_dataset_open_with(spec, set, o);
+    end_progress(p);
+    char path[4096], notice[1024];
+    struct stat there;
+    int length = snprintf(path, sizeof path, "%s/val", spec);
+    if (status == TU_INVALID && length < (int)sizeof path && stat(path, &there) == 0) {
+        snprintf(notice, sizeof notice, "%s", tu_message());
+        o->validation = false;
+        status = tu_dataset_open_with(spec, set, o);
+        end_progress(p);
+        if (status == TU_OK) fprintf(stderr, "tutti: notice: %s\n", notice);
+    }
+    return status;
+}
+
 static int info(const char *spec, const struct data_values *values, tu_dataset_options *o,
                 const struct progress *p) {
     tu_dataset *set;
-    tu_status status = tu_dataset_open_with(spec, &set, o);
-    end_progress(p);
+    tu_status status = open_set(spec, o, p, &set);
     if (status != TU_OK) return cli_report(status);
     int result = describe(set, values);
     tu_dataset_free(set);
@@ -275,8 +297,7 @@ static int sample(const char *spec, const struct data_values *values, tu_dataset
                   const struct progress *p) {
     tu_dataset *set;
     tu_dataset_info info;
-    tu_status status = tu_dataset_open_with(spec, &set, o);
-    end_progress(p);
+    tu_status status = open_set(spec, o, p, &set);
     if (status != TU_OK) return cli_report(status);
     tu_dataset_describe(set, &info);
     int result =
@@ -314,10 +335,7 @@ static const struct verb *find_verb(const char *name) {
 
 /* Any number: what marks an image as one to leave out is the set's affair. */
 static bool read_label(const char *text, int64_t *label) {
-    char *end;
-    errno = 0;
-    *label = strtoimax(text, &end, 10);
-    if (end != text && *end == '\0' && errno == 0) return true;
+    if (tu__read_whole_number(text, label)) return true;
     cli_refuse("data: --ignore-label %s: expected a whole number, as the labels are", cli_quote(text).text);
     return false;
 }

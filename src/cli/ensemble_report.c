@@ -17,7 +17,7 @@ static void print_member(const tu_train_result *m, int64_t number) {
            test, digest);
 }
 
-void cli_print_ensemble(const tu_ensemble_result *r) {
+void cli_print_ensemble(const tu_ensemble_result *r, bool closed) {
     printf("%-10s  %s\n%-10s  %.1f s\n\n", "run", r->folder, "time", r->seconds);
     printf("%-10s  %9s  %8s  %10s  %13s  %s\n", "member", "steps", "loss", "validation", "test accuracy",
            "digest");
@@ -26,9 +26,10 @@ void cli_print_ensemble(const tu_ensemble_result *r) {
         print_member(&r->members[i], i);
         if (r->members[i].test_largest > 0) largest = r->members[i].test_largest;
     }
-    if (largest > 0) printf("%-10s  %.2f%% of the test images\n", "largest", 100 * largest);
+    if (largest > 0) printf("%-10s  the largest has %.2f%% of the test images\n", "classes", 100 * largest);
     putchar('\n');
     if (r->stopped) {
+        if (closed) printf("%-10s  the reader of standard error closed the pipe\n", "stopped");
         printf("%-10s  tutti train %s --resume\n", "go on", r->folder);
         return;
     }

@@ -4,7 +4,8 @@
 
 #include <tutti/train.h>
 
-void cli_print_ensemble(const tu_ensemble_result *result);
+/* `closed`: the pipe that progress went to. */
+void cli_print_ensemble(const tu_ensemble_result *result, bool closed);
 void cli_print_ensemble_json(const tu_ensemble_result *result);
 
 #endif

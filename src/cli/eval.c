@@ -11,10 +11,10 @@
 enum { MOST_COLUMNS = 20, LONGEST_NAME = 16 }; /* a confusion matrix of more classes is for --json */
 
 struct eval_values {
-    const char *data, *checkpoint, *devices, *out;
+    const char *data, *checkpoint, *devices, *out, *ignore_label;
     int64_t threads;
     int strategy; /* -1: not given */
-    bool offline, json;
+    bool offline, json, skip_bad;
 };
 
 static const struct eval_values defaults = {.checkpoint = "last", .strategy = -1};
@@ -30,6 +30,10 @@ static const struct cli_option options[] = {
     CLI_INT(struct eval_values, threads, "threads", 't', "N", 1, 1024, "threads of a CPU device"),
     CLI_STRING(struct eval_values, out, "out", 'o', "FILE",
                "where to draw the confusion matrix (unless given: RUN/confusion.svg)"),
+    CLI_FLAG(struct eval_values, skip_bad, "skip-bad", 0,
+             "leave out pictures of a folder that cannot be read"),
+    CLI_STRING(struct eval_values, ignore_label, "ignore-label", 0, "N",
+               "leave out the images of this label of an array"),
     CLI_FLAG(struct eval_values, offline, "offline", 0, "fetch nothing: refuse a set that is not there"),
     CLI_FLAG(struct eval_values, json, "json", 0, "print one JSON object"),
     {0},
@@ -102,6 +106,8 @@ static void print_members(const tu_evaluation *e) {
 
 static void print_text(const tu_evaluation *e, const char *picture) {
     printf("%-10s  %s, %" PRId64 " test images\n", "set", e->set, e->images);
+    if (e->skipped) printf("%-10s  %" PRId64 " pictures that cannot be read\n", "left out", e->skipped);
+    if (e->ignored) printf("%-10s  %" PRId64 " images of the label to ignore\n", "left out", e->ignored);
     if (e->member_count) printf("%-10s  %" PRId64 " members\n", "ensemble", e->member_count);
     printf("%-10s  after step %" PRId64 "\n", "checkpoint", e->step);
     printf("%-10s  %.2f%% (largest class %.2f%%)\n", "accuracy", 100 * e->accuracy, 100 * e->largest);
@@ -156,6 +162,8 @@ static void print_json(const char *run, const tu_evaluation *e) {
     tu__json_string(&json, "set", e->set);
     tu__json_i64(&json, "step", e->step);
     tu__json_i64(&json, "images", e->images);
+    if (e->skipped) tu__json_i64(&json, "skipped", e->skipped);
+    if (e->ignored) tu__json_i64(&json, "ignored", e->ignored);
     tu__json_f64(&json, "accuracy", e->accuracy);
     tu__json_f64(&json, "top5", e->top5);
     tu__json_f64(&json, "loss", e->loss);
@@ -200,6 +208,7 @@ static int run(const void *given, int operand_count, char **operands) {
     tu_status status =
         tu_evaluate(operands[0], &evaluation, .checkpoint = v->checkpoint, .devices = v->devices,
                     .threads = (int)v->threads, .data = v->data, .offline = v->offline,
+                    .skip_bad = v->skip_bad, .ignore_label = v->ignore_label,
                     .strategy = v->strategy >= 0 ? tu__strategy_names[v->strategy] : NULL);
     if (status != TU_OK) return cli_report(status);
     status = draw(&evaluation, operands[0], v->out, &picture);

@@ -7,6 +7,7 @@
 
 #include <tutti/model.h>
 
+#include "base/file_name.h"
 #include "cli/report.h"
 
 static bool is_model(const char *word) {
@@ -14,15 +15,6 @@ static bool is_model(const char *word) {
     for (size_t i = 0; tu_model(i, &name, &summary) == TU_OK; i++)
         if (strcmp(name, word) == 0) return true;
     return false;
-}
-
-static bool ends_with(const char *word, const char *ending) {
-    size_t length = strlen(word), tail = strlen(ending);
-    return length > tail && strcmp(word + length - tail, ending) == 0;
-}
-
-bool network_is_source(const char *word) {
-    return ends_with(word, ".c") || ends_with(word, ".so");
 }
 
 static tu_status build_model(const struct network_wish *wish, const char *name, tu_graph **graph) {
@@ -44,7 +36,7 @@ static tu_status load_graph(const struct network_wish *wish, const char *path, t
 tu_status network_get(const struct network_wish *wish, tu_graph **graph) {
     const char *word = wish->word;
     *graph = NULL;
-    if (network_is_source(word)) TU_TRY(tu_model_load(word, &word));
+    if (tu__names_code(word)) TU_TRY(tu_model_load(word, &word));
     bool path = !is_model(word) && (strchr(word, '/') || access(word, F_OK) == 0);
     TU_TRY(path ? load_graph(wish, word, graph) : build_model(wish, word, graph));
     return wish->train ? tu_add_sgd(tu_find_output(*graph, "loss"), 0.1, 0.9) : TU_OK;

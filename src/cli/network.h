@@ -11,9 +11,6 @@ struct network_wish {
     bool train; /* the training step: layers as in training, gradients, updates by SGD with momentum */
 };
 
-/* Whether the word is the path of a C file or of a shared object, which tu_model_load takes. */
-bool network_is_source(const char *word);
-
 /* The graph is the caller's, also after a failure, when it may be NULL. */
 tu_status network_get(const struct network_wish *wish, tu_graph **graph);
 

@@ -11,11 +11,11 @@
 
 #include <tutti/train.h>
 
+#include "base/file_name.h"
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/ensemble_report.h"
 #include "cli/memory_refusal.h"
-#include "cli/network.h"
 #include "cli/progress.h"
 #include "cli/size.h"
 #include "cli/speeds.h"
@@ -178,7 +178,9 @@ static void print_row(const char *name, const char *format, ...) {
 
 /* `closed`: the pipe that progress went to. */
 static const char *why_stopped(const tu_train_result *r, bool closed) {
-    if (r->stopped_early) return ", stopped early: the validation accuracy did not rise any more";
+    if (r->stopped_early) /* a run begun before there were validation parts looks at the test images */
+        return r->validation_images ? ", stopped early: the validation accuracy did not rise any more"
+                                    : ", stopped early: the test accuracy did not rise any more";
     return r->stopped && closed ? ", stopped: the reader of standard error closed the pipe" : "";
 }
 
@@ -299,7 +301,7 @@ static int report_memory(const char *model, const struct train_values *values) {
     return cli_report_memory(&(struct memory_planner){.command = "train",
                                                       .what = "a run",
                                                       .fixed = values->o.resume,
-                                                      .own_network = network_is_source(model),
+                                                      .own_network = tu__names_code(model),
                                                       .context = &asked,
                                                       .plan = plan_run,
                                                       .release = release_run});
@@ -342,7 +344,10 @@ static int train_ensemble(const char *model, const struct train_values *v, struc
     progress_end(&audience->progress);
     if (status == TU_NO_MEMORY && !v->o.resume) return report_memory_of_member(model, v);
     if (status != TU_OK) return cli_report(status);
-    (v->json ? cli_print_ensemble_json : cli_print_ensemble)(&result);
+    if (v->json)
+        cli_print_ensemble_json(&result);
+    else
+        cli_print_ensemble(&result, audience->progress.closed);
     bool stopped = result.stopped;
     tu_ensemble_result_free(&result);
     return stopped ? STOPPED : CLI_DONE;

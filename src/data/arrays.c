@@ -74,8 +74,32 @@ static bool is_ignored(int64_t label, const tu_dataset_options *options) {
     return options->ignore_label && *options->ignore_label == label;
 }
 
+/* A largest label far above all others is often no class, but marks images to leave out, as 255 does for bytes. */
+enum { LEAST_GAP = 2 };
+
+static void notice_gap(int64_t largest, int64_t next, char notice[160]) {
+    if (next < 0 || largest - next - 1 < LEAST_GAP) return;
+    snprintf(notice, 160,
+             "no image has the labels %lld to %lld; if %lld marks images to leave out, give --ignore-label "
+             "%lld",
+             (long long)next + 1, (long long)largest - 1, (long long)largest, (long long)largest);
+}
+
+static tu_status check_ignored(const array *labels, const tu_dataset_options *options,
+                               const tu_dataset_info *info) {
+    if (!options->ignore_label) return TU_OK;
+    if (info->ignored == 0)
+        return tu_fail(TU_INVALID,
+                       "--ignore-label %lld: no image has that label in '%s': expected one of its labels",
+                       (long long)*options->ignore_label, labels->path);
+    int64_t left = labels->npy.elements - info->ignored;
+    if (left >= 2) return TU_OK;
+    return tu_fail(TU_INVALID, "'%s': --ignore-label %lld leaves %lld images: expected at least two",
+                   labels->path, (long long)*options->ignore_label, (long long)left);
+}
+
 static tu_status check_labels(const array *labels, const array *images, const tu_dataset_options *options,
-                              tu_dataset_info *info) {
+                              tu_dataset_info *info, char notice[160]) {
     const tu__npy *npy = &labels->npy;
     if (npy->rank != 1 || npy->dim[0] != images->npy.dim[0])
         return tu_fail(TU_INVALID,
@@ -85,6 +109,7 @@ static tu_status check_labels(const array *labels, const array *images, const tu
     if (!tu__npy_is_integer(npy->type))
         return tu_fail(TU_INVALID, "'%s' has labels that are not integers: expected u1, i1, i4 or i8",
                        labels->path);
+    int64_t largest = -1, next = -1;
     for (int64_t i = 0; i < npy->elements; i++) {
         int64_t label = tu__npy_integer(npy, i);
         if (is_ignored(label, options)) {
@@ -97,12 +122,16 @@ static tu_status check_labels(const array *labels, const array *images, const tu
                            "images of that label",
                            labels->path, (long long)i, (long long)label, TU__MOST_CLASSES - 1,
                            (long long)label);
-        if (label >= info->classes) info->classes = label + 1;
+        if (label > largest) {
+            next = largest;
+            largest = label;
+        } else if (label < largest && label > next) {
+            next = label;
+        }
     }
-    if (npy->elements - info->ignored >= 2) return TU_OK;
-    return tu_fail(TU_INVALID, "'%s': --ignore-label %lld leaves %lld images: expected at least two",
-                   labels->path, (long long)*options->ignore_label,
-                   (long long)(npy->elements - info->ignored));
+    info->classes = largest + 1;
+    notice_gap(largest, next, notice);
+    return check_ignored(labels, options, info);
 }
 
 /* ---- Conversion ------------------------------------------------------------------------------------------------ */
@@ -178,12 +207,12 @@ static tu_status find_path(const array *images, const array *labels, const tu_da
 
 static tu_status open_mapped(const array *images, const array *labels, const tu_dataset_options *options,
                              tu_dataset **set) {
-    char name[64];
+    char name[64], notice[160] = "";
     tu__path path;
     tu__last_name(images->path, name);
     tu_dataset_info info = {.name = name, .origin = images->path};
     TU_TRY(check_images(images, &info));
-    TU_TRY(check_labels(labels, images, options, &info));
+    TU_TRY(check_labels(labels, images, options, &info, notice));
     int64_t count = images->npy.dim[0] - info.ignored;
     double share = options->test_share > 0 ? options->test_share : 0.1;
     int64_t held_out = (int64_t)((double)count * share + 0.5);
@@ -195,7 +224,15 @@ static tu_status open_mapped(const array *images, const array *labels, const tu_
     TU_TRY(tu__converted_begin(path.text, options, &lock));
     tu_status status = lock < 0 ? TU_OK : convert(images, labels, &info, path.text, options);
     tu__converted_end(lock);
-    return status == TU_OK ? tu__data_file_open(path.text, set) : status;
+    TU_TRY(status);
+    tu_dataset *opened;
+    TU_TRY(tu__data_file_open(path.text, &opened));
+    status = tu__dataset_notice(opened, notice);
+    if (status == TU_OK)
+        *set = opened;
+    else
+        tu_dataset_free(opened);
+    return status;
 }
 
 tu_status tu__open_arrays(const char *images, const char *labels, const tu_dataset_options *options,

@@ -9,15 +9,12 @@
 enum { MOST_NAMES = 20, MOST_TEXT = 600 }; /* a message is one line, of at most about a thousand bytes */
 
 bool tu__is_bad_picture(tu_status status) {
-    return status == TU_INVALID || status == TU_CORRUPT || status == TU_IO || status == TU_NOT_FOUND;
+    return status == TU_INVALID || status == TU_CORRUPT;
 }
 
-void tu__bad_pictures_add(tu__bad_pictures *bad, tu_status status, tu__listed_image *image) {
+void tu__bad_pictures_add(tu__bad_pictures *bad, tu__listed_image *image) {
     image->bad = true;
-    if (bad->count++ == 0) {
-        bad->status = status == TU_IO ? TU_IO : TU_INVALID;
-        snprintf(bad->message, sizeof bad->message, "%s", tu_message());
-    }
+    if (bad->count++ == 0) snprintf(bad->message, sizeof bad->message, "%s", tu_message());
 }
 
 /* The first few names into `text`; how many they are. */
@@ -39,11 +36,11 @@ static size_t list_names(const tu__listing *listing, char text[MOST_TEXT]) {
 tu_status tu__bad_pictures_refuse(const tu__bad_pictures *bad, const char *folder,
                                   const tu__listing *listing) {
     if (bad->count == 1)
-        return tu_fail(bad->status, "%s; fix or remove it, or leave it out with --skip-bad", bad->message);
+        return tu_fail(TU_INVALID, "%s; fix or remove it, or leave it out with --skip-bad", bad->message);
     char names[MOST_TEXT], more[48] = "";
     size_t named = list_names(listing, names);
     if (named < bad->count) snprintf(more, sizeof more, " and %zu more", bad->count - named);
-    return tu_fail(bad->status,
+    return tu_fail(TU_INVALID,
                    "%zu pictures in '%.200s' cannot be read: %s%s; fix or remove them, or leave them out "
                    "with --skip-bad",
                    bad->count, folder, names, more);
@@ -53,8 +50,10 @@ tu_status tu__bad_pictures_refuse(const tu__bad_pictures *bad, const char *folde
 static tu_status check_classes(const tu__bad_pictures *bad, const char *folder, const tu__listing *listing) {
     int64_t *counts = tu__alloc_array(listing->class_count, sizeof *counts, "the pictures of each class");
     if (!counts) return TU_NO_MEMORY;
-    for (size_t i = 0; i < listing->image_count; i++)
-        if (listing->images[i].split == TU_TRAIN) counts[listing->images[i].label]++;
+    for (size_t i = 0; i < listing->image_count; i++) {
+        const tu__listed_image *image = &listing->images[i];
+        if (image->split == TU_TRAIN && !image->validation) counts[image->label]++;
+    }
     tu_status status = TU_OK;
     for (size_t i = 0; i < listing->class_count && status == TU_OK; i++)
         if (counts[i] == 0)
@@ -66,8 +65,26 @@ static tu_status check_classes(const tu__bad_pictures *bad, const char *folder, 
     return status;
 }
 
+/* A part that had pictures and has none any more would be taken from the training images, or be missing, unnoticed. */
+static tu_status check_parts(const tu__bad_pictures *bad, const char *folder, const tu__listing *listing,
+                             bool had_validation, bool had_test) {
+    if (had_validation && listing->validation == 0)
+        return tu_fail(TU_INVALID,
+                       "--skip-bad leaves '%.200s/val' no picture to validate with (%zu cannot be read, the "
+                       "first: %.300s); to train without val/, give --validation SHARE, "
+                       "as in 0.1",
+                       folder, bad->count, bad->message);
+    if (had_test && listing->count[TU_TEST] == 0)
+        return tu_fail(
+            TU_INVALID,
+            "--skip-bad leaves '%.200s' no picture to test with (%zu cannot be read, the first: %.300s)",
+            folder, bad->count, bad->message);
+    return TU_OK;
+}
+
 tu_status tu__bad_pictures_drop(const tu__bad_pictures *bad, const char *folder, tu__listing *listing) {
     size_t kept = 0;
+    bool had_validation = listing->validation > 0, had_test = listing->count[TU_TEST] > 0;
     for (size_t i = 0; i < listing->image_count; i++) {
         const tu__listed_image *image = &listing->images[i];
         if (!image->bad) {
@@ -78,5 +95,6 @@ tu_status tu__bad_pictures_drop(const tu__bad_pictures *bad, const char *folder,
         if (image->validation) listing->validation--;
     }
     listing->image_count = kept;
-    return check_classes(bad, folder, listing);
+    TU_TRY(check_classes(bad, folder, listing));
+    return check_parts(bad, folder, listing, had_validation, had_test);
 }

@@ -88,6 +88,12 @@ tu_status tu__dataset_new(const tu_dataset_info *info, tu__read_image read, void
     return TU_OK;
 }
 
+tu_status tu__dataset_notice(tu_dataset *set, const char *notice) {
+    if (!*notice) return TU_OK;
+    set->info.notice = tu__arena_string(&set->arena, notice);
+    return set->info.notice ? TU_OK : TU_NO_MEMORY;
+}
+
 void tu_dataset_free(tu_dataset *set) {
     if (!set) return;
     if (set->close) set->close(set->context);

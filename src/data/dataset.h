@@ -35,6 +35,9 @@ tu_status tu__dataset_new(const tu_dataset_info *info, tu__read_image read, void
 /* Whether the numbers of a description can be: counts, sides, channels, type, classes. `image_bytes` may be NULL. */
 tu_status tu__dataset_check(const tu_dataset_info *info, size_t *image_bytes);
 
+/* What the user is told about a set that was opened (tu_dataset_info.notice), copied; "": nothing. */
+tu_status tu__dataset_notice(tu_dataset *set, const char *notice);
+
 /* Tells the system that a split that lies in memory is about to be read, from one end to the other, in any order. */
 void tu__dataset_expect(const tu_dataset *set, tu_split split);
 

@@ -32,7 +32,7 @@ static tu_status add_picture(const char *folder, tu__listed_image *listed, const
                              uint8_t *pixels, tu__data_writer *writer, tu__bad_pictures *bad) {
     tu_status status = read_picture(folder, listed, info, pixels);
     if (tu__is_bad_picture(status)) {
-        tu__bad_pictures_add(bad, status, listed);
+        tu__bad_pictures_add(bad, listed);
         return TU_OK;
     }
     if (status != TU_OK || bad->count) return status;
@@ -79,6 +79,7 @@ static tu_status convert_rest(const char *folder, const tu__bad_pictures *bad, t
     info->count[TU_TEST] = listing->count[TU_TEST];
     info->validation = listing->validation;
     info->skipped = (int64_t)bad->count;
+    TU_TRY(tu__dataset_check(info, NULL));
     tu_status status = convert(folder, listing, info, path, &worse, options);
     if (status != TU_OK || worse.count == 0) return status;
     return tu__bad_pictures_refuse(&worse, folder, listing); /* broken in the meantime */

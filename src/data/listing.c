@@ -218,14 +218,17 @@ static tu_status digest_files(tu__listing *listing, const char *folder) {
     return TU_OK;
 }
 
-/* val/ beside train/ and test/. */
+/* val/ beside train/ and test/. One that is laid out otherwise can be done without. */
 static tu_status list_validation(tu__listing *listing, const char *folder) {
     tu__path path;
     TU_TRY(tu__join_path(folder, "val", &path));
     if (!is_folder(path.text)) return TU_OK;
-    TU_TRY(compare_classes(listing, path.text));
-    return list_classes(listing, folder, "val",
-                        &(deal){.fixed = true, .split = TU_TRAIN, .validation = true});
+    tu_status status = compare_classes(listing, path.text);
+    if (status == TU_OK)
+        status = list_classes(listing, folder, "val",
+                              &(deal){.fixed = true, .split = TU_TRAIN, .validation = true});
+    if (status != TU_INVALID) return status;
+    return tu_fail(TU_INVALID, "%s; to train without val/, give --validation SHARE, as in 0.1", tu_message());
 }
 
 static tu_status list_split_folders(tu__listing *listing, const char *folder, const char *test,

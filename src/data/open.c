@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/file_name.h"
 #include "base/nearest.h"
 #include "data/converted.h"
 #include "data/get.h"
@@ -12,13 +13,8 @@ enum { NAMES = 3 };
 
 const char *const tu__dataset_names[] = {"cifar10", "mnist", "generated", NULL};
 
-static bool ends_with(const char *text, const char *end) {
-    size_t length = strlen(text), wanted = strlen(end);
-    return length >= wanted && strcmp(text + length - wanted, end) == 0;
-}
-
 static tu_status refuse(const char *spec) {
-    if (ends_with(spec, ".npy"))
+    if (tu__ends_with(spec, ".npy"))
         return tu_fail(TU_INVALID, "'%.400s' is one array: expected two, IMAGES.npy,LABELS.npy", spec);
     if (strchr(spec, '/'))
         return tu_fail(TU_NOT_FOUND,
@@ -79,7 +75,7 @@ tu_status tu_dataset_open_with(const char *spec, tu_dataset **set, const tu_data
     if (there) {
         if (folder) return tu__open_folder(spec, &o, set);
         if (tu__data_file_recognise(spec)) return tu__data_file_open(spec, set);
-        if (!ends_with(spec, ".npy"))
+        if (!tu__ends_with(spec, ".npy"))
             return tu_fail(
                 TU_INVALID,
                 "'%.400s' is neither a folder nor a data file: expected a folder of class folders, or "

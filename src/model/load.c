@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file_name.h"
 #include "model/compile.h"
 #include "model/model.h"
 
@@ -79,11 +80,6 @@ static tu_status load_source(const char *path, const char **name) {
     return status;
 }
 
-static bool ends_with(const char *path, const char *ending) {
-    size_t length = strlen(path), tail = strlen(ending);
-    return length > tail && strcmp(path + length - tail, ending) == 0;
-}
-
 /* The whole path of a file that can be read; false with errno otherwise. */
 static bool find_file(const char *path, char whole[PATH_MAX]) {
     struct stat about;
@@ -95,8 +91,8 @@ static bool find_file(const char *path, char whole[PATH_MAX]) {
 tu_status tu_model_load(const char *path, const char **name) {
     char whole[PATH_MAX];
     if (name) *name = NULL;
-    bool source = ends_with(path, ".c");
-    if (!source && !ends_with(path, ".so"))
+    bool source = tu__ends_with(path, ".c");
+    if (!tu__names_code(path))
         return tu_fail(TU_INVALID, "'%.200s' is no network: expected a C file (.c) or a shared object (.so)",
                        path);
     if (!find_file(path, whole))

@@ -1,7 +1,6 @@
 /* Writing, checking and reading the metadata of checkpoints. See checkpoint_metadata.h. */
 #include "train/checkpoint_metadata.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <locale.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include "base/whole_number.h"
 #include "train/snapshot.h"
 
 #define FAMILY "tutti checkpoint "
@@ -62,6 +62,10 @@ static tu_status digest_entries(size_t count, const tu__metadata *entries, char 
 
 /* ---- Writing ---- */
 
+#define ONE_MORE(name) +1
+enum { PROGRESS_ENTRIES = 0 TU__PROGRESS_LIST(ONE_MORE, ONE_MORE) TU__PROGRESS_ADDED(ONE_MORE, ONE_MORE) };
+#undef ONE_MORE
+
 static void put(tu__checkpoint_metadata *m, const char *key, const char *value) {
     m->entries[m->count++] = (tu__metadata){key, value};
 }
@@ -90,12 +94,14 @@ tu_status tu__metadata_make(const tu__run_config *config, const tu__progress *pr
     decimal_point point = {0};
     TU_TRY(use_point(&point));
     m->count = 0;
-    put(m, "format", FORMAT);
-    put(m, "tutti", tu_version());
-    put(m, "model", config->model);
-    put(m, "graph", config->graph_digest);
-    put(m, "set", config->set.digest);
-    put(m, "digest", tensors);
+    const tu__metadata texts[] = {
+        {"format", FORMAT},          {"tutti", tu_version()},
+        {"model", config->model},    {"graph", config->graph_digest},
+        {"set", config->set.digest}, {"digest", tensors},
+    };
+    _Static_assert(sizeof texts / sizeof *texts + PROGRESS_ENTRIES + 2 <= TU__MOST_ENTRIES,
+                   "TU__MOST_ENTRIES: room for all of these, the seed and the metadata's own digest");
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) put(m, texts[i].key, texts[i].value);
     put_count(m, "seed", config->settings.seed);
     put_progress(m, progress);
     leave_point(&point);
@@ -156,10 +162,7 @@ tu_status tu__metadata_check(const tu__safetensors *file, const char *path) {
 
 static tu_status take_count(const tu__safetensors *file, const char *path, const char *key, int64_t *value) {
     const char *text = tu__safetensors_metadata(file, key);
-    char *end = NULL;
-    errno = 0;
-    if (text) *value = strtoimax(text, &end, 10);
-    if (text && end != text && *end == '\0' && errno == 0) return TU_OK;
+    if (text && tu__read_whole_number(text, value)) return TU_OK;
     return tu_fail(TU_CORRUPT, "checkpoint '%s': '%s' in its metadata: expected a whole number", path, key);
 }
 

@@ -18,6 +18,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/disk.h"
+#include "base/file_name.h"
 #include "graph/graph.h"
 #include "run/placing.h"
 #include "train/trainer.h"

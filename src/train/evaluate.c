@@ -25,16 +25,20 @@ static tu_status open_set(evaluation *e, const tu_trained_options *o) {
     const tu_dataset_info *own = &e->config.set;
     const char *data = o->data ? o->data : e->config.data;
     e->set = o->set;
-    if (e->set) return TU_OK;
+    if (e->set && !o->skip_bad && !o->ignore_label) return TU_OK;
+    if (e->set)
+        return tu_fail(TU_INVALID, "%s with a set of the program's own: expected one that 'data' names",
+                       o->skip_bad ? "--skip-bad" : "--ignore-label");
     if (!*data)
         return tu_fail(TU_INVALID,
                        "the run was trained on a set given by a program: expected --data with another");
-    bool ignores = false, same = !o->data || strcmp(data, e->config.data) == 0;
-    int64_t label = 0;
-    if (same) TU_TRY(tu__settings_ignore_label(&e->config.settings, &ignores, &label));
+    bool ignores, same = !o->data || strcmp(data, e->config.data) == 0;
+    const char *ignored = o->ignore_label ? o->ignore_label : same ? e->config.settings.ignore_label : NULL;
+    int64_t label;
+    TU_TRY(tu__read_ignore_label(ignored, &ignores, &label));
     TU_TRY(tu_dataset_open(data, &e->opened, .height = own->height, .width = own->width,
                            .offline = o->offline, .validation = own->validation > 0,
-                           .skip_bad = same && e->config.settings.skip_bad,
+                           .skip_bad = o->skip_bad || (same && e->config.settings.skip_bad),
                            .ignore_label = ignores ? &label : NULL));
     e->set = e->opened;
     return TU_OK;
@@ -53,8 +57,8 @@ static tu_status check_set(const tu_dataset_info *own, const tu_dataset_info *se
     for (int64_t i = 0; same && i < own->classes; i++)
         same = strcmp(set->class_names[i], own->class_names[i]) == 0;
     if (!same)
-        return tu_fail(TU_INVALID, "set '%s' has other classes than '%s', on which the run was trained",
-                       set->name, own->name);
+        return tu_fail(TU_INVALID, "set '%s' has other classes than '%s', on which the run was trained%s%s",
+                       set->name, own->name, set->notice ? "; " : "", set->notice ? set->notice : "");
     if (set->count[TU_TEST] == 0)
         return tu_fail(TU_INVALID, "set '%s' has no test images to evaluate on", set->name);
     return TU_OK;
@@ -156,7 +160,9 @@ static tu_status evaluate(evaluation *e, const char *folder, const tu_trained_op
                               .classes = info.classes,
                               .class_names = e->config.set.class_names,
                               .confusion = e->confusion,
-                              .own = e};
+                              .own = e,
+                              .skipped = info.skipped,
+                              .ignored = info.ignored};
     if (!result->set) return TU_NO_MEMORY;
     TU_TRY(e->config.members ? evaluate_ensemble(e, folder, o, result) : evaluate_run(e, result));
     result->largest = share_of_largest(result);

@@ -11,6 +11,7 @@
 #include <tutti/model.h>
 
 #include "base/alloc.h"
+#include "base/file_name.h"
 #include "base/save.h"
 #include "graph/graph.h"
 #include "train/initialize.h"
@@ -62,7 +63,7 @@ static tu_status check_own_set(const tu__settings *s) {
                    s->skip_bad ? "--skip-bad" : "--ignore-label");
 }
 
-static void tell_left_out(tu__trainer *t) {
+static void tell_about_set(tu__trainer *t) {
     tu_dataset_info info;
     char message[160];
     if (t->ensemble) return; /* told once for all members */
@@ -77,6 +78,7 @@ static void tell_left_out(tu__trainer *t) {
                  t->config.settings.ignore_label, (long long)info.ignored);
         tu__trainer_notice(t, message);
     }
+    if (info.notice) tu__trainer_notice(t, info.notice);
 }
 
 /* `height`, `width`: of the images of a folder; sets with a size of their own keep it. `validation`: whether the set's own
@@ -85,7 +87,7 @@ static tu_status open_set(tu__trainer *t, const char *data, int64_t height, int6
     const tu__settings *s = &t->config.settings;
     bool ignores;
     int64_t label;
-    TU_TRY(tu__settings_ignore_label(s, &ignores, &label));
+    TU_TRY(tu__read_ignore_label(s->ignore_label, &ignores, &label));
     t->set = t->options.set;
     if (t->set) return check_own_set(s);
     if (!data || !*data)
@@ -96,7 +98,7 @@ static tu_status open_set(tu__trainer *t, const char *data, int64_t height, int6
                            .progress = tell_loading, .context = t, .validation = validation,
                            .skip_bad = s->skip_bad, .ignore_label = ignores ? &label : NULL));
     t->set = t->opened;
-    tell_left_out(t);
+    tell_about_set(t);
     return TU_OK;
 }
 

@@ -19,17 +19,6 @@
 
 enum { MOST_BYTES = 64 << 20, MOST_CLASSES = 1 << 20 };
 
-/* ---- The model ---- */
-
-static bool ends_with(const char *word, const char *end) {
-    size_t length = strlen(word), tail = strlen(end);
-    return length > tail && strcmp(word + length - tail, end) == 0;
-}
-
-bool tu__names_code(const char *model) {
-    return ends_with(model, ".c") || ends_with(model, ".so");
-}
-
 /* ---- Counting ---- */
 
 /* A set of one image has none to spare. */

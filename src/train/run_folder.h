@@ -65,9 +65,6 @@ typedef struct tu__run_config {
         looks_at_test; /* begun before there were validation parts: chooses by the test images while it trains */
 } tu__run_config;
 
-/* Whether a model is named by a file of code, which would be compiled or loaded, rather than by its name. */
-bool tu__names_code(const char *model);
-
 /* How many training images are kept out to validate with, and how many are trained on. */
 int64_t tu__validation_images(const tu__run_config *config);
 int64_t tu__training_images(const tu__run_config *config);

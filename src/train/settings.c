@@ -3,13 +3,13 @@
  * All is done row by row over one table made from tutti/settings.def: a new setting is one row there. */
 #include "train/settings.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/choice.h"
+#include "base/whole_number.h"
 #include "graph/graph.h"
 #include "pass/choices.h"
 #include "train/update_rules.h"
@@ -162,14 +162,9 @@ static tu_status check_schedule(const tu__settings *s) {
         s->schedule, s->rate_factor);
 }
 
-tu_status tu__settings_ignore_label(const tu__settings *settings, bool *given, int64_t *label) {
-    const char *text = settings->ignore_label;
-    char *end = NULL;
-    *given = *text != '\0';
-    if (!*given) return TU_OK;
-    errno = 0;
-    *label = strtoimax(text, &end, 10);
-    if (end != text && *end == '\0' && errno == 0) return TU_OK;
+tu_status tu__read_ignore_label(const char *text, bool *given, int64_t *label) {
+    *given = text && *text;
+    if (!*given || tu__read_whole_number(text, label)) return TU_OK;
     return tu_fail(TU_INVALID, "--ignore-label '%.60s': expected a whole number, as the labels are", text);
 }
 
@@ -177,7 +172,7 @@ tu_status tu__settings_ignore_label(const tu__settings *settings, bool *given, i
 static tu_status check_validation(const tu__settings *s) {
     bool label_given;
     int64_t label;
-    TU_TRY(tu__settings_ignore_label(s, &label_given, &label));
+    TU_TRY(tu__read_ignore_label(s->ignore_label, &label_given, &label));
     double v = s->validation;
     if (v < 1 || (v >= 2 && v == floor(v))) return TU_OK;
     return tu_fail(

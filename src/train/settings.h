@@ -32,8 +32,8 @@ void tu__settings_write(const tu__settings *settings, tu__json *json);
 tu_status tu__settings_read(const char *name, const tu__json_value *object, tu__arena *arena,
                             tu__settings *settings);
 
-/* The label whose images are left out, as the setting says it; `*given` is false where it says none. */
-tu_status tu__settings_ignore_label(const tu__settings *settings, bool *given, int64_t *label);
+/* The label whose images are left out, from the text of a setting; `*given` is false where it says none: "" or NULL. */
+tu_status tu__read_ignore_label(const char *text, bool *given, int64_t *label);
 
 /* What `given` asks of a run that was begun with `settings`: the few that may change (where it runs, how often it saves)
  * are taken over; any other that differs is refused, because the run would not be the one that was begun. */

@@ -9,6 +9,7 @@ write_array() { write_bytes "$1" u1 "$2" "$3" "$4"; }
 write_signed() { write_bytes "$1" i1 "$2" "$3" "$4"; } # 255 is -1
 
 write_pictures() { # folder: six pictures each of cats and dogs, taken from the generated set
+    mkdir -p "$(dirname "$1")"
     tutti data sample generated -n 12 -o "$1.samples" >/dev/null
     mkdir -p "$1/cat" "$1/dog"
     local i=0 file

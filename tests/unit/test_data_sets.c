@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include <math.h>
+#include <sys/resource.h>
 
 #include <tutti/data.h>
 
@@ -176,6 +177,34 @@ static void bad_folders_are_refused_by_name(void **state) {
 }
 
 /* ---- Fitting ---------------------------------------------------------------------------------------------------- */
+
+/* While the first picture is about to be read: no file can be opened any more. */
+static void use_up_files(void *context, const char *what, int64_t done, int64_t total) {
+    (void)total;
+    struct rlimit none = *(const struct rlimit *)context;
+    none.rlim_cur = 0;
+    if (strcmp(what, "reading pictures") == 0 && done == 0) setrlimit(RLIMIT_NOFILE, &none);
+}
+
+/* The cache is found by names, sizes and times: what was left out for a moment's reason would stay left out. */
+static void only_damaged_pictures_count_as_bad(void **state) {
+    (void)state;
+    tu_dataset *set = NULL;
+    struct rlimit before;
+    draw_classes("briefly", 6);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    tu_status status = tu_dataset_open(in_folder("briefly"), &set, .height = 8, .width = 8, .skip_bad = true,
+                                       .progress = use_up_files, .context = &before);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(status, TU_IO);
+    assert_non_null(strstr(tu_message(), "Too many open files"));
+    write_file("briefly/cat/damaged.png", "no", 2);
+    write_file("briefly/cat/empty.png", "", 0);
+    assert_int_equal(tu_dataset_open(in_folder("briefly"), &set, .height = 8, .width = 8, .skip_bad = true),
+                     TU_OK);
+    assert_int_equal(described(set).skipped, 2);
+    tu_dataset_free(set);
+}
 
 static void pictures_are_averaged_when_they_shrink(void **state) {
     (void)state;
@@ -416,6 +445,7 @@ int main(void) {
         cmocka_unit_test(what_a_killed_conversion_left_is_removed_by_the_next),
         cmocka_unit_test(train_and_test_folders_are_kept_apart),
         cmocka_unit_test(bad_folders_are_refused_by_name),
+        cmocka_unit_test(only_damaged_pictures_count_as_bad),
         cmocka_unit_test(pictures_are_averaged_when_they_shrink),
         cmocka_unit_test(the_middle_of_a_long_picture_is_kept),
         cmocka_unit_test(a_pair_of_arrays_is_a_set),

@@ -16,8 +16,8 @@
  *
  * Statistics are f32 beside an x of bf16 or f16: a mean far from zero, kept in 8 bits, moves all of its set by more than
  * the set's deviation. As they have the type of gamma and beta, the builders cast these to f32. Files of an earlier version
- * hold operations with parameters and statistics in halves. These still open; expansions and meanings, which are what the
- * CPU runs of them too, then take the statistics from x. A card's kernels take those that were stored. */
+ * hold operations with parameters and statistics in half precision. These still open; expansions and meanings, which are
+ * what the CPU runs of them too, then take the statistics from x. A card's kernels take those that were stored. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -159,7 +159,7 @@ static void moments(const double *x, int64_t n, int64_t stride, double *mean, do
     *variance = squares / (double)n;
 }
 
-/* Those saved, unless they were rounded to halves: then those of x. */
+/* Those saved, unless they were rounded to half precision: then those of x. */
 static void saved_moments(const tu__meaning *m, const double *x, int64_t n, int64_t stride, int64_t set,
                           double *mean, double *variance) {
     if (is_half(m->in[2].type.dtype)) {
@@ -247,7 +247,7 @@ tu_status tu__layer_norm_grad_meaning(const tu__meaning *m) {
     return TU_OK;
 }
 
-/* ---- Expansions: a set as axes of x, computed in f32 where the statistics are halves ---- */
+/* ---- Expansions: a set as axes of x, computed in f32 where the statistics are of half precision ---- */
 
 typedef struct standard {
     tu_axes axes;                       /* of x that form a set */
@@ -401,7 +401,8 @@ int64_t tu__layer_norm_grad_flops(const tu__node *node, const tu_type *in) {
 
 /* ---- Builders ---- */
 
-/* Parameters in halves take on the type of the statistics. Those of other types are left for the shape rule to look at. */
+/* Parameters in half precision take on the type of the statistics. Those of other types are left for the shape rule to look
+ * at. */
 static void widen_parameters(tu_value x, tu_value *gamma, tu_value *beta) {
     if (!tu_ok(x) || !tu_ok(*gamma) || !tu_ok(*beta)) return;
     tu_dtype dtype = tu_value_dtype(x);

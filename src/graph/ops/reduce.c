@@ -401,8 +401,8 @@ tu_value tu_logsumexp_with(tu_value x, const tu_reduce_options *options) {
     return reduce(TU__OP_LOGSUMEXP, x, options);
 }
 
-/* The mean of the squared distance from the mean: two passes, as accurate as the data allow. Of halves in f32: a mean that
- * is rounded to 8 bits may be off by more than the deviation. */
+/* The mean of the squared distance from the mean: two passes, as accurate as the data allow. Of half-precision types in
+ * f32: a mean that is rounded to 8 bits may be off by more than the deviation. */
 tu_value tu_variance_with(tu_value x, const tu_reduce_options *options) {
     if (!tu_ok(x)) return tu__invalid(x.graph);
     TU__OPTIONS(tu_reduce_options, o, options);

@@ -10,6 +10,7 @@
 
 #include <tutti/ops.h>
 
+#include "base/number.h"
 #include "base/text.h"
 #include "graph/graph.h"
 #include "graph/rules.h"
@@ -235,6 +236,15 @@ static tu_value i64_scalar(tu_graph *graph, int64_t number) {
     return tu_constant(graph, TU_I64, TU_SCALAR, &number);
 }
 
+/* The mean of the losses that count, which f16 could not hold the sum of; 0 where there are none. */
+static tu_value mean_of_counted(tu_value losses, tu_value counted) {
+    tu_dtype dtype = tu_value_dtype(losses), wide = tu__statistics_dtype(dtype);
+    tu_value zero = tu_fill(losses.graph, wide, TU_SCALAR, 0),
+             one = tu_fill(losses.graph, wide, TU_SCALAR, 1);
+    tu_value sum = tu_sum(tu_select(counted, tu_cast(losses, wide), zero));
+    return tu_cast(tu_div(sum, tu_maximum(tu_sum(tu_cast(counted, wide)), one)), dtype);
+}
+
 static tu_value like_losses(tu_value losses, double number) {
     return tu_fill(losses.graph, tu_value_type(losses).dtype, TU_SCALAR, number);
 }
@@ -249,16 +259,17 @@ tu_value tu_mean_cross_entropy_with(tu_value logits, tu_value labels,
         return tu__graph_fail(losses.graph, TU_INVALID,
                               "mean_cross_entropy with labels '%s' %s: expected class numbers, i32 or i64",
                               tu_value_name(labels), tu__type_string(tu_value_type(labels)));
+    if (o.ignore_label != 0 && !o.ignore)
+        return tu__graph_fail(losses.graph, TU_INVALID,
+                              "mean_cross_entropy with ignore_label %" PRId64
+                              " alone: expected .ignore = true beside it",
+                              o.ignore_label);
     tu_shape shape = tu_value_shape(logits);
     tu_graph *graph = losses.graph;
-    tu_value label = tu_cast(labels, TU_I64), none = like_losses(losses, 0);
+    tu_value label = tu_cast(labels, TU_I64);
     tu_value inside = tu_and(tu_greater_equal(label, i64_scalar(graph, 0)),
                              tu_less(label, i64_scalar(graph, shape.dim[shape.rank - 1])));
     losses = tu_select(inside, losses, like_losses(losses, NAN));
     if (!o.ignore) return tu_mean(losses);
-    tu_value counted = tu_not_equal(label, i64_scalar(graph, o.ignore_label));
-    tu_value rows = tu_sum(tu_cast(counted, TU_F32));
-    tu_value sum = tu_sum(tu_select(counted, losses, none));
-    tu_value divisor = tu_maximum(rows, tu_fill(graph, TU_F32, TU_SCALAR, 1));
-    return tu_div(sum, tu_cast(divisor, tu_value_type(sum).dtype));
+    return mean_of_counted(losses, tu_not_equal(label, i64_scalar(graph, o.ignore_label)));
 }

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# What ./quickstart says where it cannot write sample pictures: libpng is named only where the build has none, and any other
+# failure is how it ends. The part behind the build is run with a stand-in for the program.
+#   quickstart_samples.sh SOURCE_FOLDER
+set -euo pipefail
+
+source=$1
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+cd "$scratch"
+mkdir build
+cat >rest.sh <<'SCRIPT'
+set -euo pipefail
+data=generated tutti=./tutti
+setup_die() { printf 'quickstart: %s\n' "$*" >&2; exit 1; }
+SCRIPT
+sed -n '/^show() /,$p' "$source/quickstart" >>rest.sh
+cat >tutti <<'PROGRAM'
+#!/usr/bin/env bash
+case "$1 $2" in
+'train tutorial-cnn') echo 'run         runs/one' ;;
+'data sample')
+    if [[ -n $COMPLAINT ]]; then echo "tutti: $COMPLAINT" >&2; exit 1; fi
+    mkdir -p runs/one/samples && touch runs/one/samples/1.png && echo runs/one/samples/1.png
+    ;;
+esac
+PROGRAM
+chmod +x tutti
+
+expect() { # the complaint of `data sample`, the exit status, and a line of what is printed
+    local status=0
+    COMPLAINT=$1 bash rest.sh >out 2>&1 || status=$?
+    ((status == $2)) && grep -q "$3" out && return
+    echo "FAILED  '$1': status $status, expected $2 and '$3' in:"
+    cat out
+    exit 1
+}
+expect '' 0 '^  the pictures above    runs/one/samples$'
+expect 'cannot write a PNG file: this Tutti was built without libpng' 0 '^  the pictures above    none: .* without libpng$'
+expect 'No space left on device' 1 '^quickstart: no pictures could be written to runs/one/samples'
+! grep -q '^Done' out
