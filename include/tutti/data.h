@@ -60,7 +60,7 @@ typedef struct tu_dataset_options {
     void *context;
     bool
         validation; /* of a folder with train/, val/ and test/: read val/ too, as the set's validation part */
-    bool skip_bad;  /* of a folder: leave out pictures that cannot be read, instead of refusing the set */
+    bool skip_bad;  /* of a folder: leave out damaged pictures, instead of refusing the set */
     const int64_t *ignore_label; /* of arrays: leave out the images of this label; NULL: none */
 } tu_dataset_options;
 

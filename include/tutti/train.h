@@ -267,7 +267,7 @@ typedef struct tu_trained_options {
     bool offline;
     const char *strategy; /* tu_evaluate: how several devices share a batch; NULL: as in training */
     /* tu_evaluate, of `data`, as in training: the run's own set is read as it was then. */
-    bool skip_bad;            /* leave out pictures of a folder that cannot be read */
+    bool skip_bad;            /* leave out damaged pictures of a folder */
     const char *ignore_label; /* leave out the images of this label of an array: "255"; NULL: none */
 } tu_trained_options;
 
