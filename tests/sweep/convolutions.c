@@ -191,6 +191,8 @@ KNOWN(stride_2_4, .images = 4, .size = {31, 5}, .kernel = {3, 1}, .stride = {2, 
       .pad = {1, 0, 0, 0}, .groups = 1, .in = 19, .out = 48)
 KNOWN(one_output_stride_2_1, .images = 2, .size = {32, 23}, .kernel = ONES, .stride = {2, 1},
       .dilation = ONES, .groups = 1, .in = 8, .out = 1)
+KNOWN(strided_pointwise, .images = 3, .size = {8, 8}, .kernel = ONES, .stride = {2, 2}, .dilation = ONES,
+      .groups = 1, .in = 2, .out = 48)
 KNOWN(one_channel_dilated_strided, .images = 5, .size = {20, 17}, .kernel = {1, 7}, .stride = {3, 4},
       .dilation = {1, 2}, .groups = 1, .in = 1, .out = 26)
 KNOWN(few_channels_dilated_strided, .images = 3, .size = {31, 12}, .kernel = {7, 6}, .stride = {4, 3},

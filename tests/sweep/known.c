@@ -20,6 +20,7 @@
     X(stride_4, TU_BF16)                    /* oneDNN 2.6.3 with AMX on 3 threads, forward: 0.08 */          \
     X(stride_2_4, TU_BF16)                  /* oneDNN 2.6.3 with AMX on 3 threads, forward */                \
     X(one_output_stride_2_1, TU_BF16)       /* oneDNN 2.6.3 on 3 threads, filter gradient: 0.1 */            \
+    X(strided_pointwise, TU_F32)            /* oneDNN 2.6.3 with AVX2, filter gradient */                    \
     X(one_channel_dilated_strided, TU_BF16) /* cuDNN 9.14: illegal instruction on the card */                \
     X(few_channels_dilated_strided, TU_F32) /* cuDNN 9.14 in tf32: execution failed */                       \
     X(rounded_parts, TU_BF16)               /* cuDNN 9.14, filter gradient: parts rounded to bf16 */         \
@@ -27,7 +28,7 @@
     X(strided_transposed, TU_BF16)          /* cuDNN 9.14: parts rounded to bf16 */                          \
     X(pointwise_transposed, TU_BF16)
 
-/* f32 stands for tf32 here: in f32 itself nothing was found wrong. */
+/* Where a device has tf32, cases of f32 are run in it. */
 #define DECLARE(name, dtype) void sweep_known_##name(sweep *s);
 CASES(DECLARE)
 
