@@ -297,7 +297,7 @@ static int report_memory(const char *model, const struct train_values *values) {
     struct asked asked = {model, values->data, values->o};
     asked.o.watch = NULL; /* all that is to be told was told */
     /* A file is compiled once for all plans. */
-    if (network_is_source(model) && tu_model_load(model, &asked.model) != TU_OK) asked.model = model;
+    if (tu__names_code(model) && tu_model_load(model, &asked.model) != TU_OK) asked.model = model;
     return cli_report_memory(&(struct memory_planner){.command = "train",
                                                       .what = "a run",
                                                       .fixed = values->o.resume,
