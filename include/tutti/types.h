@@ -67,9 +67,10 @@ TU_API tu_shape tu_shape_of(size_t rank, const int64_t *dims);
  * with its bits, as feeds, fetches, variables and safetensors files hold it. A float is rounded to the nearest value,
  * halves to even; beyond the largest value it becomes infinity; NaN stays NaN. The way back is exact.
  *
- *     uint16_t half[COUNT];
- *     tu_f16_from_f32(weights, COUNT, half);
- *     tu_state_set(state, "conv1/weights", half, sizeof half);
+ *     float bias[64] = {0};
+ *     uint16_t half[64];
+ *     tu_f16_from_f32(bias, 64, half);
+ *     tu_state_set(state, "conv1/bias", half, sizeof half);
  */
 TU_API void tu_bf16_from_f32(const float *source, size_t count, uint16_t *target);
 TU_API void tu_f16_from_f32(const float *source, size_t count, uint16_t *target);
