@@ -98,7 +98,7 @@ static void given_weights_must_fit(void **state) {
     x = first_input(TU_F32, TU_SHAPE(5, 4)), w = next_input(TU_F32, TU_SCALAR);
     assert_refused(tu_dense(x, .given_weights = w), ".units is 0, expected at least 1");
     x = first_input(TU_F32, TU_SHAPE(5, 4)), w = next_input(TU_F32, TU_SHAPE(3, 4));
-    assert_refused(tu_dense(x, .weights = {TU_INIT_CONSTANT}, .given_weights = w), "either .weights");
+    assert_refused(tu_dense(x, .weights = {.kind = TU_INIT_CONSTANT}, .given_weights = w), "either .weights");
     x = first_input(TU_F32, TU_SHAPE(5, 4)), w = next_input(TU_F32, TU_SHAPE(3));
     assert_refused(tu_dense(x, .units = 3, .no_bias = true, .given_bias = w), ".given_bias without");
     x = first_input(TU_F32, TU_SHAPE(5, 4)), w = next_input(TU_F32, TU_SHAPE(4));
