@@ -3,6 +3,14 @@
  *
  *     x = tu_conv2d(x, .filters = 64, .size = 5, .act = TU_RELU, .name = "conv1");
  *     x = tu_dense(tu_flatten(x), .units = 10, .name = "logits");
+ *
+ * Weights can be given instead: any value of the right type, such as a variable of another layer that is to be shared.
+ * Then the layer makes no variable for them, and sizes left out are those of what is given.
+ *
+ *     tu_value tokens = tu_batch_input(g, "tokens", TU_I32, TU_SHAPE(64));
+ *     x = tu_embedding(tokens, .entries = 5000, .width = 64, .name = "words");
+ *     …
+ *     x = tu_dense(x, .given_weights = tu_find(g, "words/weights"), .no_bias = true);   // 5000 units
  */
 #ifndef TUTTI_LAYERS_H
 #define TUTTI_LAYERS_H
@@ -21,6 +29,8 @@ typedef struct tu_dense_options {
     tu_init weights;  /* default: He for ReLU and its kin, Xavier otherwise */
     tu_init bias;     /* default: zeros */
     const char *name; /* default: "dense" */
+    tu_value given_weights,
+        given_bias; /* instead of variables: [units, n] and [units], of x's element type */
 } tu_dense_options;
 /* [..., n] -> [..., units]; weights [units, n]. */
 TU_API tu_value tu_dense_with(tu_value x, const tu_dense_options *options);
@@ -31,8 +41,8 @@ typedef struct tu_conv2d_options {
     int64_t filters;
     int64_t size; /* of a square filter; or .height and .width */
     int64_t height, width;
-    int64_t stride;   /* 0: 1 */
-    int64_t dilation; /* 0: 1 */
+    int64_t stride;   /* of both axes; 0: 1; or .strides */
+    int64_t dilation; /* likewise; or .dilations */
     tu_padding padding;
     int64_t pad[4];
     int64_t groups;
@@ -40,7 +50,10 @@ typedef struct tu_conv2d_options {
     bool no_bias;
     tu_init weights;
     tu_init bias;
-    const char *name; /* default: "conv2d" */
+    const char *name;                 /* default: "conv2d" */
+    int64_t strides[2], dilations[2]; /* height, width; 0: 1 */
+    tu_value given_weights,
+        given_bias; /* instead of variables: shaped as below and [filters], of x's element type */
 } tu_conv2d_options;
 /* [n,h,w,c] -> [n,h',w',filters]; weights [filters, kh, kw, c/groups]. */
 TU_API tu_value tu_conv2d_with(tu_value x, const tu_conv2d_options *options);
@@ -79,9 +92,10 @@ TU_API tu_value tu_layer_norm_with(tu_value x, const tu_layer_norm_options *opti
 typedef struct tu_embedding_options {
     size_t struct_size;
     int64_t entries, width;
-    tu_dtype dtype;   /* 0 is TU_F32 */
-    tu_init weights;  /* default: normal with deviation 0.02 */
-    const char *name; /* default: "embedding" */
+    tu_dtype dtype;         /* 0 is TU_F32 */
+    tu_init weights;        /* default: normal with deviation 0.02 */
+    const char *name;       /* default: "embedding" */
+    tu_value given_weights; /* instead of a variable: [entries, width]; .dtype is then its own */
 } tu_embedding_options;
 /* indices [...] -> [..., width] */
 TU_API tu_value tu_embedding_with(tu_value indices, const tu_embedding_options *options);

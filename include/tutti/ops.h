@@ -80,12 +80,23 @@ typedef enum tu_activation {
     TU_GELU_TANH,
     TU_SILU,
     TU_SOFTPLUS,
+    TU_ELU,        /* tu_elu(x, 1) */
+    TU_LEAKY_RELU, /* tu_leaky_relu(x, 0.01) */
 } tu_activation;
 TU_API tu_value tu_activate(tu_value x, tu_activation activation);
 
 /* x * factor and x + term with a plain number. */
 TU_API tu_value tu_scale(tu_value x, double factor);
 TU_API tu_value tu_shift(tu_value x, double term);
+
+/* Comparisons with a plain number, which give bool: x == number, x != number, x < number, x <= number, x > number,
+ * x >= number. Beside floats the number is rounded to x's element type; beside integers it must be one of them. */
+TU_API tu_value tu_equal_to(tu_value x, double number);
+TU_API tu_value tu_not_equal_to(tu_value x, double number);
+TU_API tu_value tu_less_than(tu_value x, double number);
+TU_API tu_value tu_at_most(tu_value x, double number);
+TU_API tu_value tu_greater_than(tu_value x, double number);
+TU_API tu_value tu_at_least(tu_value x, double number);
 
 /* ---- Reductions ---------------------------------------------------------------------------------------------
  *
@@ -195,6 +206,15 @@ TU_API tu_value tu_triangular_solve_with(tu_value a, tu_value b, const tu_triang
 /* Keeps `below` diagonals under and `above` over the main one, zero elsewhere; negative: all of them.
  * tu_band(x, -1, 0) is the lower triangle. */
 TU_API tu_value tu_band(tu_value x, int64_t below, int64_t above);
+
+/* [rows, columns] with 1 on the main diagonal and 0 elsewhere, as NumPy's eye. */
+TU_API tu_value tu_eye(tu_graph *graph, tu_dtype dtype, int64_t rows, int64_t columns);
+/* A diagonal of each matrix, as NumPy's and PyTorch's diagonal of the last two axes: [..., m, n] -> [..., k]. Offset 0 is
+ * the main one; a positive offset counts to the right, a negative one downwards. */
+TU_API tu_value tu_diagonal(tu_value x, int64_t offset);
+/* The transpose of that, as PyTorch's diag_embed: [..., k] -> [..., n, n] with x on the diagonal `offset` and 0
+ * elsewhere; n is k + |offset|. */
+TU_API tu_value tu_diagonal_matrix(tu_value x, int64_t offset);
 
 /* ---- Convolution and pooling --------------------------------------------------------------------------------
  *
@@ -343,6 +363,16 @@ TU_API tu_value tu_squeeze_axis(tu_value x, int axis);
 TU_API tu_value tu_slice(tu_value x, int axis, int64_t begin, int64_t end, int64_t step);
 /* The parts joined along an axis. */
 TU_API tu_value tu_concat(const tu_value *parts, size_t count, int axis);
+/* Parts of one type joined along a new axis of size `count`, which is axis `axis` of the result. */
+TU_API tu_value tu_stack(const tu_value *parts, size_t count, int axis);
+/* The parts of x along an axis, whose sizes add up to the axis'; sizes NULL: `count` equal ones. A mistake leaves all of
+ * `parts` invalid and sticks to the graph like any other, so the status need not be looked at.
+ *
+ *     tu_value qkv[3], parts[2];
+ *     tu_split_axis(x, -1, 3, NULL, qkv);                         // [8,96] -> three of [8,32]
+ *     tu_split_axis(x, 0, 2, (const int64_t[]){6, 2}, parts);     // [8,96] -> [6,96] and [2,96]
+ */
+TU_API tu_status tu_split_axis(tu_value x, int axis, size_t count, const int64_t *sizes, tu_value *parts);
 /* `before` and `after` elements with the value `number` added along an axis. */
 TU_API tu_value tu_pad(tu_value x, int axis, int64_t before, int64_t after, double number);
 TU_API tu_value tu_flip_with(tu_value x, tu_axes axes);

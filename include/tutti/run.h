@@ -61,6 +61,66 @@ TU_API tu_status tu_state_set(tu_state *state, const char *name, const void *dat
 TU_API int64_t tu_state_sample(const tu_state *state);
 TU_API void tu_state_set_sample(tu_state *state, int64_t ordinal);
 
+/* ---- State files --------------------------------------------------------------------------------------------
+ *
+ * The variables of a state under their names, in a safetensors file, which PyTorch, NumPy and others read and write too.
+ *
+ *     tu_state_save(state, "net.safetensors");
+ *     tu_state_load(state, "net.safetensors");
+ *
+ *     tu_load_report *report;                       // from a net with another last layer: load what matches
+ *     tu_state_load(state, "other.safetensors", .partial = true, .report = &report);
+ *     puts(tu_load_report_text(report));
+ *     tu_load_report_free(report);
+ */
+typedef struct tu_state_save_options {
+    size_t struct_size;
+    /* Patterns of names, "conv*,*bias": a star stands for any characters. Only variables that fit `only` (NULL: all) and do
+     * not fit `except` are saved. */
+    const char *only, *except;
+} tu_state_save_options;
+/* Saves also the seed and the ordinal of the next sample. An existing file is replaced by the whole new one, or left as it
+ * is. */
+TU_API tu_status tu_state_save_with(const tu_state *state, const char *path,
+                                    const tu_state_save_options *options);
+#define tu_state_save(state, path, ...)                                                                      \
+    tu_state_save_with(state, path, TU_OPTIONS(tu_state_save_options, __VA_ARGS__))
+
+typedef enum tu_load_outcome {
+    TU_LOAD_MATCHED,    /* loaded, unless the whole file was refused */
+    TU_LOAD_MISSING,    /* the state has the variable, the file has not: it stays as it was */
+    TU_LOAD_EXTRA,      /* the file has the tensor, the state has not: it is left out */
+    TU_LOAD_MISMATCHED, /* both have it, of another type or shape: it stays as it was */
+} tu_load_outcome;
+typedef struct tu_load_report tu_load_report;
+
+typedef struct tu_state_load_options {
+    size_t struct_size;
+    bool partial;              /* load what matches; else missing and mismatched variables are refused */
+    bool convert;              /* between f32, f64, bf16 and f16, rounded; else another type is a mismatch */
+    const char *only, *except; /* as in saving: other variables stay as they were, and are not reported */
+    tu_load_report *
+        *report; /* where to put the report, also of a file that is refused because it does not fit; freed
+                              * by the caller. NULL: none. It is NULL where the file could not be read. */
+} tu_state_load_options;
+/* Sets variables to the tensors of their names. Everything is compared first: a file that is refused changes nothing. TU_INVALID,
+ * with names and types in the message, where it does not fit, or nothing in it does; TU_CORRUPT for a damaged file. A file
+ * may hold more than the state has, so a program for inference loads what a training saved. Files from other programs and
+ * checkpoints of training runs can be loaded too. The seed and the ordinal of the next sample are loaded where the file
+ * has them and neither .partial, .only nor .except is given. */
+TU_API tu_status tu_state_load_with(tu_state *state, const char *path, const tu_state_load_options *options);
+#define tu_state_load(state, path, ...)                                                                      \
+    tu_state_load_with(state, path, TU_OPTIONS(tu_state_load_options, __VA_ARGS__))
+
+TU_API size_t tu_load_report_count(const tu_load_report *report, tu_load_outcome outcome);
+/* Name and types of entry `index` of an outcome; each may be NULL. Where state or file has no such variable, or it is of a
+ * type that Tutti does not have, its type has rank -1. Names live as long as the report. */
+TU_API tu_status tu_load_report_entry(const tu_load_report *report, tu_load_outcome outcome, size_t index,
+                                      const char **name, tu_type *in_state, tu_type *in_file);
+/* One line: how many match, and the first names of each other outcome. Lives as long as the report. */
+TU_API const char *tu_load_report_text(tu_load_report *report);
+TU_API void tu_load_report_free(tu_load_report *report);
+
 /* ---- Programs ----------------------------------------------------------------------------------------------- */
 
 /* A user's function over the nodes of a graph, as the passes have simplified it: the name of a device, or NULL to leave the

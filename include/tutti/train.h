@@ -302,7 +302,7 @@ TU_API tu_status tu_evaluation_draw(const tu_evaluation *evaluation, const char 
 
 typedef struct tu_predictor tu_predictor;
 
-/* The network of a run folder, ready for pictures. */
+/* The network of a run folder, ready for pictures and for images in memory. */
 TU_API tu_status tu_predictor_new_with(const char *folder, tu_predictor **predictor,
                                        const tu_trained_options *options);
 #define tu_predictor_new(folder, predictor, ...)                                                             \
@@ -311,6 +311,21 @@ TU_API void tu_predictor_free(tu_predictor *predictor);
 TU_API int64_t tu_predictor_classes(const tu_predictor *predictor, const char *const **names);
 /* The probability of each class, for a PNG or JPEG file of any size. */
 TU_API tu_status tu_predict(tu_predictor *predictor, const char *file, float *probabilities);
+/* The type of one image as the run's set has it: u8 or f32, [height, width, channels]. */
+TU_API tu_type tu_predictor_input(const tu_predictor *predictor);
+/* The same for `count` images in memory, each of the height, width and channels above, dense one after another; they are
+ * neither resized nor cropped. Probabilities are [count, classes].
+ *
+ * dtype is TU_U8 or TU_F32. Where it is the set's own the images are what the set would hold; else bytes stand for floats of
+ * 0 … 1: f32 images for a set of bytes are rounded to the nearest byte, and refused where a pixel is outside 0 … 1.
+ *
+ *     tu_predictor *predictor;
+ *     float pixels[28 * 28] = {0}, chances[10];
+ *     tu_predictor_new("runs/mlp-mnist-1", &predictor);
+ *     tu_predict_images(predictor, TU_F32, pixels, 1, chances);
+ */
+TU_API tu_status tu_predict_images(tu_predictor *predictor, tu_dtype dtype, const void *images, int64_t count,
+                                   float *probabilities);
 
 #ifdef __cplusplus
 }

@@ -63,6 +63,20 @@ TU_API size_t tu_type_bytes(tu_type type);
  * which the operation that receives it reports. */
 TU_API tu_shape tu_shape_of(size_t rank, const int64_t *dims);
 
+/* Arrays of bf16 and f16 in host memory, from floats and back: C has no type for either, so an element is the uint16_t
+ * with its bits, as feeds, fetches, variables and safetensors files hold it. A float is rounded to the nearest value,
+ * halves to even; beyond the largest value it becomes infinity; NaN stays NaN. The way back is exact.
+ *
+ *     float bias[64] = {0};
+ *     uint16_t half[64];
+ *     tu_f16_from_f32(bias, 64, half);
+ *     tu_state_set(state, "conv1/bias", half, sizeof half);
+ */
+TU_API void tu_bf16_from_f32(const float *source, size_t count, uint16_t *target);
+TU_API void tu_f16_from_f32(const float *source, size_t count, uint16_t *target);
+TU_API void tu_f32_from_bf16(const uint16_t *source, size_t count, float *target);
+TU_API void tu_f32_from_f16(const uint16_t *source, size_t count, float *target);
+
 #ifdef __cplusplus
 }
 #include <initializer_list>

@@ -27,10 +27,16 @@ typedef struct tu__metadata {
 tu_status tu__safetensors_save(const char *path, size_t tensor_count, const tu__named_tensor *tensors,
                                size_t metadata_count, const tu__metadata *metadata);
 
+/* A tensor that a file holds and Tutti cannot, and why. */
+typedef struct tu__refused_tensor {
+    const char *name, *why;
+} tu__refused_tensor;
+
 typedef struct tu__safetensors {
-    size_t tensor_count, metadata_count;
+    size_t tensor_count, metadata_count, refused_count;
     const tu__named_tensor *tensors; /* in the order of the file's data */
     const tu__metadata *metadata;
+    const tu__refused_tensor *refused;
     void *own; /* the mapping and the arena behind it all */
 } tu__safetensors;
 
@@ -40,6 +46,8 @@ tu_status tu__safetensors_parse(const char *name, const void *bytes, size_t size
 void tu__safetensors_close(tu__safetensors *file);
 /* NULL, with this thread's message set, where there is none or Tutti cannot hold it. */
 const tu__named_tensor *tu__safetensors_find(const tu__safetensors *file, const char *name);
+/* Why Tutti cannot hold the file's tensor of that name; NULL where it can, or there is none. */
+const char *tu__safetensors_why_refused(const tu__safetensors *file, const char *name);
 /* NULL where there is none. */
 const char *tu__safetensors_metadata(const tu__safetensors *file, const char *key);
 

@@ -23,18 +23,11 @@
 #include "base/json_read.h"
 #include "io/safetensors_types.h"
 
-/* A tensor that the file holds and Tutti cannot: kept to say why when it is wanted. */
-typedef struct refused {
-    const char *name, *why;
-} refused;
-
 typedef struct contents {
     tu__arena arena;
     const char *name; /* of the file, for messages */
     void *mapping;    /* NULL where the bytes are the caller's */
     size_t size;
-    size_t refused_count;
-    refused *refused;
 } contents;
 
 /* What the header says of one tensor. */
@@ -164,17 +157,18 @@ static tu__named_tensor tensor_of(const described *d, const unsigned char *data)
 static tu_status keep_tensors(contents *own, size_t count, const described *list, const unsigned char *data,
                               tu__safetensors *file) {
     tu__named_tensor *tensors = tu__arena_alloc(&own->arena, count * sizeof *tensors);
-    own->refused = tu__arena_alloc(&own->arena, count * sizeof *own->refused);
-    if (!tensors || !own->refused) return TU_NO_MEMORY;
+    tu__refused_tensor *refused = tu__arena_alloc(&own->arena, count * sizeof *refused);
+    if (!tensors || !refused) return TU_NO_MEMORY;
     for (size_t i = 0; i < count; i++) {
         const char *why = why_refused(own, &list[i]);
         if (!why) return TU_NO_MEMORY;
         if (*why)
-            own->refused[own->refused_count++] = (refused){list[i].name, why};
+            refused[file->refused_count++] = (tu__refused_tensor){list[i].name, why};
         else
             tensors[file->tensor_count++] = tensor_of(&list[i], data);
     }
     file->tensors = tensors;
+    file->refused = refused;
     return TU_OK;
 }
 
@@ -302,16 +296,21 @@ void tu__safetensors_close(tu__safetensors *file) {
     tu__free(own);
 }
 
+const char *tu__safetensors_why_refused(const tu__safetensors *file, const char *name) {
+    for (size_t i = 0; i < file->refused_count; i++)
+        if (strcmp(file->refused[i].name, name) == 0) return file->refused[i].why;
+    return NULL;
+}
+
 const tu__named_tensor *tu__safetensors_find(const tu__safetensors *file, const char *name) {
     for (size_t i = 0; i < file->tensor_count; i++)
         if (strcmp(file->tensors[i].name, name) == 0) return &file->tensors[i];
     const contents *own = file->own;
-    for (size_t i = 0; own && i < own->refused_count; i++)
-        if (strcmp(own->refused[i].name, name) == 0) {
-            tu_fail(TU_UNSUPPORTED, "%s: tensor '%s' %s", own->name, name, own->refused[i].why);
-            return NULL;
-        }
-    tu_fail(TU_NOT_FOUND, "%s has no tensor '%s'", own ? own->name : "an empty file", name);
+    const char *source = own ? own->name : "an empty file", *why = tu__safetensors_why_refused(file, name);
+    if (why)
+        tu_fail(TU_UNSUPPORTED, "%s: tensor '%s' %s", source, name, why);
+    else
+        tu_fail(TU_NOT_FOUND, "%s has no tensor '%s'", source, name);
     return NULL;
 }
 

@@ -8,8 +8,8 @@
 
 #include <tutti/run.h>
 
+#include "run/snapshot.h"
 #include "train/run_folder.h"
-#include "train/snapshot.h"
 
 /* How far a run is. COUNT is an int64_t, NUMBER a double; each row is one entry of the metadata. */
 #define TU__PROGRESS_LIST(COUNT, NUMBER)                                                                     \

@@ -7,14 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/status.h"
 #include "base/whole_number.h"
-#include "train/snapshot.h"
+#include "io/safetensors_digest.h"
 
 #define FAMILY "tutti checkpoint "
 #define FORMAT FAMILY "2"
-#define OWN_DIGEST "metadata_digest"
 
 /* ---- Numbers with a decimal point ---- */
 
@@ -32,32 +30,6 @@ static tu_status use_point(decimal_point *p) {
 static void leave_point(decimal_point *p) {
     uselocale(p->before);
     freelocale(p->plain);
-}
-
-/* ---- The digest ---- */
-
-static int compare_keys(const void *a, const void *b) {
-    return strcmp(((const tu__metadata *)a)->key, ((const tu__metadata *)b)->key);
-}
-
-/* SHA-256 over all entries but its own, in the order of their keys: files may list them in any. */
-static tu_status digest_entries(size_t count, const tu__metadata *entries, char hex[TU__SHA256_HEX]) {
-    tu__metadata *sorted = tu__alloc_array(count, sizeof *sorted, "the metadata of a checkpoint");
-    if (!sorted) return TU_NO_MEMORY;
-    if (count) memcpy(sorted, entries, count * sizeof *sorted);
-    qsort(sorted, count, sizeof *sorted, compare_keys);
-    tu__sha256 hash;
-    unsigned char digest[TU__SHA256_BYTES];
-    tu__sha256_init(&hash);
-    for (size_t i = 0; i < count; i++) {
-        if (strcmp(sorted[i].key, OWN_DIGEST) == 0) continue;
-        tu__sha256_update(&hash, sorted[i].key, strlen(sorted[i].key) + 1);
-        tu__sha256_update(&hash, sorted[i].value, strlen(sorted[i].value) + 1);
-    }
-    tu__sha256_final(&hash, digest);
-    tu__sha256_hex(digest, hex);
-    tu__free(sorted);
-    return TU_OK;
 }
 
 /* ---- Writing ---- */
@@ -97,7 +69,7 @@ tu_status tu__metadata_make(const tu__run_config *config, const tu__progress *pr
     const tu__metadata texts[] = {
         {"format", FORMAT},          {"tutti", tu_version()},
         {"model", config->model},    {"graph", config->graph_digest},
-        {"set", config->set.digest}, {"digest", tensors},
+        {"set", config->set.digest}, {TU__TENSORS_DIGEST, tensors},
     };
     _Static_assert(sizeof texts / sizeof *texts + PROGRESS_ENTRIES + 2 <= TU__MOST_ENTRIES,
                    "TU__MOST_ENTRIES: room for all of these, the seed and the metadata's own digest");
@@ -105,8 +77,8 @@ tu_status tu__metadata_make(const tu__run_config *config, const tu__progress *pr
     put_count(m, "seed", config->settings.seed);
     put_progress(m, progress);
     leave_point(&point);
-    TU_TRY(digest_entries(m->count, m->entries, m->digest));
-    put(m, OWN_DIGEST, m->digest);
+    TU_TRY(tu__metadata_digest(m->count, m->entries, m->digest));
+    put(m, TU__METADATA_DIGEST, m->digest);
     return TU_OK;
 }
 
@@ -124,38 +96,9 @@ static tu_status check_format(const tu__safetensors *file, const char *path) {
                    path, format ? format : "", FORMAT);
 }
 
-static tu_status check_entries(const tu__safetensors *file, const char *path) {
-    char digest[TU__SHA256_HEX];
-    TU_TRY(digest_entries(file->metadata_count, file->metadata, digest));
-    const char *expected = tu__safetensors_metadata(file, OWN_DIGEST);
-    if (expected && strcmp(expected, digest) == 0) return TU_OK;
-    return tu_fail(TU_CORRUPT, "checkpoint '%s' is damaged: its metadata is not what it was written with",
-                   path);
-}
-
-static int compare_tensors(const void *a, const void *b) {
-    return strcmp(((const tu__named_tensor *)a)->name, ((const tu__named_tensor *)b)->name);
-}
-
-static tu_status check_tensors(const tu__safetensors *file, const char *path) {
-    tu__named_tensor *sorted =
-        tu__alloc_array(file->tensor_count, sizeof *sorted, "the tensors of a checkpoint");
-    if (!sorted) return TU_NO_MEMORY;
-    if (file->tensor_count) memcpy(sorted, file->tensors, file->tensor_count * sizeof *sorted);
-    qsort(sorted, file->tensor_count, sizeof *sorted, compare_tensors);
-    char digest[TU__SHA256_HEX];
-    tu__tensors_digest(file->tensor_count, sorted, digest);
-    tu__free(sorted);
-    const char *expected = tu__safetensors_metadata(file, "digest");
-    if (expected && strcmp(expected, digest) == 0) return TU_OK;
-    return tu_fail(TU_CORRUPT, "checkpoint '%s' is damaged: its tensors are not the ones it was written with",
-                   path);
-}
-
 tu_status tu__metadata_check(const tu__safetensors *file, const char *path) {
     TU_TRY(check_format(file, path));
-    TU_TRY(check_entries(file, path));
-    return check_tensors(file, path);
+    return tu__safetensors_check(file, "checkpoint", path);
 }
 
 /* ---- Reading ---- */

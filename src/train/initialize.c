@@ -4,46 +4,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/alloc.h"
-#include "base/number.h"
+#include "base/name_list.h"
 #include "io/safetensors.h"
+#include "run/snapshot.h"
+#include "run/state_file.h"
 #include "train/checkpoint.h"
 #include "train/checkpoint_metadata.h"
-#include "train/snapshot.h"
-
-enum { MOST_NAMED = 6 }; /* names in a line for the user; more are counted */
-
-/* ---- The line for the user ---- */
-
-typedef struct list {
-    size_t count;
-    tu__text text;
-} list;
-
-static void add_name(list *names, const char *name) {
-    if (names->count++ < MOST_NAMED)
-        tu__text_printf(&names->text, "%s%s", names->count > 1 ? ", " : "", name);
-}
-
-static void tell(tu__text *story, const char *what, const list *names) {
-    if (names->count == 0) return;
-    tu__text_printf(story, "; %s: %s", what, tu__text_string(&names->text));
-    if (names->count > MOST_NAMED) tu__text_printf(story, " and %zu more", names->count - MOST_NAMED);
-}
-
-/* ---- Taking ---- */
-
-static tu_status take(const tu__named_tensor *tensor, const char *name, tu_type type, tu_state *state) {
-    if (tensor->type.dtype == type.dtype) return tu_state_set(state, name, tensor->data, tu_type_bytes(type));
-    int64_t count = tu_shape_elements(type.shape);
-    void *converted = tu__alloc_aligned(tu_type_bytes(type), name);
-    if (!converted) return TU_NO_MEMORY;
-    for (int64_t i = 0; i < count; i++)
-        tu__store(type.dtype, converted, i, tu__load(tensor->type.dtype, tensor->data, i));
-    tu_status status = tu_state_set(state, name, converted, tu_type_bytes(type));
-    tu__free_aligned(converted);
-    return status;
-}
 
 /* The tensor for a variable: its average where there is one. */
 static const tu__named_tensor *find(const tu__safetensors *file, const char *name) {
@@ -54,30 +20,24 @@ static const tu__named_tensor *find(const tu__safetensors *file, const char *nam
     return tensor ? tensor : tu__safetensors_find(file, name);
 }
 
-static bool fits(const tu__named_tensor *tensor, tu_type type) {
-    return tu_shape_equal(tensor->type.shape, type.shape) &&
-           (tensor->type.dtype == type.dtype ||
-            (tu_dtype_is_float(tensor->type.dtype) && tu_dtype_is_float(type.dtype)));
-}
-
-static tu_status take_all(const tu__safetensors *file, tu_state *state, size_t *taken, list *fresh) {
+static tu_status take_all(const tu__safetensors *file, tu_state *state, size_t *taken, tu__name_list *fresh) {
     for (size_t i = 0; i < tu_state_count(state); i++) {
         const char *name;
         tu_type type;
         TU_TRY(tu_state_variable(state, i, &name, &type));
         if (!tu__is_network_name(name)) continue;
         const tu__named_tensor *tensor = find(file, name);
-        if (!tensor || !fits(tensor, type)) {
-            add_name(fresh, name);
+        if (!tensor || !tu__tensor_fits(tensor, type, true)) {
+            tu__name_list_add(fresh, name);
             continue;
         }
-        TU_TRY(take(tensor, name, type, state));
+        TU_TRY(tu__state_take(state, name, type, tensor));
         ++*taken;
     }
     return TU_OK;
 }
 
-static void list_left_over(const tu__safetensors *file, const tu_state *state, list *left) {
+static void list_left_over(const tu__safetensors *file, const tu_state *state, tu__name_list *left) {
     for (size_t i = 0; i < file->tensor_count; i++) {
         const char *name = file->tensors[i].name;
         if (!tu__is_network_name(name)) continue;
@@ -86,14 +46,14 @@ static void list_left_over(const tu__safetensors *file, const tu_state *state, l
             const char *variable;
             known = tu_state_variable(state, k, &variable, NULL) == TU_OK && strcmp(variable, name) == 0;
         }
-        if (!known) add_name(left, name);
+        if (!known) tu__name_list_add(left, name);
     }
 }
 
 static tu_status initialize(const char *source, const tu__safetensors *file, tu_state *state,
                             tu__text *story) {
     size_t taken = 0;
-    list fresh = {0}, left = {0};
+    tu__name_list fresh = {0}, left = {0};
     tu_status status = take_all(file, state, &taken, &fresh);
     if (status == TU_OK && taken == 0)
         status = tu_fail(TU_INVALID,
@@ -102,8 +62,8 @@ static tu_status initialize(const char *source, const tu__safetensors *file, tu_
     if (status == TU_OK) {
         list_left_over(file, state, &left);
         tu__text_printf(story, "%zu variable%s from '%s'", taken, taken == 1 ? "" : "s", source);
-        tell(story, "new", &fresh);
-        tell(story, "left over", &left);
+        tu__name_list_tell(&fresh, "new", story);
+        tu__name_list_tell(&left, "left over", story);
     }
     tu__text_free(&fresh.text);
     tu__text_free(&left.text);

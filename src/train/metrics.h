@@ -7,7 +7,7 @@
 #include <tutti/run.h>
 #include <tutti/train.h>
 
-#include "train/snapshot.h"
+#include "run/snapshot.h"
 
 typedef struct tu__metrics tu__metrics;
 

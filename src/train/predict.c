@@ -1,4 +1,5 @@
-/* tu_predict: what a run's network says of pictures, or what those of an ensemble say on average.
+/* tu_predict: what a run's network says of pictures, or what those of an ensemble say on average; tu_predict_images: of
+ * images in memory.
  *
  * A picture of any size is fitted to the size of the set's images in the way image folders are (data/fit.h); what follows,
  * the network's own preprocessing, is part of its graph. */
@@ -54,9 +55,6 @@ static tu_status open_members(tu_predictor *p, const char *folder, const tu_trai
 static tu_status open_predictor(tu_predictor *p, const char *folder, const tu_trained_options *o) {
     TU_TRY(tu__run_config_load(folder, &p->arena, &p->config));
     const tu_dataset_info *set = &p->config.set;
-    if (set->channels != 1 && set->channels != 3)
-        return tu_fail(TU_UNSUPPORTED, "the run was trained on images of %lld channels: pictures have 1 or 3",
-                       (long long)set->channels);
     size_t pixels = (size_t)(set->height * set->width * set->channels);
     size_t count = p->config.members ? (size_t)p->config.members : 1;
     p->image = tu__alloc_aligned(pixels * tu_dtype_size(set->dtype), "a picture");
@@ -101,10 +99,14 @@ int64_t tu_predictor_classes(const tu_predictor *p, const char *const **names) {
     return p->config.set.classes;
 }
 
+static size_t pixels_of(const tu_dataset_info *set) {
+    return (size_t)(set->height * set->width * set->channels);
+}
+
 /* The picture's bytes as the set's type: f32 sets hold pixels of 0 … 1. */
 static void take_pixels(tu_predictor *p, const uint8_t *pixels) {
     const tu_dataset_info *set = &p->config.set;
-    size_t count = (size_t)(set->height * set->width * set->channels);
+    size_t count = pixels_of(set);
     if (set->dtype == TU_U8) {
         memcpy(p->image, pixels, count);
         return;
@@ -115,7 +117,7 @@ static void take_pixels(tu_predictor *p, const uint8_t *pixels) {
 
 static tu_status fit(tu_predictor *p, const tu__image *picture) {
     const tu_dataset_info *set = &p->config.set;
-    uint8_t *pixels = tu__alloc((size_t)(set->height * set->width * set->channels), "a picture");
+    uint8_t *pixels = tu__alloc(pixels_of(set), "a picture");
     if (!pixels) return TU_NO_MEMORY;
     tu_status status = tu__fit_image(picture, set->height, set->width, set->channels, pixels);
     if (status == TU_OK) take_pixels(p, pixels);
@@ -137,9 +139,60 @@ static tu_status ask_all(tu_predictor *p, float *probabilities) {
 }
 
 tu_status tu_predict(tu_predictor *p, const char *file, float *probabilities) {
+    int64_t channels = p->config.set.channels;
+    if (channels != 1 && channels != 3)
+        return tu_fail(TU_UNSUPPORTED,
+                       "the run was trained on images of %" PRId64 " channels: pictures have 1 or 3",
+                       channels);
     tu__image picture;
-    TU_TRY(tu__image_load(file, (int)p->config.set.channels, &picture));
+    TU_TRY(tu__image_load(file, (int)channels, &picture));
     tu_status status = fit(p, &picture);
     tu__image_free(&picture);
     return status == TU_OK ? ask_all(p, probabilities) : status;
+}
+
+/* ---- Images in memory ---- */
+
+tu_type tu_predictor_input(const tu_predictor *p) {
+    const tu_dataset_info *set = &p->config.set;
+    return (tu_type){set->dtype, TU_SHAPE(set->height, set->width, set->channels)};
+}
+
+/* Image `index`, floats, as the set's type. */
+static tu_status take_floats(tu_predictor *p, int64_t index, const float *numbers) {
+    size_t count = pixels_of(&p->config.set);
+    if (p->config.set.dtype == TU_F32) {
+        memcpy(p->image, numbers, count * sizeof *numbers);
+        return TU_OK;
+    }
+    uint8_t *bytes = p->image;
+    for (size_t i = 0; i < count; i++) {
+        if (!(numbers[i] >= 0 && numbers[i] <= 1))
+            return tu_fail(TU_INVALID,
+                           "image %" PRId64
+                           ": pixel %zu is %g, expected 0 to 1: the run was trained on bytes, "
+                           "for which floats of 0 to 1 stand",
+                           index, i, (double)numbers[i]);
+        bytes[i] = (uint8_t)(numbers[i] * 255 + 0.5f);
+    }
+    return TU_OK;
+}
+
+tu_status tu_predict_images(tu_predictor *p, tu_dtype dtype, const void *images, int64_t count,
+                            float *probabilities) {
+    size_t pixels = pixels_of(&p->config.set);
+    if (dtype != TU_U8 && dtype != TU_F32)
+        return tu_fail(TU_INVALID, "images of %s cannot be predicted: expected u8 or f32",
+                       tu_dtype_name(dtype));
+    if (count < 0 || (count > 0 && (!images || !probabilities)))
+        return tu_fail(TU_INVALID,
+                       "%" PRId64 " images to predict: expected images and room for their answers", count);
+    for (int64_t i = 0; i < count; i++) {
+        if (dtype == TU_U8)
+            take_pixels(p, (const uint8_t *)images + (size_t)i * pixels);
+        else
+            TU_TRY(take_floats(p, i, (const float *)images + (size_t)i * pixels));
+        TU_TRY(ask_all(p, probabilities + i * p->config.set.classes));
+    }
+    return TU_OK;
 }

@@ -77,6 +77,29 @@ OP_CASE(band, 0) {
     case_output(c, tu_square(y));
 }
 
+OP_CASE(eye, 0) {
+    int64_t rows = case_size(c, 1, 5), columns = case_size(c, 1, 5);
+    tu_value x = case_input(c, TU_SHAPE(rows, columns), -2, 2);
+    tu_value eye = tu_eye(case_graph(c), case_dtype(c), rows, columns);
+    case_output(c, tu_square(tu_add(x, eye)));
+    case_output(c, tu_mul(x, eye));
+}
+
+OP_CASE(diagonal, 0) {
+    int64_t rows = case_size(c, 1, 5), columns = case_size(c, 1, 5);
+    int64_t offset = case_pick(c, "offset", 3) ? case_size(c, 1 - rows, columns - 1) : 0;
+    tu_value y = tu_diagonal(case_input(c, matrices(draw_batch(c), rows, columns), -2, 2), offset);
+    case_output(c, y);
+    case_output(c, tu_square(y));
+}
+
+OP_CASE(diagonal_matrix, 0) {
+    tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 4);
+    tu_value y = tu_diagonal_matrix(case_input(c, shape, -2, 2), case_pick(c, "offset", 5) - 2);
+    case_output(c, y);
+    case_output(c, tu_square(y));
+}
+
 /* A chain as it stands in Gaussian processes: the log of the determinant, and a quadratic form. */
 OP_CASE(gaussian_likelihood, CASE_LOOSE | CASE_NO_HALF) {
     int64_t n = case_size(c, 1, 4);

@@ -58,6 +58,12 @@ OP_CASE(elu, 0) {
     case_output(c, tu_elu(x, case_pick(c, "alpha", 2) ? 1.0 : 0.7));
 }
 
+/* Activations by name, as layers make them. */
+OP_CASE(activation, 0) {
+    tu_value x = case_input_around(c, any_shape(c), 0, 2);
+    case_output(c, tu_activate(x, case_pick(c, "activation", 2) ? TU_ELU : TU_LEAKY_RELU));
+}
+
 OP_CASE(clip, 0) {
     double low = case_pick(c, "low", 2) ? 0 : -3; /* inputs lie in [-2, 2], away from 0 */
     tu_value x = case_input_around(c, any_shape(c), 0, 2);
@@ -126,6 +132,17 @@ OP_CASE(comparisons, 0) {
     tu_value holds = compare[case_pick(c, "comparison", 6)](x, shifted);
     case_output(c, holds);
     case_output(c, tu_select(holds, tu_square(x), y));
+}
+
+OP_CASE(comparisons_with_a_number, 0) {
+    static tu_value (*const compare[])(tu_value, double) = {tu_equal_to, tu_not_equal_to, tu_less_than,
+                                                            tu_at_most,  tu_greater_than, tu_at_least};
+    tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 4);
+    int which = case_pick(c, "comparison", 6);
+    tu_value x = case_input_around(c, shape, 0.5, 2), holds = compare[which](x, 0.5);
+    case_output(c, holds);
+    case_output(c, tu_select(holds, tu_square(x), x));
+    case_output(c, compare[which](case_integers(c, TU_I32, shape, -2, 3), 1));
 }
 
 OP_CASE(truth, CASE_NO_GRADIENT) {

@@ -122,6 +122,28 @@ OP_CASE(concat_twice, 0) {
     both_outputs(c, tu_concat((tu_value[]){x, tu_scale(x, 3), x}, 3, case_pick(c, "axis", 2)));
 }
 
+OP_CASE(stack, 0) {
+    tu_shape shape = case_shape(c, case_size(c, 0, 3), 1, 3);
+    int64_t axis = case_size(c, 0, shape.rank);
+    int count = 1 + case_pick(c, "parts", 3);
+    tu_value parts[3];
+    for (int i = 0; i < count; i++) parts[i] = case_input(c, shape, -2, 2);
+    both_outputs(c, tu_stack(parts, (size_t)count, either_axis(c, axis, shape.rank + 1)));
+}
+
+OP_CASE(split, 0) {
+    tu_shape shape = case_shape(c, case_size(c, 1, 3), 1, 3);
+    int64_t axis = case_size(c, 0, shape.rank - 1), sizes[3], sum = 0;
+    size_t count = 1 + (size_t)case_pick(c, "parts", 3);
+    bool equal = case_pick(c, "equal", 2);
+    for (size_t i = 0; i < count; i++) sum += sizes[i] = equal && i ? sizes[0] : case_size(c, 1, 3);
+    shape.dim[axis] = sum;
+    tu_value parts[3];
+    tu_split_axis(case_input(c, shape, -2, 2), either_axis(c, axis, shape.rank), count, equal ? NULL : sizes,
+                  parts);
+    for (size_t i = 0; i < count; i++) both_outputs(c, parts[i]);
+}
+
 OP_CASE(flip, 0) {
     tu_shape shape = case_shape(c, case_size(c, 1, 4), 1, 4);
     tu_axes axes = case_permutation(c, shape.rank);
@@ -142,4 +164,13 @@ OP_CASE(shape_integers, CASE_NO_GRADIENT) {
     case_output(c, tu_pad(x, 2, 1, 2, 1));
     case_output(c, tu_concat((tu_value[]){x, x}, 2, 0));
     case_output(c, tu_flip(x, 0, 2));
+}
+
+OP_CASE(composed_integers, CASE_NO_GRADIENT) {
+    static const tu_dtype types[] = {TU_I32, TU_I64, TU_U8, TU_BOOL};
+    tu_dtype dtype = types[case_pick(c, "type", 4)];
+    tu_value x = case_integers(c, dtype, case_shape(c, 3, 1, 4), 0, dtype == TU_BOOL ? 2 : 200);
+    case_output(c, tu_stack((tu_value[]){x, x}, 2, -1));
+    case_output(c, tu_diagonal(x, 0));
+    case_output(c, tu_diagonal_matrix(x, 1));
 }

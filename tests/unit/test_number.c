@@ -233,6 +233,44 @@ static void arrays_agree_with_elements(void **state) {
     }
 }
 
+/* The public conversions against the definition of the formats and against the internal ones. */
+static void floats_convert_to_halves_and_back(void **state) {
+    (void)state;
+    static uint16_t patterns[0x10000], again[0x10000];
+    static float floats[0x10000];
+    for (size_t f = 0; f < 2; f++) {
+        const narrow *format = &formats[f];
+        bool brain = format->dtype == TU_BF16;
+        for (uint32_t i = 0; i <= 0xffff; i++) patterns[i] = (uint16_t)i;
+        (brain ? tu_f32_from_bf16 : tu_f32_from_f16)(patterns, 0x10000, floats);
+        (brain ? tu_bf16_from_f32 : tu_f16_from_f32)(floats, 0x10000, again);
+        for (uint32_t i = 0; i <= 0xffff; i++) {
+            bool nan = (i & 0x7fff) > format->infinity;
+            assert_int_equal(isnan(floats[i]), nan);
+            assert_int_equal(again[i], nan ? i | 1u << (format->fraction_bits - 1) : i);
+            if ((i & 0x7fff) < format->infinity) assert_same((double)floats[i], defined_value(format, i));
+        }
+        /* Half of the way from each positive value to the next: to the even one of both; a little more: to the next. */
+        for (uint32_t i = 0; i + 1 < format->infinity; i++) {
+            float middle = (float)((defined_value(format, i) + defined_value(format, i + 1)) / 2);
+            float two[] = {middle, nextafterf(middle, INFINITY)};
+            uint16_t rounded[2];
+            (brain ? tu_bf16_from_f32 : tu_f16_from_f32)(two, 2, rounded);
+            assert_int_equal(rounded[0], i + (i & 1));
+            assert_int_equal(rounded[1], i + 1);
+        }
+    }
+    float large[] = {65519.0f, 65520.0f, -1e30f, 3.4e38f, -INFINITY};
+    uint16_t f16[5], bf16[5];
+    tu_f16_from_f32(large, 5, f16);
+    tu_bf16_from_f32(large, 5, bf16);
+    assert_int_equal(f16[0], 0x7bff);
+    assert_int_equal(f16[1], 0x7c00);
+    assert_int_equal(f16[2], 0xfc00);
+    assert_int_equal(bf16[3], 0x7f80);
+    assert_int_equal(bf16[4], 0xff80);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_narrow_pattern_survives), cmocka_unit_test(halves_go_to_even),
@@ -240,7 +278,7 @@ int main(void) {
         cmocka_unit_test(rounding_happens_once),         cmocka_unit_test(nan_stays_nan_in_floats),
         cmocka_unit_test(f32_is_the_c_conversion),       cmocka_unit_test(integers_truncate_and_saturate),
         cmocka_unit_test(i64_saturates_to_its_own_ends), cmocka_unit_test(any_nonzero_byte_is_true),
-        cmocka_unit_test(arrays_agree_with_elements),
+        cmocka_unit_test(arrays_agree_with_elements),    cmocka_unit_test(floats_convert_to_halves_and_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,11 +26,51 @@ static tu_value refuse_option(tu_value x, const char *layer, const char *option,
 
 /* ReLU halves the variance that Xavier's scheme counts on (He et al. 2015). */
 static tu_init weights_or_default(tu_init given, tu_activation act, int64_t fan_in, int64_t fan_out) {
-    bool rectifies = act == TU_RELU || act == TU_GELU || act == TU_GELU_TANH || act == TU_SILU;
+    bool rectifies = act == TU_RELU || act == TU_GELU || act == TU_GELU_TANH || act == TU_SILU ||
+                     act == TU_ELU || act == TU_LEAKY_RELU;
     if (given.kind == TU_INIT_DEFAULT) given.kind = rectifies ? TU_INIT_HE_NORMAL : TU_INIT_XAVIER_UNIFORM;
     if (!given.fan_in) given.fan_in = fan_in;
     if (!given.fan_out) given.fan_out = fan_out;
     return given;
+}
+
+/* ---- Parameters: variables of the layer's own, or values it is given ---- */
+
+/* Whether an option holds a value, be it an invalid one. */
+static bool is_given(tu_value value) {
+    return value.graph || value.node;
+}
+
+/* A size of a layer: as the option says, else that of axis `axis` of what is given. */
+static int64_t size_or_given(int64_t size, tu_value given, int64_t axis) {
+    if (size || !tu_ok(given)) return size;
+    tu_shape shape = tu_value_shape(given);
+    return axis < shape.rank ? shape.dim[axis] : size;
+}
+
+/* The parameter `name` of a layer over x: what is given, if it is of this type; else a variable. */
+static tu_value parameter(tu_value x, const char *layer, const char *name, tu_value given, tu_type type,
+                          tu_init init) {
+    if (!is_given(given)) return tu_variable(x.graph, name, type.dtype, type.shape, .init = init);
+    if (!tu_ok(given)) return tu__invalid(x.graph);
+    tu_type has = tu_value_type(given);
+    if (has.dtype != type.dtype || !tu_shape_equal(has.shape, type.shape))
+        return tu__graph_fail(x.graph, TU_INVALID, "%s of '%s' %s: .given_%s is '%s' %s, expected %s", layer,
+                              tu_value_name(x), tu__type_string(tu_value_type(x)), name, tu_value_name(given),
+                              tu__type_string(has), tu__type_string(type));
+    return given;
+}
+
+/* What a layer with weights and a bias is given, if it contradicts nothing else. */
+static bool consistent(tu_value x, const char *layer, tu_value weights, tu_init init, tu_value bias,
+                       tu_init bias_init, bool no_bias) {
+    if (is_given(weights) && init.kind != TU_INIT_DEFAULT)
+        refuse(x, layer, "either .weights, an initialiser, or .given_weights");
+    else if (is_given(bias) && (no_bias || bias_init.kind != TU_INIT_DEFAULT))
+        refuse(x, layer, ".given_bias without .bias, an initialiser, and without .no_bias");
+    else
+        return true;
+    return false;
 }
 
 tu_value tu_dense_with(tu_value x, const tu_dense_options *options) {
@@ -40,17 +80,32 @@ tu_value tu_dense_with(tu_value x, const tu_dense_options *options) {
     tu_type type = tu_value_type(x);
     if (type.shape.rank < 2 || !tu_dtype_is_float(type.dtype))
         return refuse(x, "dense", "floating-point rows [..., n] (tu_flatten makes them)");
-    if (o.units < 1) return refuse_option(x, "dense", ".units", o.units, "at least 1");
-    int64_t n = type.shape.dim[type.shape.rank - 1];
+    if (!consistent(x, "dense", o.given_weights, o.weights, o.given_bias, o.bias, o.no_bias))
+        return tu__invalid(g);
+    int64_t n = type.shape.dim[type.shape.rank - 1], units = size_or_given(o.units, o.given_weights, 0);
+    if (is_given(o.given_weights) && !tu_ok(o.given_weights)) return tu__invalid(g);
+    if (units < 1) return refuse_option(x, "dense", ".units", units, "at least 1");
     tu_value y = x;
     tu_scope(g, o.name ? o.name : "dense") {
-        tu_init init = weights_or_default(o.weights, o.act, n, o.units);
-        tu_value w = tu_variable(g, "weights", type.dtype, TU_SHAPE(o.units, n), .init = init);
-        y = tu_matmul(x, w, .transpose_b = true);
-        if (!o.no_bias) y = tu_add(y, tu_variable(g, "bias", type.dtype, TU_SHAPE(o.units), .init = o.bias));
+        tu_init init = weights_or_default(o.weights, o.act, n, units);
+        tu_type weights = {type.dtype, TU_SHAPE(units, n)}, bias = {type.dtype, TU_SHAPE(units)};
+        y = tu_matmul(x, parameter(x, "dense", "weights", o.given_weights, weights, init),
+                      .transpose_b = true);
+        if (!o.no_bias) y = tu_add(y, parameter(x, "dense", "bias", o.given_bias, bias, o.bias));
         y = tu_activate(y, o.act);
     }
     return y;
+}
+
+/* An option of both axes of a convolution that may be given for each: at most one of the two ways. */
+static bool one_way(tu_value x, int64_t both, const int64_t each[2], const char *expected) {
+    if (both == 0 || (each[0] == 0 && each[1] == 0)) return true;
+    refuse(x, "conv2d", expected);
+    return false;
+}
+
+static int64_t either(int64_t both, int64_t one) {
+    return one ? one : both;
 }
 
 tu_value tu_conv2d_with(tu_value x, const tu_conv2d_options *options) {
@@ -60,23 +115,31 @@ tu_value tu_conv2d_with(tu_value x, const tu_conv2d_options *options) {
     tu_type type = tu_value_type(x);
     if (type.shape.rank != 4 || !tu_dtype_is_float(type.dtype))
         return refuse(x, "conv2d", "floating-point images [n,h,w,c]");
-    int64_t kh = o.height ? o.height : o.size, kw = o.width ? o.width : o.size;
+    if (!one_way(x, o.stride, o.strides, "either .stride, of both axes, or .strides") ||
+        !one_way(x, o.dilation, o.dilations, "either .dilation, of both axes, or .dilations") ||
+        !consistent(x, "conv2d", o.given_weights, o.weights, o.given_bias, o.bias, o.no_bias))
+        return tu__invalid(g);
+    if (is_given(o.given_weights) && !tu_ok(o.given_weights)) return tu__invalid(g);
+    int64_t filters = size_or_given(o.filters, o.given_weights, 0);
+    int64_t kh = size_or_given(o.height ? o.height : o.size, o.given_weights, 1);
+    int64_t kw = size_or_given(o.width ? o.width : o.size, o.given_weights, 2);
     int64_t groups = o.groups ? o.groups : 1, channels = type.shape.dim[3];
     const int64_t most = 1 << 20; /* products of any three stay far from overflow */
-    if (o.filters < 1 || kh < 1 || kw < 1 || o.filters > most || kh > most || kw > most)
+    if (filters < 1 || kh < 1 || kw < 1 || filters > most || kh > most || kw > most)
         return refuse(x, "conv2d", ".filters and .size (or .height and .width) from 1 to 2^20");
-    if (groups < 1 || channels % groups || o.filters % groups)
+    if (groups < 1 || channels % groups || filters % groups)
         return refuse(x, "conv2d", ".groups that divide the channels and the filters");
     int64_t receptive = kh * kw, in = channels / groups;
     tu_value y = x;
     tu_scope(g, o.name ? o.name : "conv2d") {
-        tu_init init = weights_or_default(o.weights, o.act, receptive * in, receptive * o.filters / groups);
-        tu_value w = tu_variable(g, "weights", type.dtype, TU_SHAPE(o.filters, kh, kw, in), .init = init);
-        y = tu_convolve(x, w, .stride = {o.stride, o.stride}, .dilation = {o.dilation, o.dilation},
+        tu_init init = weights_or_default(o.weights, o.act, receptive * in, receptive * filters / groups);
+        tu_type weights = {type.dtype, TU_SHAPE(filters, kh, kw, in)}, bias = {type.dtype, TU_SHAPE(filters)};
+        tu_value w = parameter(x, "conv2d", "weights", o.given_weights, weights, init);
+        y = tu_convolve(x, w, .stride = {either(o.stride, o.strides[0]), either(o.stride, o.strides[1])},
+                        .dilation = {either(o.dilation, o.dilations[0]), either(o.dilation, o.dilations[1])},
                         .padding = o.padding, .pad = {o.pad[0], o.pad[1], o.pad[2], o.pad[3]},
                         .groups = o.groups);
-        if (!o.no_bias)
-            y = tu_add(y, tu_variable(g, "bias", type.dtype, TU_SHAPE(o.filters), .init = o.bias));
+        if (!o.no_bias) y = tu_add(y, parameter(x, "conv2d", "bias", o.given_bias, bias, o.bias));
         y = tu_activate(y, o.act);
     }
     return y;
@@ -181,13 +244,19 @@ tu_value tu_embedding_with(tu_value indices, const tu_embedding_options *options
     TU__OPTIONS(tu_embedding_options, o, options);
     if (!tu_ok(indices)) return tu__invalid(indices.graph);
     tu_graph *g = indices.graph;
-    if (o.entries < 1 || o.width < 1)
-        return refuse(indices, "embedding", ".entries and .width of at least 1");
+    if (is_given(o.given_weights) && !tu_ok(o.given_weights)) return tu__invalid(g);
+    if (!consistent(indices, "embedding", o.given_weights, o.weights, (tu_value){0}, (tu_init){0}, true))
+        return tu__invalid(g);
+    int64_t entries = size_or_given(o.entries, o.given_weights, 0);
+    int64_t width = size_or_given(o.width, o.given_weights, 1);
+    if (entries < 1 || width < 1) return refuse(indices, "embedding", ".entries and .width of at least 1");
     if (o.weights.kind == TU_INIT_DEFAULT) o.weights = (tu_init){.kind = TU_INIT_NORMAL, .b = 0.02};
     tu_value y = indices;
     tu_scope(g, o.name ? o.name : "embedding") {
-        tu_value table = tu_variable(g, "weights", o.dtype, TU_SHAPE(o.entries, o.width), .init = o.weights);
-        y = tu_gather(table, indices, 0);
+        tu_type type = {tu_ok(o.given_weights) ? tu_value_dtype(o.given_weights) : o.dtype,
+                        TU_SHAPE(entries, width)};
+        y = tu_gather(parameter(indices, "embedding", "weights", o.given_weights, type, o.weights), indices,
+                      0);
     }
     return y;
 }

@@ -7,6 +7,7 @@
 
 #include <tutti/ops.h>
 
+#include "base/number.h"
 #include "base/text.h"
 #include "graph/graph.h"
 #include "graph/rules.h"
@@ -343,6 +344,8 @@ tu_value tu_activate(tu_value x, tu_activation activation) {
     case TU_GELU_TANH: return tu_gelu_tanh(x);
     case TU_SILU: return tu_silu(x);
     case TU_SOFTPLUS: return tu_softplus(x);
+    case TU_ELU: return tu_elu(x, 1);
+    case TU_LEAKY_RELU: return tu_leaky_relu(x, 0.01);
     }
     return x.graph ? tu__graph_fail(x.graph, TU_INVALID, "activation of '%s' %s: unknown activation %d",
                                     tu_value_name(x), tu__type_string(tu_value_type(x)), (int)activation)
@@ -356,3 +359,30 @@ tu_value tu_scale(tu_value x, double factor) {
 tu_value tu_shift(tu_value x, double term) {
     return tu_add(x, tu_number(x, term));
 }
+
+/* Whether the type has the number; floats have one next to it. An i64 is below 2^63, which is no i64 itself but what the
+ * largest one is as a double. */
+static bool comparable(tu_dtype dtype, double number) {
+    if (tu_dtype_is_float(dtype)) return true;
+    return tu__round_to(dtype, number) == number && number < 0x1p63;
+}
+
+/* x compared with a number by one of the operations above: silently truncated, x < 0.5 would be x < 0. */
+static tu_value compare_with(tu_value x, const char *function, tu__opcode op, double number) {
+    if (tu_ok(x) && !comparable(tu_value_dtype(x), number))
+        return tu__graph_fail(
+            x.graph, TU_INVALID, "%s of '%s' %s: the number is %g, expected one that %s has", function,
+            tu_value_name(x), tu__type_string(tu_value_type(x)), number, tu_dtype_name(tu_value_dtype(x)));
+    return tu__apply_list(op, NULL, 2, (const tu_value[]){x, tu_number(x, number)});
+}
+
+#define COMPARISON(name, ID)                                                                                 \
+    tu_value tu_##name(tu_value x, double number) {                                                          \
+        return compare_with(x, #name, TU__OP_##ID, number);                                                  \
+    }
+COMPARISON(equal_to, EQUAL)
+COMPARISON(not_equal_to, NOT_EQUAL)
+COMPARISON(less_than, LESS)
+COMPARISON(at_most, LESS_EQUAL)
+COMPARISON(greater_than, GREATER)
+COMPARISON(at_least, GREATER_EQUAL)

@@ -1,14 +1,13 @@
-/* A copy of all variables of a state in host memory: what checkpoints, histograms and digests are made from. After a step
+/* A copy of all variables of a state in host memory: what checkpoints, state files, histograms and digests are made from. After a step
  * several of these may be due, so whoever comes first copies, and the others find it there. */
-#ifndef TU__TRAIN_SNAPSHOT_H
-#define TU__TRAIN_SNAPSHOT_H
+#ifndef TU__RUN_SNAPSHOT_H
+#define TU__RUN_SNAPSHOT_H
 
 #include <stdbool.h>
 
 #include <tutti/run.h>
 
-#include "base/sha256.h"
-#include "io/safetensors.h"
+#include "io/safetensors_digest.h"
 
 typedef struct tu__snapshot {
     size_t count;
@@ -22,9 +21,6 @@ tu_status tu__snapshot_take(const tu_state *state, tu__snapshot *snapshot);
 void tu__snapshot_free(tu__snapshot *snapshot);
 /* tu__tensors_digest of it, made once. */
 const char *tu__snapshot_digest(tu__snapshot *snapshot);
-
-/* SHA-256 over names, types and values, in the order of the names. */
-void tu__tensors_digest(size_t count, const tu__named_tensor *tensors, char hex[TU__SHA256_HEX]);
 
 /* Whether a variable is the network's own: not one that training added ("optimizer/…", "average/…", "gradient/…"), nor
  * the step. */

@@ -1,5 +1,5 @@
 /* Snapshots of a state. See snapshot.h. */
-#include "train/snapshot.h"
+#include "run/snapshot.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,21 +47,6 @@ void tu__snapshot_free(tu__snapshot *snapshot) {
 const char *tu__snapshot_digest(tu__snapshot *snapshot) {
     if (!*snapshot->digest) tu__tensors_digest(snapshot->count, snapshot->tensors, snapshot->digest);
     return snapshot->digest;
-}
-
-void tu__tensors_digest(size_t count, const tu__named_tensor *tensors, char hex[TU__SHA256_HEX]) {
-    tu__sha256 hash;
-    unsigned char digest[TU__SHA256_BYTES];
-    tu__sha256_init(&hash);
-    for (size_t i = 0; i < count; i++) {
-        const tu__named_tensor *t = &tensors[i];
-        const char *dtype = tu_dtype_name(t->type.dtype);
-        tu__sha256_update(&hash, t->name, strlen(t->name) + 1);
-        tu__sha256_update(&hash, dtype, strlen(dtype) + 1);
-        tu__sha256_update(&hash, t->data, tu_type_bytes(t->type));
-    }
-    tu__sha256_final(&hash, digest);
-    tu__sha256_hex(digest, hex);
 }
 
 bool tu__is_network_name(const char *name) {

@@ -1,0 +1,16 @@
+/* A list of names inside a message: the first few of them, and how many more there are. */
+#ifndef TU__BASE_NAME_LIST_H
+#define TU__BASE_NAME_LIST_H
+
+#include "base/text.h"
+
+typedef struct tu__name_list {
+    size_t count;
+    tu__text text; /* "conv1/bias, conv1/weights": freed with tu__text_free */
+} tu__name_list;
+
+void tu__name_list_add(tu__name_list *list, const char *name);
+/* Appends "; WHAT: NAMES and 3 more", or nothing for an empty list. */
+void tu__name_list_tell(const tu__name_list *list, const char *what, tu__text *message);
+
+#endif
