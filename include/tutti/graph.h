@@ -92,7 +92,8 @@ TU_API tu_value tu_name(tu_value value, const char *name);
 
 /* ---- Scopes: names of all nodes made inside start with the scope's path --------------------------------------
  * However the block is left, by its end, return, break or goto, the scope is closed (with gcc, clang and in C++; with
- * other C compilers leave it by its end). break and continue leave the block alone, not a loop around it.
+ * other C compilers leave it by its end). break and continue leave only the block, not a loop around it. The graph must outlive
+ * the block: free it behind.
  *
  *     tu_scope(g, "encoder") tu_scope(g, "layer1") h = tu_dense(x, .units = 64);   // encoder/layer1/dense/…
  */

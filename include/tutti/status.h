@@ -61,7 +61,7 @@ TU_API tu_status tu_fail(tu_status status, const char *format, ...) TU_PRINTF(2,
 
 /* The library's version ("0.1.0"), and the version of its binary interface: a program compiled against one
  * TU_ABI runs with any library that reports the same number. */
-#define TU_ABI 1
+#define TU_ABI 2
 TU_API const char *tu_version(void);
 TU_API int tu_abi(void);
 

@@ -278,7 +278,9 @@ static tu_status plan_run(void *context, const struct memory_settings *settings,
         o.precision = settings->precision;
     }
     TU_TRY(tu_plan_training_with(asked->model, asked->data, made, &o));
-    asked->o.set = made->set;
+    asked->o.set = made->set; /* as these options left it */
+    asked->o.skip_bad = false;
+    asked->o.ignore_label = NULL;
     plan->program = made->program;
     plan->settings = (struct memory_settings){made->batch, made->accumulate, made->precision};
     return TU_OK;
@@ -292,6 +294,8 @@ static void release_run(struct memory_plan *plan) {
 static int report_memory(const char *model, const struct train_values *values) {
     struct asked asked = {model, values->data, values->o};
     asked.o.watch = NULL; /* all that is to be told was told */
+    /* A file is compiled once for all plans. */
+    if (network_is_source(model) && tu_model_load(model, &asked.model) != TU_OK) asked.model = model;
     return cli_report_memory(&(struct memory_planner){.command = "train",
                                                       .what = "a run",
                                                       .fixed = values->o.resume,

@@ -385,10 +385,10 @@ tu_status tu__program_state(tu_program *p, tu_state **state) {
     return TU_OK;
 }
 
-/* A thread that does not come back stays with the program, and with the variables that its kernels update. */
-static tu_status execute(tu_program *p, tu_state *state) {
+tu_status tu__program_execute_on(tu_program *p, tu_state *state) {
+    bool was_stuck = tu__program_is_stuck(p);
     tu_status status = tu__program_execute(p);
-    if (status != TU_OK && tu__program_is_stuck(p)) state->left_behind = true;
+    if (!was_stuck && tu__program_is_stuck(p)) state->left_behind = true;
     return status;
 }
 
@@ -400,7 +400,7 @@ static tu_status run_locked(tu_program *p, tu_state *state, size_t feed_count, c
     TU_TRY(tu__program_bind(p, state));
     TU_TRY(tu__trace_begin_run(p, &began));
     TU_TRY(find_fed(p, state, feed_count, feeds));
-    TU_TRY(execute(p, state));
+    TU_TRY(tu__program_execute_on(p, state));
     TU_TRY(tu__program_fetch(p, fetches, 0));
     TU_TRY(tu__program_apply(p, state));
     return tu__trace_end_run(p, began);

@@ -97,6 +97,9 @@ void tu__program_end_updates(tu_program *program);
 
 /* executor.c: all parts at once, on their devices' threads, each filled from `fed` first. */
 tu_status tu__program_execute(tu_program *program);
+/* The same over a state: a thread that does not come back stays with the program, and with the variables that its kernels
+ * update, which are then never freed. */
+tu_status tu__program_execute_on(tu_program *program, tu_state *state);
 /* Waits until what the part's device was given is done; a failure names the device, whatever it said itself. */
 tu_status tu__part_synchronize(const tu__part *part);
 tu_status tu__part_failed(const tu__part *part, tu_status status);

@@ -363,7 +363,7 @@ static tu_status take_one(tu_program *p, tu_state *state, void *const *fetches, 
     TU_TRY(tu__trace_begin_run(p, &began));
     for (size_t i = 0; i < p->feed_count; i++) p->fed[i] = p->many.feeds[i].host;
     if (gathers_straight(p)) gather_straight(p);
-    TU_TRY(tu__program_execute(p));
+    TU_TRY(tu__program_execute_on(p, state));
     TU_TRY(tu__program_fetch(p, fetches, done));
     TU_TRY(tu__program_apply(p, state));
     return tu__trace_end_run(p, began);

@@ -33,8 +33,9 @@ struct tu_state {
     uint64_t generation; /* rises when a variable's memory moves: programs bind anew */
     uint64_t seed;
     int64_t sample; /* ordinal of the next sample */
-    bool
-        left_behind; /* with a device that did not come back: it may still use the variables, which are never freed */
+    /* With a device that did not come back: it may still use the variables, so they are never freed. */
+    bool left_behind;
+    tu_state *next_kept; /* of those that were to be freed all the same */
 };
 
 /* The variable that a node of a graph stands for: same name, same type; NULL (message set) when there is none. */

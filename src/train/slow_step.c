@@ -46,6 +46,6 @@ static span show(double seconds) {
 void tu__slow_step_message(char *text, size_t capacity, int64_t step, double seconds, double usual) {
     snprintf(
         text, capacity,
-        "step %lld took %s instead of the usual %s: another program may be using this machine (told once)",
+        "step %lld took %s instead of the usual %s: another program may be using this machine, or the data is slow to read (told once)",
         (long long)step, show(seconds).text, show(usual).text);
 }

@@ -52,8 +52,8 @@ static void note_geometry(sweep *s, const geometry *g) {
         s,
         " n%lld %lldx%lld c%lld o%lld k%lldx%lld stride %lld,%lld dilation %lld,%lld pad %lld,%lld,%lld,%lld"
         " groups %lld",
-        (long long)g->images, (long long)g->size[0], (long long)g->size[1], (long long)(g->groups * g->in),
-        (long long)(g->groups * g->out), (long long)g->kernel[0], (long long)g->kernel[1],
+        (long long)g->images, (long long)g->size[0], (long long)g->size[1], (long long)g->groups * g->in,
+        (long long)g->groups * g->out, (long long)g->kernel[0], (long long)g->kernel[1],
         (long long)g->stride[0], (long long)g->stride[1], (long long)g->dilation[0],
         (long long)g->dilation[1], (long long)g->pad[0], (long long)g->pad[1], (long long)g->pad[2],
         (long long)g->pad[3], (long long)g->groups);

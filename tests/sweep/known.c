@@ -27,9 +27,10 @@
     X(strided_transposed, TU_BF16)          /* cuDNN 9.14: parts rounded to bf16 */                          \
     X(pointwise_transposed, TU_BF16)
 
+/* f32 stands for tf32 here: in f32 itself nothing was found wrong. */
 #define DECLARE(name, dtype) void sweep_known_##name(sweep *s);
 CASES(DECLARE)
 
-#define ROW(name, dtype) {#name, dtype, sweep_known_##name},
+#define ROW(name, dtype) {#name, dtype, (dtype) == TU_F32, sweep_known_##name},
 const sweep_known sweep_known_cases[] = {CASES(ROW)};
 const int sweep_known_count = sizeof sweep_known_cases / sizeof *sweep_known_cases;

@@ -387,8 +387,8 @@ static const struct {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-typedef struct plan { /* what may be drawn */
-    const char *device;
+typedef struct plan {                  /* what may be drawn */
+    const char *device, *types, *only; /* only: families; "": all */
     bool kind[KINDS], family[FAMILIES];
 } plan;
 
@@ -437,7 +437,7 @@ static void count(tally *t, bool good, double seconds, double worst) {
 }
 
 /* `tell`: also of a case that passes. */
-static void run_seed(const plan *p, const char *types, uint64_t seed, bool tell, tally *tallies) {
+static void run_seed(const plan *p, uint64_t seed, bool tell, tally *tallies) {
     sweep s = {.random = seed * 0x2545f4914f6cdd1du + 1};
     int kind = draw_kind(&s, p);
     s.dtype = kinds[kind].dtype;
@@ -448,15 +448,16 @@ static void run_seed(const plan *p, const char *types, uint64_t seed, bool tell,
     bool good = run_case(&s, p->device, families[family].build);
     count(&tallies[family], good, now() - begin, s.worst);
     if (!good || tell)
-        printf("     %s %s,%s on %d threads, by %s; again: test_sweep %s 1 %llu %s\n", families[family].name,
-               kinds[kind].name, s.note, s.threads, s.kernels, p->device, (unsigned long long)seed, types);
+        printf("     %s %s,%s on %d threads, by %s; again: test_sweep %s 1 %llu %s %s\n",
+               families[family].name, kinds[kind].name, s.note, s.threads, s.kernels, p->device,
+               (unsigned long long)seed, p->types, p->only);
 }
 
 static void run_known(const plan *p, tally *t) {
     for (int i = 0; i < sweep_known_count; i++)
         for (int threads = 1; threads <= 3; threads++) {
             const sweep_known *known = &sweep_known_cases[i];
-            sweep s = {.random = 1, .dtype = known->dtype, .threads = threads};
+            sweep s = {.random = 1, .dtype = known->dtype, .tf32 = known->tf32, .threads = threads};
             double begin = now();
             bool good = run_case(&s, p->device, known->build);
             count(t, good, now() - begin, s.worst);
@@ -483,10 +484,15 @@ int main(int argc, char **argv) {
     const char *types = argc > 4 && strcmp(argv[4], "all") != 0 ? argv[4]
                         : gpu                                   ? "f32,bf16,f64,f16,tf32"
                                                                 : "f32,bf16,f64,f16";
+    p.types = types;
+    p.only = argc > 5 ? argv[5] : "";
     bool any_kind = false, any_family = false;
     for (int i = 0; i < KINDS; i++) any_kind |= p.kind[i] = is_listed(types, kinds[i].name);
+    bool wide =
+        p.kind[0] || p.kind[2] || p.kind[4]; /* families that are not offered in half types need one */
     for (int i = 0; i < FAMILIES; i++)
-        any_family |= p.family[i] = argc <= 5 || is_listed(argv[5], families[i].name);
+        any_family |= p.family[i] =
+            (!*p.only || is_listed(p.only, families[i].name)) && (families[i].half || wide);
     if (!any_kind || !any_family) {
         fprintf(stderr, "test_sweep: no such type or family\n");
         return 2;
@@ -496,14 +502,14 @@ int main(int argc, char **argv) {
     printf("test_sweep %s: seeds %lld to %lld, %s\n", p.device, first, first + number - 1, types);
     if (first == 0 && argc <= 4) run_known(&p, &known);
     for (long long seed = first; seed < first + number; seed++)
-        run_seed(&p, types, (uint64_t)seed, number == 1, tallies);
+        run_seed(&p, (uint64_t)seed, number == 1, tallies);
     print_tally("once wrong", &known);
     for (int i = 0; i < FAMILIES; i++) {
         print_tally(families[i].name, &tallies[i]);
         all.passed += tallies[i].passed;
         all.failed += tallies[i].failed;
     }
-    printf("%lld passed, %lld failed\n", (long long)(all.passed + known.passed),
-           (long long)(all.failed + known.failed));
+    printf("%lld passed, %lld failed\n", (long long)all.passed + known.passed,
+           (long long)all.failed + known.failed);
     return all.failed || known.failed || !all.passed;
 }

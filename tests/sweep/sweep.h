@@ -113,6 +113,7 @@ SWEEP_FAMILIES(SWEEP_DECLARE)
 typedef struct sweep_known {
     const char *name;
     tu_dtype dtype;
+    bool tf32; /* where the device has it */
     void (*build)(sweep *s);
 } sweep_known;
 extern const sweep_known sweep_known_cases[];

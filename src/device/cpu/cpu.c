@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/contention.h"
+#include "device/cpu/dnnl.h"
 #include "device/cpu/isa/instruction_sets.h"
 #include "device/cpu/isa/loops.h"
 #include "device/cpu/pointwise.h"
@@ -123,6 +124,10 @@ static void write_notice(tu_device_instance *device, int part_cores) {
         snprintf(device->notice, sizeof device->notice,
                  "%s: %d threads of each device share its %d core%s and take turns", name, d->threads,
                  cores / d->parts, plural(cores / d->parts));
+    else if (cpu_dnnl_version() && !cpu_dnnl_usable())
+        snprintf(device->notice, sizeof device->notice,
+                 "%s: oneDNN cannot be held to %s, because the program used it before: it is not used", name,
+                 cpu_isa_name(cpu_isa_in_use()));
 }
 
 static tu_status check_options(const tu_open_options *options, int parts) {

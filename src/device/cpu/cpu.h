@@ -26,7 +26,4 @@ tu_status cpu_make_reference(tu__selection *s, const tu__node *node);
 /* move.c: copies a dense value into the buffer of an export. */
 tu_status cpu_make_copy(tu__selection *s, tu__edge from, tu__edge to);
 
-/* The version of oneDNN in use, or NULL: dnnl.c. */
-const char *cpu_dnnl_version(void);
-
 #endif

@@ -18,7 +18,7 @@ typedef struct convolution_rule {
 /* n6 5x1 c50 o65 k1x1 held to AVX512_CORE, forward: error 0.7. bf16 is emulated there, and slower than our f32. */
 static bool emulates_bf16(const cpu_convolution *c, cpu_convolution_side side) {
     (void)c, (void)side;
-    return cpu_isa_in_use() < CPU_AVX512_BF16;
+    return cpu_isa_emulates_bf16();
 }
 
 /* Filter gradients: n3 16x33 c26 depthwise k2x3 dilation 2,1: error 5.6; n5 3x1 c20 o24 k2x2 stride 3 groups 2: 1.8; n6 14x2 c32
@@ -94,6 +94,6 @@ static bool fills_no_tiles(const cpu_dnnl_product *p) {
 
 const char *cpu_distrusted_product(const cpu_dnnl_product *product) {
     if (product->dtype != TU_BF16) return NULL;
-    if (cpu_isa_in_use() < CPU_AVX512_BF16) return "bf16 is emulated below AVX512_BF16";
+    if (cpu_isa_emulates_bf16()) return "bf16 is emulated below AVX512_BF16";
     return fills_no_tiles(product) ? "sizes that are no multiple of 16 in bf16 with AMX" : NULL;
 }

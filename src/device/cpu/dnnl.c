@@ -20,6 +20,10 @@ const char *cpu_dnnl_version(void) {
     return NULL;
 }
 
+bool cpu_dnnl_usable(void) {
+    return false;
+}
+
 tu_status cpu_dnnl_convolution(const cpu_convolution *convolution, cpu_convolution_side side, tu_dtype dtype,
                                int threads, cpu_dnnl **op) {
     (void)convolution, (void)side, (void)dtype, (void)threads;
@@ -130,7 +134,7 @@ static void make_engine(void) {
     if (dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success) engine = NULL;
 }
 
-static bool engine_ready(void) {
+bool cpu_dnnl_usable(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, make_engine);
     return engine != NULL;
@@ -433,7 +437,7 @@ tu_status cpu_dnnl_convolution(const cpu_convolution *convolution, cpu_convoluti
     recipe r = {0};
     dnnl_data_type_t type;
     *op = NULL;
-    if (!type_of(dtype, &type) || !engine_ready()) return TU_OK;
+    if (!type_of(dtype, &type) || !cpu_dnnl_usable()) return TU_OK;
     tu__parallel_setting before = tu__parallel_begin(threads);
     if (!plan_convolution(&r, convolution, side, type) && r.primitive) {
         dnnl_primitive_desc_destroy(r.primitive);
@@ -487,7 +491,7 @@ tu_status cpu_dnnl_matmul(const cpu_dnnl_product *product, int threads, cpu_dnnl
     recipe r = {0};
     dnnl_data_type_t type;
     *op = NULL;
-    if (!type_of(product->dtype, &type) || !engine_ready()) return TU_OK;
+    if (!type_of(product->dtype, &type) || !cpu_dnnl_usable()) return TU_OK;
     tu__parallel_setting before = tu__parallel_begin(threads);
     plan_product(&r, product, type);
     tu_status status = finish(&r, op);

@@ -11,6 +11,9 @@
 /* "2.6.3", or NULL in a build without oneDNN. */
 const char *cpu_dnnl_version(void);
 
+/* False where there is no oneDNN, or it cannot be held to the instruction set in use: then our own kernels compute. */
+bool cpu_dnnl_usable(void);
+
 /* Something to run: a primitive, the reorders around it and their memory. NULL where it is wanted: oneDNN does not
  * offer it, or by nothing better than its reference code. */
 typedef struct cpu_dnnl cpu_dnnl;

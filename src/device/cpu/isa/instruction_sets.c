@@ -173,6 +173,14 @@ cpu_isa cpu_isa_in_use(void) {
     return most < best ? most : best;
 }
 
+bool cpu_isa_emulates_bf16(void) {
+#ifdef TU_ISA_X86
+    return cpu_isa_in_use() < CPU_AVX512_BF16;
+#else
+    return false; /* other processors have sets of their own, which are not told apart here */
+#endif
+}
+
 tu_status cpu_isa_check_limit(void) {
     const char *wanted = getenv("TUTTI_ISA");
     if (!wanted || !*wanted || limit() < CPU_ISA_COUNT) return TU_OK;

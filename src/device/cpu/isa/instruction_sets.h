@@ -42,6 +42,9 @@ const cpu_isa_facts *cpu_isa_of_machine(void);
 /* The set in use: the best that can be used, or what TUTTI_ISA limits it to. */
 cpu_isa cpu_isa_in_use(void);
 
+/* Whether oneDNN has no instructions for bf16 under the set in use, and emulates them. */
+bool cpu_isa_emulates_bf16(void);
+
 /* Refuses a TUTTI_ISA that names no instruction set. */
 tu_status cpu_isa_check_limit(void);
 
