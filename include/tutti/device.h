@@ -11,7 +11,7 @@
  *
  * A plug-in is a shared library that exports   const tu_device_api *tu_device_plugin(void);
  * Put its path into TUTTI_DEVICES (several, separated by ':'), or load it with tu_device_load(). libtutti_cuda.so is
- * loaded when it lies beside libtutti.so, unless TUTTI_CUDA is "off".
+ * loaded when it lies beside libtutti.so, or in the folder tutti/ there, unless TUTTI_CUDA is "off".
  *
  * Slots marked optional may be NULL. The interface grows by adding slots at the end: `struct_size` says how many
  * a device knows; TU_DEVICE_ABI changes only when an older device could not work at all.

@@ -23,6 +23,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "base/shared.h"
 #include "base/text.h"
 
 enum { TU__JSON_MAX_DEPTH = 64 };
@@ -36,25 +37,25 @@ typedef struct tu__json {
     bool failed; /* a write failed, containers were nested too deep, or a call did not fit */
 } tu__json;
 
-tu__json tu__json_to_file(FILE *file);
+TU__SHARED tu__json tu__json_to_file(FILE *file);
 
-void tu__json_begin_object(tu__json *json, const char *key);
-void tu__json_end_object(tu__json *json);
-void tu__json_begin_array(tu__json *json, const char *key);
-void tu__json_end_array(tu__json *json);
+TU__SHARED void tu__json_begin_object(tu__json *json, const char *key);
+TU__SHARED void tu__json_end_object(tu__json *json);
+TU__SHARED void tu__json_begin_array(tu__json *json, const char *key);
+TU__SHARED void tu__json_end_array(tu__json *json);
 
 /* Bytes that are not UTF-8 become U+FFFD, one for each maximal ill-formed part. A NULL string becomes null. */
-void tu__json_string(tu__json *json, const char *key, const char *string);
+TU__SHARED void tu__json_string(tu__json *json, const char *key, const char *string);
 void tu__json_bytes(tu__json *json, const char *key, const char *bytes, size_t length);
-void tu__json_i64(tu__json *json, const char *key, int64_t value);
-void tu__json_u64(tu__json *json, const char *key, uint64_t value);
+TU__SHARED void tu__json_i64(tu__json *json, const char *key, int64_t value);
+TU__SHARED void tu__json_u64(tu__json *json, const char *key, uint64_t value);
 /* As few digits as read back to the same double, at least what "%.15g" prints; NaN and infinities become null. */
-void tu__json_f64(tu__json *json, const char *key, double value);
-void tu__json_bool(tu__json *json, const char *key, bool value);
-void tu__json_null(tu__json *json, const char *key);
+TU__SHARED void tu__json_f64(tu__json *json, const char *key, double value);
+TU__SHARED void tu__json_bool(tu__json *json, const char *key, bool value);
+TU__SHARED void tu__json_null(tu__json *json, const char *key);
 
 /* True when every container was closed and every byte was taken by the sink. */
-bool tu__json_finish(const tu__json *json);
+TU__SHARED bool tu__json_finish(const tu__json *json);
 
 /* The sink for a text stands here and not in json.c, so that json.c depends on nothing: the command compiles it in
  * although it cannot see the library's text functions. */

@@ -10,6 +10,7 @@
 #include <tutti/status.h>
 
 #include "base/arena.h"
+#include "base/shared.h"
 
 typedef enum tu__json_kind {
     TU__JSON_NULL,
@@ -33,9 +34,9 @@ typedef struct tu__json_value {
 } tu__json_value;
 
 /* `name` stands for the text in messages: "config.json: line 3: …". */
-tu_status tu__json_parse(tu__arena *arena, const char *name, const char *text, size_t length,
-                         const tu__json_value **value);
+TU__SHARED tu_status tu__json_parse(tu__arena *arena, const char *name, const char *text, size_t length,
+                                    const tu__json_value **value);
 /* The member, or NULL where there is none or `object` is none. */
-const tu__json_value *tu__json_member(const tu__json_value *object, const char *key);
+TU__SHARED const tu__json_value *tu__json_member(const tu__json_value *object, const char *key);
 
 #endif

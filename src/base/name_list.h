@@ -2,6 +2,7 @@
 #ifndef TU__BASE_NAME_LIST_H
 #define TU__BASE_NAME_LIST_H
 
+#include "base/shared.h"
 #include "base/text.h"
 
 typedef struct tu__name_list {
@@ -9,8 +10,8 @@ typedef struct tu__name_list {
     tu__text text; /* "conv1/bias, conv1/weights": freed with tu__text_free */
 } tu__name_list;
 
-void tu__name_list_add(tu__name_list *list, const char *name);
+TU__SHARED void tu__name_list_add(tu__name_list *list, const char *name);
 /* Appends "; WHAT: NAMES and 3 more", or nothing for an empty list. */
-void tu__name_list_tell(const tu__name_list *list, const char *what, tu__text *message);
+TU__SHARED void tu__name_list_tell(const tu__name_list *list, const char *what, tu__text *message);
 
 #endif

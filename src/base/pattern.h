@@ -5,7 +5,9 @@
 
 #include <stdbool.h>
 
+#include "base/shared.h"
+
 /* Whether one of the patterns fits; NULL and "" fit nothing. */
-bool tu__pattern_fits(const char *pattern, const char *name);
+TU__SHARED bool tu__pattern_fits(const char *pattern, const char *name);
 
 #endif

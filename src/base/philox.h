@@ -9,6 +9,8 @@
 
 #include <stdint.h>
 
-void tu__philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+#include "base/shared.h"
+
+TU__SHARED void tu__philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
 #endif

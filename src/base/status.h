@@ -7,10 +7,12 @@
 
 #include <tutti/status.h>
 
+#include "base/shared.h"
+
 /* As tu_fail, with the arguments as a list. */
 tu_status tu__fail_list(tu_status status, const char *format, va_list arguments);
 
 /* Fails with TU_NO_MEMORY and a message that names what `bytes` were wanted for. */
-tu_status tu__fail_memory(const char *purpose, size_t bytes);
+TU__SHARED tu_status tu__fail_memory(const char *purpose, size_t bytes);
 
 #endif

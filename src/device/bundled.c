@@ -1,8 +1,9 @@
 /* Plug-ins that come with the engine: found beside it, wherever it was installed or built.
  *
- * Nobody should have to say where the CUDA device is. It lies in the folder of libtutti.so; a program that has the
- * engine linked in statically, as the tests have, finds it beside itself or one folder up, where the build puts it.
- * The engine asks for a file and tries nothing else, so that a machine without the plug-in pays for two looks. */
+ * Nobody should have to say where the CUDA device is. It lies in the folder of libtutti.so, or in its subfolder tutti/,
+ * where a Debian package has plug-ins; a program that has the engine linked in statically, as the tests have, finds it
+ * beside itself or one folder up, where the build puts it. The engine asks for a file and tries nothing else, so that a
+ * machine without the plug-in pays for a few looks. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <link.h>
@@ -34,9 +35,11 @@ bool tu__bundled_plugin(const char *file, size_t capacity, char *path) {
     char folder[PATH_MAX];
     bool is_program;
     if (!own_file(folder, &is_program)) return false;
-    for (int tries = is_program ? 2 : 1; tries && go_up(folder); tries--) {
-        int length = snprintf(path, capacity, "%s/%s", folder, file);
-        if (length > 0 && (size_t)length < capacity && access(path, F_OK) == 0) return true;
-    }
+    static const char *const subfolders[] = {"", "tutti/"};
+    for (int tries = is_program ? 2 : 1; tries && go_up(folder); tries--)
+        for (size_t i = 0; i < sizeof subfolders / sizeof *subfolders; i++) {
+            int length = snprintf(path, capacity, "%s/%s%s", folder, subfolders[i], file);
+            if (length > 0 && (size_t)length < capacity && access(path, F_OK) == 0) return true;
+        }
     return false;
 }

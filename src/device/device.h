@@ -11,6 +11,7 @@
 
 #include <tutti/device.h>
 
+#include "base/shared.h"
 #include "graph/graph.h"
 
 typedef struct tu__device {
@@ -37,9 +38,9 @@ enum { TU__MOST_DEVICES = 64 }; /* in one program */
  * stays open. A name nobody knows is refused with those there are. Of `options` (NULL: the defaults) which device and
  * which part are the list's. A device opened with other threads, tuning or order is another one, with memory of its own;
  * the first to open it decides on its limit. */
-tu_status tu__devices_open(const char *list, const tu_open_options *options, size_t capacity,
-                           tu__device **devices, size_t *count);
-void tu__devices_close(size_t count, tu__device **devices);
+TU__SHARED tu_status tu__devices_open(const char *list, const tu_open_options *options, size_t capacity,
+                                      tu__device **devices, size_t *count);
+TU__SHARED void tu__devices_close(size_t count, tu__device **devices);
 /* One more user of an opened device; ended by tu__devices_close. */
 void tu__device_keep(tu__device *device);
 
@@ -76,7 +77,7 @@ void tu__missing_cuda_because(const char *why);
 
 /* Why "all" is the CPU on a machine with a card, which cannot be used; NULL: there is none, or it can. The text lives
  * until the next call in this thread. */
-const char *tu__unused_card(void);
+TU__SHARED const char *tu__unused_card(void);
 
 /* The kinds built in; and one more, as a plug-in would bring it, for as long as the process lives. */
 extern const tu_device_api tu__ref_api, tu__null_api, tu__cpu_api;

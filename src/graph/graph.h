@@ -14,6 +14,7 @@
 #include <tutti/graph.h>
 
 #include "base/arena.h"
+#include "base/shared.h"
 #include "graph/op.h"
 
 typedef struct tu_edge tu__edge;
@@ -79,7 +80,7 @@ struct tu_graph {
 };
 
 /* The node behind a valid value. */
-const tu__node *tu__node_of(tu_value value);
+TU__SHARED const tu__node *tu__node_of(tu_value value);
 static inline tu_value tu__value(tu_graph *graph, uint32_t node, uint32_t output) {
     return (tu_value){.graph = graph, .node = node, .output = output};
 }
@@ -94,7 +95,8 @@ static inline tu_value tu__input_of(tu_graph *graph, const tu__node *node, uint3
 #define tu__attrs(node, op) ((const struct tu__##op##_attrs *)(node)->attrs)
 
 /* Sticks a mistake to the graph (the first one wins) and returns an invalid value. */
-tu_value tu__graph_fail(tu_graph *graph, tu_status status, const char *format, ...) TU_PRINTF(3, 4);
+TU__SHARED tu_value tu__graph_fail(tu_graph *graph, tu_status status, const char *format, ...)
+    TU_PRINTF(3, 4);
 
 /* Makes a node. `attrs` is copied; `name` may be NULL (the operation's name is used); a suffix makes it unique.
  * Returns output 0. All inputs must be of this graph; an invalid input gives an invalid value, silently. */
@@ -145,7 +147,7 @@ bool tu__device_name_usable(const char *name);
 /* The full, unique path that a node named so would get in the current scope; NULL when memory runs out. */
 const char *tu__scoped_name(tu_graph *graph, const char *name);
 /* Finds a node by full name; NULL when there is none. */
-const tu__node *tu__find_node(const tu_graph *graph, const char *name);
+TU__SHARED const tu__node *tu__find_node(const tu_graph *graph, const char *name);
 /* A stable 64-bit hash of a name: the part of a random operation's key that says which operation it is. */
 uint64_t tu__name_hash(const char *name);
 
@@ -153,7 +155,7 @@ uint64_t tu__name_hash(const char *name);
 #define TU__OPTIONS(type, local, given)                                                                      \
     type local = {0};                                                                                        \
     tu__copy_options(&local, sizeof local, given)
-void tu__copy_options(void *local, size_t size, const void *given);
+TU__SHARED void tu__copy_options(void *local, size_t size, const void *given);
 
 /* Back-propagates: given gradients of `count` values, the gradients of `wrt`, looking only at nodes numbered from
  * `first` on. Invalid where nothing depends. What tu_gradients and gradients by expansion share. */

@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/crc32c.h"
 #include "base/disk.h"
+#include "io/crc32c.h"
 #include "io/event_messages.h"
 #include "io/protobuf.h"
 

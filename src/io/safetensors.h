@@ -12,6 +12,8 @@
 
 #include <tutti/types.h>
 
+#include "base/shared.h"
+
 typedef struct tu__named_tensor {
     const char *name;
     tu_type type;
@@ -24,8 +26,9 @@ typedef struct tu__metadata {
 
 /* Writes atomically (base/save.h): the old file or the new one, never a torn one. Tensors are laid out as the reference
  * writer does: by type, that of the largest elements first, then by name. */
-tu_status tu__safetensors_save(const char *path, size_t tensor_count, const tu__named_tensor *tensors,
-                               size_t metadata_count, const tu__metadata *metadata);
+TU__SHARED tu_status tu__safetensors_save(const char *path, size_t tensor_count,
+                                          const tu__named_tensor *tensors, size_t metadata_count,
+                                          const tu__metadata *metadata);
 
 /* A tensor that a file holds and Tutti cannot, and why. */
 typedef struct tu__refused_tensor {
@@ -40,15 +43,15 @@ typedef struct tu__safetensors {
     void *own; /* the mapping and the arena behind it all */
 } tu__safetensors;
 
-tu_status tu__safetensors_open(const char *path, tu__safetensors *file);
+TU__SHARED tu_status tu__safetensors_open(const char *path, tu__safetensors *file);
 /* The same from bytes that outlive the result; `name` is for messages. */
 tu_status tu__safetensors_parse(const char *name, const void *bytes, size_t size, tu__safetensors *file);
-void tu__safetensors_close(tu__safetensors *file);
+TU__SHARED void tu__safetensors_close(tu__safetensors *file);
 /* NULL, with this thread's message set, where there is none or Tutti cannot hold it. */
-const tu__named_tensor *tu__safetensors_find(const tu__safetensors *file, const char *name);
+TU__SHARED const tu__named_tensor *tu__safetensors_find(const tu__safetensors *file, const char *name);
 /* Why Tutti cannot hold the file's tensor of that name; NULL where it can, or there is none. */
-const char *tu__safetensors_why_refused(const tu__safetensors *file, const char *name);
+TU__SHARED const char *tu__safetensors_why_refused(const tu__safetensors *file, const char *name);
 /* NULL where there is none. */
-const char *tu__safetensors_metadata(const tu__safetensors *file, const char *key);
+TU__SHARED const char *tu__safetensors_metadata(const tu__safetensors *file, const char *key);
 
 #endif

@@ -1,8 +1,9 @@
 /* Running the system's C compiler, without a shell in between: a file's name can hold any character.
  *
- * The object is linked against the library that this code lies in, so that its calls reach that one and no other. The
- * headers are those beside the library: installed in PREFIX/include, or in a source tree whose build folder the library
- * lies in. So they agree with each other, and TU_ABI in the object tells where they do not. */
+ * The object is linked against the libraries that this program has loaded, libtutti_train.so (this code's own) and
+ * libtutti.so, so that its calls reach those and no others. The headers are those beside the library: installed in
+ * PREFIX/include, or in a source tree whose build folder the library lies in. So they agree with each other, and TU_ABI in
+ * the object tells where they do not. */
 #include "model/compile.h"
 
 #include <dlfcn.h>
@@ -22,12 +23,14 @@ enum { MOST_ARGUMENTS = 32, MOST_OUTPUT = 600 };
 
 /* ---- Headers and library ---- */
 
-/* The file this code was loaded from. */
-static bool own_file(char path[PATH_MAX]) {
-    static const char inside;
+/* The file that the code or data at an address was loaded from. */
+static bool file_of(const void *inside, char path[PATH_MAX]) {
     Dl_info info;
-    return dladdr(&inside, &info) && info.dli_fname && realpath(info.dli_fname, path);
+    return dladdr(inside, &info) && info.dli_fname && realpath(info.dli_fname, path);
 }
+
+/* An address in the library of this file. */
+static const char own;
 
 static bool has_headers(const char *folder) {
     char header[PATH_MAX];
@@ -54,7 +57,7 @@ static tu_status find_headers(char folder[PATH_MAX]) {
         return tu_fail(TU_NOT_FOUND,
                        "TUTTI_INCLUDE is '%.200s': expected the folder that holds tutti/tutti.h", given);
     }
-    if (!own_file(file)) snprintf(file, sizeof file, "the library");
+    if (!file_of(&own, file)) snprintf(file, sizeof file, "the library");
     if (headers_around(file, folder)) return TU_OK;
     return tu_fail(
         TU_NOT_FOUND,
@@ -66,7 +69,7 @@ static tu_status find_headers(char folder[PATH_MAX]) {
 
 typedef struct command {
     char compiler[256]; /* cut into words */
-    char include[PATH_MAX], library[PATH_MAX];
+    char include[PATH_MAX], libraries[2][PATH_MAX];
     char *arguments[MOST_ARGUMENTS];
     int count;
 } command;
@@ -97,11 +100,12 @@ static tu_status make_command(command *c, const char *source, const tu__compiled
     add(c, "-x");
     add(c, "c");
     add(c, source);
-    if (own_file(c->library) && strstr(c->library, ".so")) {
-        add(c, "-x");
-        add(c, "none");
-        add(c, c->library);
-    }
+    /* A program that has the engine linked in statically brings both by itself. */
+    const void *inside[] = {&own, (const void *)tu_version};
+    add(c, "-x");
+    add(c, "none");
+    for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
+        if (file_of(inside[i], c->libraries[i]) && strstr(c->libraries[i], ".so")) add(c, c->libraries[i]);
     c->arguments[c->count] = NULL;
     return TU_OK;
 }

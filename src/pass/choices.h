@@ -3,6 +3,8 @@
 #ifndef TU__PASS_CHOICES_H
 #define TU__PASS_CHOICES_H
 
+#include "base/shared.h"
+
 typedef enum tu__precision {
     TU__PRECISION_AS_BUILT,
     TU__PRECISION_TF32, /* the graph as built; a device may round the operands of products */
@@ -14,7 +16,7 @@ typedef enum tu__precision {
 typedef enum tu__strategy { TU__SINGLE, TU__CENTRAL, TU__MIRRORED } tu__strategy;
 
 /* By those numbers; they end with NULL. */
-extern const char *const tu__precision_names[];
-extern const char *const tu__strategy_names[];
+TU__SHARED extern const char *const tu__precision_names[];
+TU__SHARED extern const char *const tu__strategy_names[];
 
 #endif

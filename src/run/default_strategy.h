@@ -5,9 +5,11 @@
 
 #include <stdbool.h>
 
+#include "base/shared.h"
+
 /* "mirrored" where the batch is cut into parts in any case (`invariant`), or the list (NULL: "all") names several devices
  * of one kind and nothing else places operations (`placed`); else "single". A word that no device has is the compiler's to
  * refuse. */
-const char *tu__default_strategy(const char *devices, bool placed, bool invariant);
+TU__SHARED const char *tu__default_strategy(const char *devices, bool placed, bool invariant);
 
 #endif

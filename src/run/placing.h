@@ -4,6 +4,7 @@
 
 #include <tutti/run.h>
 
+#include "base/shared.h"
 #include "device/device.h"
 #include "pass/pass.h"
 
@@ -16,7 +17,7 @@ typedef struct tu__open_list {
 } tu__open_list;
 
 /* Whether "all" is one of the names of a list; NULL is "all". */
-bool tu__asks_for_all(const char *devices);
+TU__SHARED bool tu__asks_for_all(const char *devices);
 
 /* Opens the devices of a list into `list`, and lets the unit be placed on them: by what the graph says, `rules` (its fields of those
  * names: place, place_by, place_context, strict_placement; and those of tu__replication_begin), and what the devices take. With "all" in the list, a CPU is

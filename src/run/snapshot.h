@@ -3,6 +3,7 @@
 #ifndef TU__RUN_SNAPSHOT_H
 #define TU__RUN_SNAPSHOT_H
 
+#include "base/shared.h"
 #include <stdbool.h>
 
 #include <tutti/run.h>
@@ -16,14 +17,14 @@ typedef struct tu__snapshot {
 } tu__snapshot;
 
 /* Copies, unless `snapshot` is a copy already: it is freed when the state changes. When this fails it is empty. */
-tu_status tu__snapshot_take(const tu_state *state, tu__snapshot *snapshot);
+TU__SHARED tu_status tu__snapshot_take(const tu_state *state, tu__snapshot *snapshot);
 /* Leaves it empty; an empty one is fine. */
-void tu__snapshot_free(tu__snapshot *snapshot);
+TU__SHARED void tu__snapshot_free(tu__snapshot *snapshot);
 /* tu__tensors_digest of it, made once. */
-const char *tu__snapshot_digest(tu__snapshot *snapshot);
+TU__SHARED const char *tu__snapshot_digest(tu__snapshot *snapshot);
 
 /* Whether a variable is the network's own: not one that training added ("optimizer/…", "average/…", "gradient/…"), nor
  * the step. */
-bool tu__is_network_name(const char *name);
+TU__SHARED bool tu__is_network_name(const char *name);
 
 #endif

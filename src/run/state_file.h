@@ -2,15 +2,17 @@
 #ifndef TU__RUN_STATE_FILE_H
 #define TU__RUN_STATE_FILE_H
 
+#include "base/shared.h"
 #include <tutti/run.h>
 
 #include "io/safetensors.h"
 
 /* Whether a variable of this type can take the tensor: the same shape and element type, or, with `convert`, two
  * floating-point types. */
-bool tu__tensor_fits(const tu__named_tensor *tensor, tu_type type, bool convert);
+TU__SHARED bool tu__tensor_fits(const tu__named_tensor *tensor, tu_type type, bool convert);
 /* Sets a variable to a tensor that fits, converted where its type is another. */
-tu_status tu__state_take(tu_state *state, const char *name, tu_type type, const tu__named_tensor *tensor);
+TU__SHARED tu_status tu__state_take(tu_state *state, const char *name, tu_type type,
+                                    const tu__named_tensor *tensor);
 
 /* load_report.c: an empty report on the file at `path`, and what becomes of one name. `in_state` and `in_file` are NULL
  * where it has no such type; `why` is NULL, or why Tutti cannot hold the file's tensor. */

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "data/dataset.h"
 #include "graph/graph.h"
-#include "train/optimizer.h"
+#include "optim/optimizer.h"
 
 enum { MOST_STEPS = 1024, MOST_PIXEL_BYTES = 64 << 20, GROWTH = 8 };
 

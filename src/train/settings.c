@@ -11,8 +11,8 @@
 #include "base/choice.h"
 #include "base/whole_number.h"
 #include "graph/graph.h"
+#include "optim/update_rules.h"
 #include "pass/choices.h"
-#include "train/update_rules.h"
 
 enum kind { COUNT, NUMBER, SWITCH, TEXT, SIZE = COUNT, FLAG = SWITCH };
 

@@ -20,8 +20,8 @@
 #include "base/disk.h"
 #include "data/dataset.h"
 #include "graph/graph.h"
+#include "optim/optimizer.h"
 #include "train/diagnose.h"
-#include "train/optimizer.h"
 #include "train/trace_steps.h"
 
 enum { MEASUREMENTS = 100 }; /* of a run, about */

@@ -75,7 +75,9 @@ mv "$prefix" "$scratch/moved"
 rm -rf "$scratch/clone"
 cd "$scratch"
 moved/bin/tutti train mlp --data generated --steps 1 --quiet --devices cpu --out run >/dev/null
-[[ $(ldd moved/bin/tutti) == *"$scratch/moved/"*libtutti.so.0* ]]
+for library in libtutti.so.0 libtutti_train.so.0; do
+    [[ $(ldd moved/bin/tutti) == *"$scratch/moved/"*"$library"* ]]
+done
 if [[ $cuda == yes ]]; then # found beside the library; what it says of a card is the machine's matter
     moved/bin/tutti devices | grep '^gpu:0 '
 fi

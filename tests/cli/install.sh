@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What `cmake --install` lays down is complete: a C and a C++ program find it by pkg-config, link and run; the command
-# runs from there, and still does after the tree was moved. Nothing there looks for libraries in the current folder.
+# What `cmake --install` lays down is complete: C and C++ programs find both libraries by pkg-config and by CMake's
+# find_package, link and run; the command runs from there, and still does after the tree was moved. Nothing there looks
+# for libraries in the current folder.
 #   install.sh CMAKE BUILD_DIR C_COMPILER VERSION
 set -euo pipefail
 
@@ -17,9 +18,10 @@ mv "$scratch/first" "$scratch/prefix"
 
 PKG_CONFIG_PATH=$(dirname "$(find "$scratch/prefix" -name tutti.pc)")
 export PKG_CONFIG_PATH
-[[ $(pkg-config --modversion tutti) == "$version" ]]
-library_dir=$(pkg-config --variable=libdir tutti)
-[[ -e $library_dir/libtutti.so.0 ]]
+for library in tutti tutti_train; do
+    [[ $(pkg-config --modversion $library) == "$version" ]]
+    [[ -e $(pkg-config --variable=libdir $library)/lib$library.so.0 ]]
+done
 
 cat >"$scratch/program.c" <<'PROGRAM'
 #include <stdio.h>
@@ -33,16 +35,43 @@ int main(int argc, char **argv) {
 }
 PROGRAM
 
-build_and_run() { # compiler, its options and sources
+cat >"$scratch/training.c" <<'PROGRAM'
+/* Calls of both libraries; what one of them fails with, the other tells. */
+#include <stdio.h>
+#include <string.h>
+#include <tutti/tutti.h>
+
+int main(int argc, char **argv) {
+    tu_dataset *data = NULL;
+    if (argc != 2 || strcmp(tu_version(), argv[1]) != 0) return 1;
+    if (tu_dataset_open_with("/no/such/folder", &data, NULL) == TU_OK) return 2;
+    if (!strstr(tu_message(), "/no/such/folder")) return 3;
+    if (tu_dataset_open_with("generated", &data, NULL) != TU_OK) return 4;
+    tu_dataset_info info;
+    tu_dataset_describe(data, &info);
+    printf("%d classes\n", (int)info.classes);
+    tu_dataset_free(data);
+    return 0;
+}
+PROGRAM
+
+build_and_run() { # pkg-config's name, compiler, its options and sources
+    local library=$1
+    shift
     # shellcheck disable=SC2046 # the flags are words
-    "$@" -Wall -Wextra -Werror -o "$scratch/program" $(pkg-config --cflags --libs tutti)
+    "$@" -Wall -Wextra -Werror -o "$scratch/program" $(pkg-config --cflags --libs "$library")
     "$scratch/program" "$version"
 }
 
-build_and_run "$compiler" -std=c17 -pedantic "$scratch/program.c"
+languages=C
+build_and_run tutti "$compiler" -std=c17 -pedantic "$scratch/program.c"
+build_and_run tutti_train "$compiler" -std=c17 -pedantic "$scratch/training.c"
 if command -v g++ >/dev/null; then
+    languages='C CXX'
     cp "$scratch/program.c" "$scratch/program.cc"
-    build_and_run g++ -std=c++17 "$scratch/program.cc"
+    cp "$scratch/training.c" "$scratch/training.cc"
+    build_and_run tutti g++ -std=c++17 "$scratch/program.cc"
+    build_and_run tutti_train g++ -std=c++17 "$scratch/training.cc"
     cat >"$scratch/options.cc" <<'PROGRAM'
 // Options by designated initialisers, as C++20 has them.
 #include <cstring>
@@ -64,5 +93,41 @@ int main() {
     return status;
 }
 PROGRAM
-    build_and_run g++ -std=c++20 -Wno-missing-field-initializers "$scratch/options.cc"
+    build_and_run tutti g++ -std=c++20 -Wno-missing-field-initializers "$scratch/options.cc"
 fi
+
+# ---- CMake ----
+mkdir "$scratch/project"
+cat >"$scratch/project/CMakeLists.txt" <<PROJECT
+cmake_minimum_required(VERSION 3.16)
+project(outside LANGUAGES $languages)
+find_package(Tutti ${version%.*} REQUIRED COMPONENTS tutti train)
+find_package(Tutti 99 QUIET)
+if(Tutti_FOUND)
+  message(FATAL_ERROR "version 99 was found, which is not there")
+endif()
+find_package(Tutti QUIET COMPONENTS trumpets)
+if(Tutti_FOUND)
+  message(FATAL_ERROR "a component was found that is not there")
+endif()
+set(CMAKE_CXX_STANDARD 17)
+set(suffix_C c)
+set(suffix_CXX cc)
+foreach(language $languages)
+  add_executable(program_\${language} ../program.\${suffix_\${language}})
+  target_link_libraries(program_\${language} PRIVATE Tutti::tutti)
+  add_executable(training_\${language} ../training.\${suffix_\${language}})
+  target_link_libraries(training_\${language} PRIVATE Tutti::train)
+endforeach()
+PROJECT
+unset PKG_CONFIG_PATH
+{
+    "$cmake" -S "$scratch/project" -B "$scratch/outside" -DCMAKE_C_COMPILER="$compiler" -DCMAKE_PREFIX_PATH="$scratch/prefix" &&
+        "$cmake" --build "$scratch/outside"
+} >"$scratch/log" 2>&1 || { cat "$scratch/log"; exit 1; }
+for language in $languages; do
+    "$scratch/outside/program_$language" "$version"
+    "$scratch/outside/training_$language" "$version"
+done
+# A program of graphs alone is not linked with what training needs.
+[[ $(ldd "$scratch/outside/program_C") != *libtutti_train* ]]

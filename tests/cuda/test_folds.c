@@ -10,7 +10,7 @@
 #include <tutti/tutti.h>
 
 #include "base/number.h"
-#include "train/gradients.h"
+#include "optim/gradients.h"
 
 enum { MOST = 4 };
 

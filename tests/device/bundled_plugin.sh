@@ -1,6 +1,6 @@
 #!/bin/sh
-# A plug-in called libtutti_cuda.so that lies beside libtutti.so is loaded without being named; TUTTI_CUDA=off keeps it
-# out; one that cannot be loaded costs a line on stderr and nothing else.
+# A plug-in called libtutti_cuda.so that lies beside libtutti.so, or in the folder tutti/ there, is loaded without being
+# named; TUTTI_CUDA=off keeps it out; one that cannot be loaded costs a line on stderr and nothing else.
 #
 #   bundled_plugin.sh TUTTI_PROGRAM TUTTI_LIBRARY PLUGIN
 set -eu
@@ -23,6 +23,12 @@ devices() {
 
 devices "without a plug-in"
 if grep -q tally "$folder/out" || [ -s "$folder/err" ]; then fail "something is there without a plug-in"; fi
+
+mkdir "$folder/tutti"
+cp "$plugin" "$folder/tutti/libtutti_cuda.so"
+devices "with a plug-in in the folder tutti/"
+grep -q tally:0 "$folder/out" || fail "the plug-in in the folder tutti/ was not loaded"
+rm "$folder/tutti/libtutti_cuda.so"
 
 cp "$plugin" "$folder/libtutti_cuda.so"
 devices "with a plug-in"

@@ -8,7 +8,7 @@
 #include <tutti/tutti.h>
 
 #include "base/alloc.h"
-#include "base/crc32c.h"
+#include "io/crc32c.h"
 #include "io/event_file.h"
 
 static char folder[64], path[512];

@@ -1,4 +1,4 @@
-/* The squared norm of many tensors, as a training step asks for it (src/train/gradients.c):
+/* The squared norm of many tensors, as a training step asks for it (src/optim/gradients.c):
  *
  *     total = f64(sum(sum(square(g0), rows))) + f64(sum(square(g1))) + …
  *

@@ -3,12 +3,13 @@
  * A rule is a short function over tu__update that returns the variable's next value. What it remembers from step to
  * step lies in slots, variables of the optimizer's own: it asks for one by name, and gives it its next value. Everything
  * around it (which variables, decay, clipping, the guard) is optimizer.c's. */
-#ifndef TU__TRAIN_UPDATE_RULES_H
-#define TU__TRAIN_UPDATE_RULES_H
+#ifndef TU__OPTIM_UPDATE_RULES_H
+#define TU__OPTIM_UPDATE_RULES_H
 
 #include <tutti/train.h>
 
-#include "train/guard.h"
+#include "base/shared.h"
+#include "optim/guard.h"
 
 typedef struct tu__update {
     const tu_optimizer_options *options; /* with the rule's defaults filled in */
@@ -27,6 +28,6 @@ typedef struct tu__update_rule {
 } tu__update_rule;
 
 /* NULL is "momentum". An unknown name gives NULL, and a message. */
-const tu__update_rule *tu__update_rule_find(const char *name);
+TU__SHARED const tu__update_rule *tu__update_rule_find(const char *name);
 
 #endif

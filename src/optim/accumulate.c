@@ -9,7 +9,7 @@
 
 #include "base/pattern.h"
 #include "graph/graph.h"
-#include "train/optimizer.h"
+#include "optim/optimizer.h"
 
 /* The variable "gradient/NAME". */
 static tu_value sum_of(tu_value variable) {

@@ -4,7 +4,7 @@
  * at once. LARS keeps the rate inside the velocity, as its paper does. Adam's corrections for slots that start at zero
  * are powers of the step; they are scalars shared by all variables, in f64, and enter each variable's formula as two
  * factors. */
-#include "train/update_rules.h"
+#include "optim/update_rules.h"
 
 #include <string.h>
 

@@ -1,12 +1,12 @@
 /* Optimizers from inside: settings with their defaults, and the updates they make of gradients. */
-#ifndef TU__TRAIN_OPTIMIZER_H
-#define TU__TRAIN_OPTIMIZER_H
+#ifndef TU__OPTIM_OPTIMIZER_H
+#define TU__OPTIM_OPTIMIZER_H
 
 #include <tutti/train.h>
 
-#include "train/gradients.h"
-#include "train/loss_scale.h"
-#include "train/update_rules.h"
+#include "optim/gradients.h"
+#include "optim/loss_scale.h"
+#include "optim/update_rules.h"
 
 typedef struct tu__optimizer {
     tu_optimizer_options options; /* defaults filled in, checked */

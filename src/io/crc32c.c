@@ -1,5 +1,5 @@
 /* CRC-32C by a table of 16 entries, half a byte at a time: fast enough for files that grow by kilobytes a second. */
-#include "base/crc32c.h"
+#include "io/crc32c.h"
 
 /* What is left of i, half a byte, divided by the polynomial 0x1EDC6F41; bits reversed, as the checksum has them. */
 static const uint32_t remainders[16] = {

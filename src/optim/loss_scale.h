@@ -4,10 +4,10 @@
  * before it is differentiated, and the gradients are divided by it before anything is made of them. How large a scale the
  * gradients bear is found out while training (Micikevicius et al. 2018): a step whose gradients are not finite is left
  * out and halves it, and a long row of good steps doubles it. */
-#ifndef TU__TRAIN_LOSS_SCALE_H
-#define TU__TRAIN_LOSS_SCALE_H
+#ifndef TU__OPTIM_LOSS_SCALE_H
+#define TU__OPTIM_LOSS_SCALE_H
 
-#include "train/gradients.h"
+#include "optim/gradients.h"
 
 typedef struct tu__loss_scale {
     tu_value kept, good_steps; /* variables: the scale of the step before, and for how many it has held */

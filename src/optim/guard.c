@@ -1,7 +1,7 @@
 /* Guarding assignments. What is made before the guard is known, the updates of running statistics, is assigned anew:
  * the graph never changes a node's inputs, since edges must lead back, but an assignment can be taken back
  * (tu__unassign) and made again behind the guard. */
-#include "train/guard.h"
+#include "optim/guard.h"
 
 #include <tutti/ops.h>
 

@@ -4,7 +4,7 @@
  * parts may then read a variable that one of them writes, nor what another computes. So what several next values depend on
  * is computed from the variables at the beginning of the step, where the scale is needed anyway; beyond that they share no
  * operation, not even a comparison; and steps are counted in f32, as all around them is. */
-#include "train/loss_scale.h"
+#include "optim/loss_scale.h"
 
 #include <tutti/ops.h>
 

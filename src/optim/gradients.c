@@ -2,7 +2,7 @@
  *
  * The norm is one sum a gradient, in the gradient's own precision (halves in f32), and a sum of these in f64: large
  * tensors are reduced where they are, and what travels is a scalar. */
-#include "train/gradients.h"
+#include "optim/gradients.h"
 
 #include <string.h>
 

@@ -1,10 +1,10 @@
 /* The variables a step trains, with the gradients of its loss: what plain, accumulated and applied updates share. */
-#ifndef TU__TRAIN_GRADIENTS_H
-#define TU__TRAIN_GRADIENTS_H
+#ifndef TU__OPTIM_GRADIENTS_H
+#define TU__OPTIM_GRADIENTS_H
 
 #include <tutti/graph.h>
 
-#include "train/guard.h"
+#include "optim/guard.h"
 
 typedef struct tu__gradients {
     size_t count;

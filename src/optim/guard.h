@@ -3,8 +3,8 @@
  * Whether a step counts is one truth in the graph; every assignment becomes select(that truth, the new value, the old
  * one), the ones that layers made before (running statistics) included. So a bad step leaves the state bit for bit as
  * it was, without the host looking in between. */
-#ifndef TU__TRAIN_GUARD_H
-#define TU__TRAIN_GUARD_H
+#ifndef TU__OPTIM_GUARD_H
+#define TU__OPTIM_GUARD_H
 
 #include <tutti/graph.h>
 

@@ -3,7 +3,7 @@
  * From the gradients come their norm, the guard's truth, and the factor that clips them; then each variable gets its
  * group's decay and rate, and its rule. All of it is pointwise but the norm, so a device can update every parameter in
  * one kernel; slots and updates go where their variable is, and need no copies. */
-#include "train/optimizer.h"
+#include "optim/optimizer.h"
 
 #include <inttypes.h>
 #include <math.h>

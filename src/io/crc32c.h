@@ -1,6 +1,6 @@
 /* CRC-32C (Castagnoli): the checksum of TensorBoard's event files. */
-#ifndef TU__BASE_CRC32C_H
-#define TU__BASE_CRC32C_H
+#ifndef TU__IO_CRC32C_H
+#define TU__IO_CRC32C_H
 
 #include <stddef.h>
 #include <stdint.h>
