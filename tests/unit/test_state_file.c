@@ -281,6 +281,20 @@ static void memory_that_runs_out_changes_nothing(void **unused) {
     }
     values expected = values_of(saved);
     assert_same_values(state, &expected);
+    /* Nor where some were converted already. */
+    write_foreign(f.file, (tu_type){TU_F64, TU_SHAPE(2, 3)});
+    before = values_of(state);
+    status = TU_NO_MEMORY;
+    for (uint64_t nth = 1; status != TU_OK; nth++) {
+        int64_t live = tu__alloc_live();
+        tu__alloc_fail_at(nth);
+        status = tu_state_load(state, f.file, .partial = true, .convert = true);
+        tu__alloc_fail_at(0);
+        assert_true(status == TU_OK || status == TU_NO_MEMORY);
+        assert_int_equal(tu__alloc_live(), live);
+        if (status != TU_OK) assert_same_values(state, &before);
+    }
+    assert_true(values_of(state).b[2] == 3 && values_of(state).w[0] == 0);
     tu_state_free(saved);
     tu_state_free(state);
     remove_folder(&f);
