@@ -29,7 +29,7 @@ static void add_momentum(tu_graph *g, tu_value loss, tu_value rate) {
     tu_gradients(loss, count, weights, gradients);
     tu_scope(g, "velocity") {
         for (size_t i = 0; i < count; i++) {
-            char name[16];
+            char name[32];
             snprintf(name, sizeof name, "v%zu", i);
             tu_value v = tu_variable(g, name, TU_F32, tu_value_shape(weights[i]), .frozen = true);
             tu_value next = tu_add(tu_scale(v, 0.9), gradients[i]);

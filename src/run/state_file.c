@@ -77,14 +77,22 @@ bool tu__tensor_fits(const tu__named_tensor *tensor, tu_type type, bool convert)
             (convert && tu_dtype_is_float(tensor->type.dtype) && tu_dtype_is_float(type.dtype)));
 }
 
-tu_status tu__state_take(tu_state *state, const char *name, tu_type type, const tu__named_tensor *tensor) {
-    if (tensor->type.dtype == type.dtype) return tu_state_set(state, name, tensor->data, tu_type_bytes(type));
+/* The tensor's numbers as the type; NULL, in `*converted`, where they are of it already. */
+static tu_status convert(const tu__named_tensor *tensor, tu_type type, void **converted) {
+    *converted = NULL;
+    if (tensor->type.dtype == type.dtype) return TU_OK;
     int64_t count = tu_shape_elements(type.shape);
-    void *converted = tu__alloc_aligned(tu_type_bytes(type), name);
-    if (!converted) return TU_NO_MEMORY;
+    *converted = tu__alloc_aligned(tu_type_bytes(type), tensor->name);
+    if (!*converted) return TU_NO_MEMORY;
     for (int64_t i = 0; i < count; i++)
-        tu__store(type.dtype, converted, i, tu__load(tensor->type.dtype, tensor->data, i));
-    tu_status status = tu_state_set(state, name, converted, tu_type_bytes(type));
+        tu__store(type.dtype, *converted, i, tu__load(tensor->type.dtype, tensor->data, i));
+    return TU_OK;
+}
+
+tu_status tu__state_take(tu_state *state, const char *name, tu_type type, const tu__named_tensor *tensor) {
+    void *converted;
+    TU_TRY(convert(tensor, type, &converted));
+    tu_status status = tu_state_set(state, name, converted ? converted : tensor->data, tu_type_bytes(type));
     tu__free_aligned(converted);
     return status;
 }
@@ -161,6 +169,24 @@ static tu_status read_count(const tu__safetensors *file, const char *path, const
     return TU_OK;
 }
 
+/* Sets what matches, once all that needs memory is done: `converted` has room for a pointer each, all NULL. */
+static tu_status take_matches(const tu__safetensors *file, tu_state *state, const tu_load_report *report,
+                              void **converted) {
+    size_t count = tu_load_report_count(report, TU_LOAD_MATCHED);
+    const char *name;
+    tu_type type;
+    for (size_t i = 0; i < count; i++) {
+        TU_TRY(tu_load_report_entry(report, TU_LOAD_MATCHED, i, &name, &type, NULL));
+        TU_TRY(convert(tu__safetensors_find(file, name), type, &converted[i]));
+    }
+    for (size_t i = 0; i < count; i++) {
+        TU_TRY(tu_load_report_entry(report, TU_LOAD_MATCHED, i, &name, &type, NULL));
+        const void *data = converted[i] ? converted[i] : tu__safetensors_find(file, name)->data;
+        TU_TRY(tu_state_set(state, name, data, tu_type_bytes(type)));
+    }
+    return TU_OK;
+}
+
 static tu_status load(const tu__safetensors *file, const char *path, tu_state *state,
                       const tu_state_load_options *o, tu_load_report *report) {
     uint64_t seed = state->seed, sample = (uint64_t)state->sample;
@@ -171,12 +197,13 @@ static tu_status load(const tu__safetensors *file, const char *path, tu_state *s
         TU_TRY(read_count(file, path, "seed", UINT64_MAX, &seed));
         TU_TRY(read_count(file, path, "sample", INT64_MAX, &sample));
     }
-    for (size_t i = 0; i < tu_load_report_count(report, TU_LOAD_MATCHED); i++) {
-        const char *name;
-        tu_type type;
-        TU_TRY(tu_load_report_entry(report, TU_LOAD_MATCHED, i, &name, &type, NULL));
-        TU_TRY(tu__state_take(state, name, type, tu__safetensors_find(file, name)));
-    }
+    size_t count = tu_load_report_count(report, TU_LOAD_MATCHED);
+    void **converted = tu__alloc_array(count, sizeof *converted, "the variables of a state file");
+    if (!converted) return TU_NO_MEMORY;
+    tu_status status = take_matches(file, state, report, converted);
+    for (size_t i = 0; i < count; i++) tu__free_aligned(converted[i]);
+    tu__free(converted);
+    if (status != TU_OK) return status;
     state->seed = seed;
     state->sample = (int64_t)sample;
     return TU_OK;

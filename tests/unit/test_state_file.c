@@ -52,7 +52,7 @@ static void assert_message(const char *part) {
 
 static void a_state_comes_back(void **unused) {
     (void)unused;
-    folder f = new_folder("net.safetensors");
+    folder f = new_folder("net.st");
     tu_state *saved = new_state(7), *loaded = new_state(8);
     int64_t step = 41;
     tu_state_set(saved, "step", &step, sizeof step);
@@ -63,7 +63,7 @@ static void a_state_comes_back(void **unused) {
     assert_same_values(loaded, &expected);
     assert_int_equal(tu_state_sample(loaded), 12345);
     /* The seed came along: both save the same bytes. */
-    folder other = new_folder("again.safetensors");
+    folder other = new_folder("again.st");
     assert_int_equal(tu_state_save(loaded, other.file), TU_OK);
     char command[256];
     snprintf(command, sizeof command, "cmp -s %s %s", f.file, other.file);
@@ -87,7 +87,7 @@ static void write_foreign(const char *path, tu_type w) {
 
 static void what_does_not_fit_is_refused_by_name(void **unused) {
     (void)unused;
-    folder f = new_folder("foreign.safetensors");
+    folder f = new_folder("foreign.st");
     tu_state *state = new_state(1);
     values before = values_of(state);
     write_foreign(f.file, (tu_type){TU_F32, TU_SHAPE(3, 2)});
@@ -109,7 +109,7 @@ static void what_does_not_fit_is_refused_by_name(void **unused) {
 
 static void what_matches_is_loaded_and_reported(void **unused) {
     (void)unused;
-    folder f = new_folder("foreign.safetensors");
+    folder f = new_folder("foreign.st");
     tu_state *state = new_state(1);
     tu_state_set_sample(state, 5);
     values expected = values_of(state);
@@ -146,7 +146,7 @@ static void what_matches_is_loaded_and_reported(void **unused) {
 
 static void patterns_choose_variables(void **unused) {
     (void)unused;
-    folder f = new_folder("part.safetensors");
+    folder f = new_folder("part.st");
     tu_state *one = new_state(1), *two = new_state(2);
     values first = values_of(one), expected = values_of(two);
     assert_int_equal(tu_state_save(one, f.file, .only = "net/*", .except = "*half"), TU_OK);
@@ -173,7 +173,7 @@ static void patterns_choose_variables(void **unused) {
 
 static void types_that_tutti_lacks_are_mismatches(void **unused) {
     (void)unused;
-    folder f = new_folder("foreign.safetensors");
+    folder f = new_folder("foreign.st");
     static const char header[] = "{\"net/b\":{\"dtype\":\"I8\",\"shape\":[3],\"data_offsets\":[0,3]},"
                                  "\"step\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[3,11]}}";
     uint64_t length = sizeof header - 1;
@@ -196,7 +196,7 @@ static void types_that_tutti_lacks_are_mismatches(void **unused) {
 
 static void damage_is_noticed(void **unused) {
     (void)unused;
-    folder f = new_folder("net.safetensors");
+    folder f = new_folder("net.st");
     tu_state *state = new_state(3), *other = new_state(4);
     values before = values_of(other);
     assert_int_equal(tu_state_save(state, f.file), TU_OK);
@@ -228,7 +228,7 @@ static void damage_is_noticed(void **unused) {
 
 static void a_save_that_fails_leaves_the_old_file(void **unused) {
     (void)unused;
-    folder f = new_folder("net.safetensors");
+    folder f = new_folder("net.st");
     tu_state *old = new_state(3), *new = new_state(4), *read = new_state(5);
     values expected = values_of(old);
     assert_int_equal(tu_state_save(old, f.file), TU_OK);
@@ -255,7 +255,7 @@ static void a_save_that_fails_leaves_the_old_file(void **unused) {
 
 static void memory_that_runs_out_changes_nothing(void **unused) {
     (void)unused;
-    folder f = new_folder("net.safetensors");
+    folder f = new_folder("net.st");
     tu_state *saved = new_state(3), *state = new_state(4);
     values before = values_of(state);
     tu_status status = TU_NO_MEMORY;
@@ -281,6 +281,20 @@ static void memory_that_runs_out_changes_nothing(void **unused) {
     }
     values expected = values_of(saved);
     assert_same_values(state, &expected);
+    /* Nor where some were converted already. */
+    write_foreign(f.file, (tu_type){TU_F64, TU_SHAPE(2, 3)});
+    before = values_of(state);
+    status = TU_NO_MEMORY;
+    for (uint64_t nth = 1; status != TU_OK; nth++) {
+        int64_t live = tu__alloc_live();
+        tu__alloc_fail_at(nth);
+        status = tu_state_load(state, f.file, .partial = true, .convert = true);
+        tu__alloc_fail_at(0);
+        assert_true(status == TU_OK || status == TU_NO_MEMORY);
+        assert_int_equal(tu__alloc_live(), live);
+        if (status != TU_OK) assert_same_values(state, &before);
+    }
+    assert_true(values_of(state).b[2] == 3 && values_of(state).w[0] == 0);
     tu_state_free(saved);
     tu_state_free(state);
     remove_folder(&f);
