@@ -3,9 +3,9 @@
 #ifndef TU__RUN_SNAPSHOT_H
 #define TU__RUN_SNAPSHOT_H
 
-#include "base/shared.h"
 #include <stdbool.h>
 
+#include "base/shared.h"
 #include <tutti/run.h>
 
 #include "io/safetensors_digest.h"

@@ -2,9 +2,9 @@
 #ifndef TU__RUN_STATE_FILE_H
 #define TU__RUN_STATE_FILE_H
 
-#include "base/shared.h"
 #include <tutti/run.h>
 
+#include "base/shared.h"
 #include "io/safetensors.h"
 
 /* Whether a variable of this type can take the tensor: the same shape and element type, or, with `convert`, two
