@@ -22,8 +22,12 @@ static const tu__disk system_disk = {
     .mkdir = mkdir,
 };
 
-const tu__disk *tu__disk_in_use = &system_disk;
+static const tu__disk *in_use = &system_disk;
+
+const tu__disk *tu__disk_in_use(void) {
+    return in_use;
+}
 
 void tu__disk_replace(const tu__disk *disk) {
-    tu__disk_in_use = disk ? disk : &system_disk;
+    in_use = disk ? disk : &system_disk;
 }

@@ -22,7 +22,7 @@ typedef struct tu__disk {
 } tu__disk;
 
 /* The table in use; the system's own unless a test replaced it (NULL puts it back). Not for several threads at once. */
-TU__SHARED extern const tu__disk *tu__disk_in_use;
+TU__SHARED const tu__disk *tu__disk_in_use(void);
 TU__SHARED void tu__disk_replace(const tu__disk *disk);
 
 #endif

@@ -20,7 +20,7 @@
 
 static bool write_all(int fd, const unsigned char *bytes, size_t size) {
     while (size > 0) {
-        ssize_t written = tu__disk_in_use->write(fd, bytes, size);
+        ssize_t written = tu__disk_in_use()->write(fd, bytes, size);
         if (written < 0 && errno == EINTR) continue;
         if (written == 0) errno = EIO; /* no system call does this; going on would be for ever */
         if (written <= 0) return false;
@@ -33,13 +33,13 @@ static bool write_all(int fd, const unsigned char *bytes, size_t size) {
 /* Flushes to the disk. What has no disk behind it (a pipe, some network folders) says EINVAL, and is as safe as it
  * can be. */
 static bool flush_to_disk(int fd) {
-    return tu__disk_in_use->fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP;
+    return tu__disk_in_use()->fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP;
 }
 
 /* Closes whatever happens, without losing the errno of an earlier failure. */
 static bool close_file(int fd, bool good) {
     int earlier = errno;
-    bool closed = tu__disk_in_use->close(fd) == 0;
+    bool closed = tu__disk_in_use()->close(fd) == 0;
     if (!good) errno = earlier;
     return good && closed;
 }
@@ -61,7 +61,7 @@ static int create_beside(tu__save *save, mode_t mode) {
             errno = ENAMETOOLONG;
             return -1;
         }
-        int fd = tu__disk_in_use->open(save->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        int fd = tu__disk_in_use()->open(save->beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
         if (fd >= 0 || errno != EEXIST) return fd;
     }
     return -1;
@@ -71,7 +71,7 @@ static bool flush_folder(const char *path) {
     char folder[PATH_MAX] = ".";
     size_t length = folder_length(path);
     if (length) snprintf(folder, sizeof folder, "%.*s", (int)length, path);
-    int fd = tu__disk_in_use->open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    int fd = tu__disk_in_use()->open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (fd < 0) return errno == EACCES; /* a folder that may be written but not read cannot be flushed */
     return close_file(fd, flush_to_disk(fd));
 }
@@ -85,7 +85,7 @@ static bool begin_new(tu__save *save) {
 }
 
 static bool begin_in_place(tu__save *save) {
-    save->fd = tu__disk_in_use->open(save->path, O_WRONLY | O_CLOEXEC, 0);
+    save->fd = tu__disk_in_use()->open(save->path, O_WRONLY | O_CLOEXEC, 0);
     return save->fd >= 0;
 }
 
@@ -111,9 +111,9 @@ static bool begin(tu__save *save) {
 /* Ends a save without its file: the first failure's reason stays. */
 static void drop(tu__save *save) {
     if (save->fd < 0) return;
-    tu__disk_in_use->close(save->fd);
+    tu__disk_in_use()->close(save->fd);
     save->fd = -1;
-    if (save->beside[0]) tu__disk_in_use->unlink(save->beside);
+    if (save->beside[0]) tu__disk_in_use()->unlink(save->beside);
 }
 
 static tu_status fail_save(tu__save *save) {
@@ -150,9 +150,9 @@ tu_status tu__save_commit(tu__save *save) {
     bool good = flush_to_disk(save->fd);
     good = close_file(save->fd, good);
     save->fd = -1;
-    if (!good || tu__disk_in_use->rename(save->beside, save->target) != 0) {
+    if (!good || tu__disk_in_use()->rename(save->beside, save->target) != 0) {
         save->reason = errno;
-        tu__disk_in_use->unlink(save->beside);
+        tu__disk_in_use()->unlink(save->beside);
         return fail_save(save);
     }
     return flush_folder(save->target) ? TU_OK : fail_save(save);

@@ -45,7 +45,7 @@ tu_status tu__make_folders(const char *path) {
     for (size_t i = 1; i <= length; i++) {
         if (path[i] != '/' && path[i] != '\0') continue;
         snprintf(part, i + 1, "%s", path);
-        if (tu__disk_in_use->mkdir(part, 0777) == 0 || errno == EEXIST) continue;
+        if (tu__disk_in_use()->mkdir(part, 0777) == 0 || errno == EEXIST) continue;
         int reason = errno;
         if (access(part, F_OK) == 0)
             continue; /* a read-only file system says so before it says that it is there */
@@ -68,7 +68,7 @@ tu_status tu__lock_folder(const char *folder, const tu_dataset_options *options,
     tu__path path;
     *lock = -1;
     TU_TRY(tu__join_path(folder, ".lock", &path));
-    int fd = tu__disk_in_use->open(path.text, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int fd = tu__disk_in_use()->open(path.text, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0)
         return tu_fail(TU_IO, "cannot write into '%s': %s; set TUTTI_DATA to a folder that can be written",
                        folder, strerror(errno));
@@ -90,7 +90,7 @@ void tu__remove_files(const char *folder, const char *prefix) {
         tu__path file;
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
         if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0) continue;
-        if (tu__join_path(folder, entry->d_name, &file) == TU_OK) tu__disk_in_use->unlink(file.text);
+        if (tu__join_path(folder, entry->d_name, &file) == TU_OK) tu__disk_in_use()->unlink(file.text);
     }
     closedir(opened);
 }

@@ -71,7 +71,7 @@ static size_t take_bytes(char *bytes, size_t size, size_t count, void *context) 
     transfer *t = context;
     size_t left = size * count;
     while (left > 0) {
-        ssize_t written = tu__disk_in_use->write(t->fd, bytes, left);
+        ssize_t written = tu__disk_in_use()->write(t->fd, bytes, left);
         if (written < 0 && errno == EINTR) continue;
         if (written < 0) {
             t->reason = errno;
@@ -144,14 +144,14 @@ static tu_status receive(transfer *t) {
 
 static tu_status go_on(const char *url, const char *part, const tu_dataset_options *options) {
     transfer t = {.url = url, .part = part, .options = options, .before = file_size(part)};
-    t.fd = tu__disk_in_use->open(part, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    t.fd = tu__disk_in_use()->open(part, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (t.fd < 0) return tu_fail(TU_IO, "cannot write '%s': %s", part, strerror(errno));
     snprintf(t.what, sizeof t.what, "fetching %s", url);
     tu__tell(options, t.what, t.before, 0);
     tu_status status = receive(&t);
-    if (tu__disk_in_use->close(t.fd) != 0 && status == TU_OK)
+    if (tu__disk_in_use()->close(t.fd) != 0 && status == TU_OK)
         status = tu_fail(TU_IO, "cannot write '%s': %s", part, strerror(errno));
-    if (file_size(part) == 0) tu__disk_in_use->unlink(part); /* nothing to go on from */
+    if (file_size(part) == 0) tu__disk_in_use()->unlink(part); /* nothing to go on from */
     return status;
 }
 
@@ -165,10 +165,10 @@ tu_status tu__fetch(const char *url, const char *sha256, const char *part, const
         if (resumed && check_digest(url, part, sha256) == TU_OK) break; /* only the renaming was missing */
         TU_TRY(go_on(url, part, options));
         status = check_digest(url, part, sha256);
-        if (status == TU_CORRUPT) tu__disk_in_use->unlink(part);
+        if (status == TU_CORRUPT) tu__disk_in_use()->unlink(part);
         if (status == TU_CORRUPT && !resumed) return status;
     }
-    if (tu__disk_in_use->rename(part, path) != 0)
+    if (tu__disk_in_use()->rename(part, path) != 0)
         return tu_fail(TU_IO, "cannot rename '%s' to '%s': %s", part, path, strerror(errno));
     return TU_OK;
 }

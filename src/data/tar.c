@@ -50,7 +50,7 @@ static bool is_empty(const unsigned char *header) {
 
 static tu_status write_all(const char *path, int fd, const unsigned char *bytes, size_t size) {
     while (size > 0) {
-        ssize_t written = tu__disk_in_use->write(fd, bytes, size);
+        ssize_t written = tu__disk_in_use()->write(fd, bytes, size);
         if (written < 0 && errno == EINTR) continue;
         if (written < 0) return tu_fail(TU_IO, "cannot write '%s': %s", path, strerror(errno));
         bytes += written;
@@ -79,10 +79,10 @@ static tu_status extract(const char *archive, tu__inflater *inflater, uint64_t s
                          const char *name) {
     tu__path path;
     TU_TRY(tu__join_path(folder, name, &path));
-    int fd = tu__disk_in_use->open(path.text, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    int fd = tu__disk_in_use()->open(path.text, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) return tu_fail(TU_IO, "cannot write '%s': %s", path.text, strerror(errno));
     tu_status status = copy_member(archive, inflater, size, path.text, fd);
-    if (tu__disk_in_use->close(fd) != 0 && status == TU_OK)
+    if (tu__disk_in_use()->close(fd) != 0 && status == TU_OK)
         status = tu_fail(TU_IO, "cannot write '%s': %s", path.text, strerror(errno));
     return status;
 }

@@ -47,11 +47,11 @@ static tu_status fail_write(const tu__event_file *file) {
 static tu_status append(tu__event_file *file, const tu__text *record) {
     size_t done = 0;
     while (done < record->length) {
-        ssize_t written = tu__disk_in_use->write(file->fd, record->data + done, record->length - done);
+        ssize_t written = tu__disk_in_use()->write(file->fd, record->data + done, record->length - done);
         if (written < 0 && errno == EINTR) continue;
         if (written <= 0) {
             tu_status status = fail_write(file);
-            if (done > 0) tu__disk_in_use->truncate(file->path, file->length);
+            if (done > 0) tu__disk_in_use()->truncate(file->path, file->length);
             return status;
         }
         done += (size_t)written;
@@ -161,7 +161,7 @@ static tu_status create(tu__event_file *file, const char *folder) {
         if (length >= (int)sizeof file->path)
             return tu_fail(TU_INVALID, "the path of the run folder '%.60s...' is too long", folder);
         file->fd =
-            tu__disk_in_use->open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+            tu__disk_in_use()->open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
         if (file->fd >= 0) return TU_OK;
         if (errno != EEXIST) break;
     }
@@ -183,19 +183,19 @@ tu_status tu__event_file_new(const char *folder, int64_t purge_step, tu__event_f
         *file = made;
         return TU_OK;
     }
-    tu__disk_in_use->close(made->fd);
-    tu__disk_in_use->unlink(made->path);
+    tu__disk_in_use()->close(made->fd);
+    tu__disk_in_use()->unlink(made->path);
     tu__free(made);
     return status;
 }
 
 tu_status tu__event_file_flush(tu__event_file *file) {
-    return tu__disk_in_use->fsync(file->fd) == 0 ? TU_OK : fail_write(file);
+    return tu__disk_in_use()->fsync(file->fd) == 0 ? TU_OK : fail_write(file);
 }
 
 tu_status tu__event_file_close(tu__event_file *file) {
     if (!file) return TU_OK;
-    tu_status status = tu__disk_in_use->close(file->fd) == 0 ? TU_OK : fail_write(file);
+    tu_status status = tu__disk_in_use()->close(file->fd) == 0 ? TU_OK : fail_write(file);
     tu__free(file);
     return status;
 }

@@ -3,7 +3,7 @@
 #ifndef TU__PASS_CHOICES_H
 #define TU__PASS_CHOICES_H
 
-#include "base/shared.h"
+#include <stddef.h>
 
 typedef enum tu__precision {
     TU__PRECISION_AS_BUILT,
@@ -15,8 +15,20 @@ typedef enum tu__precision {
 /* How the pass `replicate` shares a batch: see tu_compile_options. */
 typedef enum tu__strategy { TU__SINGLE, TU__CENTRAL, TU__MIRRORED } tu__strategy;
 
-/* By those numbers; they end with NULL. */
-TU__SHARED extern const char *const tu__precision_names[];
-TU__SHARED extern const char *const tu__strategy_names[];
+/* By those numbers; they end with NULL. Each source has its own: tables of options in other libraries hold their addresses, which
+ * an exported variable has only when they are loaded. */
+__attribute__((unused)) static const char *const tu__precision_names[] = {
+    [TU__PRECISION_AS_BUILT] = "f32",
+    [TU__PRECISION_TF32] = "tf32",
+    [TU__PRECISION_BF16] = "bf16",
+    [TU__PRECISION_F16] = "f16",
+    NULL,
+};
+__attribute__((unused)) static const char *const tu__strategy_names[] = {
+    [TU__SINGLE] = "single",
+    [TU__CENTRAL] = "central",
+    [TU__MIRRORED] = "mirrored",
+    NULL,
+};
 
 #endif

@@ -73,7 +73,7 @@ static tu_status list_steps(const char *folder, size_t *count, int64_t **steps) 
 
 tu_status tu__checkpoint_remove(const char *folder, int64_t step) {
     tu__path path = path_of_step(folder, step);
-    if (access(path.text, F_OK) != 0 || tu__disk_in_use->unlink(path.text) == 0) return TU_OK;
+    if (access(path.text, F_OK) != 0 || tu__disk_in_use()->unlink(path.text) == 0) return TU_OK;
     return tu_fail(TU_IO, "cannot remove the old checkpoint '%s': %s", path.text, strerror(errno));
 }
 
@@ -173,7 +173,7 @@ static tu_status set_aside(const char *folder, size_t count, const int64_t *step
     for (size_t i = 0; i < count; i++) {
         tu__path path = path_of_step(folder, steps[i]);
         tu__path aside = tu__path_in(folder, "checkpoints/step-%" PRId64 ".safetensors.damaged", steps[i]);
-        if (tu__disk_in_use->rename(path.text, aside.text) != 0)
+        if (tu__disk_in_use()->rename(path.text, aside.text) != 0)
             return tu_fail(TU_IO, "cannot rename the damaged checkpoint '%s' to '%s': %s", path.text,
                            aside.text, strerror(errno));
     }

@@ -257,7 +257,7 @@ static void discard_if_empty(tu__ensemble *e) {
     bool begun = !e->made;
     for (int64_t i = 0; e->members && i < e->config.members; i++) begun = begun || e->members[i].begun;
     if (begun) return;
-    tu__disk_in_use->unlink(tu__path_in(e->folder.path, "config.json").text);
+    tu__disk_in_use()->unlink(tu__path_in(e->folder.path, "config.json").text);
     rmdir(tu__path_in(e->folder.path, "members").text);
     tu__run_folder_discard(&e->folder);
 }

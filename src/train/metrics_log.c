@@ -144,13 +144,13 @@ static tu_status keep_until(tu__metrics_log *log, int64_t step) {
 tu_status tu__metrics_log_open(const char *folder, int64_t step, tu__metrics_log *log) {
     *log = (tu__metrics_log){.path = tu__path_in(folder, "metrics.jsonl"), .fd = -1};
     TU_TRY(keep_until(log, step));
-    log->fd = tu__disk_in_use->open(log->path.text, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    log->fd = tu__disk_in_use()->open(log->path.text, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (log->fd >= 0) return TU_OK;
     return tu_fail(TU_IO, "cannot write '%s': %s", log->path.text, strerror(errno));
 }
 
 void tu__metrics_log_close(tu__metrics_log *log) {
-    if (log->fd >= 0) tu__disk_in_use->close(log->fd);
+    if (log->fd >= 0) tu__disk_in_use()->close(log->fd);
     tu__free(log->train.epoch);
     tu__free(log->validation.epoch);
     tu__free(log->test.epoch);
@@ -185,11 +185,11 @@ static void write_line(tu__text *text, const tu_train_report *r) {
 static tu_status append(tu__metrics_log *log, const char *bytes, size_t size) {
     if (log->fd < 0) return TU_OK; /* it could not be opened, which was told */
     for (size_t done = 0; done < size;) {
-        ssize_t written = tu__disk_in_use->write(log->fd, bytes + done, size - done);
+        ssize_t written = tu__disk_in_use()->write(log->fd, bytes + done, size - done);
         if (written < 0 && errno == EINTR) continue;
         if (written < 0) {
             int reason = errno;
-            if (done) tu__disk_in_use->truncate(log->path.text, log->size);
+            if (done) tu__disk_in_use()->truncate(log->path.text, log->size);
             return tu_fail(TU_IO, "cannot write '%s': %s", log->path.text, strerror(reason));
         }
         done += (size_t)written;
@@ -210,6 +210,6 @@ tu_status tu__metrics_log_add(tu__metrics_log *log, const tu_train_report *r) {
 }
 
 tu_status tu__metrics_log_flush(tu__metrics_log *log) {
-    if (log->fd < 0 || tu__disk_in_use->fsync(log->fd) == 0) return TU_OK;
+    if (log->fd < 0 || tu__disk_in_use()->fsync(log->fd) == 0) return TU_OK;
     return tu_fail(TU_IO, "cannot write '%s': %s", log->path.text, strerror(errno));
 }

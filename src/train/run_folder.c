@@ -78,7 +78,7 @@ static void sweep(const char *path) {
     if (!folder) return;
     for (struct dirent *entry; (entry = readdir(folder));)
         if (strncmp(entry->d_name, TU__SAVE_UNFINISHED, strlen(TU__SAVE_UNFINISHED)) == 0)
-            tu__disk_in_use->unlink(tu__path_in(path, "%s", entry->d_name).text);
+            tu__disk_in_use()->unlink(tu__path_in(path, "%s", entry->d_name).text);
     closedir(folder);
 }
 
@@ -87,7 +87,7 @@ static void remove_with_files(const char *path) {
     if (!folder) return;
     for (struct dirent *entry; (entry = readdir(folder));)
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            tu__disk_in_use->unlink(tu__path_in(path, "%s", entry->d_name).text);
+            tu__disk_in_use()->unlink(tu__path_in(path, "%s", entry->d_name).text);
     closedir(folder);
     rmdir(path);
 }
@@ -111,14 +111,14 @@ static void flush_parent(const char *path) {
     char *slash = strrchr(parent, '/');
     if (slash == parent) slash++;
     if (slash) *slash = '\0';
-    int fd = tu__disk_in_use->open(slash ? parent : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    int fd = tu__disk_in_use()->open(slash ? parent : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (fd < 0) return; /* a folder that may be written but not read cannot be flushed */
-    tu__disk_in_use->fsync(fd);
-    tu__disk_in_use->close(fd);
+    tu__disk_in_use()->fsync(fd);
+    tu__disk_in_use()->close(fd);
 }
 
 static tu_status make_folder(const char *path, bool *made) {
-    *made = tu__disk_in_use->mkdir(path, 0777) == 0;
+    *made = tu__disk_in_use()->mkdir(path, 0777) == 0;
     if (*made) flush_parent(path);
     if (*made || errno == EEXIST) return TU_OK;
     return tu_fail(TU_IO, "cannot make the folder '%s': %s; give --out a path that can be written", path,

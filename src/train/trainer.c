@@ -173,7 +173,7 @@ static void save_best_again(tu__trainer *t) {
     char message[1024];
     snprintf(message, sizeof message, "%s", tu_message());
     bool removed =
-        tu__disk_in_use->unlink(tu__path_in(t->folder.path, "checkpoints/best.safetensors").text) == 0;
+        tu__disk_in_use()->unlink(tu__path_in(t->folder.path, "checkpoints/best.safetensors").text) == 0;
     size_t length = strlen(message);
     snprintf(message + length, sizeof message - length,
              "; the best state so far, of step %lld, is not kept%s", (long long)t->progress.step,

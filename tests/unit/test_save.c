@@ -175,10 +175,10 @@ static void the_model_of_a_power_cut_finds_a_missing_flush(void **state) {
     snprintf(beside, sizeof beside, "%s/beside", f.path);
     assert_int_equal(tu__save_file(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
     fake_disk_record(f.path);
-    int fd = tu__disk_in_use->open(beside, O_WRONLY | O_CREAT | O_EXCL, 0666);
-    assert_int_equal(tu__disk_in_use->write(fd, new_bytes, sizeof new_bytes - 1), sizeof new_bytes - 1);
-    tu__disk_in_use->close(fd);
-    assert_int_equal(tu__disk_in_use->rename(beside, f.file), 0);
+    int fd = tu__disk_in_use()->open(beside, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    assert_int_equal(tu__disk_in_use()->write(fd, new_bytes, sizeof new_bytes - 1), sizeof new_bytes - 1);
+    tu__disk_in_use()->close(fd);
+    assert_int_equal(tu__disk_in_use()->rename(beside, f.file), 0);
     fake_disk_remove();
     static const char *const expected[FAKE_DISK_CHOICES] = {
         old_bytes, "",
