@@ -21,7 +21,7 @@ static struct {
     pthread_cond_t changed;
     bool stuck, freed; /* a launch that is stuck may go on */
     unsigned
-        frees; /* how often: one that was freed goes on, also if the device was mended before it woke up */
+        frees; /* how often: one that was freed goes on, also if the device was repaired before it woke */
 } odd = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static tu_device_api odd_api;
