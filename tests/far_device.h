@@ -83,7 +83,7 @@ static tu_status take_far_move(const tu_joint_part *parts, const tu_joint_move *
     case TU_JOINT_COPY: memcpy(m->to, m->from, m->bytes); break;
     case TU_JOINT_KEEP: keep_results(&part->what, step); break;
     case TU_JOINT_WAIT: break;
-    case TU_JOINT_MEET: return tu_fail(TU_INTERNAL, "the far devices cannot add up");
+    case TU_JOINT_COLLECTIVE: return tu_fail(TU_INTERNAL, "the far devices cannot add up");
     }
     return TU_OK;
 }

@@ -84,9 +84,9 @@ static inline void rows_are_in_order(const decoded *d, double clocks) {
 }
 
 static inline void spans_lie_within_their_run(const decoded *d, int runs, double clocks) {
-    enum { MOST_RUNS = 16 };
+    enum { MAX_RUNS = 16 };
     const double slack = clocks + 0.01;
-    double from[MOST_RUNS + 1] = {0}, to[MOST_RUNS + 1] = {0};
+    double from[MAX_RUNS + 1] = {0}, to[MAX_RUNS + 1] = {0};
     int found = 0;
     for (size_t i = 0; i < d->events->count; i++) {
         const tu__json_value *e = &d->events->values[i];

@@ -13,7 +13,7 @@ ROW, GAP, LEFT, TOP, UNIT, BOTTOM = 30, 10, 92, 34, 26, 40
 COLOURS = {"compute": "#4c78a8", "copy": "#f58518", "meet": "#e45756", "update": "#b279a2", "data": "#72b7b2",
            "wait": "#e3e3e3"}
 NAMES = {"data": "the device's part of the batch", "compute": "computing", "copy": "copies between devices",
-         "meet": "meetings: gradients are summed", "update": "updates", "wait": "waiting"}
+         "meet": "collectives: gradients are summed", "update": "updates", "wait": "waiting"}
 
 # A row is a device's name and its boxes: kind, start, length, label. A second lane of a device has no name.
 MIRRORED = ("mirrored: a step on two devices", [

@@ -12,8 +12,8 @@ import json
 import sys
 
 COLOURS = {"kernel": "#4c78a8", "copy": "#f58518", "wait": "#d7d7d7", "feed": "#72b7b2", "fetch": "#72b7b2",
-           "update": "#b279a2", "meeting": "#e45756"}
-NAMES = {"kernel": "kernels", "copy": "copies between devices", "meeting": "sums between devices", "wait": "waiting",
+           "update": "#b279a2", "collective": "#e45756"}
+NAMES = {"kernel": "kernels", "copy": "copies between devices", "collective": "sums between devices", "wait": "waiting",
          "feed": "inputs and results", "update": "updates"}
 ROW, GAP, LEFT, TOP, BOTTOM = 26, 8, 128, 40, 46
 

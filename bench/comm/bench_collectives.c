@@ -24,19 +24,19 @@
 #include "comm/comm.h"
 #include "device/device.h"
 
-enum { MOST_RANKS = 16, MOST_ROUNDS = 1000, IN_PLACE = 4, COPY = 5, KINDS = 6 };
+enum { MAX_RANKS = 16, MAX_ROUNDS = 1000, IN_PLACE = 4, COPY = 5, KINDS = 6 };
 
 static const char *const titles[KINDS] = {"all_reduce", "reduce_scatter", "all_gather",
                                           "broadcast",  "in place",       "copy"};
 
 static struct {
     size_t ranks;
-    tu__device *devices[MOST_RANKS];
-    const void *in[MOST_RANKS];
-    void *out[MOST_RANKS];
+    tu__device *devices[MAX_RANKS];
+    const void *in[MAX_RANKS];
+    void *out[MAX_RANKS];
     size_t bytes;
     int rounds;
-    double seconds[KINDS][MOST_ROUNDS];
+    double seconds[KINDS][MAX_ROUNDS];
     atomic_uint arrived; /* of the spinning barrier */
 } bench;
 
@@ -67,7 +67,7 @@ static void do_part(int kind, uint32_t rank) {
     if (kind == COPY)
         copy_part(rank);
     else
-        tu__local_collective(kind == IN_PLACE ? TU__ALL_REDUCE : (tu__collective)kind, 0, &what);
+        tu__local_collective(kind == IN_PLACE ? TU__ALL_REDUCE : (tu__collective_kind)kind, 0, &what);
 }
 
 static void *play_rank(void *argument) {
@@ -91,8 +91,8 @@ static void *play_rank(void *argument) {
 }
 
 static void run_on_host(void) {
-    pthread_t threads[MOST_RANKS];
-    uint32_t numbers[MOST_RANKS];
+    pthread_t threads[MAX_RANKS];
+    uint32_t numbers[MAX_RANKS];
     for (uint32_t r = 0; r < bench.ranks; r++) {
         numbers[r] = r;
         if (pthread_create(&threads[r], NULL, play_rank, &numbers[r]) != 0) exit(2);
@@ -191,12 +191,12 @@ int main(int argc, char **argv) {
     const char *list = argc > 1 ? argv[1] : "cpu:0/2";
     double megabytes = argc > 2 ? atof(argv[2]) : 25;
     bench.rounds = argc > 3 ? atoi(argv[3]) : 100;
-    if (!(megabytes > 0 && megabytes < 65536) || bench.rounds < 1 || bench.rounds > MOST_ROUNDS) {
-        fprintf(stderr, "usage: bench_collectives [LIST [MEGABYTES [ROUNDS, at most %d]]]\n", MOST_ROUNDS);
+    if (!(megabytes > 0 && megabytes < 65536) || bench.rounds < 1 || bench.rounds > MAX_ROUNDS) {
+        fprintf(stderr, "usage: bench_collectives [LIST [MEGABYTES [ROUNDS, at most %d]]]\n", MAX_ROUNDS);
         return 2;
     }
     bench.bytes = (size_t)(megabytes * 1e6) & ~(size_t)1023;
-    must(tu__devices_open(list, NULL, MOST_RANKS, bench.devices, &bench.ranks));
+    must(tu__devices_open(list, NULL, MAX_RANKS, bench.devices, &bench.ranks));
     bool host = bench.devices[0]->api->host_memory;
     if (!host && !bench.devices[0]->api->combine) {
         fprintf(stderr, "bench_collectives: %s does not add up by itself\n", list);

@@ -16,9 +16,9 @@
 
 #include "../measure.h"
 
-enum { MOST_RUNS = 21, WARM_RUNS = 2 };
-static const double MOST_SECONDS = 3;  /* after so long, one run is enough, a warm one or not */
-static const double MOST_ERROR = 0.25; /* an inverse may lose that much to rounding; a wrong result, all */
+enum { MAX_RUNS = 21, WARM_RUNS = 2 };
+static const double MAX_SECONDS = 3;  /* after so long, one run is enough, a warm one or not */
+static const double MAX_ERROR = 0.25; /* an inverse may lose that much to rounding; a wrong result, all */
 
 typedef struct settings {
     const char *gpu, *cpu;
@@ -91,23 +91,23 @@ static tu_status find_heaviest(const tu_program *program, tu_kernel_report *heav
 
 /* A card tells times from the run after the first question on. */
 static tu_status time_program(tu_program *program, tu_state *state, measurement *m) {
-    double times[MOST_RUNS], begin = seconds_now();
+    double times[MAX_RUNS], begin = seconds_now();
     tu_kernel_report k;
     float squares[2];
     size_t count = 0;
-    for (int run = -WARM_RUNS; run < MOST_RUNS; run++) {
+    for (int run = -WARM_RUNS; run < MAX_RUNS; run++) {
         TU_TRY(tu_run(program, state, 0, NULL, (void *[]){&squares[0], &squares[1]}));
         TU_TRY(find_heaviest(program, &k));
-        bool late = seconds_now() - begin > MOST_SECONDS;
+        bool late = seconds_now() - begin > MAX_SECONDS;
         if (k.seconds > 0 && (run >= 0 || late)) times[count++] = k.seconds;
         if (late && count) break;
     }
     if (!count) return tu_fail(TU_INTERNAL, "the device does not say how long kernels take");
     *m = (measurement){median(times, count), sqrt((double)squares[0] / (double)squares[1]), k.flops, ""};
     snprintf(m->kernel, sizeof m->kernel, "%s", k.kernel);
-    if (!(m->error < MOST_ERROR))
+    if (!(m->error < MAX_ERROR))
         return tu_fail(TU_NUMERIC, "two ways to the same vector differ by %g of its size: expected below %g",
-                       m->error, MOST_ERROR);
+                       m->error, MAX_ERROR);
     return TU_OK;
 }
 

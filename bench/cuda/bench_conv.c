@@ -15,7 +15,7 @@
 
 #include "../measure.h"
 
-enum { MOST_KERNELS = 16, MOST_RUNS = 41 };
+enum { MAX_KERNELS = 16, MAX_RUNS = 41 };
 
 typedef struct settings {
     const char *device, *precision, *word;
@@ -73,7 +73,7 @@ static tu_value build(tu_graph *graph, const shape *s, int64_t batch, side which
 
 static void print_kernel(const shape *s, side which, const tu_kernel_report *k, double *times,
                          double compile_seconds) {
-    double t = median(times, MOST_RUNS);
+    double t = median(times, MAX_RUNS);
     printf("%-26s %-3s %9.4f %8.1f %8.0f %8.1f %7.0f  %s\n", s->name, side_names[which], 1e3 * t,
            t > 0 ? 1e-12 * (double)k->flops / t : 0, t > 0 ? 1e-9 * (double)k->bytes / t : 0,
            1e-6 * (double)k->workspace_bytes, 1e3 * compile_seconds, k->kernel);
@@ -81,9 +81,9 @@ static void print_kernel(const shape *s, side which, const tu_kernel_report *k, 
 }
 
 /* Takes the times of all kernels; *count is how many there are. */
-static tu_status take_times(const tu_program *program, int run, double times[][MOST_RUNS], size_t *count) {
+static tu_status take_times(const tu_program *program, int run, double times[][MAX_RUNS], size_t *count) {
     tu_kernel_report k;
-    for (*count = 0; *count < MOST_KERNELS; ++*count) {
+    for (*count = 0; *count < MAX_KERNELS; ++*count) {
         tu_status status = tu_program_kernel(program, *count, &k);
         if (status == TU_NOT_FOUND) break;
         TU_TRY(status);
@@ -94,9 +94,9 @@ static tu_status take_times(const tu_program *program, int run, double times[][M
 
 static tu_status measure(tu_program *program, tu_state *state, const shape *s, side which,
                          double compile_seconds) {
-    static double times[MOST_KERNELS][MOST_RUNS];
+    static double times[MAX_KERNELS][MAX_RUNS];
     size_t count = 0;
-    for (int run = -3; run < MOST_RUNS; run++) { /* the first ones warm up */
+    for (int run = -3; run < MAX_RUNS; run++) { /* the first ones warm up */
         TU_TRY(tu_run(program, state, 0, NULL, (void *[]){NULL}));
         TU_TRY(take_times(program, run, times, &count));
     }

@@ -15,7 +15,7 @@
 
 #include "../measure.h"
 
-enum { MOST_PARTS = 16, MOST_ROUNDS = 101 };
+enum { MAX_PARTS = 16, MAX_ROUNDS = 101 };
 
 typedef struct settings {
     const char *device, *precision;
@@ -87,8 +87,8 @@ static tu_status make_steps(training *t) {
 
 typedef struct bench {
     settings settings;
-    training apart[MOST_PARTS], in_turn[MOST_PARTS];
-    double apart_seconds[MOST_ROUNDS], in_turn_seconds[MOST_ROUNDS];
+    training apart[MAX_PARTS], in_turn[MAX_PARTS];
+    double apart_seconds[MAX_ROUNDS], in_turn_seconds[MAX_ROUNDS];
 } bench;
 
 static void *make_steps_on_thread(void *argument) {
@@ -99,7 +99,7 @@ static void *make_steps_on_thread(void *argument) {
 }
 
 static tu_status run_apart(bench *b, double *seconds) {
-    pthread_t threads[MOST_PARTS];
+    pthread_t threads[MAX_PARTS];
     int64_t started = 0;
     double begin = seconds_now();
     while (started < b->settings.parts &&
@@ -188,9 +188,9 @@ static bool read_settings(int argc, char **argv, settings *o) {
         const char *name;
         const char **word;
         int64_t *number, most;
-    } const options[] = {{"--device", &o->device, NULL, 0},           {"--precision", &o->precision, NULL, 0},
-                         {"--parts", NULL, &o->parts, MOST_PARTS},    {"--steps", NULL, &o->steps, 1 << 20},
-                         {"--rounds", NULL, &o->rounds, MOST_ROUNDS}, {"--batch", NULL, &o->batch, 1 << 20}};
+    } const options[] = {{"--device", &o->device, NULL, 0},          {"--precision", &o->precision, NULL, 0},
+                         {"--parts", NULL, &o->parts, MAX_PARTS},    {"--steps", NULL, &o->steps, 1 << 20},
+                         {"--rounds", NULL, &o->rounds, MAX_ROUNDS}, {"--batch", NULL, &o->batch, 1 << 20}};
     for (int i = 1; i < argc; i += 2) {
         size_t k = 0, count = sizeof options / sizeof *options;
         while (k < count && strcmp(argv[i], options[k].name) != 0) k++;
@@ -216,7 +216,7 @@ int main(int argc, char **argv) {
     tu_status status = measure(&b);
     if (status == TU_OK) status = print_results(&b);
     if (status != TU_OK) fprintf(stderr, "bench_logical: %s\n", tu_message());
-    for (int64_t i = 0; i < MOST_PARTS; i++) {
+    for (int64_t i = 0; i < MAX_PARTS; i++) {
         end_training(&b.apart[i]);
         end_training(&b.in_turn[i]);
     }

@@ -16,12 +16,12 @@
 
 #include "../measure.h"
 
-enum { BLOCKS = 7, TRACED = 5, MOST_DEVICES = 16, MOST_NETWORKS = 16, NAME = 64 };
+enum { BLOCKS = 7, TRACED = 5, MAX_DEVICES = 16, MAX_NETWORKS = 16, NAME = 64 };
 
 typedef struct work {
     tu_graph *graph;
     tu_value input; /* the first of them */
-    tu_value inputs[MOST_NETWORKS], results[MOST_NETWORKS];
+    tu_value inputs[MAX_NETWORKS], results[MAX_NETWORKS];
     size_t input_count, result_count;
     tu_program *program;
     tu_state *state;
@@ -59,9 +59,9 @@ static void compile(work *w, const char *devices, bool updates, int streams) {
 }
 
 static void run(const work *w, int steps) {
-    float results[MOST_NETWORKS];
-    tu_feed feeds[MOST_NETWORKS];
-    void *fetches[MOST_NETWORKS];
+    float results[MAX_NETWORKS];
+    tu_feed feeds[MAX_NETWORKS];
+    void *fetches[MAX_NETWORKS];
     for (size_t i = 0; i < w->input_count; i++) feeds[i] = (tu_feed){w->inputs[i], w->data};
     for (size_t i = 0; i < w->result_count; i++) fetches[i] = &results[i];
     for (int i = 0; i < steps; i++) must(tu_run(w->program, w->state, w->input_count, feeds, fetches));
@@ -69,20 +69,20 @@ static void run(const work *w, int steps) {
 
 /* In one call: devices that can take the steps without the host in between. */
 static void run_many(const work *w, int steps) {
-    tu_feed_many feeds[MOST_NETWORKS];
+    tu_feed_many feeds[MAX_NETWORKS];
     for (size_t i = 0; i < w->input_count; i++)
         feeds[i] = (tu_feed_many){.input = w->inputs[i], .data = w->data, .same = true};
     must(tu_run_many(w->program, w->state, (size_t)steps, w->input_count, feeds, NULL));
 }
 
 /* The devices of a list, by a program of next to nothing. */
-static size_t list_devices(const char *list, char names[MOST_DEVICES][NAME]) {
+static size_t list_devices(const char *list, char names[MAX_DEVICES][NAME]) {
     work w = begin(1, 1);
     w.results[w.result_count++] = tu_sum(w.input);
     compile(&w, list, false, 0);
     tu_device_report report;
     size_t count = 0;
-    while (count < MOST_DEVICES && tu_program_device(w.program, count, &report) == TU_OK)
+    while (count < MAX_DEVICES && tu_program_device(w.program, count, &report) == TU_OK)
         snprintf(names[count++], sizeof names[0], "%s", report.device);
     end(&w);
     return count;
@@ -124,7 +124,7 @@ static void build_overlap(work *w, const char *from, const char *to) {
 }
 
 static void overlap(const char *list, const char *trace) {
-    char names[MOST_DEVICES][NAME];
+    char names[MAX_DEVICES][NAME];
     if (list_devices(list, names) != 2)
         exit((fprintf(stderr, "bench_devices: '%s': expected two devices\n", list), 2));
     work w = begin(512, 512);
@@ -157,9 +157,9 @@ static tu_value network(tu_value x) {
 }
 
 /* Each network is trained, by gradients of its own: nobody computes the sum they are those of. */
-static void build_networks(work *w, int count, size_t devices, char names[MOST_DEVICES][NAME]) {
+static void build_networks(work *w, int count, size_t devices, char names[MAX_DEVICES][NAME]) {
     tu_value losses = {0};
-    for (int i = 0; i < count && i < MOST_NETWORKS && devices > 0; i++) {
+    for (int i = 0; i < count && i < MAX_NETWORKS && devices > 0; i++) {
         char scope[24];
         snprintf(scope, sizeof scope, "network%d", i + 1);
         tu_value input = i ? add_input(w, tu_value_shape(w->input)) : w->input;
@@ -173,7 +173,7 @@ static void build_networks(work *w, int count, size_t devices, char names[MOST_D
 }
 
 static void networks(const char *list, int count, int streams, int units, int batch) {
-    char names[MOST_DEVICES][NAME];
+    char names[MAX_DEVICES][NAME];
     size_t devices = list_devices(list, names);
     work w = begin(batch, units);
     build_networks(&w, count, devices, names);
@@ -187,7 +187,7 @@ static void networks(const char *list, int count, int streams, int units, int ba
 
 static void pinned(const char *list, const char *device) {
     work w = begin(128, 256);
-    char names[MOST_DEVICES][NAME];
+    char names[MAX_DEVICES][NAME];
     snprintf(names[0], sizeof names[0], "%s", device);
     build_networks(&w, 1, 1, names);
     compile(&w, list, true, 0);

@@ -16,7 +16,7 @@
 #include <immintrin.h>
 #endif
 
-enum { BLOCK = 64 << 20, ROUNDS = 5, MOST_THREADS = 256, CHAINS = 12, STEPS = 2000000 };
+enum { BLOCK = 64 << 20, ROUNDS = 5, MAX_THREADS = 256, CHAINS = 12, STEPS = 2000000 };
 
 double now(void) {
     struct timespec t;
@@ -45,7 +45,7 @@ static void *run_member(void *argument) {
 
 /* Units a second of all threads together, from the first to begin to the last to end. */
 static double rate_of_team(int threads, double (*work)(void *block), void *const *blocks) {
-    member team[MOST_THREADS];
+    member team[MAX_THREADS];
     pthread_barrier_t start;
     double units = 0, begin = 0, end = 0;
     pthread_barrier_init(&start, NULL, (unsigned)threads);
@@ -73,7 +73,7 @@ static double copy_block(void *block) {
 }
 
 static double copy_rate(int threads) {
-    void *blocks[MOST_THREADS];
+    void *blocks[MAX_THREADS];
     double best = 0;
     for (int i = 0; i < threads; i++) {
         blocks[i] = malloc(BLOCK);
@@ -142,6 +142,6 @@ static double multiply_rate(int threads) {
 }
 
 ceilings measure_ceilings(int threads) {
-    int team = threads < 1 ? 1 : threads > MOST_THREADS ? MOST_THREADS : threads;
+    int team = threads < 1 ? 1 : threads > MAX_THREADS ? MAX_THREADS : threads;
     return (ceilings){.bytes_per_s = copy_rate(team), .flops_per_s = multiply_rate(team)};
 }

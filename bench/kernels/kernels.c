@@ -18,7 +18,7 @@
 
 #include "ceilings.h"
 
-enum { MOST_INPUTS = 8, MOST_KERNELS = 32, MOST_RUNS = 50, LEAST_RUNS = 5 };
+enum { MAX_INPUTS = 8, MAX_KERNELS = 32, MAX_RUNS = 50, LEAST_RUNS = 5 };
 
 static const double seconds_a_case = 0.5;
 
@@ -28,7 +28,7 @@ typedef struct bench {
     tu_graph *graph;
     tu_dtype dtype;
     int input_count;
-    tu_value inputs[MOST_INPUTS];
+    tu_value inputs[MAX_INPUTS];
     tu_value result;
 } bench;
 
@@ -255,26 +255,26 @@ static void print_row(const char *name, const tu_kernel_report *k, double *times
 /* Runs until enough time has passed and prints the kernels' medians. */
 static tu_status measure(const char *name, tu_program *program, tu_state *state, const bench *b,
                          void *const *data, void *result, ceilings top) {
-    static double times[MOST_KERNELS][MOST_RUNS];
-    tu_feed feeds[MOST_INPUTS];
+    static double times[MAX_KERNELS][MAX_RUNS];
+    tu_feed feeds[MAX_INPUTS];
     int runs = 0;
     for (int i = 0; i < b->input_count; i++) feeds[i] = (tu_feed){b->inputs[i], data[i]};
     TU_TRY(tu_run(program, state, (size_t)b->input_count, feeds, &result)); /* warms up */
     double begin = now();
-    for (; runs < MOST_RUNS && (runs < LEAST_RUNS || now() - begin < seconds_a_case); runs++) {
+    for (; runs < MAX_RUNS && (runs < LEAST_RUNS || now() - begin < seconds_a_case); runs++) {
         TU_TRY(tu_run(program, state, (size_t)b->input_count, feeds, &result));
         tu_kernel_report k;
-        for (size_t i = 0; i < MOST_KERNELS && tu_program_kernel(program, i, &k) == TU_OK; i++)
+        for (size_t i = 0; i < MAX_KERNELS && tu_program_kernel(program, i, &k) == TU_OK; i++)
             times[i][runs] = k.seconds;
     }
     tu_kernel_report k;
-    for (size_t i = 0; i < MOST_KERNELS && tu_program_kernel(program, i, &k) == TU_OK; i++)
+    for (size_t i = 0; i < MAX_KERNELS && tu_program_kernel(program, i, &k) == TU_OK; i++)
         print_row(i == 0 ? name : "", &k, times[i], runs, top);
     return TU_OK;
 }
 
 static tu_status run_built(const char *name, const bench *b, int threads, ceilings top) {
-    void *data[MOST_INPUTS] = {0}, *result = malloc(tu_type_bytes(tu_value_type(b->result)));
+    void *data[MAX_INPUTS] = {0}, *result = malloc(tu_type_bytes(tu_value_type(b->result)));
     tu_program *program = NULL;
     tu_state *state = NULL;
     for (int i = 0; i < b->input_count; i++) {
@@ -287,7 +287,7 @@ static tu_status run_built(const char *name, const bench *b, int threads, ceilin
     if (status == TU_OK) status = measure(name, program, state, b, data, result, top);
     tu_program_free(program);
     tu_state_free(state);
-    for (int i = 0; i < MOST_INPUTS; i++) free(data[i]);
+    for (int i = 0; i < MAX_INPUTS; i++) free(data[i]);
     free(result);
     return status;
 }

@@ -29,7 +29,7 @@
 #include "cli/workload.h"
 #include "train/trainer.h"
 
-enum { MOST_PAIRS = 1000, NEVER = 1000000000 };
+enum { MAX_PAIRS = 1000, NEVER = 1000000000 };
 
 /* ---- What is asked for ---- */
 
@@ -49,7 +49,7 @@ static const struct cli_option options[] = {
     CLI_INT(struct loop_values, threads, "threads", 't', "N", 1, 1024, "threads (default: all cores)"),
     CLI_INT(struct loop_values, batch, "batch", 'b', "N", 1, 1048576, "samples in a batch"),
     CLI_INT(struct loop_values, steps, "steps", 's', "N", 1, 1000000, "timed steps in a block"),
-    CLI_INT(struct loop_values, pairs, "pairs", 'n', "N", 1, MOST_PAIRS, "pairs of blocks"),
+    CLI_INT(struct loop_values, pairs, "pairs", 'n', "N", 1, MAX_PAIRS, "pairs of blocks"),
     {0},
 };
 
@@ -110,7 +110,7 @@ struct bench {
     int64_t made;   /* steps of the block under way; -1: the untimed one comes first */
     double resumed; /* when the watcher returned */
     int64_t pairs;
-    struct times training[MOST_PAIRS], fixed[MOST_PAIRS];
+    struct times training[MAX_PAIRS], fixed[MAX_PAIRS];
 };
 
 static tu_status fixed_block(struct bench *b, struct times *block) {
@@ -219,7 +219,7 @@ static double quantile(double *numbers, int64_t count, double share) {
 
 /* Of one field of all blocks of a side, in milliseconds. */
 static double median_ms(const struct times *blocks, int64_t count, size_t offset) {
-    double numbers[MOST_PAIRS];
+    double numbers[MAX_PAIRS];
     for (int64_t i = 0; i < count; i++)
         memcpy(&numbers[i], (const char *)&blocks[i] + offset, sizeof *numbers);
     return 1e3 * quantile(numbers, count, 0.5);
@@ -233,7 +233,7 @@ static void print_row(const char *name, const struct bench *b, size_t offset) {
 }
 
 static void print_results(const struct bench *b, const char *model) {
-    double ratios[MOST_PAIRS];
+    double ratios[MAX_PAIRS];
     for (int64_t i = 0; i < b->pairs; i++) ratios[i] = b->training[i].step / b->fixed[i].step;
     printf("%s on %s, batch %" PRId64 ", %s, %" PRId64 " threads; %" PRId64 " pairs of %" PRId64 " steps\n\n",
            model, b->values.data, b->trainer.config.settings.batch, b->values.precision,

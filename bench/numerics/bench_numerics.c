@@ -17,7 +17,7 @@
 #include "networks.h"
 #include "tensor_file.h"
 
-enum { MOST_RUNS = 16, MOST_DRAWS = 99, MOST_RESULTS = MOST_TENSORS + 1, PATH = 512 };
+enum { MAX_RUNS = 16, MAX_DRAWS = 99, MAX_RESULTS = MAX_TENSORS + 1, PATH = 512 };
 
 typedef struct run {
     char device[32], precision[8];
@@ -25,9 +25,9 @@ typedef struct run {
 
 typedef struct results {
     int count;
-    char name[MOST_RESULTS][TENSOR_NAME]; /* "loss", then what it was differentiated by */
-    tu_shape shape[MOST_RESULTS];
-    double *numbers[MOST_RESULTS];
+    char name[MAX_RESULTS][TENSOR_NAME]; /* "loss", then what it was differentiated by */
+    tu_shape shape[MAX_RESULTS];
+    double *numbers[MAX_RESULTS];
 } results;
 
 typedef struct options {
@@ -35,7 +35,7 @@ typedef struct options {
     double most; /* 0: any error will do */
     int draws;
     int run_count;
-    run runs[MOST_RUNS];
+    run runs[MAX_RUNS];
 } options;
 
 static void give_up(const char *what, const char *which) {
@@ -86,12 +86,12 @@ typedef struct problem {
 } problem;
 
 static uint64_t sequence_of(problem p, int place) {
-    return ((uint64_t)p.draw * NETWORKS + (uint64_t)p.network) * MOST_TENSORS + (uint64_t)place + 1;
+    return ((uint64_t)p.draw * NETWORKS + (uint64_t)p.network) * MAX_TENSORS + (uint64_t)place + 1;
 }
 
 /* ---- A run ---- */
 
-static int list_wanted(const network *n, tu_value wanted[MOST_TENSORS], results *r) {
+static int list_wanted(const network *n, tu_value wanted[MAX_TENSORS], results *r) {
     int count = 0;
     for (int i = 0; i < n->tensor_count; i++) {
         if (!n->tensors[i].wanted) continue;
@@ -111,8 +111,8 @@ static void keep_result(results *r, int i, tu_value value, const void *out) {
 }
 
 /* Builds the network in the type, with everything that is fetched of it. */
-static void build(int which, tu_dtype dtype, network *n, tu_value fetch[MOST_RESULTS], results *r) {
-    tu_value wanted[MOST_TENSORS];
+static void build(int which, tu_dtype dtype, network *n, tu_value fetch[MAX_RESULTS], results *r) {
+    tu_value wanted[MAX_TENSORS];
     *n = (network){.dtype = dtype};
     must(tu_graph_new(&n->graph));
     fetch[0] = networks[which].build(n);
@@ -124,11 +124,11 @@ static void build(int which, tu_dtype dtype, network *n, tu_value fetch[MOST_RES
 
 static results compute(problem p, const run *how) {
     network n;
-    tu_value fetch[MOST_RESULTS];
+    tu_value fetch[MAX_RESULTS];
     tu_program *program;
     tu_state *state;
-    tu_feed feeds[MOST_TENSORS];
-    void *fed[MOST_TENSORS], *out[MOST_RESULTS];
+    tu_feed feeds[MAX_TENSORS];
+    void *fed[MAX_TENSORS], *out[MAX_RESULTS];
     results r = {0};
     bool wide = strcmp(how->precision, "f64") == 0;
     build(p.network, wide ? TU_F64 : TU_F32, &n, fetch, &r);
@@ -171,7 +171,7 @@ static double relative_error(const results *found, const results *wanted, int i)
 
 /* Errors of a run, draw by draw. */
 typedef struct errors {
-    double loss[MOST_DRAWS], gradient[MOST_DRAWS];
+    double loss[MAX_DRAWS], gradient[MAX_DRAWS];
     double largest; /* of a gradient, of all draws, */
     char worst[TENSOR_NAME];
     bool wrong; /* one is larger than asked for */
@@ -207,9 +207,9 @@ static void write_file(const options *o, problem p, const char *what, size_t cou
 
 static void keep_inputs(const options *o, problem p) {
     network n;
-    tu_value fetch[MOST_RESULTS];
+    tu_value fetch[MAX_RESULTS];
     results r;
-    named_tensor tensors[MOST_TENSORS];
+    named_tensor tensors[MAX_TENSORS];
     build(p.network, TU_F32, &n, fetch, &r);
     for (int i = 0; i < n.tensor_count; i++)
         tensors[i] = (named_tensor){n.tensors[i].name, tu_value_type(n.tensors[i].value),
@@ -220,7 +220,7 @@ static void keep_inputs(const options *o, problem p) {
 }
 
 static void keep_results(const options *o, problem p, const run *how, const results *r) {
-    named_tensor tensors[MOST_RESULTS];
+    named_tensor tensors[MAX_RESULTS];
     char what[64];
     for (int i = 0; i < r->count; i++)
         tensors[i] = (named_tensor){r->name[i], {TU_F64, r->shape[i]}, r->numbers[i]};
@@ -248,7 +248,7 @@ static void measure_draw(const options *o, problem p, errors *list) {
 
 /* How many runs were off by more than is asked for. */
 static int measure(const options *o, int which) {
-    static errors list[MOST_RUNS];
+    static errors list[MAX_RUNS];
     int wrong = 0;
     memset(list, 0, sizeof list);
     for (int draw = 0; draw < o->draws; draw++)
@@ -263,7 +263,7 @@ static int measure(const options *o, int which) {
 static int read_draws(const char *word) {
     char *end;
     long draws = strtol(word, &end, 10);
-    if (end == word || *end || draws < 1 || draws > MOST_DRAWS)
+    if (end == word || *end || draws < 1 || draws > MAX_DRAWS)
         give_up("--draws is followed by a number from 1 to 99, not", word);
     return (int)draws;
 }
@@ -305,7 +305,7 @@ static options read_words(int count, char **words) {
             o.most = read_error(words[i]);
         else if (draws)
             o.draws = read_draws(words[i]);
-        else if (o.run_count == MOST_RUNS)
+        else if (o.run_count == MAX_RUNS)
             give_up("there are too many runs, the first too many is", words[i]);
         else
             o.runs[o.run_count++] = read_run(words[i]);

@@ -9,7 +9,7 @@
 /* ---- Tensors ---- */
 
 static tu_value add_tensor(network *n, const char *name, tu_dtype dtype, tu_shape shape, tensor t) {
-    if (n->tensor_count == MOST_TENSORS) return (tu_value){0};
+    if (n->tensor_count == MAX_TENSORS) return (tu_value){0};
     snprintf(t.name, sizeof t.name, "%s", name);
     t.value = tu_input(n->graph, name, dtype, shape);
     n->tensors[n->tensor_count++] = t;

@@ -5,7 +5,7 @@
 
 #include <tutti/tutti.h>
 
-enum { MOST_TENSORS = 64, TENSOR_NAME = 40 };
+enum { MAX_TENSORS = 64, TENSOR_NAME = 40 };
 
 /* What is fed: its numbers are drawn uniformly, around `mean` with `deviation`, or from the integers below `classes`. */
 typedef struct tensor {
@@ -19,7 +19,7 @@ typedef struct tensor {
 typedef struct network {
     tu_graph *graph;
     tu_dtype dtype; /* of everything but labels */
-    tensor tensors[MOST_TENSORS];
+    tensor tensors[MAX_TENSORS];
     int tensor_count;
 } network;
 

@@ -1,5 +1,5 @@
 /* A device of one's own, outside of the library: "tally" keeps its tensors apart from the host's, computes every
- * node by its reference meaning and counts how often each operation ran.
+ * node by its reference kernel and counts how often each operation ran.
  *
  *     cc -shared -fPIC tally.c $(pkg-config --cflags --libs tutti) -o tally.so
  *     TUTTI_DEVICES=./tally.so tutti devices
@@ -89,7 +89,7 @@ static uint32_t buffer_of(tally_plan *p, tu_edge value) {
     return p->plan.buffer_count++;
 }
 
-static tu_status select_kernels(tu_device_instance *device, const tu_part *part, tu_plan **plan) {
+static tu_status select_kernels(tu_device_instance *device, const tu_partition *part, tu_plan **plan) {
     tally_plan *p = calloc(1, sizeof *p);
     if (!p) return tu_fail(TU_NO_MEMORY, "tally: out of memory");
     size_t values = part->export_count;

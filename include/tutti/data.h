@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-#define TU_MOST_CHANNELS 4
+#define TU_MAX_CHANNELS 4
 
 typedef enum tu_split { TU_TRAIN, TU_TEST } tu_split;
 
@@ -37,10 +37,10 @@ typedef struct tu_dataset_info {
     int64_t height, width, channels;
     tu_dtype dtype; /* of a pixel: TU_U8 (0 … 255) or TU_F32 (as it is) */
     int64_t classes;
-    const char *const *class_names;     /* classes of them */
-    double mean[TU_MOST_CHANNELS];      /* of the training pixels, a channel each; bytes counted as 0 … 1 */
-    double deviation[TU_MOST_CHANNELS]; /* likewise */
-    const char *digest;                 /* SHA-256, in hexadecimal, of all images and labels */
+    const char *const *class_names;    /* classes of them */
+    double mean[TU_MAX_CHANNELS];      /* of the training pixels, a channel each; bytes counted as 0 … 1 */
+    double deviation[TU_MAX_CHANNELS]; /* likewise */
+    const char *digest;                /* SHA-256, in hexadecimal, of all images and labels */
     int64_t validation; /* the set's own validation part: so many training images, the last ones; 0: none */
     int64_t skipped;    /* pictures that could not be read and were left out (skip_bad) */
     int64_t ignored;    /* images that were left out because of their label (ignore_label) */

@@ -19,7 +19,7 @@
 #ifndef TUTTI_DEVICE_H
 #define TUTTI_DEVICE_H
 
-#include <tutti/graph.h>
+#include <tutti/node.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,29 +43,12 @@ TU_API tu_status tu_device(size_t index, tu_device_info *info);
 /* Loads a plug-in; its devices are known from then on. Refuses one of another TU_DEVICE_ABI, by name. */
 TU_API tu_status tu_device_load(const char *path);
 
-/* ---- For devices: the view of a graph ------------------------------------------------------------------------ */
-
-typedef struct tu_edge { /* output `output` of node `node` */
-    uint32_t node, output;
-} tu_edge;
-
-/* The operation's name ("conv2d"), its inputs, the type of a value, and an attribute by name: `count` cells of
- * 8 bytes, int64_t or double. */
-TU_API const char *tu_node_operation(const tu_graph *graph, uint32_t node);
-TU_API const char *tu_node_name(const tu_graph *graph, uint32_t node);
-TU_API uint32_t tu_node_inputs(const tu_graph *graph, uint32_t node, uint32_t capacity, tu_edge *inputs);
-TU_API uint32_t tu_node_outputs(const tu_graph *graph, uint32_t node);
-TU_API tu_type tu_edge_type(const tu_graph *graph, tu_edge edge);
-TU_API tu_status tu_node_attribute(const tu_graph *graph, uint32_t node, const char *name, size_t count,
-                                   void *cells);
-/* Computes one node by its reference meaning, on dense host tensors: how a young device can do everything. */
-TU_API tu_status tu_node_evaluate(const tu_graph *graph, uint32_t node, uint64_t seed, const void *const *in,
-                                  void *const *out);
+/* ---- For devices: what one is given and answers ---------------------------------------------------------------- */
 
 /* One device's part of a program. `nodes` are to be computed, in this order or any that respects the edges. An
  * edge from a node that is not among them is a leaf: a dense tensor that the engine provides. Inputs, constants,
  * variables, assignments, copies and all_reduce are the engine's affair and never among `nodes`. */
-typedef struct tu_part {
+typedef struct tu_partition {
     size_t struct_size;
     const tu_graph *graph;
     uint32_t node_count;
@@ -79,7 +62,7 @@ typedef struct tu_part {
     const uint32_t *levels;
     /* Products of f32 may round their operands to tf32 (10 bits of fraction). A device without it computes in f32. */
     bool tf32;
-} tu_part;
+} tu_partition;
 
 /* ---- What select answers ---- */
 
@@ -187,7 +170,7 @@ typedef struct tu_joint_part {
 typedef enum tu_joint_kind {
     TU_JOINT_LAUNCH, /* kernels first … first+count-1 of the part's order */
     TU_JOINT_COPY, /* `bytes` into the part's memory: behind the moves of part `other`, whose they are, before this one */
-    TU_JOINT_MEET, /* combinations, all ranks' parts of them: behind the moves of all their parts before this one */
+    TU_JOINT_COLLECTIVE, /* combinations, all ranks' parts of them: behind the moves of all their parts before this one */
     TU_JOINT_WAIT, /* moves of the part behind this one come after move `after`: a COPY from or to it, or a MEET */
     TU_JOINT_KEEP, /* once a part: its fetches are as they are to be kept. Only copies of the part's own follow */
 } tu_joint_kind;
@@ -249,7 +232,7 @@ typedef struct tu_device_api {
                       const struct tu_device_api *other_api, const void *from, size_t bytes);
 
     /* compiling */
-    tu_status (*select)(tu_device_instance *device, const tu_part *part, tu_plan **plan);
+    tu_status (*select)(tu_device_instance *device, const tu_partition *part, tu_plan **plan);
     tu_status (*build)(tu_device_instance *device, tu_plan *plan, const tu_binding *binding);
     void (*plan_free)(tu_device_instance *device, tu_plan *plan);
 
@@ -286,7 +269,7 @@ typedef struct tu_device_api {
      * has no kernel for …"). Without it a device takes every operation, but a custom one, whose functions work on host
      * memory, only where its memory is the host's. What it does not take is placed elsewhere and never among the nodes that
      * select is given. */
-    tu_status (*takes)(tu_device_instance *device, const tu_graph *graph, uint32_t node);
+    tu_status (*supports)(tu_device_instance *device, const tu_graph *graph, uint32_t node);
     /* optional, with the other events: returns when all that was launched before the event was recorded is done, with the
      * first failure. Called from other threads than the one that launches. */
     tu_status (*event_synchronize)(tu_device_instance *device, void *event);
@@ -316,7 +299,7 @@ typedef struct tu_device_api {
     /* optional, with combine: lets kernels of this device read and write the memory of another of its kind, what it has and
      * what it will have, as long as both are open. TU_UNSUPPORTED, with the reason: they cannot. Asked before a program over
      * both is built, for each pair and both ways, and again for every program. */
-    tu_status (*reach)(tu_device_instance *device, tu_device_instance *other);
+    tu_status (*enable_peer_access)(tu_device_instance *device, tu_device_instance *other);
     /* optional, for devices whose memory other processes take from too: takes `bytes` at once, for what is allocated from
      * then on, and keeps them while the device is open. All parts of a device have one reserve: as much as any of them asked
      * for. */

@@ -74,7 +74,7 @@ typedef struct tu_model_definition {
     const tu_model_definition tu_user_model = {                                                              \
         .abi = TU_ABI, .struct_size = sizeof(tu_model_definition), __VA_ARGS__}
 
-/* Compiles a C file (with $CC, else cc) or takes a shared object (a name ending in .so), and loads its network: `*name`
+/* Compiles a C file (with $CC, else cc) or takes a shared object (a name epilogue in .so), and loads its network: `*name`
  * works from then on in all calls above, until the program ends. The headers are looked for beside the library, or in
  * $TUTTI_INCLUDE. Loading a file runs its code: load only what you trust. */
 TU_API tu_status tu_model_load(const char *path, const char **name);

@@ -141,8 +141,8 @@ typedef struct tu_compile_options {
     int threads;           /* of each CPU device; 0: all its cores */
     uint64_t memory_limit; /* bytes on each device; 0: what it has. What does not fit is refused here */
     /* Seconds a step of several devices or of a GPU may take before it fails and says what is late; 0: 600. A processor
-     * alone has no deadline. */
-    double deadline;
+     * alone has no timeout. */
+    double timeout;
     const tu_value *fetch; /* the results of a run, in this order */
     size_t
         fetch_count; /* how many there are: a list without its count is refused, and a count without a list */
@@ -350,8 +350,8 @@ typedef struct tu_copy_report {
 /* Copy number `index` of those between devices that every run makes; TU_NOT_FOUND past the last. */
 TU_API tu_status tu_program_copy(const tu_program *program, size_t index, tu_copy_report *report);
 
-/* What devices sum up together in every run, each bringing a share: meetings in the order in which they are held. */
-typedef struct tu_meeting_report {
+/* What devices sum up together in every run, each bringing a share: collectives in the order in which they are held. */
+typedef struct tu_collective_report {
     int64_t number;
     uint32_t ranks;    /* devices that meet */
     uint32_t values;   /* that each brings */
@@ -359,9 +359,9 @@ typedef struct tu_meeting_report {
     uint64_t bytes;    /* of all that one device brings */
     bool through_host; /* the devices do not reach each other's memory */
     bool peer_to_peer; /* they do, and are not parts of one */
-} tu_meeting_report;
-/* Meeting `index`; TU_NOT_FOUND past the last. */
-TU_API tu_status tu_program_meeting(const tu_program *program, size_t index, tu_meeting_report *report);
+} tu_collective_report;
+/* Collective `index`; TU_NOT_FOUND past the last. */
+TU_API tu_status tu_program_collective(const tu_program *program, size_t index, tu_collective_report *report);
 
 /* ---- When everything happens ---------------------------------------------------------------------------------- */
 
@@ -391,11 +391,11 @@ typedef struct tu_trace_report { /* seconds, of all traced runs together */
     double runs;            /* from the first feed to the last update */
     double computing;       /* in kernels */
     double copying;         /* in copies from other devices */
-    double overlapped;      /* of these and of `meeting`, while a kernel ran here */
+    double overlapped;      /* of these and of `collective`, while a kernel ran here */
     double lost_to_copies;  /* waiting for a copy under way */
     double waiting;         /* waiting for others to compute */
     uint64_t arrived_bytes; /* copied here from other devices */
-    double meeting;         /* adding up its share of what devices sum up together */
+    double collective;      /* adding up its share of what devices sum up together */
     double gathering;       /* waiting for the others there */
     uint64_t met_bytes;     /* brought to be summed up */
     double feeding;         /* in filling its inputs */

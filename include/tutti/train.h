@@ -39,7 +39,7 @@ typedef struct tu_preprocess_options {
     double contrast[2]; /* training: a factor in [low, high) around each channel's mean; zeros: none */
     int64_t cutout;     /* training: a square of this side is zeroed at a random place; 0: none */
     bool standardize;   /* each image by its own mean and deviation, as the tutorial does; else: */
-    double mean[TU_MOST_CHANNELS], deviation[TU_MOST_CHANNELS]; /* (x - mean) / deviation; deviation 0: 1 */
+    double mean[TU_MAX_CHANNELS], deviation[TU_MAX_CHANNELS]; /* (x - mean) / deviation; deviation 0: 1 */
 } tu_preprocess_options;
 /* images u8 (counted as 0 … 1) or f32 [n,h,w,c] -> f32 [n,height,width,channels]. Random where the graph is in training
  * mode, each draw belonging to its sample; in inference mode the centre crop. */
@@ -88,7 +88,7 @@ typedef struct tu_optimizer_options {
     double average; /* decay of a moving average of all variables of the network, under "average/"; 0: none */
     const char *freeze; /* a pattern: these variables stay as they are */
     bool unguarded;     /* default: a step whose loss or gradients are not finite changes nothing */
-    /* After such a step no later one changes anything either, until "optimizer/sound" is set to true again: for many
+    /* After such a step no later one changes anything either, until "optimizer/healthy" is set to true again: for many
      * steps in one call, so that the state is the one before the first bad step. */
     bool stop_at_bad;
     /* The loss is multiplied by "optimizer/loss_scale", at first this number, and the gradients divided by it: for f16. A
@@ -206,7 +206,7 @@ TU_API tu_status tu_train_with(const char *model, const char *data, tu_train_res
 
 /* ---- Ensembles --------------------------------------------------------------------------------------------------- */
 
-enum { TU_MOST_MEMBERS = 10000 };
+enum { TU_MAX_ENSEMBLE = 10000 };
 
 typedef struct tu_ensemble_result {
     char folder[4096];

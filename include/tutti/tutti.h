@@ -8,6 +8,7 @@
 #include <tutti/graph.h>
 #include <tutti/layers.h>
 #include <tutti/model.h>
+#include <tutti/node.h>
 #include <tutti/ops.h>
 #include <tutti/run.h>
 #include <tutti/status.h>

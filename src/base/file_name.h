@@ -7,10 +7,10 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* Whether something stands before `ending`, and the name ends with it. */
-static inline bool tu__ends_with(const char *name, const char *ending) {
-    size_t length = strlen(name), tail = strlen(ending);
-    return length > tail && strcmp(name + length - tail, ending) == 0;
+/* Whether something stands before `epilogue`, and the name ends with it. */
+static inline bool tu__ends_with(const char *name, const char *epilogue) {
+    size_t length = strlen(name), tail = strlen(epilogue);
+    return length > tail && strcmp(name + length - tail, epilogue) == 0;
 }
 
 /* Whether a model is named by a file of code, which would be compiled or loaded (tu_model_load), rather than by its name. */

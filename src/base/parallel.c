@@ -99,17 +99,17 @@ static void *run_task(void *argument) {
     return 0;
 }
 
-enum { MOST_THREADS = 256 };
+enum { MAX_THREADS = 256 };
 
 void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void *context) {
     int ranges = tu__parallel_ranges(count, grain);
-    if (ranges > MOST_THREADS) ranges = MOST_THREADS;
+    if (ranges > MAX_THREADS) ranges = MAX_THREADS;
     if (ranges <= 1) {
         if (ranges == 1) body(context, 0, count, 0);
         return;
     }
-    pthread_t threads[MOST_THREADS]; /* which flush as the thread does that starts them */
-    task tasks[MOST_THREADS];
+    pthread_t threads[MAX_THREADS]; /* which flush as the thread does that starts them */
+    task tasks[MAX_THREADS];
     int started = 1;
     for (int i = 0; i < ranges; i++)
         tasks[i] = (task){body, context, range_start(count, ranges, i), range_start(count, ranges, i + 1), i};
@@ -124,7 +124,7 @@ void tu__parallel_for(int64_t count, int64_t grain, tu__parallel_body body, void
 
 /* ---- Dealing: everybody's own range first, whose data may be near, then what others have left ---- */
 
-enum { MOST_HANDS = 128, PIECES = 8 /* of a range */ };
+enum { MAX_HANDS = 128, PIECES = 8 /* of a range */ };
 
 typedef struct hand { /* a line of the cache each */
     _Alignas(64) _Atomic int64_t next;
@@ -136,7 +136,7 @@ typedef struct deal {
     void *context;
     int64_t piece;
     int hands;
-    hand hand[MOST_HANDS];
+    hand hand[MAX_HANDS];
 } deal;
 
 static void play(const deal *d, hand *from, int worker) {
@@ -155,7 +155,7 @@ static void play_all(void *context, int64_t first, int64_t last, int worker) {
 
 void tu__parallel_deal(int64_t count, int64_t grain, tu__parallel_body body, void *context) {
     int ranges = tu__parallel_ranges(count, grain);
-    if (ranges <= 1 || ranges > MOST_HANDS) {
+    if (ranges <= 1 || ranges > MAX_HANDS) {
         tu__parallel_for(count, grain, body, context);
         return;
     }

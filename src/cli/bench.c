@@ -14,7 +14,7 @@
 #include "base/file_name.h"
 #include "cli/bench_report.h"
 #include "cli/command.h"
-#include "cli/memory_refusal.h"
+#include "cli/memory_advice.h"
 #include "cli/placed.h"
 #include "cli/size.h"
 #include "cli/speeds.h"
@@ -22,8 +22,8 @@
 #include "pass/choices.h"
 
 enum {
-    MOST_BLOCKS = 1000,
-    MOST_STEPS = 1000000,
+    MAX_BLOCKS = 1000,
+    MAX_STEPS = 1000000,
     TRIED_AT_ONCE =
         20, /* steps whose time tells how many fill a block, where a call of one would tell of the call */
     BLOCK_MILLISECONDS = 500, /* what a block should last when the number of steps is ours to choose */
@@ -71,11 +71,11 @@ static const struct cli_option options[] = {
                "the same of GPUs alone; of both, the smaller counts there"),
     CLI_STRING(struct bench_values, gpu_memory_reserve, "gpu-memory-reserve", 0, "SIZE",
                "bytes that a GPU gives at once and keeps (default: as they are needed)"),
-    CLI_INT(struct bench_values, steps, "steps", 's', "N", 1, MOST_STEPS,
+    CLI_INT(struct bench_values, steps, "steps", 's', "N", 1, MAX_STEPS,
             "steps in a block (default: as many as fill half a second)"),
-    CLI_INT(struct bench_values, warmup, "warmup", 'w', "N", 0, MOST_STEPS,
+    CLI_INT(struct bench_values, warmup, "warmup", 'w', "N", 0, MAX_STEPS,
             "steps before the first block; at least 3 are made"),
-    CLI_INT(struct bench_values, repeat, "repeat", 'r', "N", 1, MOST_BLOCKS, "blocks, whose median counts"),
+    CLI_INT(struct bench_values, repeat, "repeat", 'r', "N", 1, MAX_BLOCKS, "blocks, whose median counts"),
     CLI_FLAG(struct bench_values, tune_kernels, "tune-kernels", 0,
              "time the kernels that a library has to choose from, and keep the fastest"),
     CLI_FLAG(struct bench_values, kernels, "kernels", 'k',
@@ -122,7 +122,7 @@ static tu_status warm_up(struct workload *work, const struct bench_values *value
     double start = tu__now();
     TU_TRY(workload_steps(work, tried));
     double chosen = ceil(1e-3 * BLOCK_MILLISECONDS * (double)tried / (tu__now() - start));
-    m->steps = (int64_t)fmin(fmax(chosen, 1), MOST_STEPS);
+    m->steps = (int64_t)fmin(fmax(chosen, 1), MAX_STEPS);
     return TU_OK;
 }
 
@@ -148,7 +148,7 @@ static void sum_up(double *ms, int64_t count, struct measurement *m) {
 
 /* In turns, so that whatever else the machine does falls on both. */
 static tu_status time_blocks(size_t run_count, struct bench_run *runs, int64_t count) {
-    double ms[2][MOST_BLOCKS];
+    double ms[2][MAX_BLOCKS];
     for (int64_t i = 0; i < count; i++)
         for (size_t k = 0; k < run_count; k++) TU_TRY(time_block(&runs[k].work, &runs[k].m, &ms[k][i]));
     for (size_t k = 0; k < run_count; k++) sum_up(ms[k], count, &runs[k].m);

@@ -184,7 +184,7 @@ static void put_shares(tu__json *json, const struct workload *work, int64_t step
         tu__json_bool(json, "replica", i < workload_device_count(work));
         tu__json_f64(json, "computing_ms", rounded(1e3 * r.computing / (double)steps));
         tu__json_f64(json, "copying_ms", rounded(1e3 * r.copying / (double)steps));
-        tu__json_f64(json, "meeting_ms", rounded(1e3 * r.meeting / (double)steps));
+        tu__json_f64(json, "collective_ms", rounded(1e3 * r.collective / (double)steps));
         tu__json_f64(json, "feeding_ms", rounded(1e3 * r.feeding / (double)steps));
         tu__json_end_object(json);
     }

@@ -10,7 +10,7 @@ tu_status communication_measure(struct workload *work, int64_t steps, struct com
     double seconds = 0, overlapped = 0, waiting = 0;
     size_t devices = 0;
     for (; tu_trace_device(work->step, devices, &r) == TU_OK; devices++) {
-        seconds += r.copying + r.meeting;
+        seconds += r.copying + r.collective;
         overlapped += r.overlapped;
         waiting += r.waiting + r.lost_to_copies + r.gathering;
         spent->bytes += (r.arrived_bytes + r.met_bytes) / (uint64_t)steps;

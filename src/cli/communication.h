@@ -5,10 +5,10 @@
 #include "cli/workload.h"
 
 struct communication { /* milliseconds of a step, means of all devices */
-    double ms;         /* copies from other devices, and meetings at which values are summed */
+    double ms;         /* copies from other devices, and collectives at which values are summed */
     double overlapped; /* share of that during which the device computed something else; 0 to 1 */
     double waiting_ms; /* for others to come */
-    uint64_t bytes;    /* that arrive or are brought to meetings in a step, of all devices together */
+    uint64_t bytes;    /* that arrive or are brought to collectives in a step, of all devices together */
 };
 
 tu_status communication_measure(struct workload *work, int64_t steps, struct communication *spent);

@@ -8,7 +8,7 @@
 #include "cli/command.h"
 #include "pass/choices.h"
 
-enum { MOST_COLUMNS = 20, LONGEST_NAME = 16 }; /* a confusion matrix of more classes is for --json */
+enum { MAX_COLUMNS = 20, LONGEST_NAME = 16 }; /* a confusion matrix of more classes is for --json */
 
 struct eval_values {
     const char *data, *checkpoint, *devices, *out, *ignore_label;
@@ -115,7 +115,7 @@ static void print_text(const tu_evaluation *e, const char *picture) {
     if (e->member_count) print_members(e);
     int width = name_width(e);
     print_classes(e, width);
-    if (e->classes <= MOST_COLUMNS) print_confusion(e, width);
+    if (e->classes <= MAX_COLUMNS) print_confusion(e, width);
     if (picture) printf("\n%-10s  %s\n", "look", picture);
 }
 

@@ -16,8 +16,8 @@
 #include "cli/placed.h"
 #include "cli/size.h"
 #include "cli/speeds.h"
+#include "compile/default_strategy.h"
 #include "pass/choices.h"
-#include "run/default_strategy.h"
 
 struct explain_values {
     const char *devices, *place, *lock, *central;
@@ -166,9 +166,9 @@ static void print_copies(const tu_program *program) {
     }
 }
 
-static void print_meetings(const tu_program *program) {
-    tu_meeting_report m;
-    for (size_t i = 0; tu_program_meeting(program, i, &m) == TU_OK; i++) {
+static void print_collectives(const tu_program *program) {
+    tu_collective_report m;
+    for (size_t i = 0; tu_program_collective(program, i, &m) == TU_OK; i++) {
         if (i == 0)
             printf("\n%-48s  %7s  %7s  %10s\n", "summed up between devices", "values", "devices", "bytes");
         printf("%-48s  %7" PRIu32 "  %7" PRIu32 "  %10s%s\n", m.value, m.values, m.ranks,
@@ -196,7 +196,7 @@ static tu_status print_table(const tu_program *program, bool all) {
     TU_TRY(all ? print_operations(program) : print_layers(program));
     print_refusals(program);
     print_copies(program);
-    print_meetings(program);
+    print_collectives(program);
     print_memory(program);
     return TU_OK;
 }
@@ -229,10 +229,10 @@ static void put_operations(tu__json *json, const tu_program *program, bool copie
     tu__json_end_array(json);
 }
 
-static void put_meetings(tu__json *json, const tu_program *program) {
-    tu_meeting_report m;
-    tu__json_begin_array(json, "meetings");
-    for (size_t i = 0; tu_program_meeting(program, i, &m) == TU_OK; i++) {
+static void put_collectives(tu__json *json, const tu_program *program) {
+    tu_collective_report m;
+    tu__json_begin_array(json, "collectives");
+    for (size_t i = 0; tu_program_collective(program, i, &m) == TU_OK; i++) {
         tu__json_begin_object(json, NULL);
         tu__json_i64(json, "number", m.number);
         tu__json_string(json, "name", m.value);
@@ -275,7 +275,7 @@ static tu_status print_json(const tu_program *program, const char *model,
     put_devices(&json, program);
     put_operations(&json, program, false);
     put_operations(&json, program, true);
-    put_meetings(&json, program);
+    put_collectives(&json, program);
     tu__json_begin_object(&json, "totals");
     tu__json_u64(&json, "operations", totals.operations);
     tu__json_u64(&json, "moved", totals.moved);
@@ -296,15 +296,15 @@ static const char *strategy_of(const struct explain_values *values) {
 }
 
 static tu_status compile(const struct explain_values *values, tu_graph *graph, tu_program **program) {
-    enum { MOST_RESULTS = 4096 };
-    static tu_value results[MOST_RESULTS];
-    size_t count = tu_outputs(graph, MOST_RESULTS, results);
+    enum { MAX_RESULTS = 4096 };
+    static tu_value results[MAX_RESULTS];
+    size_t count = tu_outputs(graph, MAX_RESULTS, results);
     return tu_compile(graph, program, .devices = values->devices, .threads = (int)values->threads,
                       .precision = tu__precision_names[values->precision], .place = values->place,
                       .strict_placement = values->strict_placement, .strategy = strategy_of(values),
                       .central = values->central, .invariant = (int)values->invariant,
                       .fetch = count ? results : NULL,
-                      .fetch_count = count < MOST_RESULTS ? count : MOST_RESULTS, .updates = !values->infer,
+                      .fetch_count = count < MAX_RESULTS ? count : MAX_RESULTS, .updates = !values->infer,
                       .no_updates = values->infer, .plan_only = true);
 }
 

@@ -37,8 +37,8 @@ struct sums {
 
 static struct sums sums_of(const tu_program *program) {
     struct sums sums = {0};
-    tu_meeting_report m;
-    for (; tu_program_meeting(program, sums.count, &m) == TU_OK; sums.count++) sums.bytes += m.bytes;
+    tu_collective_report m;
+    for (; tu_program_collective(program, sums.count, &m) == TU_OK; sums.count++) sums.bytes += m.bytes;
     return sums;
 }
 

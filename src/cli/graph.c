@@ -6,8 +6,8 @@
 #include "base/save.h"
 #include "cli/command.h"
 #include "cli/network.h"
+#include "compile/default_strategy.h"
 #include "pass/choices.h"
-#include "run/default_strategy.h"
 
 enum { FORMAT_UNSET = -1, FORMAT_TEXT, FORMAT_DOT, FORMAT_JSON, FORMAT_FILE };
 static const char *const formats[] = {"text", "dot", "json", "file", NULL};

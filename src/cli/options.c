@@ -12,7 +12,7 @@
 #include "cli/synonyms.h"
 
 enum {
-    MOST_OPTIONS = 128, /* more than any table has: bounds what a misspelt option is compared with */
+    MAX_OPTIONS = 128,  /* more than any table has: bounds what a misspelt option is compared with */
     LONGEST_WORD = 255, /* longer than any option: what is beyond is no part of a name */
 };
 
@@ -96,10 +96,10 @@ static const char *take_value(struct parser *parser, const struct cli_option *op
 
 /* `shown` is the option with its dashes; names are compared without. */
 static void refuse_unknown(const struct parser *parser, const char *shown) {
-    const char *names[MOST_OPTIONS];
+    const char *names[MAX_OPTIONS];
     int count = 0;
     names[count++] = "help";
-    for (const struct cli_option *option = parser->table; option && option->name && count < MOST_OPTIONS;
+    for (const struct cli_option *option = parser->table; option && option->name && count < MAX_OPTIONS;
          option++)
         names[count++] = option->name;
     const char *nearest = NULL;

@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 
-enum { MOST_DEVICES = 64, SIDE = 512, CHAIN = 4 };
+enum { MAX_DEVICES = 64, SIDE = 512, CHAIN = 4 };
 
 static const double unequal = 1.5, calibration_seconds = 0.02;
 
@@ -59,13 +59,13 @@ struct share {
     double flops, speed;
 };
 
-static size_t count_work(const tu_program *program, struct share shares[MOST_DEVICES]) {
+static size_t count_work(const tu_program *program, struct share shares[MAX_DEVICES]) {
     tu_kernel_report kernel;
     size_t count = 0;
     for (size_t i = 0; tu_program_kernel(program, i, &kernel) == TU_OK; i++) {
         size_t at = 0;
         while (at < count && strcmp(shares[at].device, kernel.device) != 0) at++;
-        if (at == MOST_DEVICES) return 0;
+        if (at == MAX_DEVICES) return 0;
         if (at == count) shares[count++] = (struct share){.device = kernel.device};
         shares[at].flops += (double)kernel.flops;
     }
@@ -97,7 +97,7 @@ static void warn(const struct share *shares, size_t count) {
 }
 
 void speeds_warn(const tu_program *program, int threads) {
-    struct share shares[MOST_DEVICES];
+    struct share shares[MAX_DEVICES];
     size_t count = count_work(program, shares);
     if (!measurable(shares, count)) return;
     for (size_t i = 0; i < count; i++)

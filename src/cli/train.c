@@ -15,7 +15,7 @@
 #include "base/json.h"
 #include "cli/command.h"
 #include "cli/ensemble_report.h"
-#include "cli/memory_refusal.h"
+#include "cli/memory_advice.h"
 #include "cli/progress.h"
 #include "cli/size.h"
 #include "cli/speeds.h"
@@ -79,7 +79,7 @@ static const struct cli_option options[] = {
     CLI_FLAG(struct train_values, o.resume, "resume", 0, "go on with the run in MODEL or --out"),
     CLI_STRING(struct train_values, o.init, "init", 0, "RUN|FILE",
                "start with the weights of a run or a safetensors file"),
-    CLI_INT(struct train_values, ensemble, "ensemble", 0, "N", 1, TU_MOST_MEMBERS,
+    CLI_INT(struct train_values, ensemble, "ensemble", 0, "N", 1, TU_MAX_ENSEMBLE,
             "train N networks apart, one a device at a time, with seeds one after another"),
     CLI_FLAG(struct train_values, o.offline, "offline", 0, "fetch nothing: refuse a set that is not there"),
     CLI_STRING(struct train_values, o.trace, "trace", 0, "FILE",

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "cli/branches.h"
 #include "cli/report.h"
-#include "run/default_strategy.h"
+#include "compile/default_strategy.h"
 
 enum { SEED = 1 };
 
@@ -72,10 +72,10 @@ static const char branches[] = "branches";
 
 /* "mlp, tutorial-cnn, resnet20, branches or a C file" */
 static tu_status refuse_model(const char *model) {
-    enum { MOST_NAMES = 32 };
-    const char *names[MOST_NAMES], *summary;
+    enum { MAX_NAMES = 32 };
+    const char *names[MAX_NAMES], *summary;
     int count = 0;
-    while (count + 2 < MOST_NAMES && tu_model((size_t)count, &names[count], &summary) == TU_OK) count++;
+    while (count + 2 < MAX_NAMES && tu_model((size_t)count, &names[count], &summary) == TU_OK) count++;
     names[count++] = branches;
     names[count] = "a C file";
     return tu_fail(TU_NOT_FOUND, "bench: unknown model %s: expected %s%s", cli_quote(model).text,

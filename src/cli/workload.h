@@ -11,7 +11,7 @@ struct workload_settings {
     const char *model, *devices, *precision;
     const char *place, *lock; /* as for tu_compile and tu_program_lock; NULL: none */
     bool strict_placement;
-    const char *strategy, *central; /* as for tu_compile; strategy NULL: run/default_strategy.h */
+    const char *strategy, *central; /* as for tu_compile; strategy NULL: compile/default_strategy.h */
     int invariant;
     bool bf16_gradients;
     int threads; /* 0: all cores */

@@ -11,16 +11,17 @@
 #include "base/parallel.h"
 #include "comm/comm.h"
 #include "device/cpu/isa/loops.h"
+#include "device/rank_share.h"
 
 enum {
     TILE_BYTES =
         2048, /* measured: with larger ones what two ranks bring is out of the first cache when it is written over */
-    MOST_LEVELS = 8,           /* a tree of up to 128 ranks */
+    MAX_LEVELS = 8,            /* a tree of up to 128 ranks */
     STREAMED_BYTES = 16 << 20, /* in all: so much is out of the caches before anybody reads it */
 };
 
 typedef struct tiles {
-    _Alignas(64) char level[MOST_LEVELS][TILE_BYTES];
+    _Alignas(64) char level[MAX_LEVELS][TILE_BYTES];
 } tiles;
 
 /* Numbers in a tile: f64 is added in f64, everything else in f32. */
@@ -54,7 +55,7 @@ static void add(const cpu_loops *loops, tu_dtype dtype, size_t count, const void
 static const void *add_tile(tu_dtype dtype, uint32_t ranks, const void *const *in, size_t first, size_t count,
                             tiles *t) {
     const cpu_loops *loops = cpu_loops_for_this_machine();
-    const void *waiting[MOST_LEVELS] = {0};
+    const void *waiting[MAX_LEVELS] = {0};
     uint32_t depth = 0;
     for (uint32_t r = 0; r < ranks; r++) {
         waiting[depth] = operand(loops, dtype, at(in[r], dtype, first), count, t->level[depth]);
@@ -99,7 +100,7 @@ void tu__local_add(tu_dtype dtype, uint32_t ranks, const void *const *in, size_t
         own = count - first < most ? count - first : most;
         const void *sum = ranks == 1 ? at(in[0], dtype, first)
                                      : stored(dtype, add_tile(dtype, ranks, in, first, own, &t), own,
-                                              t.level[MOST_LEVELS - 1]);
+                                              t.level[MAX_LEVELS - 1]);
         put((char *)out + first * size, sum, own * size);
     }
 }
@@ -107,7 +108,7 @@ void tu__local_add(tu_dtype dtype, uint32_t ranks, const void *const *in, size_t
 /* ---- A rank's part ---- */
 
 typedef struct work {
-    tu__collective which;
+    tu__collective_kind which;
     uint32_t root;
     const tu_combination *what;
     bool large; /* sums that are too large for caches */
@@ -124,16 +125,17 @@ static size_t piece_elements(const work *w) {
 }
 
 /* What goes out for a piece. */
-static const void *result(const work *w, const tu_combine_segment *s, const tu__comm_range *p, tiles *t) {
+static const void *result(const work *w, const tu_combine_segment *s, const tu__rank_share_range *p,
+                          tiles *t) {
     const tu_combination *c = w->what;
     if (w->which == TU__BROADCAST) return at(s->in[w->root], c->dtype, p->first);
     if (w->which == TU__ALL_GATHER) return at(s->in[c->rank], c->dtype, p->first);
     if (c->ranks == 1) return at(s->in[0], c->dtype, p->first);
     const void *sum = add_tile(c->dtype, c->ranks, s->in, p->first, p->count, t);
-    return stored(c->dtype, sum, p->count, t->level[MOST_LEVELS - 1]);
+    return stored(c->dtype, sum, p->count, t->level[MAX_LEVELS - 1]);
 }
 
-static void do_piece(const work *w, const tu__comm_range *p, tiles *t) {
+static void do_piece(const work *w, const tu__rank_share_range *p, tiles *t) {
     const tu_combination *c = w->what;
     const tu_combine_segment *s = &c->segments[p->segment];
     const void *from = result(w, s, p, t);
@@ -159,9 +161,9 @@ static void do_lines(void *context, int64_t first, int64_t last, int worker) {
     (void)worker;
     const work *w = context;
     tiles t;
-    tu__comm_range piece;
-    tu__comm_walk walk = tu__comm_walk_begin(w->what, (size_t)first, (size_t)(last - first));
-    while (tu__comm_walk_next(&walk, piece_elements(w), &piece)) do_piece(w, &piece, &t);
+    tu__rank_share_range piece;
+    tu__rank_share_walk walk = tu__rank_share_walk_begin(w->what, (size_t)first, (size_t)(last - first));
+    while (tu__rank_share_walk_next(&walk, piece_elements(w), &piece)) do_piece(w, &piece, &t);
     finish_streams();
 }
 
@@ -171,9 +173,9 @@ static size_t bytes_of(const tu_combination *c) {
     return count * c->ranks * tu_dtype_size(c->dtype);
 }
 
-void tu__local_collective(tu__collective which, uint32_t root, const tu_combination *what) {
+void tu__local_collective(tu__collective_kind which, uint32_t root, const tu_combination *what) {
     enum { GRAIN = 1024 }; /* lines: 64 KB, below which waking a thread costs more than it saves */
     work w = {.which = which, .root = root, .what = what};
     w.large = adds(&w) && bytes_of(what) > STREAMED_BYTES;
-    tu__parallel_for((int64_t)tu__comm_lines(what), GRAIN, do_lines, &w);
+    tu__parallel_for((int64_t)tu__rank_share_lines(what), GRAIN, do_lines, &w);
 }

@@ -116,11 +116,11 @@ static tu_status check_labels(const array *labels, const array *images, const tu
             info->ignored++;
             continue;
         }
-        if (label < 0 || label >= TU__MOST_CLASSES)
+        if (label < 0 || label >= TU__MAX_CLASSES)
             return tu_fail(TU_INVALID,
                            "'%s': label %lld is %lld: expected 0 to %d; --ignore-label %lld leaves out the "
                            "images of that label",
-                           labels->path, (long long)i, (long long)label, TU__MOST_CLASSES - 1,
+                           labels->path, (long long)i, (long long)label, TU__MAX_CLASSES - 1,
                            (long long)label);
         if (label > largest) {
             next = largest;

@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 
-enum { MOST_NAMES = 20, MOST_TEXT = 600 }; /* a message is one line, of at most about a thousand bytes */
+enum { MAX_NAMES = 20, MAX_TEXT = 600 }; /* a message is one line, of at most about a thousand bytes */
 
 bool tu__is_bad_picture(tu_status status) {
     return status == TU_INVALID || status == TU_CORRUPT;
@@ -18,15 +18,15 @@ void tu__bad_pictures_add(tu__bad_pictures *bad, tu__listed_image *image) {
 }
 
 /* The first few names into `text`; how many they are. */
-static size_t list_names(const tu__listing *listing, char text[MOST_TEXT]) {
+static size_t list_names(const tu__listing *listing, char text[MAX_TEXT]) {
     size_t named = 0, length = 0;
     text[0] = '\0';
-    for (size_t i = 0; i < listing->image_count && named < MOST_NAMES; i++) {
+    for (size_t i = 0; i < listing->image_count && named < MAX_NAMES; i++) {
         const tu__listed_image *image = &listing->images[i];
         if (!image->bad) continue;
         size_t more = strlen(image->path) + 2;
-        if (length + more >= MOST_TEXT) break;
-        snprintf(text + length, MOST_TEXT - length, "%s%s", named ? ", " : "", image->path);
+        if (length + more >= MAX_TEXT) break;
+        snprintf(text + length, MAX_TEXT - length, "%s%s", named ? ", " : "", image->path);
         length += strlen(text + length);
         named++;
     }
@@ -37,7 +37,7 @@ tu_status tu__bad_pictures_refuse(const tu__bad_pictures *bad, const char *folde
                                   const tu__listing *listing) {
     if (bad->count == 1)
         return tu_fail(TU_INVALID, "%s; fix or remove it, or leave it out with --skip-bad", bad->message);
-    char names[MOST_TEXT], more[48] = "";
+    char names[MAX_TEXT], more[48] = "";
     size_t named = list_names(listing, names);
     if (named < bad->count) snprintf(more, sizeof more, " and %zu more", bad->count - named);
     return tu_fail(TU_INVALID,

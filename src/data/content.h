@@ -16,8 +16,8 @@ typedef struct tu__content {
     int64_t channels;
     int64_t pixels; /* of an image, a channel */
     int64_t images; /* training images counted so far */
-    uint64_t sum[TU_MOST_CHANNELS], squares[TU_MOST_CHANNELS];
-    double f32_sum[TU_MOST_CHANNELS], f32_squares[TU_MOST_CHANNELS];
+    uint64_t sum[TU_MAX_CHANNELS], squares[TU_MAX_CHANNELS];
+    double f32_sum[TU_MAX_CHANNELS], f32_squares[TU_MAX_CHANNELS];
     tu__sha256 hash;
 } tu__content;
 

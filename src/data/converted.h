@@ -16,7 +16,7 @@ tu_status tu__converted_path(const char *source, const tu__text *key, tu__path *
 tu_status tu__converted_begin(const char *path, const tu_dataset_options *options, int *lock);
 void tu__converted_end(int lock);
 
-/* The makers: FOLDER, and IMAGES.npy with LABELS.npy. */
+/* The lowering rules: FOLDER, and IMAGES.npy with LABELS.npy. */
 tu_status tu__open_folder(const char *folder, const tu_dataset_options *options, tu_dataset **set);
 tu_status tu__open_arrays(const char *images, const char *labels, const tu_dataset_options *options,
                           tu_dataset **set);

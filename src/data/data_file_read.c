@@ -98,7 +98,7 @@ static bool get_string(const tu__json_value *object, const char *key, const char
 static bool get_numbers(const tu__json_value *object, const char *key, int64_t count, double *numbers) {
     const tu__json_value *value = tu__json_member(object, key);
     if (!value || value->kind != TU__JSON_ARRAY || count < 0 || value->count != (size_t)count) return false;
-    for (size_t i = 0; i < value->count && i < TU_MOST_CHANNELS; i++) {
+    for (size_t i = 0; i < value->count && i < TU_MAX_CHANNELS; i++) {
         if (value->values[i].kind != TU__JSON_NUMBER) return false;
         numbers[i] = value->values[i].number;
     }
@@ -107,7 +107,7 @@ static bool get_numbers(const tu__json_value *object, const char *key, int64_t c
 
 static bool get_classes(tu__arena *arena, const tu__json_value *object, tu_dataset_info *info) {
     const tu__json_value *value = tu__json_member(object, "classes");
-    if (!value || value->kind != TU__JSON_ARRAY || value->count > TU__MOST_CLASSES) return false;
+    if (!value || value->kind != TU__JSON_ARRAY || value->count > TU__MAX_CLASSES) return false;
     const char **names = tu__arena_alloc(arena, (value->count + 1) * sizeof *names);
     if (!names) return false;
     for (size_t i = 0; i < value->count; i++) {

@@ -19,10 +19,10 @@ static tu_status check_side(const char *name, const char *side, int64_t value, i
 tu_status tu__dataset_check(const tu_dataset_info *info, size_t *image_bytes) {
     const char *name = info->name ? info->name : "";
     if (!*name) return tu_fail(TU_INVALID, "a data set without a name: expected one");
-    TU_TRY(check_side(name, "height", info->height, TU__MOST_SIDE));
-    TU_TRY(check_side(name, "width", info->width, TU__MOST_SIDE));
-    TU_TRY(check_side(name, "number of channels", info->channels, TU_MOST_CHANNELS));
-    TU_TRY(check_side(name, "number of classes", info->classes, TU__MOST_CLASSES));
+    TU_TRY(check_side(name, "height", info->height, TU__MAX_SIDE));
+    TU_TRY(check_side(name, "width", info->width, TU__MAX_SIDE));
+    TU_TRY(check_side(name, "number of channels", info->channels, TU_MAX_CHANNELS));
+    TU_TRY(check_side(name, "number of classes", info->classes, TU__MAX_CLASSES));
     if (info->dtype != TU_U8 && info->dtype != TU_F32)
         return tu_fail(TU_INVALID, "data set '%s': its pixels are %s: expected u8 or f32", name,
                        tu_dtype_name(info->dtype));

@@ -25,7 +25,7 @@ struct tu_dataset {
     tu__arena arena;
 };
 
-enum { TU__MOST_CLASSES = 1 << 20, TU__MOST_SIDE = 1 << 20 };
+enum { TU__MAX_CLASSES = 1 << 20, TU__MAX_SIDE = 1 << 20 };
 
 /* A set of this description, which is copied; class_names NULL means "0", "1", …, and a NULL digest "". When this fails
  * the context still belongs to the caller. */
@@ -44,7 +44,7 @@ void tu__dataset_expect(const tu_dataset *set, tu_split split);
 /* "cifar10", "mnist", "generated": the sets known by name, ended by NULL. */
 extern const char *const tu__dataset_names[];
 
-/* The makers; each is a file of this folder. */
+/* The lowering rules; each is a file of this folder. */
 tu_status tu__open_generated(tu_dataset **set);
 
 #endif

@@ -13,7 +13,7 @@
 #include <tutti/ops.h>
 #include <tutti/run.h>
 
-enum { KEPT = 8, MOST_SIDE = 1 << 16 };
+enum { KEPT = 8, MAX_SIDE = 1 << 16 };
 
 typedef struct sizes {
     int64_t from[3], to[3]; /* height, width, channels */
@@ -124,13 +124,12 @@ void tu__fit_forget(void) {
 
 tu_status tu__fit_image(const tu__image *image, int64_t height, int64_t width, int64_t channels,
                         uint8_t *out) {
-    if (height < 1 || width < 1 || height > MOST_SIDE || width > MOST_SIDE ||
-        (channels != 1 && channels != 3))
+    if (height < 1 || width < 1 || height > MAX_SIDE || width > MAX_SIDE || (channels != 1 && channels != 3))
         return tu_fail(
             TU_INVALID,
             "a picture cannot be fitted to %lld x %lld pixels of %lld channels: expected sides of 1 to %d, "
             "and 1 or 3 channels",
-            (long long)height, (long long)width, (long long)channels, MOST_SIDE);
+            (long long)height, (long long)width, (long long)channels, MAX_SIDE);
     sizes key = {.from = {image->height, image->width, image->channels}, .to = {height, width, channels}};
     pthread_mutex_lock(&lock);
     tu_status status = run(&key, image->pixels, out);

@@ -14,7 +14,7 @@ tu_status tu__idx_parse(const char *name, const void *bytes, size_t size, int ra
     if (p[2] != UNSIGNED_BYTE)
         return tu_fail(TU_CORRUPT, "'%s': its elements are of type 0x%02x: expected unsigned bytes, 0x08",
                        name, p[2]);
-    if (p[3] != rank || rank > TU__IDX_MOST_RANK)
+    if (p[3] != rank || rank > TU__IDX_MAX_RANK)
         return tu_fail(TU_CORRUPT, "'%s': it has %d dimensions: expected %d", name, p[3], rank);
     size_t header = 4 + 4 * (size_t)rank;
     if (size < header) return tu_fail(TU_CORRUPT, "'%s' is truncated: it ends in its header", name);

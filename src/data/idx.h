@@ -7,11 +7,11 @@
 
 #include <tutti/status.h>
 
-enum { TU__IDX_MOST_RANK = 4 };
+enum { TU__IDX_MAX_RANK = 4 };
 
 typedef struct tu__idx {
     int rank;
-    int64_t dim[TU__IDX_MOST_RANK];
+    int64_t dim[TU__IDX_MAX_RANK];
     const uint8_t *elements; /* in the bytes that were parsed */
 } tu__idx;
 

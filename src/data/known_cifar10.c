@@ -13,7 +13,7 @@
 #include "data/progress.h"
 #include "io/image.h"
 
-enum { FILES = 6, IN_FILE = 10000, TRAIN = 50000, TEST = 10000, MOST_LABELS_TEXT = 1 << 20 };
+enum { FILES = 6, IN_FILE = 10000, TRAIN = 50000, TEST = 10000, MAX_LABELS_TEXT = 1 << 20 };
 
 static const char *const bins[] = {"data_batch_1.bin",
                                    "data_batch_2.bin",
@@ -71,7 +71,7 @@ static tu_status read_labels(const char *folder, const char *name, int32_t *labe
     unsigned char *text;
     size_t size;
     TU_TRY(tu__join_path(folder, name, &path));
-    TU_TRY(tu__inflate_file(path.text, MOST_LABELS_TEXT, &text, &size));
+    TU_TRY(tu__inflate_file(path.text, MAX_LABELS_TEXT, &text, &size));
     tu__arena arena = {.purpose = "labels"};
     tu_status status = parse_labels(path.text, &arena, (const char *)text, size, labels, count);
     tu__arena_free(&arena);

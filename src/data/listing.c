@@ -141,9 +141,9 @@ static tu_status keep_classes(tu__listing *listing, const char *folder, const na
             TU_INVALID,
             "the folder '%s' holds %zu class folders: expected at least two, each with the images of a class",
             folder, list->count);
-    if (list->count > TU__MOST_CLASSES)
+    if (list->count > TU__MAX_CLASSES)
         return tu_fail(TU_INVALID, "the folder '%s' holds %zu class folders: expected at most %d", folder,
-                       list->count, TU__MOST_CLASSES);
+                       list->count, TU__MAX_CLASSES);
     listing->classes = tu__arena_alloc(&listing->arena, list->count * sizeof *listing->classes);
     if (!listing->classes) return TU_NO_MEMORY;
     for (size_t i = 0; i < list->count; i++) {

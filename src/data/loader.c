@@ -19,7 +19,7 @@
 #include "data/validation.h"
 #include "graph/graph.h"
 
-enum { MOST_THREADS = 1024, MOST_DEPTH = 65536, MESSAGE = 1024 };
+enum { MAX_THREADS = 1024, MAX_DEPTH = 65536, MESSAGE = 1024 };
 
 typedef struct slot {
     int64_t filled; /* number of the batch it holds; -1: none */
@@ -163,10 +163,10 @@ static tu_status check_options(const tu_dataset *set, tu_loader_options *o) {
     if (o->batch > count) o->batch = count;
     if (o->start < 0 || o->start > INT64_MAX / 2)
         return refuse("start at sample", o->start, "an ordinal from 0 on");
-    if (o->threads > MOST_THREADS) return refuse("threads", o->threads, "at most 1024");
+    if (o->threads > MAX_THREADS) return refuse("threads", o->threads, "at most 1024");
     if (o->threads == 0) o->threads = 1;
     if (o->threads < 0 || o->indices_only) o->threads = 0;
-    if (o->depth < 0 || o->depth > MOST_DEPTH) return refuse("depth", o->depth, "0 to 65536");
+    if (o->depth < 0 || o->depth > MAX_DEPTH) return refuse("depth", o->depth, "0 to 65536");
     if (o->depth == 0) o->depth = o->threads > 3 ? o->threads + 1 : 4;
     return TU_OK;
 }

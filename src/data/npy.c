@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { MAGIC = 6, MOST_HEADER = 1 << 16 };
+enum { MAGIC = 6, MAX_HEADER = 1 << 16 };
 
 static const struct npy_type {
     const char *name; /* without the mark of byte order */
@@ -101,7 +101,7 @@ static tu_status read_shape(reader *r, tu__npy *npy) {
     npy->elements = 1;
     while (!take(r, ')')) {
         int64_t dim;
-        if (npy->rank == TU__NPY_MOST_RANK || !take_integer(r, &dim) ||
+        if (npy->rank == TU__NPY_MAX_RANK || !take_integer(r, &dim) ||
             __builtin_mul_overflow(npy->elements, dim, &npy->elements))
             return corrupt(r->name, "'shape' is not a list of sizes");
         npy->dim[npy->rank++] = dim;
@@ -150,7 +150,7 @@ static tu_status find_header(const char *name, const unsigned char *bytes, size_
     if (size < *begin) return corrupt(name, "it ends in its header");
     *length = 0;
     for (size_t i = 0; i < field; i++) *length |= (size_t)bytes[MAGIC + 2 + i] << 8 * i;
-    if (*length > MOST_HEADER || *length > size - *begin) return corrupt(name, "it ends in its header");
+    if (*length > MAX_HEADER || *length > size - *begin) return corrupt(name, "it ends in its header");
     return TU_OK;
 }
 

@@ -8,7 +8,7 @@
 
 #include <tutti/status.h>
 
-enum { TU__NPY_MOST_RANK = 8 };
+enum { TU__NPY_MAX_RANK = 8 };
 
 typedef enum tu__npy_type {
     TU__NPY_U1,
@@ -23,7 +23,7 @@ typedef enum tu__npy_type {
 typedef struct tu__npy {
     tu__npy_type type;
     int rank;
-    int64_t dim[TU__NPY_MOST_RANK];
+    int64_t dim[TU__NPY_MAX_RANK];
     int64_t elements;
     const unsigned char *data; /* in the bytes that were parsed */
 } tu__npy;

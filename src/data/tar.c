@@ -14,7 +14,7 @@
 #include "data/inflate.h"
 #include "data/progress.h"
 
-enum { BLOCK = 512, PIECE = 128 * BLOCK, MOST_NAMES = 64 };
+enum { BLOCK = 512, PIECE = 128 * BLOCK, MAX_NAMES = 64 };
 
 /* Where the fields of a header stand. */
 enum { NAME = 0, NAME_SIZE = 100, SIZE = 124, SIZE_SIZE = 12, CHECKSUM = 148, CHECKSUM_SIZE = 8, KIND = 156 };
@@ -122,7 +122,7 @@ static tu_status walk(const char *archive, tu__inflater *inflater, const char *f
 
 tu_status tu__tar_extract(const char *archive, const char *folder, const char *const *names,
                           const tu_dataset_options *options) {
-    bool found[MOST_NAMES] = {false};
+    bool found[MAX_NAMES] = {false};
     tu__inflater *inflater;
     TU_TRY(tu__inflater_open(archive, &inflater));
     tu_status status = walk(archive, inflater, folder, names, found, options);

@@ -32,7 +32,7 @@ typedef struct tu__device {
     struct tu__worker *compute, *copier; /* started when first needed: base/worker.h */
 } tu__device;
 
-enum { TU__MOST_DEVICES = 64 }; /* in one program */
+enum { TU__MAX_DEVICES = 64 }; /* in one program */
 
 /* Opens the devices of a list ("cpu:0/2,ref"; NULL: "all"), at most `capacity`; their count in `*count`. On failure none
  * stays open. A name nobody knows is refused with those there are. Of `options` (NULL: the defaults) which device and
@@ -61,7 +61,7 @@ tu_status tu__device_copy(tu__device *to, void *to_address, tu__device *from, co
                           size_t bytes);
 
 /* plan_check.c: refuses a plan that cannot be, naming the device, the kernel and what is wrong. */
-tu_status tu__plan_check(const char *device, const tu_part *part, const tu_plan *plan);
+tu_status tu__plan_check(const char *device, const tu_partition *part, const tu_plan *plan);
 
 /* bundled.c: the path of a plug-in that comes with the engine; false when it is not there. */
 bool tu__bundled_plugin(const char *file, size_t capacity, char *path);

@@ -3,7 +3,7 @@
  * A cluster grows from a node whose value is wanted, its root, back over the pending nodes it stands on: those of the
  * same space of elements, computing type and level (select.c says what a level is). Casts, constants and broadcasts on
  * the way are no obstacle: a constant is a number in the program, a broadcast operand is read as often as it repeats.
- * Pending nodes of another space, say a scale of [channels] under an image, are computed first by a kernel of their
+ * Pepilogue nodes of another space, say a scale of [channels] under an image, are computed first by a kernel of their
  * own, and the cluster is gathered again: hence no cluster ever waits for itself.
  *
  * A member that others read too is stored along the way, unless those others are pointwise nodes still pending and
@@ -53,7 +53,8 @@ static tu__operand number_of(const tu__node *fill) {
 /* A pending node: a member, or something to be computed first. */
 static tu__operand pending_operand(const tu__cluster *c, tu__edge value) {
     const tu__node *node = c->s->graph->nodes[value.node];
-    bool member = (node->op->traits & TU__POINTWISE) && may_join(c, node) && c->reserved < TU__MOST_MEMBERS;
+    bool member =
+        (node->op->traits & TU__POINTWISE) && may_join(c, node) && c->reserved < TU__MAX_CLUSTER_NODES;
     return (tu__operand){.kind = member ? TU__MEMBER : TU__OBSTACLE, .value = value};
 }
 
@@ -238,7 +239,7 @@ static void consider_sum(tu__cluster *c, uint32_t member, const tu__node *node) 
     const tu__kernel_plan *p = c->s->plan;
     bool waits = p->state[node->id] == TU__WAITING || p->state[node->id] == TU__BUSY;
     tu__sum_form f;
-    if (!waits || !is_sum(node) || c->sum_count == TU__MOST_SUMS) return;
+    if (!waits || !is_sum(node) || c->sum_count == TU__MAX_SUMS) return;
     if (p->level[node->id] != c->level) return;                     /* it must wait for others */
     if (!form_of(c->space, tu__attrs(node, sum)->axes, &f)) return; /* mean has the attributes of sum */
     bool cut = false;

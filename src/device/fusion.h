@@ -5,7 +5,7 @@
 #include "base/shared.h"
 #include "device/select.h"
 
-enum { TU__MOST_MEMBERS = 48, TU__MOST_SUMS = 4 };
+enum { TU__MAX_CLUSTER_NODES = 48, TU__MAX_SUMS = 4 };
 
 typedef enum tu__operand_kind { TU__MEMBER, TU__NUMBER, TU__LOAD, TU__OBSTACLE } tu__operand_kind;
 
@@ -24,15 +24,15 @@ typedef struct tu__cluster {
     bool wide; /* computed in f64 */
     uint32_t level;
     uint32_t member_count, reserved;
-    const tu__node *members[TU__MOST_MEMBERS]; /* inputs before users; the last is the root */
-    bool stored[TU__MOST_MEMBERS];
+    const tu__node *members[TU__MAX_CLUSTER_NODES]; /* inputs before users; the last is the root */
+    bool stored[TU__MAX_CLUSTER_NODES];
     tu__sum_kind sums;
     int64_t sum_row; /* elements of a row */
     bool sum_cut;    /* rows are dealt out to the workers; otherwise sums over them are made by one */
     uint32_t sum_count;
-    const tu__node *sum_nodes[TU__MOST_SUMS]; /* sum or mean */
-    uint32_t sum_members[TU__MOST_SUMS];      /* of which member */
-    bool summed[TU__MOST_MEMBERS];            /* not stored, but kept for as long as it takes to be summed */
+    const tu__node *sum_nodes[TU__MAX_SUMS]; /* sum or mean */
+    uint32_t sum_members[TU__MAX_SUMS];      /* of which member */
+    bool summed[TU__MAX_CLUSTER_NODES];      /* not stored, but kept for as long as it takes to be summed */
     bool blocked;
     tu__edge obstacle;
 } tu__cluster;

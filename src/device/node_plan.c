@@ -8,7 +8,7 @@
 
 typedef struct builder {
     tu__node_plan *plan;
-    const tu_part *part;
+    const tu_partition *part;
     uint32_t *buffer_of; /* per output of the graph's nodes: its buffer + 1; 0: none yet */
     uint32_t *slot;      /* node -> first output */
     tu_buffer *buffers;
@@ -67,7 +67,7 @@ static tu_status fill(builder *b) {
     return TU_OK;
 }
 
-tu_status tu__node_plan_select(tu_device_instance *device, const tu_part *part, tu_plan **plan) {
+tu_status tu__node_plan_select(tu_device_instance *device, const tu_partition *part, tu_plan **plan) {
     tu__node_plan *p = tu__alloc(sizeof *p, "a plan");
     if (!p) return TU_NO_MEMORY;
     p->plan.struct_size = sizeof p->plan;

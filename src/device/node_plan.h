@@ -16,7 +16,7 @@ typedef struct tu__node_plan {
 } tu__node_plan;
 
 /* The slots select, build and plan_free of such a device's table. */
-tu_status tu__node_plan_select(tu_device_instance *device, const tu_part *part, tu_plan **plan);
+tu_status tu__node_plan_select(tu_device_instance *device, const tu_partition *part, tu_plan **plan);
 tu_status tu__node_plan_build(tu_device_instance *device, tu_plan *plan, const tu_binding *binding);
 void tu__node_plan_free(tu_device_instance *device, tu_plan *plan);
 

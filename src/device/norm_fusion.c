@@ -39,18 +39,18 @@ static bool can_join(tu__selection *s, tu__edge other, tu__edge value) {
     return same_type(tu__type_of(s, other), tu__type_of(s, value)) && is_in_memory(s, other);
 }
 
-tu__ending tu__norm_ending_of(tu__selection *s, const tu__node *node) {
-    static const tu__ending_rules rules = {level_reader, can_join};
-    return tu__find_ending(s, node, &rules);
+tu__epilogue tu__norm_epilogue_of(tu__selection *s, const tu__node *node) {
+    static const tu__epilogue_rules rules = {level_reader, can_join};
+    return tu__find_epilogue(s, node, &rules);
 }
 
-const char *tu__norm_ending_name(const tu__ending *e) {
+const char *tu__norm_epilogue_name(const tu__epilogue *e) {
     static const char *const names[4] = {"batch_norm", "batch_norm+add", "batch_norm+relu",
                                          "batch_norm+add+relu"};
-    return tu__ending_name(e, names);
+    return tu__epilogue_name(e, names);
 }
 
-bool tu__norm_ending_is_compared(tu__selection *s, const tu__ending *e) {
+bool tu__norm_epilogue_is_compared(tu__selection *s, const tu__epilogue *e) {
     const tu__plan_value *v = tu__plan_value_of(s, e->result);
     for (uint32_t i = 0; i < v->reader_count; i++)
         if (s->graph->nodes[s->plan->readers[v->first_reader + i]]->op->code == TU__OP_GREATER) return true;

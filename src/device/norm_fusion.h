@@ -4,17 +4,17 @@
 #define TU__DEVICE_NORM_FUSION_H
 
 #include "base/shared.h"
-#include "device/ending.h"
+#include "device/epilogue.h"
 
 enum { TU__NORM_DY = 4 /* batch_norm_grad's input dy */ };
 
 /* What follows y: the sum with another value of its type, which is joined to it, a rectifier, or both. tu__kernel_end
  * takes it in. */
-TU__SHARED tu__ending tu__norm_ending_of(tu__selection *s, const tu__node *node);
+TU__SHARED tu__epilogue tu__norm_epilogue_of(tu__selection *s, const tu__node *node);
 /* "batch_norm+add+relu" */
-TU__SHARED const char *tu__norm_ending_name(const tu__ending *ending);
+TU__SHARED const char *tu__norm_epilogue_name(const tu__epilogue *epilogue);
 /* Whether anybody asks where the rectified result is above zero: a gradient will. */
-TU__SHARED bool tu__norm_ending_is_compared(tu__selection *s, const tu__ending *ending);
+TU__SHARED bool tu__norm_epilogue_is_compared(tu__selection *s, const tu__epilogue *epilogue);
 
 /* A gradient that reaches a batch_norm_grad through a rectifier: inputs[TU__NORM_DY] is `dy` where the rectified y of
  * `forward` is above zero, and zero elsewhere. The kernel of `forward` left what tells (tu__kernel_leave):
@@ -32,7 +32,7 @@ typedef struct tu__rectified {
 /* Whether `node` is a batch_norm_grad that can take that in. Asked again later, it answers the same until the kernel is
  * made. */
 TU__SHARED bool tu__find_rectified(tu__selection *s, const tu__node *node, tu__rectified *found);
-/* Input `index` as the maker will read it: what it is computed from, where the kernel does that itself. */
+/* Input `index` as the lowering rule will read it: what it is computed from, where the kernel does that itself. */
 TU__SHARED tu__edge tu__norm_reads(tu__selection *s, const tu__node *node, uint32_t index);
 /* Has the kernel cover the choice, and read what the forward kernel left, as its next entry of k->in; then `other`, if
  * there is one. */

@@ -21,12 +21,12 @@
 #include "device/device.h"
 
 enum {
-    MOST_BYTES_LOG2 = 52
+    MAX_BYTES_LOG2 = 52
 }; /* of a buffer or workspace: more than the largest tensor, and no sum overflows */
 
 typedef struct checker {
     const char *device;
-    const tu_part *part;
+    const tu_partition *part;
     const tu_plan *plan;
     bool *in_part;    /* per node of the graph */
     bool *covered;    /* per node of the graph: a kernel computes it */
@@ -47,7 +47,7 @@ static tu_status wrong(const checker *c, const char *format, ...) {
 }
 
 static bool is_sane(size_t bytes) {
-    return bytes >> MOST_BYTES_LOG2 == 0;
+    return bytes >> MAX_BYTES_LOG2 == 0;
 }
 
 /* ---- Buffers ---- */
@@ -223,7 +223,7 @@ static size_t outputs_of(const tu_graph *g) {
     return outputs;
 }
 
-tu_status tu__plan_check(const char *device, const tu_part *part, const tu_plan *plan) {
+tu_status tu__plan_check(const char *device, const tu_partition *part, const tu_plan *plan) {
     checker c = {.device = device, .part = part, .plan = plan};
     if (!plan) return wrong(&c, "select succeeded and gave none");
     if (plan->struct_size < sizeof *plan)

@@ -17,12 +17,12 @@
 
 /* ---- Kinds ---- */
 
-enum { MOST_KINDS = 32, MOST_PARTS = 1024 };
+enum { MAX_KINDS = 32, MAX_PARTS = 1024 };
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
-static const tu_device_api *kinds[MOST_KINDS];
-static tu_device_api plugins[MOST_KINDS]; /* what plug-ins gave, with the slots they do not know empty */
-static const tu_device_api *plugin_tables[MOST_KINDS];
+static const tu_device_api *kinds[MAX_KINDS];
+static tu_device_api plugins[MAX_KINDS]; /* what plug-ins gave, with the slots they do not know empty */
+static const tu_device_api *plugin_tables[MAX_KINDS];
 static int plugin_count;
 static int kind_count;
 static tu__device *opened;
@@ -35,7 +35,7 @@ static tu_status add_kind(const tu_device_api *api) {
         } else if (strcmp(kinds[i]->kind, api->kind) == 0)
             return kinds[i] == api ? TU_OK
                                    : tu_fail(TU_INVALID, "device kind '%s' is there already", api->kind);
-    if (kind_count == MOST_KINDS) return tu_fail(TU_UNSUPPORTED, "at most %d kinds of devices", MOST_KINDS);
+    if (kind_count == MAX_KINDS) return tu_fail(TU_UNSUPPORTED, "at most %d kinds of devices", MAX_KINDS);
     kinds[kind_count++] = api;
     return TU_OK;
 }
@@ -64,7 +64,7 @@ static tu_status check_plugin(const char *path, const tu_device_api *api) {
 static tu_status add_plugin(const tu_device_api *api) {
     for (int i = 0; i < plugin_count; i++)
         if (plugin_tables[i] == api) return TU_OK;
-    if (plugin_count == MOST_KINDS) return add_kind(api); /* which refuses */
+    if (plugin_count == MAX_KINDS) return add_kind(api); /* which refuses */
     tu_device_api *own = &plugins[plugin_count];
     *own = (tu_device_api){0};
     memcpy(own, api, api->struct_size < sizeof *own ? api->struct_size : sizeof *own);
@@ -231,7 +231,7 @@ static tu_status parse_name(const char *name, wanted *w) {
             w->parts = number(&rest);
             if (!one) w->part = -1;
         }
-        good = !*rest && w->first >= 0 && w->last >= w->first && w->parts >= 1 && w->parts <= MOST_PARTS &&
+        good = !*rest && w->first >= 0 && w->last >= w->first && w->parts >= 1 && w->parts <= MAX_PARTS &&
                w->part < w->parts && (!one || w->part >= 0);
     } else if (*rest) {
         good = false;
@@ -240,7 +240,7 @@ static tu_status parse_name(const char *name, wanted *w) {
         return tu_fail(TU_INVALID,
                        "device '%s': expected KIND, KIND:N, KIND:N-M, KIND:N/PARTS or KIND:N.PART/PARTS, "
                        "with 1 to %d PARTS",
-                       name, MOST_PARTS);
+                       name, MAX_PARTS);
     for (int i = w->first; i <= w->last; i++) TU_TRY(check_usable(w->api, i, name));
     return TU_OK;
 }

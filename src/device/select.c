@@ -5,7 +5,7 @@
  * they stand on. What is never asked for by name, a mask in the middle of a gradient, is never stored. Views get no
  * kernel: tu__root_of() leads from a view to the value whose buffer it shares.
  *
- * Order. A maker may fuse what follows its node and then reads values that come later, so a kernel's place in the
+ * Order. A lowering rule may fuse what follows its node and then reads values that come later, so a kernel's place in the
  * list is not its place in time: arrange() sorts at the end.
  *
  * Other devices. A value may leave the part and come back as a leaf computed from it elsewhere. A kernel that both
@@ -74,7 +74,7 @@ static tu_status append(tu__arena *arena, uint32_t **list, uint32_t *count, uint
     return TU_OK;
 }
 
-/* ---- What makers call ---- */
+/* ---- What lowering rules call ---- */
 
 tu__kernel *tu__kernel_new(tu__selection *s, const tu__node *node, const char *name,
                            tu_status (*run)(const tu__kernel *k)) {
@@ -164,7 +164,7 @@ void tu__mark_done(tu__selection *s, const tu__node *node) {
 
 /* ---- The walk ---- */
 
-/* A maker that gave up half way: its kernels go, so that the maker of last resort can take the node. */
+/* A lowering rule that gave up half way: its kernels go, so that the lowering rule of last resort can take the node. */
 static void drop_kernels_of(tu__kernel_plan *p, const tu__node *node, uint32_t from) {
     uint32_t kept = from;
     for (uint32_t i = from; i < p->kernel_count; i++) {
@@ -177,9 +177,9 @@ static void drop_kernels_of(tu__kernel_plan *p, const tu__node *node, uint32_t f
     p->kernel_count = kept;
 }
 
-static tu__edge read_by_maker(tu__selection *s, const tu__node *node, uint32_t index) {
+static tu__edge read_by_rule(tu__selection *s, const tu__node *node, uint32_t index) {
     const tu__selector *selector = s->selector;
-    return selector->read_by_maker ? selector->read_by_maker(s, node, index) : node->inputs[index];
+    return selector->read_by_rule ? selector->read_by_rule(s, node, index) : node->inputs[index];
 }
 
 static tu_status make(tu__selection *s, const tu__node *node) {
@@ -187,13 +187,13 @@ static tu_status make(tu__selection *s, const tu__node *node) {
     p->state[node->id] = TU__BUSY;
     for (uint32_t i = 0; i < node->input_count; i++) {
         p->asking = node;
-        TU_TRY(tu__require(s, read_by_maker(s, node, i)));
+        TU_TRY(tu__require(s, read_by_rule(s, node, i)));
     }
     p->asking = NULL;
     if (p->state[node->id] == TU__DONE) return TU_OK; /* a sum: its input's kernel took it in */
-    tu__maker maker = s->selector->makers[node->op->code];
+    tu__lowering_rule rule = s->selector->rules[node->op->code];
     uint32_t kernels = p->kernel_count;
-    tu_status status = maker ? maker(s, node) : TU_UNSUPPORTED;
+    tu_status status = rule ? rule(s, node) : TU_UNSUPPORTED;
     if (status == TU_UNSUPPORTED) {
         drop_kernels_of(p, node, kernels);
         status = s->selector->otherwise(s, node);
@@ -283,7 +283,7 @@ static tu_status give_export(tu__selection *s, tu__edge value) {
 
 /* Roots first: a view then finds the buffer taken and is copied. */
 static tu_status give_exports(tu__selection *s) {
-    const tu_part *part = plan_of(s)->part;
+    const tu_partition *part = plan_of(s)->part;
     for (uint32_t i = 0; i < part->export_count; i++)
         if (!is_view(s, part->exports[i])) TU_TRY(give_export(s, part->exports[i]));
     for (uint32_t i = 0; i < part->export_count; i++)
@@ -400,7 +400,7 @@ static void note_assignments(tu__kernel_plan *p, const tu_graph *g) {
     }
 }
 
-static tu_status begin_tables(tu__kernel_plan *p, const tu_part *part) {
+static tu_status begin_tables(tu__kernel_plan *p, const tu_partition *part) {
     const tu_graph *g = part->graph;
     p->state = tu__alloc_array(g->node_count, sizeof *p->state, "a plan");
     p->slot = tu__alloc_array(g->node_count, sizeof *p->slot, "a plan");
@@ -425,7 +425,7 @@ static tu_status begin_tables(tu__kernel_plan *p, const tu_part *part) {
     return TU_OK;
 }
 
-static tu_status list_readers(tu__kernel_plan *p, const tu_part *part) {
+static tu_status list_readers(tu__kernel_plan *p, const tu_partition *part) {
     const tu_graph *g = part->graph;
     tu__selection *s = &p->selection;
     uint32_t total = 0;
@@ -472,7 +472,7 @@ static void free_tables(tu__kernel_plan *p) {
 
 /* ---- All of it ---- */
 
-static tu_status fill_plan(tu__kernel_plan *p, const tu_part *part) {
+static tu_status fill_plan(tu__kernel_plan *p, const tu_partition *part) {
     tu__selection *s = &p->selection;
     TU_TRY(begin_tables(p, part));
     if (part->levels) memcpy(p->level, part->levels, part->graph->node_count * sizeof *p->level);
@@ -484,7 +484,8 @@ static tu_status fill_plan(tu__kernel_plan *p, const tu_part *part) {
     return publish(p);
 }
 
-tu_status tu__select(const void *device, const tu__selector *selector, const tu_part *part, tu_plan **plan) {
+tu_status tu__select(const void *device, const tu__selector *selector, const tu_partition *part,
+                     tu_plan **plan) {
     tu__kernel_plan *p = tu__alloc(sizeof *p, "a plan");
     if (!p) return TU_NO_MEMORY;
     p->part = part;

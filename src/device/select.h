@@ -1,11 +1,11 @@
 /* Selection: how a device that fuses turns its part of a graph into kernels and buffers. What such devices share.
  *
  * select.c walks the part. Pointwise nodes are gathered into clusters and become one fused kernel each (fusion.h); for
- * every other node the device's table of makers is asked. A maker looks at the node's types and attributes and adds
- * one kernel (or a few) to the selection, or answers TU_UNSUPPORTED, and the node goes to the device's maker of last
+ * every other node the device's table of lowering rules is asked. A lowering rule looks at the node's types and attributes and adds
+ * one kernel (or a few) to the selection, or answers TU_UNSUPPORTED, and the node goes to the device's lowering rule of last
  * resort. A kernel reads and writes buffers; a value has at most one, dense.
  *
- *     tu_status cpu_make_lrn(tu__selection *s, const tu__node *node) {
+ *     tu_status cpu_lower_lrn(tu__selection *s, const tu__node *node) {
  *         if (node->outputs[0].dtype != TU_F32) return TU_UNSUPPORTED;
  *         tu__kernel *k = tu__kernel_new(s, node, "lrn", run_lrn);          // covers the node
  *         if (!k) return TU_NO_MEMORY;
@@ -34,13 +34,13 @@ typedef struct tu__kernel tu__kernel;
 struct tu__kernel {
     const char *name;
     tu_status (*run)(const tu__kernel *k); /* computes it, or puts it into the device's queue */
-    void *data;                            /* the maker's own */
+    void *data;                            /* the lowering rule's own */
     void (*release)(
         void *data); /* optional: frees what `data` points to outside the arena (oneDNN primitives) */
     uint32_t node_count, read_count, write_count;
     uint32_t *nodes, *reads, *writes;
     int32_t *in_place;
-    size_t workspace_bytes; /* set by the maker; 64-byte aligned */
+    size_t workspace_bytes; /* set by the lowering rule; 64-byte aligned */
     int64_t flops, bytes_moved;
     /* set by build */
     void **in, **out; /* one address a read, one a write */
@@ -50,7 +50,7 @@ struct tu__kernel {
     tu__selection *owner;
 };
 
-/* What makers may look at. */
+/* What lowering rules may look at. */
 struct tu__selection {
     const void *device;
     const struct tu__selector *selector;
@@ -62,7 +62,7 @@ struct tu__selection {
 /* A kernel that covers `node`; NULL when memory runs out. `name` must outlive the plan (a literal). */
 TU__SHARED tu__kernel *tu__kernel_new(tu__selection *s, const tu__node *node, const char *name,
                                       tu_status (*run)(const tu__kernel *k));
-/* Zeroed memory of the maker's own that lives as long as the plan; k->data is set to it. */
+/* Zeroed memory of the lowering rule's own that lives as long as the plan; k->data is set to it. */
 TU__SHARED void *tu__kernel_data(tu__kernel *k, size_t bytes);
 /* Another node that this kernel computes too (fused). */
 TU__SHARED tu_status tu__kernel_cover(tu__kernel *k, const tu__node *node);
@@ -83,7 +83,7 @@ TU__SHARED bool tu__is_free(const tu__selection *s, const tu__node *node);
 TU__SHARED const tu__node *tu__free_reader(tu__selection *s, tu__edge value);
 /* Whether a value is zero everywhere, by the way it is made. */
 TU__SHARED bool tu__is_zero(const tu__selection *s, tu__edge value);
-/* Marks a node as computed by an earlier kernel: select passes over it. For makers that fuse what follows. */
+/* Marks a node as computed by an earlier kernel: select passes over it. For lowering rules that fuse what follows. */
 TU__SHARED void tu__mark_done(tu__selection *s, const tu__node *node);
 
 /* ---- What a device brings ---- */
@@ -97,16 +97,16 @@ typedef struct tu__sum_form {
 } tu__sum_form;
 
 struct tu__cluster;
-typedef tu_status (*tu__maker)(tu__selection *s, const tu__node *node);
+typedef tu_status (*tu__lowering_rule)(tu__selection *s, const tu__node *node);
 
 typedef struct tu__selector {
-    const tu__maker *makers; /* [TU__OP_COUNT]; NULL entries go to `otherwise` */
-    tu__maker otherwise;     /* takes any node, or refuses it for good */
+    const tu__lowering_rule *rules; /* [TU__OP_COUNT]; NULL entries go to `otherwise` */
+    tu__lowering_rule otherwise;    /* takes any node, or refuses it for good */
     /* Copies a dense value into the buffer of an export. */
     tu_status (*make_copy)(tu__selection *s, tu__edge from, tu__edge to);
-    /* optional: input `index` as the maker of `node` will read it: what it is computed from, where its kernel does
+    /* optional: input `index` as the lowering rule of `node` will read it: what it is computed from, where its kernel does
      * that itself */
-    tu__edge (*read_by_maker)(tu__selection *s, const tu__node *node, uint32_t index);
+    tu__edge (*read_by_rule)(tu__selection *s, const tu__node *node, uint32_t index);
 
     /* Clusters: fusion.h. A kernel has one piece, or many that do not depend on each other. */
     size_t piece_bytes;
@@ -125,7 +125,7 @@ typedef enum tu__node_state {
     TU__OUTSIDE, /* not of this part: its values are leaves */
     TU__WAITING, /* not looked at yet */
     TU__PENDING, /* pointwise, broadcast or fill: computed when somebody asks, together with what surrounds it */
-    TU__BUSY,    /* its maker is at work */
+    TU__BUSY,    /* its lowering rule is at work */
     TU__DONE,
 } tu__node_state;
 
@@ -144,7 +144,7 @@ typedef struct tu__kernel_time {
 typedef struct tu__kernel_plan {
     tu_plan plan; /* what the engine sees; first */
     tu__selection selection;
-    const tu_part *part; /* while selecting */
+    const tu_partition *part; /* while selecting */
     tu_buffer *buffers;
     uint32_t buffer_count, buffer_capacity;
     tu__kernel **kernels;
@@ -153,7 +153,7 @@ typedef struct tu__kernel_plan {
     /* while selecting: per node of the graph */
     uint8_t *state;
     uint32_t *slot;     /* node -> its first entry in `values` */
-    uint32_t *level;    /* tu_part.levels */
+    uint32_t *level;    /* tu_partition.levels */
     uint32_t *mark;     /* fusion.c: the cluster being gathered that holds the node */
     uint32_t *assigned; /* the variable that its value is assigned to; TU__NONE */
     uint32_t *beside;   /* a buffer of no value that the node's kernel leaves for another kernel; TU__NONE */
@@ -169,7 +169,7 @@ typedef struct tu__kernel_plan {
     void *runtime;          /* the device's own */
 } tu__kernel_plan;
 
-TU__SHARED tu_status tu__select(const void *device, const tu__selector *selector, const tu_part *part,
+TU__SHARED tu_status tu__select(const void *device, const tu__selector *selector, const tu_partition *part,
                                 tu_plan **plan);
 TU__SHARED void tu__kernel_plan_bind(tu__kernel_plan *plan, const tu_binding *binding);
 TU__SHARED void tu__kernel_plan_free(tu__kernel_plan *plan);

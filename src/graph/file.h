@@ -38,7 +38,7 @@ enum {
     TU__FILE_NODE_GROUPED = 1 << 17,
 
     /* Finding a result compares names one by one, which a file must not be able to abuse. */
-    TU__FILE_MOST_RESULTS = 4096,
+    TU__FILE_MAX_RESULTS = 4096,
 };
 
 /* Checks magic, version, flags and size of the first TU__FILE_HEADER bytes; `*size` is that of the whole file. */

@@ -148,6 +148,8 @@ typedef struct partial_node { /* what is known of a node before it is made */
 /* The field a name stands for, and its index; `field.attr` is NULL when the operation has none of that name. */
 static tu__field find_field(const tu__op *op, const any_attrs *attrs, const char *name, uint32_t *index) {
     tu__field f = tu__first_field(op, attrs->bytes);
+    if (op->code == TU__OP_ALL_REDUCE && strcmp(name, "meeting") == 0)
+        name = "collective"; /* its name in older files */
     for (*index = 0; f.attr && strcmp(f.attr->name, name) != 0; ++*index) f = tu__next_field(f);
     return f;
 }
@@ -297,9 +299,9 @@ static tu_status take_bonds(reader *r, partial_node *node) {
     if (!node->grouped) return TU_OK;
     size_t at = r->at;
     TU_TRY(take_number(r, &node->request.group, sizeof node->request.group, "a group"));
-    if (node->request.group == 0 || node->request.group > TU__MOST_GROUPS)
+    if (node->request.group == 0 || node->request.group > TU__MAX_GROUPS)
         return refuse_at(TU_CORRUPT, at, "the group of '%s' is %" PRIu32 ": expected 1 to %d", node->name,
-                         node->request.group, TU__MOST_GROUPS);
+                         node->request.group, TU__MAX_GROUPS);
     return TU_OK;
 }
 
@@ -427,9 +429,9 @@ static tu_status take_graph(reader *r) {
     for (uint32_t i = 0; i < nodes; i++) TU_TRY(take_node(r));
     size_t at = r->at;
     TU_TRY(take_count(r, &results, 6 + 8, "the number of results"));
-    if (results > TU__FILE_MOST_RESULTS)
+    if (results > TU__FILE_MAX_RESULTS)
         return refuse_at(TU_CORRUPT, at, "the graph has %" PRIu32 " results: a file holds at most %d",
-                         results, TU__FILE_MOST_RESULTS);
+                         results, TU__FILE_MAX_RESULTS);
     for (uint32_t i = 0; i < results; i++) TU_TRY(take_result(r));
     if (r->at != r->end)
         return refuse_at(TU_CORRUPT, r->at, "%zu bytes follow the last result: expected the trailer",

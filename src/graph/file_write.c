@@ -133,9 +133,9 @@ tu_status tu_graph_write(const tu_graph *graph, void **bytes, size_t *size) {
     *bytes = NULL;
     *size = 0;
     TU_TRY(tu_graph_verify(graph)); /* what is written can be read */
-    if (graph->result_count > TU__FILE_MOST_RESULTS)
+    if (graph->result_count > TU__FILE_MAX_RESULTS)
         return tu_fail(TU_UNSUPPORTED, "the graph has %u results: a graph file holds at most %d",
-                       graph->result_count, TU__FILE_MOST_RESULTS);
+                       graph->result_count, TU__FILE_MAX_RESULTS);
     tu__text out = {0};
     put_graph(&out, graph);
     if (out.failed) {

@@ -10,8 +10,8 @@
 #ifndef TU__GRAPH_GRAPH_H
 #define TU__GRAPH_GRAPH_H
 
-#include <tutti/device.h>
 #include <tutti/graph.h>
+#include <tutti/node.h>
 
 #include "base/arena.h"
 #include "base/shared.h"
@@ -28,7 +28,7 @@ enum {
     TU__NODE_RECOMPUTED = 2, /* such a second copy; never merged with the first */
 };
 
-enum { TU__MOST_WAITS = 4096, TU__MOST_GROUPS = 1 << 20 }; /* of a node, of a graph */
+enum { TU__MAX_WAITS = 4096, TU__MAX_GROUPS = 1 << 20 }; /* of a node, of a graph */
 
 struct tu__node {
     const tu__op *op;

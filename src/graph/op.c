@@ -36,7 +36,7 @@ static const tu__op table[TU__OP_COUNT] = {
                       .gradient_kind = TU__GRADIENT_##gradient_,                                             \
                       .shape = tu__##name_##_shape,                                                          \
                       .gradient = GRADIENT_##gradient_(name_),                                               \
-                      .meaning = tu__##name_##_meaning,                                                      \
+                      .reference = tu__##name_##_reference,                                                  \
                       .expand = EXPAND_##expand_(name_),                                                     \
                       .flops = FLOPS_##flops_(name_)},
 #define POINTWISE(id_, name_, inputs_, types_, result_, traits_, attrs_, gradient_, ...)                     \
@@ -50,7 +50,7 @@ static const tu__op table[TU__OP_COUNT] = {
                       .expression = #__VA_ARGS__,                                                            \
                       .shape = tu__##name_##_shape,                                                          \
                       .gradient = GRADIENT_##gradient_(name_),                                               \
-                      .meaning = tu__##name_##_meaning},
+                      .reference = tu__##name_##_reference},
 #include "graph/ops.def"
 };
 

@@ -75,18 +75,18 @@ bool tu__vjp_wanted(const tu__vjp *vjp, uint32_t input);
 /* Adds to the gradient of an input. An input that was broadcast gets the sum over what it was repeated over. */
 void tu__vjp_give(tu__vjp *vjp, uint32_t input, tu_value gradient);
 
-typedef struct tu__tensor { /* values in the reference meaning: dense, row-major, each rounded to its dtype */
+typedef struct tu__tensor { /* values in the reference kernel: dense, row-major, each rounded to its dtype */
     tu_type type;
     double *data;
 } tu__tensor;
 
-typedef struct tu__meaning {
+typedef struct tu__reference_call {
     const tu__node *node;
     const void *attrs;
     const tu__tensor *in;
     tu__tensor *out; /* data allocated, not initialised; the caller rounds to the dtype afterwards */
     uint64_t seed;   /* of the state: the key of random draws */
-} tu__meaning;
+} tu__reference_call;
 
 /* ---- The table ---- */
 
@@ -126,7 +126,7 @@ struct tu__op {
     const char *expression; /* pointwise: the scalar expression in x, y, z and attributes a, b */
     tu_status (*shape)(tu__rule *rule);
     void (*gradient)(tu__vjp *vjp);
-    tu_status (*meaning)(const tu__meaning *m);
+    tu_status (*reference)(const tu__reference_call *m);
     void (*expand)(tu_graph *graph, const tu__node *node, const tu_value *in, tu_value *out);
     int64_t (*flops)(const tu__node *node, const tu_type *in);
 };

@@ -47,7 +47,7 @@ static double round_up(double size) {
 }
 
 static void add_tick(tu__axis *axis, double tick) {
-    if (axis->tick_count < TU__CHART_MOST_TICKS) axis->ticks[axis->tick_count++] = tick;
+    if (axis->tick_count < TU__CHART_MAX_TICKS) axis->ticks[axis->tick_count++] = tick;
 }
 
 static void tick_linear(tu__axis *axis, bool loose) {

@@ -6,14 +6,14 @@
 
 #include "base/text.h"
 
-enum { TU__CHART_MOST_TICKS = 24 };
+enum { TU__CHART_MAX_TICKS = 24 };
 
 typedef struct tu__axis {
     bool logarithmic;
     double low, high; /* of the axis; on a logarithmic one greater than 0 */
     int tick_count;
-    double ticks[TU__CHART_MOST_TICKS]; /* rising, within the axis */
-    double step;                        /* between the ticks of a linear axis */
+    double ticks[TU__CHART_MAX_TICKS]; /* rising, within the axis */
+    double step;                       /* between the ticks of a linear axis */
 } tu__axis;
 
 /* An axis for numbers from `low` to `high`, which need not be in order, finite, or different. `loose` lengthens it to

@@ -16,9 +16,9 @@ enum {
     HEADING = 56,    /* title and subtitle */
     AXIS_TITLE = 24, /* of rows and of columns */
     GAP = 6,         /* between a label and its row */
-    MOST_SIDE = 520, /* of the matrix, unless its squares would become too small */
+    MAX_SIDE = 520,  /* of the matrix, unless its squares would become too small */
     LEAST_CELL = 2,
-    MOST_CELL = 44,
+    MAX_CELL = 44,
     LABELLED = 11,      /* from this size on squares have room for a label beside them … */
     NUMBERED = 26,      /* … and for a number inside */
     LONGEST_LABEL = 16, /* letters */
@@ -56,7 +56,7 @@ static int clamp(int64_t value, int low, int high) {
 }
 
 static layout layout_of(const tu__matrix *m) {
-    layout l = {.cell = clamp(MOST_SIDE / (m->size ? m->size : 1), LEAST_CELL, MOST_CELL)};
+    layout l = {.cell = clamp(MAX_SIDE / (m->size ? m->size : 1), LEAST_CELL, MAX_CELL)};
     l.labelled = l.cell >= LABELLED;
     l.numbered = l.cell >= NUMBERED;
     size_t longest = 0;

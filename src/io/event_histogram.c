@@ -13,7 +13,7 @@
 
 enum {
     SIDE = 800,
-    MOST_LIMITS = 2 * SIDE + 3, /* 774 limits a side, zero, and one beyond at each end */
+    MAX_LIMITS = 2 * SIDE + 3, /* 774 limits a side, zero, and one beyond at each end */
     HEADS = 1 << 16
 };
 
@@ -21,12 +21,12 @@ enum {
  * so at most one limit lies between them. */
 static struct {
     size_t count;
-    double limits[MOST_LIMITS];
+    double limits[MAX_LIMITS];
     uint16_t first[HEADS];
 } buckets;
 
 typedef struct histogram {
-    double limits[MOST_LIMITS], counts[MOST_LIMITS];
+    double limits[MAX_LIMITS], counts[MAX_LIMITS];
     double least, most, number, sum, squares;
 } histogram;
 

@@ -19,10 +19,10 @@ tu_status tu__image_check_size(const char *name, uint64_t width, uint64_t height
     if (width == 0 || height == 0)
         return tu_fail(TU_INVALID, "%s: a picture of %" PRIu64 "x%" PRIu64 " pixels has none", name, width,
                        height);
-    if (height > (uint64_t)TU__IMAGE_MOST_PIXELS / width)
+    if (height > (uint64_t)TU__IMAGE_MAX_PIXELS / width)
         return tu_fail(TU_INVALID,
                        "%s: a picture of %" PRIu64 "x%" PRIu64 " pixels is too large, the most is %d", name,
-                       width, height, TU__IMAGE_MOST_PIXELS);
+                       width, height, TU__IMAGE_MAX_PIXELS);
     if (width * height / most > size)
         return tu_fail(TU_INVALID,
                        "%s: truncated: %zu bytes cannot hold the %" PRIu64 "x%" PRIu64 " pixels it claims",

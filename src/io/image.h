@@ -12,9 +12,7 @@ typedef struct tu__image {
     uint8_t *pixels;                 /* [height, width, channels]; freed with tu__image_free */
 } tu__image;
 
-enum {
-    TU__IMAGE_MOST_PIXELS = 1 << 28
-}; /* a file that claims more is refused before anything is allocated */
+enum { TU__IMAGE_MAX_PIXELS = 1 << 28 }; /* a file that claims more is refused before anything is allocated */
 
 /* TU_INVALID, naming `name`, for bytes that are no PNG or JPEG, truncated, or corrupt. `channels`: 1 or 3 to convert,
  * 0 to keep. */

@@ -13,7 +13,7 @@ bool tu__jpeg_recognise(const void *bytes, size_t size);
 tu_status tu__png_decode(const char *name, const void *bytes, size_t size, tu__image *image);
 tu_status tu__jpeg_decode(const char *name, const void *bytes, size_t size, tu__image *image);
 
-/* What both refuse before they allocate: more pixels than TU__IMAGE_MOST_PIXELS, or a size that `size` bytes of this
+/* What both refuse before they allocate: more pixels than TU__IMAGE_MAX_PIXELS, or a size that `size` bytes of this
  * format cannot hold, `most` being the pixels that one byte can at best. */
 tu_status tu__image_check_size(const char *name, uint64_t width, uint64_t height, size_t size, uint64_t most);
 

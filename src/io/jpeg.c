@@ -22,9 +22,9 @@ bool tu__jpeg_recognise(const void *bytes, size_t size) {
 #include "base/alloc.h"
 
 /* Huffman coding spends at least a bit on each block of 64 pixels. */
-enum { MOST_PIXELS_A_BYTE = 64 * 8 };
+enum { MAX_PIXELS_A_BYTE = 64 * 8 };
 /* Each scan of a progressive file goes over all pixels, however few bytes it has: encoders make about ten. */
-enum { MOST_SCANS = 500 };
+enum { MAX_SCANS = 500 };
 
 typedef struct decoder {
     struct jpeg_error_mgr errors; /* first: libjpeg hands back its address */
@@ -56,9 +56,9 @@ static void on_message(j_common_ptr jpeg, int level) {
 
 static void on_progress(j_common_ptr jpeg) {
     decoder *d = (decoder *)jpeg->err;
-    if (d->jpeg.input_scan_number <= MOST_SCANS) return;
+    if (d->jpeg.input_scan_number <= MAX_SCANS) return;
     d->status =
-        tu_fail(TU_INVALID, "%s is no sound JPEG file: it has more than %d scans", d->name, MOST_SCANS);
+        tu_fail(TU_INVALID, "%s is no sound JPEG file: it has more than %d scans", d->name, MAX_SCANS);
     longjmp(d->out, 1);
 }
 
@@ -67,8 +67,8 @@ static void on_output(j_common_ptr jpeg) {
 }
 
 static tu_status check_header(decoder *d) {
-    TU_TRY(tu__image_check_size(d->name, d->jpeg.image_width, d->jpeg.image_height, d->size,
-                                MOST_PIXELS_A_BYTE));
+    TU_TRY(
+        tu__image_check_size(d->name, d->jpeg.image_width, d->jpeg.image_height, d->size, MAX_PIXELS_A_BYTE));
     if (d->jpeg.arith_code)
         return tu_fail(TU_INVALID,
                        "%s is a JPEG file with arithmetic coding: convert it to Huffman coding or PNG",

@@ -15,7 +15,7 @@
 #include "base/alloc.h"
 
 /* zlib packs at most 1032 bytes into one, a pixel has at least one bit. */
-enum { MOST_PIXELS_A_BYTE = 1032 * 8 };
+enum { MAX_PIXELS_A_BYTE = 1032 * 8 };
 
 typedef struct codec {
     const char *name;
@@ -127,7 +127,7 @@ static tu_status read_picture(codec *c, png_structp png, png_infop info) {
     c->width = png_get_image_width(png, info);
     c->height = png_get_image_height(png, info);
     TU_TRY(
-        tu__image_check_size(c->name, (uint64_t)c->width, (uint64_t)c->height, c->size, MOST_PIXELS_A_BYTE));
+        tu__image_check_size(c->name, (uint64_t)c->width, (uint64_t)c->height, c->size, MAX_PIXELS_A_BYTE));
     ask_for_bytes(png, info);
     c->channels = png_get_channels(png, info);
     c->pixels = tu__alloc_array((size_t)c->height, png_get_rowbytes(png, info), "a picture");
@@ -175,8 +175,7 @@ static tu_status write_picture(codec *c, png_structp png, png_infop info, const 
 tu_status tu__image_encode_png(const tu__image *image, void **bytes, size_t *size) {
     *bytes = NULL;
     *size = 0;
-    bool fits =
-        image->height > 0 && image->width > 0 && image->height <= TU__IMAGE_MOST_PIXELS / image->width;
+    bool fits = image->height > 0 && image->width > 0 && image->height <= TU__IMAGE_MAX_PIXELS / image->width;
     if (!fits || (image->channels != 1 && image->channels != 3))
         return tu_fail(TU_INVALID, "cannot write a picture of %lldx%lld pixels and %lld channels as PNG",
                        (long long)image->width, (long long)image->height, (long long)image->channels);

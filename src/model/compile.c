@@ -19,7 +19,7 @@
 
 extern char **environ;
 
-enum { MOST_ARGUMENTS = 32, MOST_OUTPUT = 600 };
+enum { MAX_ARGUMENTS = 32, MAX_OUTPUT = 600 };
 
 /* ---- Headers and library ---- */
 
@@ -70,12 +70,12 @@ static tu_status find_headers(char folder[PATH_MAX]) {
 typedef struct command {
     char compiler[256]; /* cut into words */
     char include[PATH_MAX], libraries[2][PATH_MAX];
-    char *arguments[MOST_ARGUMENTS];
+    char *arguments[MAX_ARGUMENTS];
     int count;
 } command;
 
 static void add(command *c, const char *argument) {
-    if (c->count + 1 < MOST_ARGUMENTS) c->arguments[c->count++] = (char *)argument;
+    if (c->count + 1 < MAX_ARGUMENTS) c->arguments[c->count++] = (char *)argument;
 }
 
 /* $CC may hold options: its words, cut at spaces. */
@@ -84,7 +84,7 @@ static void add_compiler(command *c) {
     snprintf(c->compiler, sizeof c->compiler, "%s", given ? given : "");
     char *rest = c->compiler;
     for (char *word; (word = strtok_r(rest, " \t", &rest));)
-        if (c->count < MOST_ARGUMENTS / 2) add(c, word);
+        if (c->count < MAX_ARGUMENTS / 2) add(c, word);
     if (c->count == 0) add(c, "cc");
 }
 
@@ -132,14 +132,14 @@ static tu_status start(const command *c, int pipe_end, pid_t *child) {
 }
 
 /* Reads to the end, so that the compiler never waits; keeps the beginning. */
-static void read_output(int from, char output[MOST_OUTPUT + 1]) {
+static void read_output(int from, char output[MAX_OUTPUT + 1]) {
     size_t length = 0;
     char piece[4096];
     for (;;) {
         ssize_t got = read(from, piece, sizeof piece);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) break;
-        size_t keep = (size_t)got < MOST_OUTPUT - length ? (size_t)got : MOST_OUTPUT - length;
+        size_t keep = (size_t)got < MAX_OUTPUT - length ? (size_t)got : MAX_OUTPUT - length;
         memcpy(output + length, piece, keep);
         length += keep;
     }
@@ -158,7 +158,7 @@ static bool ended_well(pid_t child) {
 
 static tu_status run(const command *c, const char *source) {
     int ends[2];
-    char output[MOST_OUTPUT + 1];
+    char output[MAX_OUTPUT + 1];
     pid_t child = -1;
     if (pipe2(ends, O_CLOEXEC) != 0)
         return tu_fail(TU_IO, "a pipe to the C compiler could not be had: %s", strerror(errno));

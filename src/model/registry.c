@@ -15,9 +15,9 @@
 
 static const tu_model_definition *const built_in[] = {
     &tu__mlp, &tu__tutorial_cnn, &tu__resnet20, &tu__resnet18, &tu__resnet50, &tu__wide_resnet_16_4};
-enum { BUILT_IN = sizeof built_in / sizeof *built_in, MOST_LOADED = 64 };
+enum { BUILT_IN = sizeof built_in / sizeof *built_in, MAX_LOADED = 64 };
 
-static const tu_model_definition *loaded[MOST_LOADED];
+static const tu_model_definition *loaded[MAX_LOADED];
 static size_t loaded_count;
 static pthread_mutex_t loaded_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -50,12 +50,12 @@ tu_status tu__model_add(const tu_model_definition *definition) {
             return tu_fail(TU_INVALID, "model '%.60s' is built in: expected another name", definition->name);
     pthread_mutex_lock(&loaded_lock);
     size_t place = place_for(definition->name);
-    if (place < MOST_LOADED) loaded[place] = definition;
-    if (place == loaded_count && place < MOST_LOADED) loaded_count++;
+    if (place < MAX_LOADED) loaded[place] = definition;
+    if (place == loaded_count && place < MAX_LOADED) loaded_count++;
     pthread_mutex_unlock(&loaded_lock);
-    if (place < MOST_LOADED) return TU_OK;
+    if (place < MAX_LOADED) return TU_OK;
     return tu_fail(TU_UNSUPPORTED, "model '%.60s': %d networks of files are loaded already, expected no more",
-                   definition->name, MOST_LOADED);
+                   definition->name, MAX_LOADED);
 }
 
 tu_status tu_model(size_t index, const char **name, const char **summary) {
@@ -69,10 +69,10 @@ tu_status tu_model(size_t index, const char **name, const char **summary) {
 /* ---- A name that nothing answers to ---- */
 
 static tu_status refuse_name(const char *name) {
-    const char *names[BUILT_IN + MOST_LOADED];
+    const char *names[BUILT_IN + MAX_LOADED];
     const tu_model_definition *model;
     size_t count = 0;
-    while (count < BUILT_IN + MOST_LOADED && (model = model_at(count))) names[count++] = model->name;
+    while (count < BUILT_IN + MAX_LOADED && (model = model_at(count))) names[count++] = model->name;
     return tu__choice_refuse(TU_NOT_FOUND, "unknown model", name, count, names);
 }
 

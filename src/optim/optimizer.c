@@ -122,9 +122,9 @@ typedef struct scalars {
     tu_value clip; /* f64: what gradients are multiplied by; invalid: nothing */
     tu__guard guard;
     /* The health of the step; invalid where the guard is. */
-    tu_value finite; /* whether its own values are */
-    tu_value good;   /* it was applied, or left out because the loss scale was too large */
-    tu_value sound;  /* the variable that remembers a bad step; invalid: nothing does */
+    tu_value finite;  /* whether its own values are */
+    tu_value good;    /* it was applied, or left out because the loss scale was too large */
+    tu_value healthy; /* the variable that remembers a bad step; invalid: nothing does */
 } scalars;
 
 /* Whether this step's own values are finite. */
@@ -137,18 +137,25 @@ static void make_guard(const tu_optimizer_options *o, tu_value finite, const tu_
                        scalars *s) {
     s->finite = s->guard.finite = finite;
     if (o->stop_at_bad) {
-        s->sound = tu_variable(finite.graph, "sound", TU_BOOL, TU_SCALAR, .init = {TU_INIT_CONSTANT, .a = 1},
-                               .frozen = true);
-        s->guard.finite = tu_and(finite, s->sound);
+        s->healthy = tu_variable(finite.graph, "healthy", TU_BOOL, TU_SCALAR,
+                                 .init = {TU_INIT_CONSTANT, .a = 1}, .frozen = true);
+        s->guard.finite = tu_and(finite, s->healthy);
     }
     s->good = s->guard.finite;
     if (tu_ok(scale->now)) s->good = tu_or(s->good, tu_and(tu_not(finite), tu__scale_too_large(scale)));
 }
 
+const char *tu__healthy_name(const tu_graph *graph) {
+    static const char *const names[] = {TU__HEALTHY, TU__HEALTHY_BEFORE};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (tu__find_node(graph, names[i])) return names[i];
+    return NULL;
+}
+
 /* What a step leaves of its own health to the next: not behind the guard, since bad steps are what this is about. */
 static void assign_health(const scalars *s, const tu__loss_scale *scale) {
-    if (tu_ok(s->sound)) /* not `good` itself, which others read: the variable then takes it in place */
-        tu_assign(s->sound, tu_and(s->sound, s->good));
+    if (tu_ok(s->healthy)) /* not `good` itself, which others read: the variable then takes it in place */
+        tu_assign(s->healthy, tu_and(s->healthy, s->good));
     if (tu_ok(scale->now)) tu__loss_scale_move(scale, s->finite, s->guard.finite);
 }
 

@@ -13,8 +13,12 @@ typedef struct tu__optimizer {
     const tu__update_rule *rule;
 } tu__optimizer;
 
-/* The variable that remembers a bad step, where one stops all later ones. */
-#define TU__SOUND "optimizer/sound"
+/* The variable that remembers a bad step, where one stops all later ones. Runs begun before it had this name have it under
+ * the old one, in their graphs and checkpoints. */
+#define TU__HEALTHY "optimizer/healthy"
+#define TU__HEALTHY_BEFORE "optimizer/sound"
+/* Its name in the graph; NULL: the graph has none. */
+TU__SHARED const char *tu__healthy_name(const tu_graph *graph);
 
 /* Reads and checks a user's settings for updates in `graph`. */
 tu_status tu__optimizer_settle(tu_graph *graph, const tu_optimizer_options *given, tu__optimizer *settled);

@@ -13,9 +13,9 @@
 #include "pass/simplify.h"
 
 enum {
-    MOST_BYTES = 65536,        /* of a result */
-    MOST_ELEMENTS = 1 << 17,   /* of all inputs: computing must cost less than it saves */
-    MOST_OPERATIONS = 1 << 24, /* floating-point ones */
+    MAX_BYTES = 65536,        /* of a result */
+    MAX_ELEMENTS = 1 << 17,   /* of all inputs: computing must cost less than it saves */
+    MAX_OPERATIONS = 1 << 24, /* floating-point ones */
 };
 
 /* The result everywhere, or not at all. */
@@ -51,8 +51,8 @@ static tu__outcome fold_one_element(tu__candidate *c, double *numbers) {
         in[i] = (tu__tensor){.type = {.dtype = tu_value_dtype(c->inputs[i]), .shape = TU_SCALAR},
                              .data = &numbers[i]};
     tu__node node = as_node(c);
-    tu__meaning meaning = {.node = &node, .attrs = c->attrs, .in = in, .out = &out};
-    if (node.op->meaning(&meaning) != TU_OK) return TU__KEPT;
+    tu__reference_call meaning = {.node = &node, .attrs = c->attrs, .in = in, .out = &out};
+    if (node.op->reference(&meaning) != TU_OK) return TU__KEPT;
     return be_fill(c, tu__round_to(out.type.dtype, result));
 }
 
@@ -88,13 +88,13 @@ static bool worth_folding(const tu__candidate *c) {
     const tu__op *op = tu__op_get(c->op);
     if (c->input_count == 0 || c->origin->output_count != 1 || op->code == TU__OP_CUSTOM) return false;
     if (op->code == TU__OP_ALL_REDUCE) return false; /* a known share is not a known sum */
-    if ((op->traits & (TU__RANDOM | TU__EFFECT)) || tu_type_bytes(c->origin->outputs[0]) > MOST_BYTES)
+    if ((op->traits & (TU__RANDOM | TU__EFFECT)) || tu_type_bytes(c->origin->outputs[0]) > MAX_BYTES)
         return false;
     int64_t elements = 0;
     for (uint32_t i = 0; i < c->input_count; i++) {
         if (!is_known(c->inputs[i])) return false;
         elements += tu_shape_elements(tu_value_shape(c->inputs[i]));
-        if (elements > MOST_ELEMENTS) return false;
+        if (elements > MAX_ELEMENTS) return false;
     }
     return true;
 }
@@ -106,7 +106,7 @@ static bool affordable(const tu__candidate *c, const tu__tensor *in) {
     if (c->input_count > 8) return false;
     for (uint32_t i = 0; i < c->input_count; i++) types[i] = in[i].type;
     tu__node node = as_node(c);
-    return op->flops(&node, types) <= MOST_OPERATIONS;
+    return op->flops(&node, types) <= MAX_OPERATIONS;
 }
 
 /* Whole numbers from 2^53 on may not be what a double says they are. */
@@ -169,8 +169,8 @@ static tu_status fold_with(tu__candidate *c, tu__tensor *tensors, tu__outcome *o
     if (!sound || !affordable(c, tensors)) return TU_OK;
     TU_TRY(tensor_begin(out, c->origin->outputs[0]));
     tu__node node = as_node(c);
-    tu__meaning meaning = {.node = &node, .attrs = c->attrs, .in = tensors, .out = out};
-    tu_status status = node.op->meaning(&meaning);
+    tu__reference_call meaning = {.node = &node, .attrs = c->attrs, .in = tensors, .out = out};
+    tu_status status = node.op->reference(&meaning);
     if (status != TU_OK) return status == TU_NO_MEMORY ? status : TU_OK;
     tu__round_array(out->type.dtype, out->data, tu_shape_elements(out->type.shape));
     if (!exact(out)) return TU_OK;

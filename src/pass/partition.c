@@ -15,7 +15,7 @@
 #include "base/text.h"
 #include "pass/pass.h"
 
-enum { MOST_DUPLICATED_BYTES = 4096 };
+enum { MAX_DUPLICATED_BYTES = 4096 };
 
 typedef struct copy { /* of a value of the old graph, on a device */
     tu__edge value;
@@ -35,7 +35,7 @@ typedef struct partition {
 
 static bool is_duplicated(const tu__node *node) {
     if (node->op->code == TU__OP_FILL) return true;
-    return node->op->code == TU__OP_CONSTANT && tu_type_bytes(node->outputs[0]) <= MOST_DUPLICATED_BYTES;
+    return node->op->code == TU__OP_CONSTANT && tu_type_bytes(node->outputs[0]) <= MAX_DUPLICATED_BYTES;
 }
 
 static bool same_device(const char *a, const char *b) {
@@ -101,7 +101,7 @@ static struct tu__slice_attrs first_of(tu_shape shape) {
 static tu_status can_slice(const partition *p, const tu__node *node, bool *can) {
     *can = true;
     const tu__placing *how = p->unit->placing;
-    if (!how || !how->takes) return TU_OK;
+    if (!how || !how->supports) return TU_OK;
     size_t device = 0;
     while (!same_device(p->unit->devices[device], node->device)) device++;
     tu_type type = node->outputs[0];
@@ -110,7 +110,7 @@ static tu_status can_slice(const partition *p, const tu__node *node, bool *can) 
     TU_TRY(tu_graph_new(&graph));
     tu_value slice = tu__apply(SLICE, &attrs, tu_input(graph, "x", type.dtype, type.shape));
     tu_status status = tu_graph_status(graph);
-    if (status == TU_OK) status = how->takes(how->context, device, graph, slice.node);
+    if (status == TU_OK) status = how->supports(how->context, device, graph, slice.node);
     *can = status == TU_OK;
     tu_graph_free(graph);
     return status == TU_UNSUPPORTED ? TU_OK : status;
@@ -128,7 +128,7 @@ static tu_value make_token(partition *p, const tu__node *node, const char *devic
 
 /* What a node on a device waits for in place of one elsewhere; made on first use. */
 static tu_status waited_on(partition *p, const tu__node *node, const char *device, tu_value *waited) {
-    bool small = tu_type_bytes(node->outputs[0]) <= MOST_DUPLICATED_BYTES, can = false;
+    bool small = tu_type_bytes(node->outputs[0]) <= MAX_DUPLICATED_BYTES, can = false;
     if (!small) TU_TRY(can_slice(p, node, &can));
     tu__edge value = {node->id, can ? (uint32_t)TOKEN : 0};
     copy *c = find_copy(p, value, device);

@@ -33,7 +33,7 @@ typedef struct tu__replication {
 struct tu__unit;
 
 /* How the pass `place` finds devices, beside what the graph says. It knows them by number and by these calls, which
- * run/placing.c answers. */
+ * compile/placement.c answers. */
 typedef struct tu__placing {
     const char
         *patterns; /* "conv*=gpu:1,local*=cpu:0": the first that fits a node's name places it; NULL: none */
@@ -43,7 +43,7 @@ typedef struct tu__placing {
 
     void *context; /* of the calls below; all optional */
     /* TU_OK, or TU_UNSUPPORTED with the reason as message. NULL: every device takes everything. */
-    tu_status (*takes)(void *context, size_t device, const tu_graph *graph, uint32_t node);
+    tu_status (*supports)(void *context, size_t device, const tu_graph *graph, uint32_t node);
     /* Whether it computes in host memory. NULL: all do. */
     bool (*is_host)(void *context, size_t device);
     /* Gives the unit one more device, on the host, for what the others do not take. NULL: it has those it has. */
@@ -88,8 +88,8 @@ tu_status tu__pass_precision(tu__unit *unit);
 tu_status tu__pass_place(tu__unit *unit);
 tu_status tu__pass_partition(tu__unit *unit);
 
-/* Which nodes the fetches, meetings and (with `updates`) the assignments hang on, one truth a node; NULL: out of
- * memory. A meeting is held by all ranks or none, so it is needed also where its result is not read. */
+/* Which nodes the fetches, collectives and (with `updates`) the assignments hang on, one truth a node; NULL: out of
+ * memory. A collective is held by all ranks or none, so it is needed also where its result is not read. */
 bool *tu__unit_needed(const tu__unit *unit);
 /* Drops all other nodes. */
 tu_status tu__unit_drop_dead(tu__unit *unit);

@@ -55,22 +55,22 @@ static bool is_host(const tu__placer *p, uint32_t device) {
     return !p->how->is_host || p->how->is_host(p->how->context, device);
 }
 
-/* Inputs, constants, variables, assignments, copies and meetings are the engine's affair: no device refuses them. */
+/* Inputs, constants, variables, assignments, copies and collectives are the engine's affair: no device refuses them. */
 static bool is_engines(const tu__node *node) {
     return !tu__node_is_computed(node) || node->op->code == TU__OP_COPY ||
            node->op->code == TU__OP_ALL_REDUCE;
 }
 
-static tu_status takes_node(const tu__placer *p, uint32_t device, const tu__node *node) {
-    if (is_engines(node) || !p->how->takes) return TU_OK;
-    return p->how->takes(p->how->context, device, p->unit->graph, node->id);
+static tu_status supports_node(const tu__placer *p, uint32_t device, const tu__node *node) {
+    if (is_engines(node) || !p->how->supports) return TU_OK;
+    return p->how->supports(p->how->context, device, p->unit->graph, node->id);
 }
 
-tu_status tu__placer_takes(const tu__placer *p, uint32_t device, const tu__node *node) {
-    if (!node->group) return takes_node(p, device, node);
+tu_status tu__placer_supports(const tu__placer *p, uint32_t device, const tu__node *node) {
+    if (!node->group) return supports_node(p, device, node);
     for (uint32_t id = tu__placer_first(p, node); id != TU_NO_NODE; id = p->next_member[id]) {
         const tu__node *member = p->unit->graph->nodes[id];
-        tu_status status = takes_node(p, device, member);
+        tu_status status = supports_node(p, device, member);
         if (status == TU_UNSUPPORTED && member != node)
             return tu_fail(status, "for %s '%s', colocated with it: %s", member->op->name, member->name,
                            tu_message());
@@ -124,7 +124,7 @@ static tu_status nearest(tu__placer *p, tu__node *node, uint32_t like, uint32_t 
         if (p->refused[d] || (like != TU__NOWHERE && !same_kind(p, like, d))) continue;
         uint64_t bytes = input_bytes_on(p, node, d);
         if (*device != TU__NOWHERE && bytes <= most) continue;
-        tu_status status = tu__placer_takes(p, d, node);
+        tu_status status = tu__placer_supports(p, d, node);
         if (status == TU_UNSUPPORTED) {
             p->refused[d] = true;
             note_refusal(p, node, d);
@@ -288,7 +288,7 @@ static tu_status find_told(tu__placer *p, tu__node *node) {
 /* Moves a node that was told to be where it cannot, with its reason. */
 static tu_status confirm_told(tu__placer *p, tu__node *node) {
     uint32_t told = p->at[node->id], at;
-    tu_status status = tu__placer_takes(p, told, node);
+    tu_status status = tu__placer_supports(p, told, node);
     if (status != TU_UNSUPPORTED) return status;
     if (p->how->strict)
         return tu_fail(TU_UNSUPPORTED, "%s '%s' cannot be on %s: %s (it is %s, and placement is strict)",
@@ -328,7 +328,7 @@ static tu_status place_gradient(tu__placer *p, tu__node *node) {
     TU_TRY(find_forward(p, node, &forward));
     uint32_t at = forward ? p->at[forward->id] : TU__NOWHERE;
     if (at == TU__NOWHERE || !same_kind(p, p->preferred, at)) return TU_OK;
-    tu_status status = tu__placer_takes(p, at, node);
+    tu_status status = tu__placer_supports(p, at, node);
     if (status != TU_OK) return status == TU_UNSUPPORTED ? TU_OK : status;
     return tu__placer_put(p, node, at,
                           tu__placer_reason(p, "beside '%s', whose gradient it is", forward->name));
@@ -377,7 +377,7 @@ static tu_status place_followers(tu__placer *p) {
         tu__node *node = g->nodes[id];
         if (p->at[id] == TU__NOWHERE && tu__node_is_computed(node)) {
             uint32_t at = p->reader[id] == TU__NOWHERE ? TU__NOWHERE : p->at[p->reader[id]];
-            tu_status status = at == TU__NOWHERE ? TU_UNSUPPORTED : tu__placer_takes(p, at, node);
+            tu_status status = at == TU__NOWHERE ? TU_UNSUPPORTED : tu__placer_supports(p, at, node);
             if (status == TU_OK)
                 status = tu__placer_put(
                     p, node, at,
@@ -420,7 +420,7 @@ static tu_status bring_to_reader(tu__placer *p, tu__node *node, uint32_t reader)
     bool free = tu__node_is_computed(node) && !p->told[node->id] && !node->group && !node->moved;
     if (!free || reader >= p->unit->device_count || reader == p->at[node->id]) return TU_OK;
     if (is_host(p, p->at[node->id]) || !is_host(p, reader) || !is_small(p, node)) return TU_OK;
-    tu_status status = tu__placer_takes(p, reader, node);
+    tu_status status = tu__placer_supports(p, reader, node);
     if (status != TU_OK) return status == TU_UNSUPPORTED ? TU_OK : status;
     return tu__placer_put(p, node, reader,
                           tu__placer_reason(p, "a few bytes, which only %s reads", p->unit->devices[reader]));
@@ -511,8 +511,8 @@ static tu_status place_all(tu__placer *p) {
 tu_status tu__pass_place(tu__unit *unit) {
     if (unit->device_count == 0)
         return tu_fail(TU_INVALID, "a program needs a device: expected for example \"cpu:0\"");
-    if (unit->device_count > TU__MOST_PLACES)
-        return tu_fail(TU_UNSUPPORTED, "at most %d devices in one program", TU__MOST_PLACES);
+    if (unit->device_count > TU__MAX_PLACES)
+        return tu_fail(TU_UNSUPPORTED, "at most %d devices in one program", TU__MAX_PLACES);
     size_t nodes = (size_t)unit->graph->node_count + 1;
     tu__arena arena = {.purpose = "a pass"};
     tu__placer p = {.unit = unit,

@@ -7,17 +7,17 @@
 
 #define TU__NOWHERE UINT32_MAX
 
-enum { TU__MOST_PLACES = 64 }; /* devices of a unit, without one that is added */
+enum { TU__MAX_PLACES = 64 }; /* devices of a unit, without one that is added */
 
 typedef struct tu__placer {
     tu__unit *unit;
     const tu__placing *how;
-    const char *
-        own[TU__MOST_PLACES + 1]; /* names of the devices, as the graph keeps them: it may outlive the list */
-    bool refused[TU__MOST_PLACES + 1]; /* per device: it would not have the node in question */
-    uint32_t preferred;                /* what the engine may choose freely goes to this kind of device */
-    bool helped;                       /* a device on the host was added */
-    bool failed;                       /* memory ran out for a reason */
+    const char
+        *own[TU__MAX_PLACES + 1]; /* names of the devices, as the graph keeps them: it may outlive the list */
+    bool refused[TU__MAX_PLACES + 1]; /* per device: it would not have the node in question */
+    uint32_t preferred;               /* what the engine may choose freely goes to this kind of device */
+    bool helped;                      /* a device on the host was added */
+    bool failed;                      /* memory ran out for a reason */
     /* per node */
     uint32_t *at; /* the device's number, or TU__NOWHERE */
     bool *told;
@@ -32,7 +32,7 @@ const char *tu__placer_reason(tu__placer *p, const char *format, ...) TU_PRINTF(
 /* Places a node, for a reason that the graph keeps. */
 tu_status tu__placer_put(tu__placer *p, tu__node *node, uint32_t device, const char *why);
 /* Whether the device takes the node, and all that are colocated with it. */
-tu_status tu__placer_takes(const tu__placer *p, uint32_t device, const tu__node *node);
+tu_status tu__placer_supports(const tu__placer *p, uint32_t device, const tu__node *node);
 
 /* place_groups.c. Links the members of every group; what one was told, all are told. */
 tu_status tu__placer_group(tu__placer *p);

@@ -29,11 +29,11 @@
 /* Rows of all parts behind each other, on the first replica. */
 static tu_value join_parts(tu__replicator *p, tu__edge edge) {
     const tu__replicated *value = tu__replicated_at(p, edge);
-    if (p->parts == 1) return tu__replicated_part(p, edge, value->as, 0);
+    if (p->parts == 1) return tu__replicated_shard(p, edge, value->as, 0);
     tu_value *parts = tu__arena_alloc(&p->arena, p->parts * sizeof *parts);
     if (!parts) return tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message());
     for (size_t part = 0; part < p->parts; part++)
-        parts[part] = tu__replicated_part(p, edge, value->as, part);
+        parts[part] = tu__replicated_shard(p, edge, value->as, part);
     struct tu__concat_attrs a = {.axis = value->as};
     return tu__replicator_insert(p, p->r.from->nodes[edge.node], "/whole", 0,
                                  &(tu__node_request){.op = TU__OP_CONCAT,
@@ -70,7 +70,7 @@ static size_t list_kept(const tu__replicator *p, tu__edge *list) {
         const tu__replicated *value = tu__replicated_at(p, p->unit->fetch[i]);
         for (size_t place = 0; value->whole && place < p->replicas; place++)
             list[count++] = value->whole[place];
-        const tu__cutting *c = value->cuttings;
+        const tu__sharded_value *c = value->sharded_values;
         while (c && c->axis != value->as) c = c->next;
         for (size_t part = 0; c && part < p->parts; part++) list[count++] = c->parts[part];
     }

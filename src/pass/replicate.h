@@ -8,21 +8,21 @@
 #include "pass/shard_rules.h"
 
 /* The parts of a value along an axis, or its shares. */
-typedef struct tu__cutting {
-    int axis;        /* or TU__PER_PART, TU__SHARE */
+typedef struct tu__sharded_value {
+    int axis;        /* or TU__PER_SHARD, TU__PARTIAL */
     tu__edge *parts; /* per part, of the new graph; TU_NO_NODE: not made yet */
-    struct tu__cutting *next;
-} tu__cutting;
+    struct tu__sharded_value *next;
+} tu__sharded_value;
 
 /* An output of the old graph. */
 typedef struct tu__replicated {
-    int as;           /* TU__WHOLE, TU__PER_PART or an axis */
-    bool summed;      /* it is whole as a sum over parts */
-    bool is_read;     /* by a node, or by the user */
-    bool feeds_parts; /* what reads it whole, or reads that …, computes parts of a batch */
-    uint32_t meeting; /* of a sum between mirrored replicas */
-    tu__edge *whole;  /* per place, of the new graph; TU_NO_NODE: it is not there */
-    tu__cutting *cuttings;
+    int as;              /* TU__REPLICATED, TU__PER_SHARD or an axis */
+    bool summed;         /* it is whole as a sum over parts */
+    bool is_read;        /* by a node, or by the user */
+    bool feeds_parts;    /* what reads it whole, or reads that …, computes parts of a batch */
+    uint32_t collective; /* of a sum between mirrored replicas */
+    tu__edge *whole;     /* per place, of the new graph; TU_NO_NODE: it is not there */
+    tu__sharded_value *sharded_values;
 } tu__replicated;
 
 typedef struct tu__replicator {
@@ -58,7 +58,7 @@ tu_status tu__replicator_make(tu__replicator *p);
 /* A whole value as a place has it, or can copy it; invalid: it is cut. */
 tu_value tu__replicated_whole(const tu__replicator *p, tu__edge edge, size_t place);
 /* A part of a value along an axis; made on first use where the value is whole. */
-tu_value tu__replicated_part(tu__replicator *p, tu__edge edge, int axis, size_t part);
+tu_value tu__replicated_shard(tu__replicator *p, tu__edge edge, int axis, size_t part);
 /* Where the user's whole values are: on the central device, or the first replica. */
 size_t tu__central_place(const tu__replicator *p);
 const char *tu__place_device(const tu__replicator *p, size_t place);
@@ -71,10 +71,10 @@ tu__edge *tu__replicator_edges(tu__replicator *p, size_t count);
 
 /* ---- replicate_sums.c ---- */
 
-/* Which sums go together: gives every sum between mirrored replicas the number of its meeting. */
-tu_status tu__number_meetings(tu__replicator *p);
+/* Which sums go together: gives every sum between mirrored replicas the number of its collective. */
+tu_status tu__number_collectives(tu__replicator *p);
 /* Adds up the shares of an output and notes the sum in its `whole`. `shares` has one for each part, and becomes scratch. */
-tu_status tu__sum_shares(tu__replicator *p, const tu__node *node, uint32_t output, tu_value *shares);
+tu_status tu__sum_partials(tu__replicator *p, const tu__node *node, uint32_t output, tu_value *shares);
 
 /* ---- global_norm.c ---- */
 

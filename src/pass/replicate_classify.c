@@ -26,7 +26,7 @@ static tu__shard *new_shard(tu__replicator *p, const tu__node *node) {
 static tu_status classify_node(tu__replicator *p, const tu__node *node) {
     if (!has_cut_operand(p, node)) {
         for (uint32_t i = 0; i < node->output_count; i++)
-            tu__replicated_at(p, (tu__edge){node->id, i})->as = tu__is_batched(node) ? 0 : TU__WHOLE;
+            tu__replicated_at(p, (tu__edge){node->id, i})->as = tu__is_batched(node) ? 0 : TU__REPLICATED;
         return TU_OK;
     }
     tu__shard *s = new_shard(p, node);
@@ -34,7 +34,7 @@ static tu_status classify_node(tu__replicator *p, const tu__node *node) {
     TU_TRY(tu__shard_node(s));
     for (uint32_t i = 0; i < node->output_count; i++) {
         tu__replicated *value = tu__replicated_at(p, (tu__edge){node->id, i});
-        value->as = s->out[i] == TU__SHARE ? TU__WHOLE : s->out[i];
+        value->as = s->out[i] == TU__PARTIAL ? TU__REPLICATED : s->out[i];
     }
     p->sharded[node->id] = s;
     return TU_OK;
@@ -49,10 +49,10 @@ static void mark_inputs(tu__replicator *p, const tu__node *node) {
         feeds = feeds || tu__replicated_at(p, (tu__edge){node->id, i})->feeds_parts;
     for (uint32_t i = 0; i < node->input_count; i++) {
         tu__replicated *value = tu__replicated_at(p, node->inputs[i]);
-        bool own = shard && shard->read[i] == TU__PER_PART; /* a part reads its own, not the sum */
+        bool own = shard && shard->read[i] == TU__PER_SHARD; /* a part reads its own, not the sum */
         value->is_read = true;
         value->feeds_parts = value->feeds_parts || (feeds && !own);
-        if (value->as == TU__PER_PART && !own) value->summed = true;
+        if (value->as == TU__PER_SHARD && !own) value->summed = true;
     }
     for (uint32_t i = 0; feeds && i < node->after_count; i++)
         tu__replicated_at(p, (tu__edge){node->after[i], 0})->feeds_parts = true;
@@ -62,7 +62,7 @@ static void mark_fetches(tu__replicator *p) {
     for (size_t i = 0; i < p->unit->fetch_count; i++) {
         tu__replicated *value = tu__replicated_at(p, p->unit->fetch[i]);
         value->is_read = true;
-        if (value->as == TU__PER_PART) value->summed = true;
+        if (value->as == TU__PER_SHARD) value->summed = true;
     }
 }
 
@@ -71,7 +71,7 @@ static void mark_sums(tu__replicator *p, const tu__node *node) {
     const tu__shard *shard = p->sharded[node->id];
     for (uint32_t i = 0; shard && i < node->output_count; i++) {
         tu__replicated *value = tu__replicated_at(p, (tu__edge){node->id, i});
-        if (shard->out[i] == TU__SHARE && value->is_read) value->summed = true;
+        if (shard->out[i] == TU__PARTIAL && value->is_read) value->summed = true;
     }
 }
 
@@ -83,5 +83,5 @@ tu_status tu__replicator_classify(tu__replicator *p) {
         mark_sums(p, p->r.from->nodes[id]);
         mark_inputs(p, p->r.from->nodes[id]);
     }
-    return p->how->strategy == TU__MIRRORED ? tu__number_meetings(p) : TU_OK;
+    return p->how->strategy == TU__MIRRORED ? tu__number_collectives(p) : TU_OK;
 }

@@ -49,17 +49,17 @@ tu__edge *tu__replicator_edges(tu__replicator *p, size_t count) {
 }
 
 /* Where the parts of a value along an axis are noted; NULL: memory ran out. */
-static tu__cutting *cutting_of(tu__replicator *p, tu__edge edge, int axis) {
+static tu__sharded_value *sharded_value_of(tu__replicator *p, tu__edge edge, int axis) {
     tu__replicated *value = tu__replicated_at(p, edge);
-    for (tu__cutting *c = value->cuttings; c; c = c->next)
+    for (tu__sharded_value *c = value->sharded_values; c; c = c->next)
         if (c->axis == axis) return c;
-    tu__cutting *c = tu__arena_alloc(&p->arena, sizeof *c);
+    tu__sharded_value *c = tu__arena_alloc(&p->arena, sizeof *c);
     if (!c) return NULL;
     c->axis = axis;
     c->parts = tu__replicator_edges(p, p->parts);
     if (!c->parts) return NULL;
-    c->next = value->cuttings;
-    return value->cuttings = c;
+    c->next = value->sharded_values;
+    return value->sharded_values = c;
 }
 
 tu_value tu__replicator_insert(tu__replicator *p, const tu__node *beside, const char *what, size_t number,
@@ -107,8 +107,8 @@ static tu_status keep_waiting(tu__replicator *p, const tu__node *node, tu_value 
         const tu__replicated *value = tu__replicated_at(p, (tu__edge){node->after[i], 0});
         TU_TRY(wait_for_all(p, p->r.to->nodes[made.node], value->whole, p->places));
         bool unsummed = !value->whole; /* of shares that nobody reads: each waits for its own */
-        for (const tu__cutting *c = value->cuttings; c; c = c->next)
-            if (c->axis == value->as || (c->axis == TU__SHARE && unsummed))
+        for (const tu__sharded_value *c = value->sharded_values; c; c = c->next)
+            if (c->axis == value->as || (c->axis == TU__PARTIAL && unsummed))
                 TU_TRY(wait_for_all(p, p->r.to->nodes[made.node], c->parts, p->parts));
     }
     return TU_OK;
@@ -161,7 +161,7 @@ static tu_value slice_rows(tu__replicator *p, const tu__node *node, tu_value who
 static tu_value source_of_rows(tu__replicator *p, const tu__node *node, int axis, size_t part) {
     tu__edge source = node->inputs[0];
     tu_shape from = tu_edge_type(p->r.from, source).shape;
-    int at = TU__WHOLE;
+    int at = TU__REPLICATED;
     if (node->op->code == TU__OP_RESHAPE) {
         at = tu__reshape_source_axis(p->r.from, node, p->samples, axis);
         if (at < 0) return tu__invalid(p->r.to);
@@ -169,7 +169,7 @@ static tu_value source_of_rows(tu__replicator *p, const tu__node *node, int axis
         at = axis - (int)(node->outputs[0].shape.rank - from.rank);
         if (at < 0 || from.dim[at] == 1) return tu__replicated_whole(p, source, replica_of(p, part));
     }
-    return tu__replicated_part(p, source, at, part);
+    return tu__replicated_shard(p, source, at, part);
 }
 
 /* A part's rows of a whole value. */
@@ -189,8 +189,8 @@ static tu_value make_rows(tu__replicator *p, tu__edge edge, int axis, size_t par
                                                      .device = tu__place_device(p, replica_of(p, part))});
 }
 
-tu_value tu__replicated_part(tu__replicator *p, tu__edge edge, int axis, size_t part) {
-    tu__cutting *c = cutting_of(p, edge, axis);
+tu_value tu__replicated_shard(tu__replicator *p, tu__edge edge, int axis, size_t part) {
+    tu__sharded_value *c = sharded_value_of(p, edge, axis);
     if (!c) return tu__graph_fail(p->r.to, TU_NO_MEMORY, "%s", tu_message());
     if (c->parts[part].node == TU_NO_NODE) {
         tu_value made = make_rows(p, edge, axis, part);
@@ -212,8 +212,8 @@ static tu_value read_once(tu__replicator *p, tu__edge edge, size_t part) {
 }
 
 static tu_value read_as(tu__replicator *p, tu__edge edge, int as, size_t part) {
-    if (as == TU__WHOLE) return tu__replicated_whole(p, edge, replica_of(p, part));
-    return as == TU__ONCE ? read_once(p, edge, part) : tu__replicated_part(p, edge, as, part);
+    if (as == TU__REPLICATED) return tu__replicated_whole(p, edge, replica_of(p, part));
+    return as == TU__ONCE ? read_once(p, edge, part) : tu__replicated_shard(p, edge, as, part);
 }
 
 /* ---- What each node becomes ---- */
@@ -262,7 +262,7 @@ static tu_status make_whole(tu__replicator *p, const tu__node *node, tu_value *i
 
 /* A part of a batched input: rows of what the user feeds. */
 static tu_status make_input_part(tu__replicator *p, const tu__node *node, size_t part) {
-    tu__cutting *c = cutting_of(p, (tu__edge){node->id, 0}, 0);
+    tu__sharded_value *c = sharded_value_of(p, (tu__edge){node->id, 0}, 0);
     const void *attrs = attrs_of_part(p, node, 0, part);
     if (!c || !attrs) return TU_NO_MEMORY;
     tu__node_request request = {.op = TU__OP_INPUT,
@@ -280,7 +280,7 @@ static tu_status make_input_part(tu__replicator *p, const tu__node *node, size_t
 
 static tu_status note_part(tu__replicator *p, const tu__shard *shard, tu_value made, size_t part) {
     for (uint32_t i = 0; i < shard->node->output_count; i++) {
-        tu__cutting *c = cutting_of(p, (tu__edge){shard->node->id, i}, shard->out[i]);
+        tu__sharded_value *c = sharded_value_of(p, (tu__edge){shard->node->id, i}, shard->out[i]);
         if (!c) return TU_NO_MEMORY;
         c->parts[part] = (tu__edge){made.node, i};
     }
@@ -322,13 +322,13 @@ static tu_value weigh(tu__replicator *p, const tu__node *node, tu_value x, doubl
  * leaves nothing but additions between the parts: a device that fuses a product with a sum would round differently
  * where other sums are its own. */
 static double weight_of_sum(const tu__replicator *p, const tu__shard *shard, uint32_t output) {
-    if (shard->out[output] == TU__SHARE) return 1 / shard->divisor;
+    if (shard->out[output] == TU__PARTIAL) return 1 / shard->divisor;
     return p->samples % (int64_t)p->parts ? 1 : 1 / (double)p->parts;
 }
 
 static double weight_of_part(const tu__replicator *p, const tu__shard *shard, uint32_t output, size_t part) {
     bool uneven = p->samples % (int64_t)p->parts != 0;
-    if (shard->out[output] != TU__PER_PART || !uneven) return 1;
+    if (shard->out[output] != TU__PER_SHARD || !uneven) return 1;
     return (double)part_rows(p, part) / (double)p->samples;
 }
 
@@ -343,7 +343,7 @@ static void weigh_sum(tu__replicator *p, const tu__shard *shard, uint32_t output
 }
 
 static tu_status make_sum(tu__replicator *p, const tu__shard *shard, uint32_t output) {
-    tu__cutting *c = cutting_of(p, (tu__edge){shard->node->id, output}, shard->out[output]);
+    tu__sharded_value *c = sharded_value_of(p, (tu__edge){shard->node->id, output}, shard->out[output]);
     tu_value *shares = tu__arena_alloc(&p->arena, p->parts * sizeof *shares);
     if (!c || !shares) return TU_NO_MEMORY;
     for (size_t part = 0; part < p->parts; part++) {
@@ -351,7 +351,7 @@ static tu_status make_sum(tu__replicator *p, const tu__shard *shard, uint32_t ou
         shares[part] = to_value(p, c->parts[part]);
         if (weight != 1) shares[part] = weigh(p, shard->node, shares[part], weight, part);
     }
-    TU_TRY(tu__sum_shares(p, shard->node, output, shares));
+    TU_TRY(tu__sum_partials(p, shard->node, output, shares));
     weigh_sum(p, shard, output);
     return tu_graph_status(p->r.to);
 }

@@ -1,15 +1,15 @@
 /* Sums over parts: how the pass `replicate` makes one value out of shares.
  *
- * The parts of one replica are added first, by halves, then the sums of the replicas, pairwise: at a meeting of the
+ * The parts of one replica are added first, by halves, then the sums of the replicas, pairwise: at a collective of the
  * mirrored ones (all_reduce), or on the central device, in the same order. With as many replicas as a power of two that is
  * one and the same tree over the parts, however many replicas there are, which is what --invariant promises. A replica
- * that is alone meets nobody, but meets: devices fuse what stands between meetings, and what they fuse can be seen in the
+ * that is alone meets nobody, but meets: devices fuse what stands between collectives, and what they fuse can be seen in the
  * last bits.
  *
- * A meeting has its price whatever its size, so sums share one: they fill a bucket in the order in which the backward pass
+ * A collective has its price whatever its size, so sums share one: they fill a bucket in the order in which the backward pass
  * makes them, until it holds enough to be worth its way. What later sums are computed from (statistics of batch-norm)
- * cannot wait for these: such sums have buckets of their own, closed by the first sum that hangs on one. Meetings are numbered by
- * their last sums, so a meeting hangs on meetings with lower numbers alone. */
+ * cannot wait for these: such sums have buckets of their own, closed by the first sum that hangs on one. Collectives are numbered by
+ * their last sums, so a collective hangs on collectives with lower numbers alone. */
 #include <stdio.h>
 
 #include "base/alloc.h"
@@ -23,7 +23,7 @@ enum {
 /* ---- What travels ---- */
 
 /* Gradients as bf16 where asked for, but not what parts go on to compute with: statistics. Whole numbers as f64, which
- * holds those below 2^53, since meetings add floats. */
+ * holds those below 2^53, since collectives add floats. */
 static tu_dtype travelling_type(const tu__replicator *p, tu__edge edge) {
     tu_type type = tu_edge_type(p->r.from, edge);
     if (!tu_dtype_is_float(type.dtype)) return p->how->strategy == TU__MIRRORED ? TU_F64 : type.dtype;
@@ -32,7 +32,7 @@ static tu_dtype travelling_type(const tu__replicator *p, tu__edge edge) {
     return rounds ? TU_BF16 : type.dtype;
 }
 
-/* ---- Meetings ---- */
+/* ---- Collectives ---- */
 
 enum { NO_BUCKET = -1 };
 
@@ -102,7 +102,7 @@ static void number_buckets(const tu__replicator *p, bucketing *b) {
     for (uint32_t id = 0; id < p->r.from->node_count; id++)
         for (uint32_t i = 0; i < p->r.from->nodes[id]->output_count; i++) {
             tu__replicated *value = tu__replicated_at(p, (tu__edge){id, i});
-            if (value->summed) value->meeting = b->buckets[b->of_sum[sum++]].number;
+            if (value->summed) value->collective = b->buckets[b->of_sum[sum++]].number;
         }
 }
 
@@ -114,7 +114,7 @@ static size_t count_sums(const tu__replicator *p) {
     return count;
 }
 
-tu_status tu__number_meetings(tu__replicator *p) {
+tu_status tu__number_collectives(tu__replicator *p) {
     size_t sums = count_sums(p), nodes = p->r.from->node_count;
     bucketing b = {.at_once = NO_BUCKET,
                    .at_leisure = NO_BUCKET,
@@ -168,7 +168,7 @@ static tu_value add_by_halves(const sum *s, size_t replica, const tu_value *valu
                add_by_halves(s, replica, values + first, count - first));
 }
 
-/* ((0 + 1) + (2 + 3)) + 4: as a meeting does. */
+/* ((0 + 1) + (2 + 3)) + 4: as a collective does. */
 static tu_value add_pairwise(const sum *s, const char *device, tu_value *values, size_t count) {
     for (; count > 1; count = (count + 1) / 2)
         for (size_t i = 0; i < count; i += 2)
@@ -184,7 +184,7 @@ static void meet(const sum *s, tu_value *sums, tu_dtype dtype, tu__edge *whole) 
     for (size_t i = 0; i < p->replicas; i++)
         sums[i] = cast(s, i, tu__place_device(p, i), sums[i], travelling_type(p, edge));
     for (size_t i = 0; i < p->replicas; i++) {
-        struct tu__all_reduce_attrs a = {.meeting = tu__replicated_at(p, edge)->meeting,
+        struct tu__all_reduce_attrs a = {.collective = tu__replicated_at(p, edge)->collective,
                                          .rank = (int64_t)i,
                                          .ranks = (int64_t)p->replicas};
         sums[i] = insert(s, "/sum", i,
@@ -213,7 +213,7 @@ static void add_on_central(const sum *s, tu_value *sums, tu_dtype dtype, tu__edg
     whole[central] = (tu__edge){result.node, result.output};
 }
 
-tu_status tu__sum_shares(tu__replicator *p, const tu__node *node, uint32_t output, tu_value *shares) {
+tu_status tu__sum_partials(tu__replicator *p, const tu__node *node, uint32_t output, tu_value *shares) {
     sum s = {.p = p, .node = node, .output = output};
     tu_dtype dtype = node->outputs[output].dtype;
     size_t each = p->parts / p->replicas;

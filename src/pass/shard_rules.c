@@ -218,7 +218,7 @@ static const axis_rule rules[] = {
     {TU__OP_RANDOM, keep, NULL, 0},
     {TU__OP_ASSIGN, mix, "keeps samples in a variable", 0},
     {TU__OP_CUSTOM, mix, "is a function of the user's over all samples", 0},
-    {TU__OP_ALL_REDUCE, mix, "is a meeting of devices already", 0},
+    {TU__OP_ALL_REDUCE, mix, "is a collective of devices already", 0},
 
     {TU__OP_SUM, sum_or_renumber, NULL, 0},
     {TU__OP_MEAN, sum_or_renumber, NULL, 0},
@@ -256,10 +256,10 @@ static const axis_rule rules[] = {
     {TU__OP_CROP, crop, "slides over samples", 0},
     {TU__OP_CROP_GRAD, crop, "slides over samples", 0},
 
-    {TU__OP_BATCH_NORM, batch_norm, "takes samples as channels", TU__PER_PART},
-    {TU__OP_BATCH_NORM_GRAD, batch_norm, "takes samples as channels", TU__SHARE},
+    {TU__OP_BATCH_NORM, batch_norm, "takes samples as channels", TU__PER_SHARD},
+    {TU__OP_BATCH_NORM_GRAD, batch_norm, "takes samples as channels", TU__PARTIAL},
     {TU__OP_LAYER_NORM, layer_norm, "normalises over samples", 0},
-    {TU__OP_LAYER_NORM_GRAD, layer_norm, "normalises over samples", TU__SHARE},
+    {TU__OP_LAYER_NORM_GRAD, layer_norm, "normalises over samples", TU__PARTIAL},
     {TU__OP_LRN, keep_but_last, "normalises over samples", 0},
     {TU__OP_LRN_GRAD, keep_but_last, "normalises over samples", 0},
     {TU__OP_SOFTMAX, keep_but_own_axis, "normalises over samples", 0},
@@ -319,12 +319,12 @@ static int matching_axis(const tu__shard *s, const axis_rule *rule, uint32_t inp
     tu_shape shape = shape_of(s, input);
     for (int axis = 0; axis < shape.rank; axis++)
         if (shape.dim[axis] == size && size > 1 && rule->axis_to(s, input, axis) == target) return axis;
-    return TU__WHOLE;
+    return TU__REPLICATED;
 }
 
 static int read_of(const tu__shard *s, const axis_rule *rule, uint32_t input, int target, uint32_t leader) {
     if (s->in[input] >= 0) return s->in[input];
-    if (s->in[input] == TU__PER_PART && s->node->op->code == TU__OP_BATCH_NORM_GRAD) return TU__PER_PART;
+    if (s->in[input] == TU__PER_SHARD && s->node->op->code == TU__OP_BATCH_NORM_GRAD) return TU__PER_SHARD;
     bool is_base = s->node->op->code == TU__OP_SCATTER_ADD && input == 0;
     if (is_base && target <= SUMMED) return TU__ONCE;
     return matching_axis(s, rule, input, target, shape_of(s, leader).dim[s->in[leader]]);
@@ -341,9 +341,9 @@ tu_status tu__shard_node(tu__shard *s) {
     uint32_t leader = 0;
     TU_TRY(find_target(s, rule, &target, &leader));
     for (uint32_t i = 0; i < s->node->input_count; i++) s->read[i] = read_of(s, rule, i, target, leader);
-    s->out[0] = target <= SUMMED ? TU__SHARE : target;
-    for (uint32_t i = 1; i < TU__MOST_SHARD_OUTPUTS; i++) s->out[i] = rule->others ? rule->others : s->out[0];
-    s->is_mean = s->node->op->code == TU__OP_MEAN && s->out[0] == TU__SHARE;
+    s->out[0] = target <= SUMMED ? TU__PARTIAL : target;
+    for (uint32_t i = 1; i < TU__MAX_SHARD_OUTPUTS; i++) s->out[i] = rule->others ? rule->others : s->out[0];
+    s->is_mean = s->node->op->code == TU__OP_MEAN && s->out[0] == TU__PARTIAL;
     s->divisor = s->is_mean ? folded_elements(s) : 1;
     return TU_OK;
 }
@@ -353,5 +353,5 @@ int tu__reshape_source_axis(const tu_graph *graph, const tu__node *node, int64_t
     tu_shape from = shape_of(&s, 0);
     for (int axis = 0; axis < from.rank; axis++)
         if (from.dim[axis] > 1 && from.dim[axis] % samples == 0 && reshape(&s, 0, axis) == to) return axis;
-    return TU__WHOLE;
+    return TU__REPLICATED;
 }

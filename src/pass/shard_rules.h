@@ -8,13 +8,13 @@
 #include "graph/graph.h"
 
 enum { /* numbers from 0 on: the axis that a value is cut along */
-       TU__WHOLE = -1,
-       TU__PER_PART = -2, /* statistics of one part of the batch */
-       TU__SHARE = -3,    /* a result of which each part computes a summand */
-       TU__ONCE = -4,     /* an operand that counts once, not once for each part */
+       TU__REPLICATED = -1,
+       TU__PER_SHARD = -2, /* statistics of one part of the batch */
+       TU__PARTIAL = -3,   /* a result of which each part computes a summand */
+       TU__ONCE = -4,      /* an operand that counts once, not once for each part */
 };
 
-enum { TU__MOST_SHARD_OUTPUTS = 3 };
+enum { TU__MAX_SHARD_OUTPUTS = 3 };
 
 /* One operation with a cut operand. */
 typedef struct tu__shard {
@@ -23,19 +23,19 @@ typedef struct tu__shard {
     const tu_graph *graph;
     const tu__node *node;
     int64_t samples; /* in the whole batch */
-    /* of each input: TU__WHOLE, TU__PER_PART or an axis as it comes; and how each part reads it, which the rule says:
+    /* of each input: TU__REPLICATED, TU__PER_SHARD or an axis as it comes; and how each part reads it, which the rule says:
      * so too, or TU__ONCE. An axis for a whole value: the part takes its rows of it. */
     const int *in;
     int *read;
-    int out[TU__MOST_SHARD_OUTPUTS]; /* the rule's answer: TU__PER_PART, TU__SHARE or an axis */
-    bool is_mean;                    /* it divides what it sums by `divisor` */
+    int out[TU__MAX_SHARD_OUTPUTS]; /* the rule's answer: TU__PER_SHARD, TU__PARTIAL or an axis */
+    bool is_mean;                   /* it divides what it sums by `divisor` */
     double divisor;
 } tu__shard;
 
 /* Fills in `read`, `out` and `divisor`. What cannot be computed from parts is refused, with TU_UNSUPPORTED. */
 tu_status tu__shard_node(tu__shard *shard);
 
-/* The axis of a reshape's input that becomes axis `to` of its result; TU__WHOLE: none does alone. */
+/* The axis of a reshape's input that becomes axis `to` of its result; TU__REPLICATED: none does alone. */
 int tu__reshape_source_axis(const tu_graph *graph, const tu__node *reshape, int64_t samples, int to);
 
 #endif

@@ -10,7 +10,7 @@
 #include "run/program.h"
 
 /* Constants are put into one block of the device's memory, once. */
-static tu_status place_constants(const tu_program *program, tu__part *part) {
+static tu_status place_constants(const tu_program *program, tu__partition *part) {
     const tu_graph *g = program->unit.graph;
     size_t bytes = 0;
     for (uint32_t i = 0; i < part->leaf_count; i++)
@@ -36,8 +36,8 @@ static tu_status place_constants(const tu_program *program, tu__part *part) {
 }
 
 /* The variable that a node of the program stands for, or the mirror of it, where the part's device computes. */
-static tu_status place_variable(const tu_program *program, const tu__part *part, tu_state *state, uint32_t id,
-                                tu__variable **variable, tu__mirror **mirror) {
+static tu_status place_variable(const tu_program *program, const tu__partition *part, tu_state *state,
+                                uint32_t id, tu__variable **variable, tu__mirror **mirror) {
     const tu__node *node = program->unit.graph->nodes[id];
     *mirror = NULL;
     *variable = tu__state_bind(state, node->stands_for ? node->stands_for : node->name, node->outputs[0]);
@@ -46,7 +46,7 @@ static tu_status place_variable(const tu_program *program, const tu__part *part,
     return tu__state_move(state, *variable, part->device);
 }
 
-static tu_status place_variables(const tu_program *program, tu__part *part, tu_state *state) {
+static tu_status place_variables(const tu_program *program, tu__partition *part, tu_state *state) {
     for (uint32_t i = 0; i < part->leaf_count; i++) {
         tu__leaf *l = &part->leaves[i];
         if (program->unit.graph->nodes[l->node]->op->code == TU__OP_VARIABLE)
@@ -61,7 +61,7 @@ static tu_status place_variables(const tu_program *program, tu__part *part, tu_s
 }
 
 /* Room for next values that lie in a variable's own memory now. */
-static tu_status place_staging(tu__part *part) {
+static tu_status place_staging(tu__partition *part) {
     for (uint32_t i = 0; i < part->update_count; i++) {
         tu__update *u = &part->updates[i];
         size_t bytes = part->plan->buffers[u->buffer].bytes;
@@ -84,9 +84,9 @@ static bool can_begin(const tu__device *mover, const tu__device *from, const tu_
 }
 
 /* The events by which devices whose launch returns early tell that a value is made, and that a move has ended. */
-static tu_status make_events(const tu_program *program, const tu__part *part) {
-    for (uint32_t i = 0; i < part->arrival_count; i++) {
-        tu__arrival *a = &part->arrivals[i];
+static tu_status make_events(const tu_program *program, const tu__partition *part) {
+    for (uint32_t i = 0; i < part->receive_count; i++) {
+        tu__receive *a = &part->receives[i];
         const tu__device *from = program->devices[a->source_part], *mover = program->devices[a->mover];
         if (has_events(from->api) && !a->ready) TU_TRY(from->api->event_new(from->instance, &a->ready));
         if (can_begin(mover, from, part->device) && !a->landed)
@@ -95,7 +95,7 @@ static tu_status make_events(const tu_program *program, const tu__part *part) {
     return TU_OK;
 }
 
-static tu_status build_part(tu_program *program, tu__part *part) {
+static tu_status build_part(tu_program *program, tu__partition *part) {
     char *scratch = part->device->scratch;
     for (uint32_t i = 0; i < part->leaf_count; i++) {
         const tu__leaf *l = &part->leaves[i];
@@ -119,9 +119,9 @@ static tu_status build_part(tu_program *program, tu__part *part) {
 }
 
 /* Variables in host memory that a card reads in every run. */
-static void pin_variables(const tu_program *program, const tu__part *card, const tu_state *state) {
-    for (uint32_t i = 0; i < card->arrival_count; i++) {
-        const tu__node *node = program->unit.graph->nodes[card->arrivals[i].source.node];
+static void pin_variables(const tu_program *program, const tu__partition *card, const tu_state *state) {
+    for (uint32_t i = 0; i < card->receive_count; i++) {
+        const tu__node *node = program->unit.graph->nodes[card->receives[i].source.node];
         if (node->op->code != TU__OP_VARIABLE || node->stands_for) continue;
         tu__variable *variable = tu__state_bind(state, node->name, node->outputs[0]);
         if (variable) tu__state_pin(variable, card->device);
@@ -132,7 +132,7 @@ static void pin_variables(const tu_program *program, const tu__part *card, const
 static void pin_memory(const tu_program *program, const tu_state *state) {
     tu__device *card = NULL;
     for (size_t i = 0; i < program->device_count; i++) {
-        const tu__part *part = &program->parts[i];
+        const tu__partition *part = &program->parts[i];
         if (part->idle || !part->device->api->pin) continue;
         pin_variables(program, part, state);
         card = part->device;
@@ -143,15 +143,15 @@ static void pin_memory(const tu_program *program, const tu_state *state) {
 }
 
 /* The variable that a buffer holds; NULL: it is no variable's. */
-static const tu__variable *variable_in(const tu__part *part, uint32_t buffer) {
+static const tu__variable *variable_in(const tu__partition *part, uint32_t buffer) {
     for (uint32_t i = 0; i < part->leaf_count; i++)
         if (part->leaves[i].buffer == buffer) return part->leaves[i].variable;
     return NULL;
 }
 
 /* What is too small to be pinned is sent from where it lies, too; into memory that is not pinned nothing is. */
-static bool reaches_host(const tu_program *program, const tu__arrival *a) {
-    const tu__part *from = &program->parts[a->source_part], *to = &program->parts[a->part];
+static bool reaches_host(const tu_program *program, const tu__receive *a) {
+    const tu__partition *from = &program->parts[a->source_part], *to = &program->parts[a->part];
     const tu_device_api *mover = program->devices[a->mover]->api;
     bool comes = a->mover == a->part;
     const tu__device *pinned_by = comes ? from->device->pinned_by : to->device->pinned_by;
@@ -165,8 +165,8 @@ static bool reaches_host(const tu_program *program, const tu__arrival *a) {
 
 static void note_pinned(const tu_program *program) {
     for (size_t p = 0; p < program->device_count; p++)
-        for (uint32_t i = 0; i < program->parts[p].arrival_count; i++) {
-            tu__arrival *a = &program->parts[p].arrivals[i];
+        for (uint32_t i = 0; i < program->parts[p].receive_count; i++) {
+            tu__receive *a = &program->parts[p].receives[i];
             a->pinned = a->landed && reaches_host(program, a);
         }
 }
@@ -183,7 +183,7 @@ static bool is_bound(const tu_program *program, const tu_state *state) {
 /* Mirrors are equal to their variables when a run begins. */
 static tu_status refresh_mirrors(const tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++) {
-        const tu__part *part = &program->parts[i];
+        const tu__partition *part = &program->parts[i];
         for (uint32_t k = 0; k < part->leaf_count; k++)
             if (part->leaves[k].mirror)
                 TU_TRY(tu__mirror_refresh(part->leaves[k].variable, part->leaves[k].mirror));
@@ -195,18 +195,18 @@ static tu_status bind(tu_program *program, tu_state *state) {
     if (is_bound(program, state)) return TU_OK;
     program->bound = 0;
     for (size_t i = 0; i < program->device_count; i++) {
-        tu__part *part = &program->parts[i];
+        tu__partition *part = &program->parts[i];
         TU_TRY(tu__device_scratch(part->device, part->memory.scratch_bytes));
         TU_TRY(place_constants(program, part));
         TU_TRY(place_variables(program, part, state));
         TU_TRY(place_staging(part));
         TU_TRY(make_events(program, part));
     }
-    TU_TRY(tu__meetings_equip(&program->meetings, program->parts));
+    TU_TRY(tu__collectives_equip(&program->collectives, program->parts));
     pin_memory(program, state);
     note_pinned(program);
     for (size_t i = 0; i < program->device_count; i++) TU_TRY(build_part(program, &program->parts[i]));
-    tu__meetings_bind(&program->meetings, program->unit.graph, program->parts);
+    tu__collectives_bind(&program->collectives, program->unit.graph, program->parts);
     program->bound = state->id;
     program->bound_generation = state->generation;
     return TU_OK;

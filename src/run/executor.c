@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/worker.h"
-#include "run/hold.h"
+#include "run/perform_collective.h"
 #include "run/trace.h"
 
 static const char *name_of(const tu_program *program, tu__edge value) {
@@ -20,7 +20,7 @@ static const char *name_of(const tu_program *program, tu__edge value) {
 /* ---- What is said of a failure ---- */
 
 /* "matmul 'fc1/matmul'": the first operation of a kernel. */
-static int write_operation(const tu_program *program, const tu__part *part, uint32_t place, char *text,
+static int write_operation(const tu_program *program, const tu__partition *part, uint32_t place, char *text,
                            size_t capacity) {
     const tu_kernel *kernel = &part->plan->kernels[part->order[place]];
     if (!kernel->node_count) return snprintf(text, capacity, "%s", kernel->name);
@@ -29,7 +29,7 @@ static int write_operation(const tu_program *program, const tu__part *part, uint
 }
 
 /* "matmul 'fc1/matmul'", or for a launch of several kernels "its 12 kernels from matmul 'fc1/matmul' to …" */
-static tu__phrase operations_of(const tu_program *program, const tu__part *part, const tu__step *step) {
+static tu__phrase operations_of(const tu_program *program, const tu__partition *part, const tu__step *step) {
     tu__phrase p;
     size_t room = sizeof p.text, used = 0;
     if (step->count > 1) used = (size_t)snprintf(p.text, room, "its %u kernels from ", step->count);
@@ -41,7 +41,7 @@ static tu__phrase operations_of(const tu_program *program, const tu__part *part,
 }
 
 /* What a part is about right now, as its thread noted. */
-tu__phrase tu__part_doing(const tu_program *program, tu__part *part) {
+tu__phrase tu__partition_doing(const tu_program *program, tu__partition *part) {
     tu__phrase p = {"all its steps are done"};
     uint32_t at = atomic_load(&part->at);
     if (at >= TU__FILLING) {
@@ -53,7 +53,7 @@ tu__phrase tu__part_doing(const tu_program *program, tu__part *part) {
     const tu__step *step = &part->steps[at];
     switch (step->kind) {
     case TU__STEP_WAIT:
-        snprintf(p.text, sizeof p.text, "it waits for '%.200s'", name_of(program, step->arrival->source));
+        snprintf(p.text, sizeof p.text, "it waits for '%.200s'", name_of(program, step->receive->source));
         break;
     case TU__STEP_LAUNCH: {
         tu__phrase operations = operations_of(program, part, step);
@@ -62,10 +62,10 @@ tu__phrase tu__part_doing(const tu_program *program, tu__part *part) {
         break;
     }
     case TU__STEP_SIGNAL: snprintf(p.text, sizeof p.text, "its kernels are still under way"); break;
-    case TU__STEP_BRING:
-    case TU__STEP_MEET:
-        snprintf(p.text, sizeof p.text, "it is at meeting %lld",
-                 (long long)part->meetings[step->attendance].meeting->number);
+    case TU__STEP_POST:
+    case TU__STEP_COLLECTIVE:
+        snprintf(p.text, sizeof p.text, "it is at collective %lld",
+                 (long long)part->collectives[step->membership].collective->number);
         break;
     case TU__STEP_BARRIER:
         snprintf(p.text, sizeof p.text, "%s",
@@ -75,11 +75,11 @@ tu__phrase tu__part_doing(const tu_program *program, tu__part *part) {
     return p;
 }
 
-static tu_status late(tu_program *program, const tu__part *part, const tu__arrival *a) {
-    tu__part *from = &program->parts[a->source_part];
+static tu_status late(tu_program *program, const tu__partition *part, const tu__receive *a) {
+    tu__partition *from = &program->parts[a->source_part];
     return tu_fail(TU_DEVICE, "device '%s' waited %g s for '%s' from device '%s', which is late: %s",
                    part->device->name, program->exchange.allowed, name_of(program, a->source),
-                   from->device->name, tu__part_doing(program, from).text);
+                   from->device->name, tu__partition_doing(program, from).text);
 }
 
 /* What a device calls an internal error is one of the device, not of the program that used it. */
@@ -88,7 +88,7 @@ static tu_status of_device(tu_status status) {
 }
 
 /* Names the device and what it was at, whatever the device itself said. */
-static tu_status failed_launch(const tu_program *program, const tu__part *part, const tu__step *step,
+static tu_status failed_launch(const tu_program *program, const tu__partition *part, const tu__step *step,
                                tu_status status) {
     char message[768];
     snprintf(message, sizeof message, "%s", tu_message());
@@ -96,29 +96,30 @@ static tu_status failed_launch(const tu_program *program, const tu__part *part, 
                    operations_of(program, part, step).text, message);
 }
 
-tu_status tu__part_failed(const tu__part *part, tu_status status) {
+tu_status tu__partition_failed(const tu__partition *part, tu_status status) {
     char message[768];
     snprintf(message, sizeof message, "%s", tu_message());
     return tu_fail(of_device(status), "device '%s' failed: %s", part->device->name, message);
 }
 
-tu_status tu__part_failed_at(const tu__part *part, const char *doing, const char *name, tu_status status) {
+tu_status tu__partition_failed_at(const tu__partition *part, const char *doing, const char *name,
+                                  tu_status status) {
     return tu_fail(of_device(status), "device '%s' failed at %s '%.100s': %.768s", part->device->name, doing,
                    name, tu_message());
 }
 
 /* ---- Waiting ---- */
 
-static size_t index_of(const tu_program *program, const tu__part *part) {
+static size_t index_of(const tu_program *program, const tu__partition *part) {
     return (size_t)(part - program->parts);
 }
 
-static tu_status await_arrival(tu_program *program, const tu__part *part, const tu__arrival *a) {
+static tu_status await_receive(tu_program *program, const tu__partition *part, const tu__receive *a) {
     tu__exchange *x = &program->exchange;
     if (tu__exchange_has_happened(x, a->arrived)) return TU_OK;
     double began = tu__trace_now(program);
     if (!tu__exchange_await(x, index_of(program, part), a->arrived)) return late(program, part, a);
-    tu__trace_add(program, TU__SPAN_WAIT, index_of(program, part), (size_t)(a - part->arrivals), began);
+    tu__trace_add(program, TU__SPAN_WAIT, index_of(program, part), (size_t)(a - part->receives), began);
     return TU_OK;
 }
 
@@ -134,17 +135,17 @@ static void pass_time(const tu__exchange *x, double waited) {
     nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
 }
 
-static tu_status ask_for_landing(const tu_program *program, tu__part *part, const tu__arrival *a,
+static tu_status ask_for_landing(const tu_program *program, tu__partition *part, const tu__receive *a,
                                  bool *landed) {
-    const tu__part *from = &program->parts[a->mover];
+    const tu__partition *from = &program->parts[a->mover];
     atomic_store(&part->awaited_by_launcher, a->mover + 1);
     tu_status status = from->device->api->event_query(from->device->instance, a->landed, landed);
     atomic_store(&part->awaited_by_launcher, 0);
-    return status == TU_OK ? TU_OK : tu__part_failed(from, status);
+    return status == TU_OK ? TU_OK : tu__partition_failed(from, status);
 }
 
 /* Until what another device has begun to send here is there. */
-static tu_status await_landing(tu_program *program, tu__part *part, const tu__arrival *a) {
+static tu_status await_landing(tu_program *program, tu__partition *part, const tu__receive *a) {
     const tu__exchange *x = &program->exchange;
     double began = tu__now(), time = began;
     for (bool landed = false; !tu__exchange_is_aborted(x); time = tu__now()) {
@@ -157,7 +158,7 @@ static tu_status await_landing(tu_program *program, tu__part *part, const tu__ar
 }
 
 /* What the part's own thread brings from the host, unless it has begun that already. */
-static tu_status fetch(tu_program *program, const tu__part *part, tu__arrival *a) {
+static tu_status fetch(tu_program *program, const tu__partition *part, tu__receive *a) {
     tu__exchange *x = &program->exchange;
     if (a->begun == x->epoch) return TU_OK;
     if (!tu__exchange_await(x, index_of(program, part), a->made)) return late(program, part, a);
@@ -165,28 +166,28 @@ static tu_status fetch(tu_program *program, const tu__part *part, tu__arrival *a
 }
 
 /* For what is still on its way from the host, the device itself waits. */
-static tu_status wait_for(tu_program *program, tu__part *part, tu__arrival *a) {
+static tu_status wait_for(tu_program *program, tu__partition *part, tu__receive *a) {
     bool comes = &program->parts[a->mover] == part;
-    TU_TRY(a->by_launcher && comes ? fetch(program, part, a) : await_arrival(program, part, a));
+    TU_TRY(a->by_launcher && comes ? fetch(program, part, a) : await_receive(program, part, a));
     if (!a->landed || tu__exchange_is_aborted(&program->exchange)) return TU_OK;
     if (!comes) return a->by_launcher ? await_landing(program, part, a) : TU_OK;
     tu_status status = part->device->api->event_wait(part->device->instance, a->landed);
-    return status == TU_OK ? TU_OK : tu__part_failed(part, status);
+    return status == TU_OK ? TU_OK : tu__partition_failed(part, status);
 }
 
 /* The first part that has not come to the barrier. */
-static tu__part *missing_part(tu_program *program) {
+static tu__partition *missing_part(tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++)
         if (!program->parts[i].idle && !atomic_load(&program->parts[i].there)) return &program->parts[i];
     return NULL;
 }
 
 static tu_status not_all_there(tu_program *program) {
-    tu__part *part = missing_part(program);
+    tu__partition *part = missing_part(program);
     if (!part)
         return tu_fail(TU_DEVICE, "a run was to take %g s at most: it is late", program->exchange.allowed);
     return tu_fail(TU_DEVICE, "device '%s' has not computed its part after %g s: %s", part->device->name,
-                   program->exchange.allowed, tu__part_doing(program, part).text);
+                   program->exchange.allowed, tu__partition_doing(program, part).text);
 }
 
 /* Waits until every part has computed. */
@@ -197,21 +198,22 @@ static tu_status wait_at_barrier(tu_program *program, size_t part) {
 
 /* ---- A part's thread ---- */
 
-tu_status tu__part_synchronize(const tu__part *part) {
+tu_status tu__partition_synchronize(const tu__partition *part) {
     const tu_device_api *api = part->device->api;
     tu_status status = api->synchronize ? api->synchronize(part->device->instance) : TU_OK;
-    return status == TU_OK ? TU_OK : tu__part_failed(part, status);
+    return status == TU_OK ? TU_OK : tu__partition_failed(part, status);
 }
 
-tu_status tu__part_await(const tu_program *program, const tu__part *part, void *event, atomic_uint *note) {
+tu_status tu__partition_await(const tu_program *program, const tu__partition *part, void *event,
+                              atomic_uint *note) {
     atomic_store(note, (uint32_t)index_of(program, part) + 1);
     tu_status status = part->device->api->event_synchronize(part->device->instance, event);
     atomic_store(note, 0);
-    return status == TU_OK ? TU_OK : tu__part_failed(part, status);
+    return status == TU_OK ? TU_OK : tu__partition_failed(part, status);
 }
 
 /* One kernel after another, since the device cannot say how long each takes. */
-static tu_status launch_timed(tu_program *program, const tu__part *part, const tu__step *step) {
+static tu_status launch_timed(tu_program *program, const tu__partition *part, const tu__step *step) {
     for (uint32_t i = step->first; i < step->first + step->count; i++) {
         double began = tu__trace_now(program);
         TU_TRY(part->device->api->launch(part->device->instance, part->plan, i, 1));
@@ -221,7 +223,7 @@ static tu_status launch_timed(tu_program *program, const tu__part *part, const t
     return TU_OK;
 }
 
-static tu_status launch(tu_program *program, const tu__part *part, const tu__step *step) {
+static tu_status launch(tu_program *program, const tu__partition *part, const tu__step *step) {
     tu_status status =
         tu__trace_times_launches(program, part)
             ? launch_timed(program, part, step)
@@ -229,7 +231,7 @@ static tu_status launch(tu_program *program, const tu__part *part, const tu__ste
     return status == TU_OK ? TU_OK : failed_launch(program, part, step, status);
 }
 
-static tu_status wait_for_others(tu_program *program, tu__part *part) {
+static tu_status wait_for_others(tu_program *program, tu__partition *part) {
     double began = tu__trace_now(program);
     atomic_store(&part->there, true);
     TU_TRY(wait_at_barrier(program, index_of(program, part)));
@@ -238,11 +240,11 @@ static tu_status wait_for_others(tu_program *program, tu__part *part) {
 }
 
 /* Says that a value is made, to whoever brings it. */
-static void tell_made(tu_program *program, const tu__arrival *a) {
+static void tell_made(tu_program *program, const tu__receive *a) {
     tu__exchange_signal_to(&program->exchange, a->made, a->mover, a->by_launcher ? TU__LAUNCHER : TU__COPIER);
 }
 
-static tu_status send(tu_program *program, tu__arrival *a) {
+static tu_status send(tu_program *program, tu__receive *a) {
     if (tu__exchange_is_aborted(&program->exchange)) return TU_OK;
     TU_TRY(tu__begin_move(program, a));
     tu__exchange_signal_to(&program->exchange, a->arrived, a->part, TU__LAUNCHER);
@@ -250,29 +252,29 @@ static tu_status send(tu_program *program, tu__arrival *a) {
 }
 
 /* Lets a value be fetched, now or by whoever waits for the device's event, or sends it. */
-static tu_status send_off(tu_program *program, const tu__part *part, tu__arrival *a) {
+static tu_status send_off(tu_program *program, const tu__partition *part, tu__receive *a) {
     if (tu__exchange_has_happened(&program->exchange, a->made)) return TU_OK;
     tu_status status = a->ready ? part->device->api->event_record(part->device->instance, a->ready) : TU_OK;
-    if (status != TU_OK) return tu__part_failed(part, status);
-    if (!a->ready) TU_TRY(tu__part_synchronize(part));
+    if (status != TU_OK) return tu__partition_failed(part, status);
+    if (!a->ready) TU_TRY(tu__partition_synchronize(part));
     if (a->by_launcher && &program->parts[a->mover] == part) return send(program, a);
     tell_made(program, a);
     return TU_OK;
 }
 
-static tu_status take_step(tu_program *program, tu__part *part, const tu__step *step) {
+static tu_status take_step(tu_program *program, tu__partition *part, const tu__step *step) {
     switch (step->kind) {
-    case TU__STEP_WAIT: return wait_for(program, part, step->arrival);
+    case TU__STEP_WAIT: return wait_for(program, part, step->receive);
     case TU__STEP_LAUNCH: return launch(program, part, step);
-    case TU__STEP_SIGNAL: return send_off(program, part, step->arrival);
-    case TU__STEP_BRING: return tu__meeting_bring(program, part, step->attendance);
-    case TU__STEP_MEET: return tu__meeting_hold(program, part, step->attendance);
-    case TU__STEP_BARRIER: TU_TRY(tu__part_synchronize(part)); return wait_for_others(program, part);
+    case TU__STEP_SIGNAL: return send_off(program, part, step->receive);
+    case TU__STEP_POST: return tu__collective_post(program, part, step->membership);
+    case TU__STEP_COLLECTIVE: return tu__collective_run(program, part, step->membership);
+    case TU__STEP_BARRIER: TU_TRY(tu__partition_synchronize(part)); return wait_for_others(program, part);
     }
     return TU_OK;
 }
 
-static tu_status feed_part(tu_program *program, tu__part *part) {
+static tu_status feed_part(tu_program *program, tu__partition *part) {
     size_t index = index_of(program, part);
     for (size_t i = 0; i < program->feed_count; i++) {
         const tu__feed_place *place = &program->feeds[i];
@@ -282,7 +284,8 @@ static tu_status feed_part(tu_program *program, tu__part *part) {
         tu_status status = part->device->api->upload(part->device->instance, part->addresses[place->buffer],
                                                      program->fed[i], place->bytes);
         if (status != TU_OK)
-            return tu__part_failed_at(part, "filling", program->unit.graph->nodes[place->node]->name, status);
+            return tu__partition_failed_at(part, "filling", program->unit.graph->nodes[place->node]->name,
+                                           status);
         tu__trace_add(program, TU__SPAN_FEED, index, i, began);
     }
     return TU_OK;
@@ -290,9 +293,9 @@ static tu_status feed_part(tu_program *program, tu__part *part) {
 
 /* What lies on the host before a run is on its way while the first kernels are launched. Inputs go first: all of them are waited
  * for, by the first kernel most often. */
-static tu_status begin_early_moves(const tu_program *program, const tu__part *part) {
-    for (uint32_t i = 0; i < part->arrival_count; i++) {
-        tu__arrival *a = &part->arrivals[i];
+static tu_status begin_early_moves(const tu_program *program, const tu__partition *part) {
+    for (uint32_t i = 0; i < part->receive_count; i++) {
+        tu__receive *a = &part->receives[i];
         if (a->by_launcher && a->at_hand && &program->parts[a->mover] == part)
             TU_TRY(tu__begin_move(program, a));
     }
@@ -301,7 +304,7 @@ static tu_status begin_early_moves(const tu_program *program, const tu__part *pa
 
 /* A part without updates ends at the barrier, with nothing under way. To ask again could only fail a run whose updates others
  * have begun. */
-static bool ends_at_barrier(const tu__part *part) {
+static bool ends_at_barrier(const tu__partition *part) {
     return part->step_count && part->steps[part->step_count - 1].kind == TU__STEP_BARRIER;
 }
 
@@ -319,7 +322,7 @@ static void compute_part(void *argument) {
     bool is_done = taken == j->part->step_count && ends_at_barrier(j->part);
     if (status != TU_OK) tu__exchange_abort(x, status); /* before what follows has a message of its own */
     /* Also after a failure nothing may be under way afterwards. */
-    tu_status ended = is_done ? TU_OK : tu__part_synchronize(j->part);
+    tu_status ended = is_done ? TU_OK : tu__partition_synchronize(j->part);
     if (tu__exchange_is_aborted(x)) tu__let_moves_land(j->program, j->part, TU__LAUNCHER);
     if (status == TU_OK && ended == TU_OK) atomic_store(&j->part->at, j->part->step_count);
     if (status == TU_OK && ended != TU_OK) tu__exchange_abort(x, ended);
@@ -347,7 +350,7 @@ static tu_status attach(void *context) {
     return device->api->attach ? device->api->attach(device->instance) : TU_OK;
 }
 
-static tu_status start_workers(tu__part *part) {
+static tu_status start_workers(tu__partition *part) {
     tu__device *d = part->device;
     if (!d->compute) TU_TRY(tu__worker_start(&d->compute, d->name, attach, d));
     if (part->copier_moves && !d->copier) TU_TRY(tu__worker_start(&d->copier, d->name, NULL, NULL));
@@ -362,7 +365,7 @@ static bool runs_on_caller(const tu_program *program) {
 }
 
 /* A device whose thread never came back from an earlier run cannot serve another. */
-static tu_status check_free(const tu__part *part) {
+static tu_status check_free(const tu__partition *part) {
     if (!tu__worker_busy(part->device->compute) && !tu__worker_busy(part->device->copier)) return TU_OK;
     bool may_come_back = !part->device->api->give_up;
     return tu_fail(TU_DEVICE, "device '%s' is still busy with a run that was given up: end the program%s",
@@ -395,7 +398,7 @@ static tu_status run_alone(tu_program *program, void (*work)(void *job), tu__job
 }
 
 static void post_part(tu_program *program, size_t index) {
-    tu__part *part = &program->parts[index];
+    tu__partition *part = &program->parts[index];
     tu__job *job = &program->jobs[index];
     *job = (tu__job){.program = program, .part = part};
     atomic_store(&part->at, 0);
@@ -411,7 +414,7 @@ static void give_up(const tu__device *device) {
 
 /* Parts that wait give up at the deadline and say who is late; a device's own call may still not come back. Such a run is
  * abandoned a moment later, with its threads. */
-static void join_part(tu_program *program, tu__part *part) {
+static void join_part(tu_program *program, tu__partition *part) {
     enum { MOMENT = 1 }; /* second: for the parts that wait to be heard first */
     double until = program->exchange.deadline + MOMENT;
     bool computed = tu__worker_join_until(part->device->compute, until);
@@ -419,12 +422,12 @@ static void join_part(tu_program *program, tu__part *part) {
     if (computed && copied) return;
     give_up(part->device);
     uint32_t awaited = atomic_load(computed ? &part->awaited_by_copier : &part->awaited_by_launcher);
-    tu__part *late = awaited ? &program->parts[awaited - 1] : part;
+    tu__partition *late = awaited ? &program->parts[awaited - 1] : part;
     give_up(late->device);
     program->abandoned = true;
     tu__exchange_abort(&program->exchange,
                        tu_fail(TU_DEVICE, "device '%s' has not come back after %g s: %s", late->device->name,
-                               program->exchange.allowed, tu__part_doing(program, late).text));
+                               program->exchange.allowed, tu__partition_doing(program, late).text));
 }
 
 /* Every part that has something to do has its threads, and they are free. */
@@ -442,8 +445,8 @@ static tu_status make_ready(tu_program *program) {
 /* What is there before a run begins is fetched without waiting for the thread of the device that has it. */
 static void announce_what_is_at_hand(tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++)
-        for (uint32_t k = 0; k < program->parts[i].arrival_count; k++) {
-            const tu__arrival *a = &program->parts[i].arrivals[k];
+        for (uint32_t k = 0; k < program->parts[i].receive_count; k++) {
+            const tu__receive *a = &program->parts[i].receives[k];
             if (a->at_hand && !a->ready) tell_made(program, a);
         }
 }
@@ -489,7 +492,7 @@ tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repet
 }
 
 tu_status tu__program_repeat_joint(tu_program *program, uint32_t steps) {
-    tu__part *first = &program->parts[program->many.joint.first];
+    tu__partition *first = &program->parts[program->many.joint.first];
     for (size_t i = 0; i < program->device_count; i++) TU_TRY(check_free(&program->parts[i]));
     tu__program_begin_updates(program);
     return run_alone(program, repeat_all, (tu__job){.program = program, .part = first, .steps = steps});

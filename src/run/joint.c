@@ -10,7 +10,7 @@
  *                                                                            launch 0 c, launch 1 d
  *                                                                            launch 0 u, launch 1 v
  *
- * A meeting (meet.h) is one move, where the last of its ranks brings its values; each waits for it where it would
+ * A collective (meet.h) is one move, where the last of its ranks brings its values; each waits for it where it would
  * hold it. It comes behind whatever its ranks were given before that move: since they take turns, nothing that the first
  * to come could compute meanwhile.
  *
@@ -27,11 +27,11 @@
 #include "run/program.h"
 
 struct tu__joint_source {
-    uint32_t part;              /* of the program: where it goes */
-    const tu__arrival *arrival; /* of a COPY between parts */
-    const tu__update *update;   /* of a COPY within a part: a variable's next value */
-    bool aside;                 /* to where it waits while variables change */
-    const tu__meeting *meeting; /* of a MEET */
+    uint32_t part;                    /* of the program: where it goes */
+    const tu__receive *receive;       /* of a COPY between parts */
+    const tu__update *update;         /* of a COPY within a part: a variable's next value */
+    bool aside;                       /* to where it waits while variables change */
+    const tu__collective *collective; /* of a MEET */
 };
 
 /* ---- Whether they can be joined ---- */
@@ -48,8 +48,9 @@ static const tu_device_api *common_api(const tu_program *p) {
 
 /* What the engine holds between devices through the host, devices cannot hold alone. */
 static bool meet_on_cards(const tu_program *p) {
-    for (uint32_t i = 0; i < p->meetings.count; i++)
-        if (p->meetings.list[i].way != TU__MEET_ON_CARD && p->meetings.list[i].way != TU__MEET_BETWEEN_CARDS)
+    for (uint32_t i = 0; i < p->collectives.count; i++)
+        if (p->collectives.list[i].way != TU__COLLECTIVE_ON_CARD &&
+            p->collectives.list[i].way != TU__COLLECTIVE_BETWEEN_CARDS)
             return false;
     return true;
 }
@@ -70,9 +71,9 @@ typedef struct writer {
     tu__joint *joint;
     uint32_t *at;        /* per part of the program: the next of its steps */
     uint32_t *copied;    /* per event: the move that is the copy; TU_NO_NODE: not written yet */
-    uint32_t *brought;   /* per meeting: ranks that have brought their values */
-    uint32_t *met;       /* per meeting: the move; TU_NO_NODE: not written yet */
-    uint32_t rank_count; /* of meetings written */
+    uint32_t *brought;   /* per collective: ranks that have brought their values */
+    uint32_t *met;       /* per collective: the move; TU_NO_NODE: not written yet */
+    uint32_t rank_count; /* of collectives written */
 } writer;
 
 static uint32_t add_move(tu__joint *j, tu_joint_move move, tu__joint_source source) {
@@ -81,22 +82,22 @@ static uint32_t add_move(tu__joint *j, tu_joint_move move, tu__joint_source sour
     return j->move_count++;
 }
 
-static void add_copy(writer *w, const tu__arrival *a) {
+static void add_copy(writer *w, const tu__receive *a) {
     const tu_joint_move move = {
         .kind = TU_JOINT_COPY, .part = w->joint->number[a->part], .other = w->joint->number[a->source_part]};
-    w->copied[a->arrived] = add_move(w->joint, move, (tu__joint_source){.part = a->part, .arrival = a});
+    w->copied[a->arrived] = add_move(w->joint, move, (tu__joint_source){.part = a->part, .receive = a});
 }
 
-/* A meeting is held as soon as the last of its ranks has brought its values. */
-static void bring(writer *w, const tu__meeting *meeting) {
-    size_t number = (size_t)(meeting - w->program->meetings.list);
-    if (++w->brought[number] < meeting->ranks) return;
+/* A collective is held as soon as the last of its ranks has brought its values. */
+static void bring(writer *w, const tu__collective *collective) {
+    size_t number = (size_t)(collective - w->program->collectives.list);
+    if (++w->brought[number] < collective->ranks) return;
     uint32_t *ranks = w->joint->ranks + w->rank_count;
-    for (uint32_t r = 0; r < meeting->ranks; r++) ranks[r] = w->joint->number[meeting->attendees[r].part];
-    w->rank_count += meeting->ranks;
+    for (uint32_t r = 0; r < collective->ranks; r++) ranks[r] = w->joint->number[collective->members[r].part];
+    w->rank_count += collective->ranks;
     w->met[number] =
-        add_move(w->joint, (tu_joint_move){.kind = TU_JOINT_MEET, .part = ranks[0], .ranks = ranks},
-                 (tu__joint_source){.meeting = meeting});
+        add_move(w->joint, (tu_joint_move){.kind = TU_JOINT_COLLECTIVE, .part = ranks[0], .ranks = ranks},
+                 (tu__joint_source){.collective = collective});
 }
 
 /* Writes that a part waits for a move; false: that is not written yet. */
@@ -108,11 +109,11 @@ static bool wait_for(writer *w, uint32_t number, uint32_t move) {
 }
 
 /* Old values of variables that others read have left before they are written over. */
-static void wait_for_departures(writer *w, uint32_t index) {
+static void wait_for_sends(writer *w, uint32_t index) {
     tu__joint *j = w->joint;
     uint32_t count = j->move_count;
     for (uint32_t i = 0; i < count; i++) {
-        const tu__arrival *a = j->sources[i].arrival;
+        const tu__receive *a = j->sources[i].receive;
         bool leaves = a && a->source_part == index &&
                       w->program->unit.graph->nodes[a->source.node]->op->code == TU__OP_VARIABLE;
         if (leaves) wait_for(w, j->number[index], i);
@@ -121,9 +122,9 @@ static void wait_for_departures(writer *w, uint32_t index) {
 
 /* Writes one step of a part; false: it waits for something that is not there yet. */
 static bool take_step(writer *w, uint32_t index, const tu__step *step) {
-    const tu__part *part = &w->program->parts[index];
+    const tu__partition *part = &w->program->parts[index];
     uint32_t number = w->joint->number[index];
-    const tu__meeting *meetings = w->program->meetings.list;
+    const tu__collective *collectives = w->program->collectives.list;
     switch (step->kind) {
     case TU__STEP_LAUNCH:
         add_move(w->joint,
@@ -131,19 +132,19 @@ static bool take_step(writer *w, uint32_t index, const tu__step *step) {
                      .kind = TU_JOINT_LAUNCH, .part = number, .first = step->first, .count = step->count},
                  (tu__joint_source){0});
         return true;
-    case TU__STEP_SIGNAL: add_copy(w, step->arrival); return true;
-    case TU__STEP_WAIT: return wait_for(w, number, w->copied[step->arrival->arrived]);
-    case TU__STEP_BRING: bring(w, part->meetings[step->attendance].meeting); return true;
-    case TU__STEP_MEET:
-        return wait_for(w, number, w->met[part->meetings[step->attendance].meeting - meetings]);
-    case TU__STEP_BARRIER: wait_for_departures(w, index); return true;
+    case TU__STEP_SIGNAL: add_copy(w, step->receive); return true;
+    case TU__STEP_WAIT: return wait_for(w, number, w->copied[step->receive->arrived]);
+    case TU__STEP_POST: bring(w, part->collectives[step->membership].collective); return true;
+    case TU__STEP_COLLECTIVE:
+        return wait_for(w, number, w->met[part->collectives[step->membership].collective - collectives]);
+    case TU__STEP_BARRIER: wait_for_sends(w, index); return true;
     }
     return true;
 }
 
 /* The next step of a part; false: there is none, or it has to wait. */
 static bool advance(writer *w, uint32_t index) {
-    const tu__part *part = &w->program->parts[index];
+    const tu__partition *part = &w->program->parts[index];
     if (w->at[index] == part->step_count || !take_step(w, index, &part->steps[w->at[index]])) return false;
     w->at[index]++;
     return true;
@@ -164,7 +165,7 @@ static tu_status merge_steps(writer *w) {
 }
 
 static void copy_updates(const tu_program *p, tu__joint *j, uint32_t index, bool aside) {
-    const tu__part *part = &p->parts[index];
+    const tu__partition *part = &p->parts[index];
     uint32_t number = j->number[index];
     for (uint32_t i = 0; i < part->update_count; i++) {
         const tu__update *u = &part->updates[i];
@@ -183,7 +184,7 @@ static void end_part(const tu_program *p, tu__joint *j, uint32_t index) {
 
 static void number_parts(const tu_program *p, tu__joint *j) {
     for (size_t i = 0; i < p->device_count; i++) {
-        const tu__part *part = &p->parts[i];
+        const tu__partition *part = &p->parts[i];
         j->number[i] = part->idle ? TU_NO_NODE : j->part_count;
         if (part->idle) continue;
         if (!j->part_count) j->first = (uint32_t)i;
@@ -193,16 +194,16 @@ static void number_parts(const tu_program *p, tu__joint *j) {
 
 static size_t count_ranks(const tu_program *p) {
     size_t count = 0;
-    for (uint32_t i = 0; i < p->meetings.count; i++) count += p->meetings.list[i].ranks;
+    for (uint32_t i = 0; i < p->collectives.count; i++) count += p->collectives.list[i].ranks;
     return count;
 }
 
-/* Every step is a move at most, every arrival one more to wait for before variables change, and every update two. */
+/* Every step is a move at most, every receive one more to wait for before variables change, and every update two. */
 static size_t most_moves(const tu_program *p) {
     size_t count = 0;
     for (size_t i = 0; i < p->device_count; i++)
         count +=
-            p->parts[i].step_count + p->parts[i].arrival_count + 2 * (size_t)p->parts[i].update_count + 1;
+            p->parts[i].step_count + p->parts[i].receive_count + 2 * (size_t)p->parts[i].update_count + 1;
     return count;
 }
 
@@ -213,10 +214,10 @@ static tu_status write_moves(const tu_program *p, tu__joint *j) {
                 .joint = j,
                 .at = tu__arena_alloc(&arena, p->device_count * sizeof *w.at),
                 .copied = tu__arena_alloc(&arena, events * sizeof *w.copied),
-                .brought = tu__arena_alloc(&arena, p->meetings.count * sizeof *w.brought),
-                .met = tu__arena_alloc(&arena, p->meetings.count * sizeof *w.met)};
+                .brought = tu__arena_alloc(&arena, p->collectives.count * sizeof *w.brought),
+                .met = tu__arena_alloc(&arena, p->collectives.count * sizeof *w.met)};
     tu_status status = w.at && w.copied && w.brought && w.met ? TU_OK : TU_NO_MEMORY;
-    for (uint32_t i = 0; i < p->meetings.count && status == TU_OK; i++) w.met[i] = TU_NO_NODE;
+    for (uint32_t i = 0; i < p->collectives.count && status == TU_OK; i++) w.met[i] = TU_NO_NODE;
     for (size_t i = 0; i < events && status == TU_OK; i++) w.copied[i] = TU_NO_NODE;
     if (status == TU_OK) status = merge_steps(&w);
     for (uint32_t i = 0; i < p->device_count && status == TU_OK; i++)
@@ -225,7 +226,7 @@ static tu_status write_moves(const tu_program *p, tu__joint *j) {
     return status;
 }
 
-/* ---- Beginning and ending ---- */
+/* ---- Beginning and epilogue ---- */
 
 static tu_status make(const tu_program *p, tu__joint *j) {
     const char *purpose = "steps of all devices";
@@ -277,9 +278,9 @@ void tu__joint_end(tu__joint *j) {
 
 /* ---- A call ---- */
 
-static void fill_arrival(const tu_program *p, const tu__joint_source *s, tu_joint_move *m) {
-    const tu__arrival *a = s->arrival;
-    const tu__part *part = &p->parts[s->part];
+static void fill_receive(const tu_program *p, const tu__joint_source *s, tu_joint_move *m) {
+    const tu__receive *a = s->receive;
+    const tu__partition *part = &p->parts[s->part];
     m->from = p->parts[a->source_part].addresses[a->source_buffer];
     m->to = part->addresses[a->buffer];
     m->bytes = part->plan->buffers[a->buffer].bytes;
@@ -297,11 +298,11 @@ static void fill_moves(const tu_program *p) {
     const tu__joint *j = &p->many.joint;
     for (uint32_t i = 0; i < j->move_count; i++) {
         const tu__joint_source *s = &j->sources[i];
-        if (s->arrival) fill_arrival(p, s, &j->moves[i]);
+        if (s->receive) fill_receive(p, s, &j->moves[i]);
         if (s->update) fill_update(p, s, &j->moves[i]);
-        if (s->meeting) {
-            j->moves[i].combination_count = s->meeting->combination_count;
-            j->moves[i].combinations = s->meeting->combinations;
+        if (s->collective) {
+            j->moves[i].combination_count = s->collective->combination_count;
+            j->moves[i].combinations = s->collective->combinations;
         }
     }
 }

@@ -4,7 +4,7 @@
 
 #include <tutti/run.h>
 
-#include "run/part.h"
+#include "compile/partition.h"
 
 typedef struct tu__joint_source tu__joint_source; /* what a move is about */
 
@@ -15,7 +15,7 @@ typedef struct tu__joint {
     uint32_t *number; /* per part of the program: its place in `parts`; TU_NO_NODE: it has nothing to do */
     tu_joint_move *moves; /* of a step of all parts */
     tu__joint_source *sources;
-    uint32_t *ranks;       /* of all meetings: the place in `parts` of each rank */
+    uint32_t *ranks;       /* of all collectives: the place in `parts` of each rank */
     tu_repeat_feed *feeds; /* of all parts, one part's behind the other's */
     tu_repeat_fetch *fetches;
 } tu__joint;

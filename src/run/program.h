@@ -2,11 +2,13 @@
 #ifndef TU__RUN_PROGRAM_H
 #define TU__RUN_PROGRAM_H
 
+#include <string.h>
+
 #include <tutti/run.h>
 
+#include "compile/collectives.h"
+#include "compile/partition.h"
 #include "run/exchange.h"
-#include "run/meet.h"
-#include "run/part.h"
 #include "run/repeat.h"
 #include "run/state.h"
 
@@ -27,7 +29,7 @@ typedef struct tu__fetch_place {
 /* What a part's threads are given. */
 typedef struct tu__job {
     tu_program *program;
-    tu__part *part;
+    tu__partition *part;
     uint32_t steps; /* with `what`: many, by the device alone */
     const tu_repetition *what;
 } tu__job;
@@ -43,15 +45,15 @@ struct tu_program {
     tu_graph *source; /* the user's */
     tu__unit unit;
     size_t device_count;
-    tu__device *devices[TU__MOST_DEVICES];
-    const char *device_names[TU__MOST_DEVICES];
+    tu__device *devices[TU__MAX_DEVICES];
+    const char *device_names[TU__MAX_DEVICES];
     bool asked_for_all; /* GPUs, and the CPU only where there are none */
-    tu__part *parts;
-    tu__meetings meetings;
-    size_t working;  /* parts that have something to do */
-    tu__part *alone; /* the only one that has; NULL: there are several */
-    tu__job *jobs;   /* a part each; they outlive a run that was abandoned */
-    bool abandoned;  /* the latest run was: a device had not come back at the deadline */
+    tu__partition *parts;
+    tu__collectives collectives;
+    size_t working;       /* parts that have something to do */
+    tu__partition *alone; /* the only one that has; NULL: there are several */
+    tu__job *jobs;        /* a part each; they outlive a run that was abandoned */
+    bool abandoned;       /* the latest run was: a device had not come back at the deadline */
     tu__feed_place *feeds;
     const void **fed; /* per feed: where the data of the run lie; NULL: in the input itself already */
     size_t feed_count;
@@ -70,7 +72,11 @@ struct tu_program {
     tu_state *no_state; /* an empty one, for runs that are given none; NULL until there is such a run */
 };
 
-/* program.c: what tu_run and tu_run_many have in common. Whether the program can be run over the state with a list of
+static inline bool tu__is_ordinals(const tu__node *input) {
+    return strcmp(input->stands_for ? input->stands_for : input->name, "sample_ordinal") == 0;
+}
+
+/* run.c: what tu_run and tu_run_many have in common. Whether the program can be run over the state with a list of
  * feeds; the input that feed number `index` is for (NULL, with the message set: it is none); whether the engine fills an
  * input itself when nobody does. */
 tu_status tu__program_can_run(const tu_program *program, const tu_state *state, size_t feed_count,
@@ -101,17 +107,19 @@ tu_status tu__program_execute(tu_program *program);
  * update, which are then never freed. */
 tu_status tu__program_execute_on(tu_program *program, tu_state *state);
 /* Waits until what the part's device was given is done; a failure names the device, whatever it said itself. */
-tu_status tu__part_synchronize(const tu__part *part);
-tu_status tu__part_failed(const tu__part *part, tu_status status);
+tu_status tu__partition_synchronize(const tu__partition *part);
+tu_status tu__partition_failed(const tu__partition *part, tu_status status);
 /* The same of something in the program: "device 'gpu:0' failed at filling 'images': …" */
-tu_status tu__part_failed_at(const tu__part *part, const char *doing, const char *name, tu_status status);
+tu_status tu__partition_failed_at(const tu__partition *part, const char *doing, const char *name,
+                                  tu_status status);
 /* Waits for an event of a part's device, which has no deadline; `note` says meanwhile whose it is. */
-tu_status tu__part_await(const tu_program *program, const tu__part *part, void *event, atomic_uint *note);
+tu_status tu__partition_await(const tu_program *program, const tu__partition *part, void *event,
+                              atomic_uint *note);
 /* What a part is about right now, for people: "it is at matmul 'fc1/matmul'". */
 typedef struct tu__phrase {
     char text[320];
 } tu__phrase;
-tu__phrase tu__part_doing(const tu_program *program, tu__part *part);
+tu__phrase tu__partition_doing(const tu_program *program, tu__partition *part);
 /* Whether a thread of an abandoned run may still use the program. */
 bool tu__program_is_stuck(const tu_program *program);
 /* Many steps by the program's one device, where it can be told to: repeat.h. */
@@ -122,11 +130,11 @@ tu_status tu__program_repeat_joint(tu_program *program, uint32_t steps);
 /* moves.c: says, before a run, which moves launching threads begin. */
 void tu__deal_moves(tu_program *program);
 /* moves.c: begins to bring a value, which is made, or will be when `ready` has happened. */
-tu_status tu__begin_move(const tu_program *program, tu__arrival *arrival);
+tu_status tu__begin_move(const tu_program *program, tu__receive *receive);
 /* moves.c: what a part's copying thread does in a run; the argument is a tu__job. */
 void tu__make_moves(void *job);
 /* moves.c: waits for what a thread of a part has begun to move in a run that failed. How that ends is of no interest any more. */
-void tu__let_moves_land(const tu_program *program, const tu__part *part, tu__thread thread);
+void tu__let_moves_land(const tu_program *program, const tu__partition *part, tu__thread thread);
 
 /* device_report.c: notes which devices compute the program's precision slowly, for their reports. */
 tu_status tu__program_note_slow_types(tu_program *program);

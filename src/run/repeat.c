@@ -20,14 +20,14 @@
 #include "run/table.h"
 #include "run/trace.h"
 
-enum { MOST_BLOCK_BYTES = 64 << 20 };
+enum { MAX_BLOCK_BYTES = 64 << 20 };
 
 /* ---- Who takes the steps ---- */
 
 /* A variable whose next value must be moved to it by the engine after every step; NULL: there is none. */
 static const char *updated_elsewhere(const tu_program *p) {
     for (size_t i = 0; i < p->device_count; i++) {
-        const tu__part *part = &p->parts[i];
+        const tu__partition *part = &p->parts[i];
         for (uint32_t k = 0; k < part->update_count; k++)
             if (!part->updates[k].in_place) return p->unit.graph->nodes[part->updates[k].variable]->name;
     }
@@ -45,7 +45,7 @@ static bool is_all_there(const tu_program *p) {
 
 /* Whether steps are moves of several parts, or of one that meets, if only itself. */
 static bool is_joint(const tu_program *p) {
-    return !p->alone || p->meetings.count;
+    return !p->alone || p->collectives.count;
 }
 
 tu_status tu__many_begin(tu_program *p) {
@@ -248,7 +248,7 @@ static size_t lay_out(tu_program *p, size_t steps) {
 static tu_status reserve_block(tu_program *p, size_t steps, size_t *piece) {
     tu__many *m = &p->many;
     size_t one = lay_out(p, 1);
-    *piece = takes_many_at_once(p) ? (one ? MOST_BLOCK_BYTES / one : steps) : 1;
+    *piece = takes_many_at_once(p) ? (one ? MAX_BLOCK_BYTES / one : steps) : 1;
     if (*piece > steps) *piece = steps;
     if (*piece > UINT32_MAX) *piece = UINT32_MAX;
     if (*piece < 1) *piece = 1;

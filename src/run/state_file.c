@@ -110,9 +110,19 @@ static tu_status check_file(const tu__safetensors *file, const char *path) {
     return tu__safetensors_check(file, own ? "state file" : "checkpoint", path);
 }
 
+/* The name under which files hold a variable; it may be one that the variable had in an earlier version. */
+static const char *name_in_file(const tu__safetensors *file, const char *name) {
+    static const char *const renamed[][2] = {{"optimizer/healthy", "optimizer/sound"}}; /* now, before */
+    if (tu__safetensors_find(file, name)) return name;
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
+        if (strcmp(name, renamed[i][0]) == 0 && tu__safetensors_find(file, renamed[i][1]))
+            return renamed[i][1];
+    return name;
+}
+
 static tu_status compare_variable(const tu__safetensors *file, const tu__variable *v, bool convert,
                                   tu_load_report *report) {
-    const tu__named_tensor *tensor = tu__safetensors_find(file, v->name);
+    const tu__named_tensor *tensor = tu__safetensors_find(file, name_in_file(file, v->name));
     const char *why = tensor ? NULL : tu__safetensors_why_refused(file, v->name);
     if (!tensor && !why) return tu__load_report_add(report, TU_LOAD_MISSING, v->name, &v->type, NULL, NULL);
     bool fits = tensor && tu__tensor_fits(tensor, v->type, convert);
@@ -177,11 +187,12 @@ static tu_status take_matches(const tu__safetensors *file, tu_state *state, cons
     tu_type type;
     for (size_t i = 0; i < count; i++) {
         TU_TRY(tu_load_report_entry(report, TU_LOAD_MATCHED, i, &name, &type, NULL));
-        TU_TRY(convert(tu__safetensors_find(file, name), type, &converted[i]));
+        TU_TRY(convert(tu__safetensors_find(file, name_in_file(file, name)), type, &converted[i]));
     }
     for (size_t i = 0; i < count; i++) {
         TU_TRY(tu_load_report_entry(report, TU_LOAD_MATCHED, i, &name, &type, NULL));
-        const void *data = converted[i] ? converted[i] : tu__safetensors_find(file, name)->data;
+        const void *data =
+            converted[i] ? converted[i] : tu__safetensors_find(file, name_in_file(file, name))->data;
         TU_TRY(tu_state_set(state, name, data, tu_type_bytes(type)));
     }
     return TU_OK;

@@ -62,7 +62,7 @@ static tu__span_list *row_of(const tu_program *p, tu__span_kind kind, size_t par
     int row = row_of_kind[kind];
     bool launch_computes = !p->parts[part].device->api->synchronize;
     if (row == TU__ROW_HOST && launch_computes) row = TU__ROW_COMPUTE;
-    if (kind == TU__SPAN_COPY) part = p->parts[part].arrivals[index].mover;
+    if (kind == TU__SPAN_COPY) part = p->parts[part].receives[index].mover;
     return &p->trace->rows[part * TU__ROWS + (size_t)row];
 }
 
@@ -80,14 +80,14 @@ void tu__trace_add(tu_program *p, tu__span_kind kind, size_t part, size_t index,
     if (is_on(p)) add(p, kind, part, index, began, tu__now());
 }
 
-bool tu__trace_times_launches(const tu_program *p, const tu__part *part) {
+bool tu__trace_times_launches(const tu_program *p, const tu__partition *part) {
     return is_on(p) && !part->device->api->trace;
 }
 
 /* Devices take times from the launch after the first question on. */
 static tu_status prime(const tu_program *p) {
     for (size_t i = 0; i < p->device_count; i++) {
-        const tu__part *part = &p->parts[i];
+        const tu__partition *part = &p->parts[i];
         double start, seconds;
         if (part->plan->kernel_count && part->device->api->trace)
             TU_TRY(part->device->api->trace(part->device->instance, part->plan, 0, &start, &seconds));
@@ -105,7 +105,7 @@ tu_status tu__trace_begin_run(tu_program *p, double *began) {
 }
 
 static tu_status take_times(const tu_program *p, size_t index) {
-    const tu__part *part = &p->parts[index];
+    const tu__partition *part = &p->parts[index];
     if (!part->device->api->trace) return TU_OK; /* noted as they were launched */
     for (uint32_t i = 0; i < part->plan->kernel_count; i++) {
         double start, seconds;
@@ -125,7 +125,7 @@ tu_status tu__trace_end_run(tu_program *p, double began) {
     return TU_OK;
 }
 
-/* ---- Beginning and ending ---- */
+/* ---- Beginning and epilogue ---- */
 
 void tu__trace_free(tu__trace *trace) {
     if (!trace) return;
@@ -196,23 +196,24 @@ static uint32_t fetched_node(const tu_program *p, uint32_t index) {
 
 const char *tu__span_title(const tu_program *p, const tu__span *s) {
     static _Thread_local char text[256];
-    const tu__part *part = &p->parts[s->part];
+    const tu__partition *part = &p->parts[s->part];
     switch (s->kind) {
     case TU__SPAN_RUN: snprintf(text, sizeof text, "run %u", s->run + 1); break;
     case TU__SPAN_KERNEL: return part->plan->kernels[part->order[s->index]].name;
     case TU__SPAN_COPY:
-        snprintf(text, sizeof text, "copy %s", node_name(p, part->arrivals[s->index].source.node));
+        snprintf(text, sizeof text, "copy %s", node_name(p, part->receives[s->index].source.node));
         break;
     case TU__SPAN_WAIT:
-        snprintf(text, sizeof text, "wait for %s", node_name(p, part->arrivals[s->index].source.node));
+        snprintf(text, sizeof text, "wait for %s", node_name(p, part->receives[s->index].source.node));
         break;
     case TU__SPAN_BARRIER: return "wait for all devices";
     case TU__SPAN_MEETING:
-        snprintf(text, sizeof text, "meeting %lld", (long long)part->meetings[s->index].meeting->number);
+        snprintf(text, sizeof text, "collective %lld",
+                 (long long)part->collectives[s->index].collective->number);
         break;
     case TU__SPAN_GATHERING:
-        snprintf(text, sizeof text, "wait at meeting %lld",
-                 (long long)part->meetings[s->index].meeting->number);
+        snprintf(text, sizeof text, "wait at collective %lld",
+                 (long long)part->collectives[s->index].collective->number);
         break;
     case TU__SPAN_FEED:
         snprintf(text, sizeof text, "upload %s", node_name(p, p->feeds[s->index].node));
@@ -228,13 +229,13 @@ const char *tu__span_title(const tu_program *p, const tu__span *s) {
 }
 
 uint64_t tu__span_bytes(const tu_program *p, const tu__span *s) {
-    const tu__part *part = &p->parts[s->part];
+    const tu__partition *part = &p->parts[s->part];
     switch (s->kind) {
-    case TU__SPAN_COPY: return part->plan->buffers[part->arrivals[s->index].buffer].bytes;
+    case TU__SPAN_COPY: return part->plan->buffers[part->receives[s->index].buffer].bytes;
     case TU__SPAN_FEED: return p->feeds[s->index].bytes;
     case TU__SPAN_FETCH: return p->fetches[s->index].bytes;
     case TU__SPAN_UPDATE: return part->plan->buffers[part->updates[s->index].buffer].bytes;
-    case TU__SPAN_MEETING: return part->meetings[s->index].meeting->bytes;
+    case TU__SPAN_MEETING: return part->collectives[s->index].collective->bytes;
     case TU__SPAN_GATHERING:
     case TU__SPAN_RUN:
     case TU__SPAN_KERNEL: /* tu_program_kernel knows */

@@ -11,10 +11,10 @@
 typedef enum tu__span_kind {
     TU__SPAN_RUN,
     TU__SPAN_KERNEL,    /* index: its place in the order */
-    TU__SPAN_COPY,      /* index: the arrival */
-    TU__SPAN_WAIT,      /* index: the arrival waited for */
+    TU__SPAN_COPY,      /* index: the receive */
+    TU__SPAN_WAIT,      /* index: the receive waited for */
     TU__SPAN_BARRIER,   /* until all parts have computed */
-    TU__SPAN_MEETING,   /* index: of the part's meetings: its share of the adding */
+    TU__SPAN_MEETING,   /* index: of the part's collectives: its share of the adding */
     TU__SPAN_GATHERING, /* index: likewise: waiting for the others there */
     TU__SPAN_FEED,      /* index: tu_program.feeds */
     TU__SPAN_FETCH,     /* index: tu_program.fetches */
@@ -53,7 +53,7 @@ void tu__trace_add(tu_program *program, tu__span_kind kind, size_t part, size_t 
 tu_status tu__trace_begin_run(tu_program *program, double *began);
 tu_status tu__trace_end_run(tu_program *program, double began);
 /* Whether kernels must be launched one by one, since the device does not say how long each takes. */
-bool tu__trace_times_launches(const tu_program *program, const tu__part *part);
+bool tu__trace_times_launches(const tu_program *program, const tu__partition *part);
 void tu__trace_free(tu__trace *trace);
 
 /* Looking at it: rows in order of time; the row that spans of a kind are in. */

@@ -9,7 +9,7 @@
 #include "graph/graph.h"
 #include "optim/optimizer.h"
 
-enum { MOST_STEPS = 1024, MOST_PIXEL_BYTES = 64 << 20, GROWTH = 8 };
+enum { MAX_STEPS = 1024, MAX_PIXEL_BYTES = 64 << 20, GROWTH = 8 };
 
 double tu__burst_seconds = 0.15;
 
@@ -20,7 +20,7 @@ double tu__burst_seconds = 0.15;
 static bool can_burst(const tu__piece *piece) {
     tu_many_report report;
     return tu_program_many(piece->program, &report) == TU_OK && report.at_once &&
-           tu__find_node(piece->graph, TU__SOUND);
+           tu__healthy_name(piece->graph);
 }
 
 /* ---- Life ---- */
@@ -35,9 +35,9 @@ static tu_status open_tables(tu__burst *b) {
 
 static tu_status reserve(tu__burst *b) {
     size_t batch_bytes = (size_t)b->batch * b->set->image_bytes;
-    b->capacity = MOST_STEPS;
-    if (!b->images && batch_bytes * MOST_STEPS > MOST_PIXEL_BYTES)
-        b->capacity = MOST_PIXEL_BYTES / (int64_t)batch_bytes;
+    b->capacity = MAX_STEPS;
+    if (!b->images && batch_bytes * MAX_STEPS > MAX_PIXEL_BYTES)
+        b->capacity = MAX_PIXEL_BYTES / (int64_t)batch_bytes;
     if (b->capacity < 1) b->capacity = 1;
     size_t steps = (size_t)b->capacity, samples = steps * (size_t)b->batch;
     /* Where tables serve, there is room for one batch's pixels: a bad step is looked at. */
@@ -109,7 +109,7 @@ static tu_status gather(tu__burst *b, tu_loader *loader, int64_t steps, int64_t 
 
 /* ---- Running ---- */
 
-static size_t make_feeds(const tu__burst *b, const tu__piece *piece, tu_feed_many feeds[TU__MOST_FEEDS]) {
+static size_t make_feeds(const tu__burst *b, const tu__piece *piece, tu_feed_many feeds[TU__MAX_FEEDS]) {
     size_t count = 0;
     if (b->images) {
         feeds[count++] = (tu_feed_many){.input = piece->images, .table = b->images, .rows = b->indices};
@@ -132,7 +132,7 @@ static void adapt(tu__burst *b, int64_t steps, double seconds) {
 
 tu_status tu__burst_run(tu__burst *b, const tu__piece *piece, tu_state *state, tu_loader *loader,
                         int64_t steps, int64_t *made) {
-    tu_feed_many feeds[TU__MOST_FEEDS];
+    tu_feed_many feeds[TU__MAX_FEEDS];
     void *fetches[] = {b->losses, b->corrects, b->finite, b->rates, b->norms};
     double start = tu__now();
     TU_TRY(gather(b, loader, steps < b->capacity ? steps : b->capacity, made));

@@ -71,8 +71,8 @@ tu_status tu__metadata_make(const tu__run_config *config, const tu__progress *pr
         {"model", config->model},    {"graph", config->graph_digest},
         {"set", config->set.digest}, {TU__TENSORS_DIGEST, tensors},
     };
-    _Static_assert(sizeof texts / sizeof *texts + PROGRESS_ENTRIES + 2 <= TU__MOST_ENTRIES,
-                   "TU__MOST_ENTRIES: room for all of these, the seed and the metadata's own digest");
+    _Static_assert(sizeof texts / sizeof *texts + PROGRESS_ENTRIES + 2 <= TU__MAX_ENTRIES,
+                   "TU__MAX_ENTRIES: room for all of these, the seed and the metadata's own digest");
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) put(m, texts[i].key, texts[i].value);
     put_count(m, "seed", config->settings.seed);
     put_progress(m, progress);

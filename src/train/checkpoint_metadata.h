@@ -11,13 +11,13 @@
 #include "io/safetensors.h"
 #include "train/checkpoint.h"
 
-enum { TU__MOST_ENTRIES = 32, TU__ENTRY_TEXT = 40 };
+enum { TU__MAX_ENTRIES = 32, TU__ENTRY_TEXT = 40 };
 
 typedef struct tu__checkpoint_metadata {
     size_t count;
-    tu__metadata entries[TU__MOST_ENTRIES];
-    char texts[TU__MOST_ENTRIES][TU__ENTRY_TEXT]; /* of those that are numbers */
-    char digest[TU__SHA256_HEX];                  /* of all other entries */
+    tu__metadata entries[TU__MAX_ENTRIES];
+    char texts[TU__MAX_ENTRIES][TU__ENTRY_TEXT]; /* of those that are numbers */
+    char digest[TU__SHA256_HEX];                 /* of all other entries */
 } tu__checkpoint_metadata;
 
 /* `tensors`: their digest. The strings must outlive the metadata. */

@@ -12,12 +12,12 @@
 #include "base/number.h"
 #include "graph/graph.h"
 
-enum { MOST_VALUES = 128, MOST_BYTES = 256 << 20 };
+enum { MAX_VALUES = 128, MAX_BYTES = 256 << 20 };
 
 typedef struct group {
     size_t count, bytes;
-    tu_value values[MOST_VALUES];
-    void *data[MOST_VALUES];
+    tu_value values[MAX_VALUES];
+    void *data[MAX_VALUES];
 } group;
 
 /* The first element that is not finite; -1: all are. */
@@ -93,8 +93,7 @@ static void gather(tu_graph *graph, uint32_t *next, group *g) {
         if (!is_computed(node)) continue;
         size_t bytes = 0;
         for (uint32_t k = 0; k < node->output_count; k++) bytes += tu_type_bytes(node->outputs[k]);
-        if (g->count + node->output_count > MOST_VALUES || (g->count && g->bytes + bytes > MOST_BYTES))
-            return;
+        if (g->count + node->output_count > MAX_VALUES || (g->count && g->bytes + bytes > MAX_BYTES)) return;
         g->bytes += bytes;
         for (uint32_t k = 0; k < node->output_count; k++)
             if (tu_dtype_is_float(node->outputs[k].dtype)) g->values[g->count++] = tu__value(graph, *next, k);

@@ -19,8 +19,8 @@
 #include "base/clock.h"
 #include "base/disk.h"
 #include "base/file_name.h"
+#include "compile/placement.h"
 #include "graph/graph.h"
-#include "run/placing.h"
 #include "train/trainer.h"
 
 tu__path tu__member_folder(const char *ensemble, int64_t number) {
@@ -38,9 +38,9 @@ int64_t tu_ensemble_members(const char *folder) {
 /* ---- What can be refused at once ---- */
 
 static tu_status check_number(int64_t members, bool resume) {
-    if (members >= (resume ? 0 : 1) && members <= TU_MOST_MEMBERS) return TU_OK;
+    if (members >= (resume ? 0 : 1) && members <= TU_MAX_ENSEMBLE) return TU_OK;
     return tu_fail(TU_INVALID, "--ensemble %lld: expected 1 to %d members", (long long)members,
-                   TU_MOST_MEMBERS);
+                   TU_MAX_ENSEMBLE);
 }
 
 static tu_status check_options(const tu_train_options *o) {
@@ -124,7 +124,7 @@ static tu_status begin_new(tu__ensemble *e, const char *model, const char *data)
         return tu_fail(TU_INVALID,
                        "'%s' holds a run already: go on with it by --resume, or give another --out",
                        e->options.out);
-    TU_TRY(tu__device_words(e->options.devices, &e->device_count, e->devices));
+    TU_TRY(tu__device_specs(e->options.devices, &e->device_count, e->devices));
     TU_TRY(decide(e, model, data));
     TU_TRY(check_seeds(e));
     TU_TRY(tu__run_folder_create(e->options.out, e->config.model, e->config.set.name, &e->folder));
@@ -202,7 +202,7 @@ static tu_status begin_again(tu__ensemble *e, const char *folder, const char *mo
     TU_TRY(check_same(e, folder, model, data, members));
     const tu__settings before = e->config.settings;
     TU_TRY(tu__settings_resume(&e->config.settings, &e->options, &e->arena));
-    TU_TRY(tu__device_words(e->config.settings.devices, &e->device_count, e->devices));
+    TU_TRY(tu__device_specs(e->config.settings.devices, &e->device_count, e->devices));
     TU_TRY(check_missing(e, model));
     if (tu__settings_equal(&e->config.settings, &before)) return TU_OK;
     return tu__run_config_save(&e->folder, &e->config);

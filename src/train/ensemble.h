@@ -27,7 +27,7 @@ typedef struct tu__ensemble {
     tu__text notices;      /* lines for the user about all members, told once nothing can be refused */
     bool made;             /* by this process, which removes it when nothing comes of it */
     size_t device_count;
-    tu__device_word devices[TU__MOST_DEVICES];
+    tu__device_spec devices[TU__MAX_DEVICES];
     tu__member *members;
     tu_train_result *results;
     double began;

@@ -153,7 +153,7 @@ static tu_status start_queues(size_t count, device_queue *queues, size_t *starte
 }
 
 tu_status tu__ensemble_run(tu__ensemble *e) {
-    device_queue queues[TU__MOST_DEVICES];
+    device_queue queues[TU__MAX_DEVICES];
     size_t started, count = e->device_count;
     if ((int64_t)count > e->config.members) count = (size_t)e->config.members;
     for (size_t i = 0; i < count; i++) queues[i] = (device_queue){.ensemble = e, .device = i};

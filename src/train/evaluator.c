@@ -14,14 +14,14 @@
 #include "train/sharing.h"
 #include "train/stepper.h"
 
-enum { MOST_PART_BYTES = 1 << 30 }; /* of a validation part that is copied together */
+enum { MAX_PART_BYTES = 1 << 30 }; /* of a validation part that is copied together */
 
 /* What a batch gives; probabilities come last, since most do not want them. */
 enum { LOSS, CORRECT, TOP5, CLASS, PROBABILITY, RESULTS };
 static const char *const result_names[RESULTS] = {"loss", "correct", "top5", "class", "probability"};
 
 static tu_status compile(tu__evaluator *e, const tu__run_config *config) {
-    tu__device_word first;
+    tu__device_spec first;
     tu_compile_options o;
     tu_value fetch[RESULTS];
     size_t count = e->probability ? RESULTS : PROBABILITY;
@@ -190,7 +190,7 @@ static tu_status make_tables(tu__evaluator *e, const tu_dataset *set, const tu__
 
 static bool takes_tables(const tu__evaluator *e, const tu_dataset *set, const tu__image_part *part) {
     tu_many_report report;
-    bool fits = part->split == TU_TEST || (size_t)part->count * set->image_bytes <= (size_t)MOST_PART_BYTES;
+    bool fits = part->split == TU_TEST || (size_t)part->count * set->image_bytes <= (size_t)MAX_PART_BYTES;
     return set->images[part->split] && fits && part->count >= e->batch &&
            tu_program_many(e->program, &report) == TU_OK && report.at_once;
 }

@@ -12,7 +12,7 @@
 #include "io/image.h"
 #include "train/metrics_log.h"
 
-enum { MOST_PICTURES = 10, MOST_IN_HISTOGRAM = 1 << 20 };
+enum { MAX_PICTURES = 10, MAX_IN_HISTOGRAM = 1 << 20 };
 
 enum output { LOG, EVENTS, CURVES, OUTPUTS };
 
@@ -139,7 +139,7 @@ void tu__metrics_draw(tu__metrics *m) {
 /* Every so-manieth number of a large variable: a histogram needs no more. */
 static tu_status add_histogram(tu__metrics *m, int64_t step, const tu__named_tensor *tensor) {
     int64_t count = tu_shape_elements(tensor->type.shape);
-    int64_t stride = count / MOST_IN_HISTOGRAM + 1, kept = (count + stride - 1) / stride;
+    int64_t stride = count / MAX_IN_HISTOGRAM + 1, kept = (count + stride - 1) / stride;
     float *numbers = tu__alloc_array((size_t)kept, sizeof *numbers, "a histogram");
     if (!numbers) return TU_NO_MEMORY;
     for (int64_t i = 0; i < kept; i++)
@@ -197,7 +197,7 @@ void tu__metrics_images(tu__metrics *m, const tu_dataset *set) {
     void *image = tu__alloc_aligned(pixels * tu_dtype_size(info.dtype), "a picture");
     uint8_t *bytes = tu__alloc(pixels, "a picture");
     tu_status status = image && bytes ? TU_OK : TU_NO_MEMORY;
-    for (int64_t i = 0; status == TU_OK && i < MOST_PICTURES && i < info.count[TU_TRAIN]; i++)
+    for (int64_t i = 0; status == TU_OK && i < MAX_PICTURES && i < info.count[TU_TRAIN]; i++)
         status = add_picture(m, set, &info, i, image, bytes);
     tu__free_aligned(image);
     tu__free(bytes);

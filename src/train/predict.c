@@ -33,7 +33,7 @@ struct tu_predictor {
 static tu_status open_network(network *n, const char *folder, const tu_trained_options *o) {
     TU_TRY(tu__trained_open(folder, "predict", o, &n->trained));
     tu_graph *graph = n->trained.graph;
-    tu__device_word first;
+    tu__device_spec first;
     tu_compile_options compiling;
     n->images = tu__find_input(graph, "images");
     tu_value probability = tu_find_output(graph, "probability");

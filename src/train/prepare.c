@@ -19,9 +19,9 @@
 #include "train/trainer.h"
 
 enum {
-    MOST_VALIDATION = 5000, /* images, unless a part was asked for: an accuracy is then known to about 1% */
-    LEAST_STEPS = 300,      /* of a run whose length nobody gave … */
-    EVALUATIONS = 20,       /* … and how often it is then evaluated and saved, about */
+    MAX_VALIDATION = 5000, /* images, unless a part was asked for: an accuracy is then known to about 1% */
+    LEAST_STEPS = 300,     /* of a run whose length nobody gave … */
+    EVALUATIONS = 20,      /* … and how often it is then evaluated and saved, about */
 };
 
 void tu__trainer_tell(tu__trainer *t, tu_train_event event, const char *message) {
@@ -141,8 +141,8 @@ static tu_status settle_validation(tu__trainer *t) {
     bool given = validation_given(t);
     if (!given && config->set.validation)
         config->settings.validation = (double)config->set.validation;
-    else if (!given && tu__validation_images(config) > MOST_VALIDATION)
-        config->settings.validation = MOST_VALIDATION;
+    else if (!given && tu__validation_images(config) > MAX_VALIDATION)
+        config->settings.validation = MAX_VALIDATION;
     if (given) config->set.validation = 0; /* of a set of the caller's own: a part was asked for instead */
     return check_validation(t);
 }

@@ -40,7 +40,7 @@ static tu_status check_numbers(tu_value x, const tu_preprocess_options *o) {
     if (!(o->contrast[0] >= 0 && o->contrast[1] >= o->contrast[0]) || !isfinite(o->contrast[1]))
         return refuse(x, "contrast is [%g, %g), expected finite numbers with 0 <= low <= high",
                       o->contrast[0], o->contrast[1]);
-    for (int c = 0; c < TU_MOST_CHANNELS; c++)
+    for (int c = 0; c < TU_MAX_CHANNELS; c++)
         if (!isfinite(o->mean[c]) || !(o->deviation[c] >= 0) || !isfinite(o->deviation[c]))
             return refuse(
                 x, "channel %d has mean %g and deviation %g, expected finite ones, the deviation at least 0",
@@ -66,8 +66,8 @@ static tu_status settle(tu_value x, tu_preprocess_options *o) {
         return refuse(x,
                       "%" PRId64 " channels are wanted, expected %" PRId64 ": only grey images become colour",
                       o->channels, size[3]);
-    if (o->channels > TU_MOST_CHANNELS && !o->standardize)
-        return refuse(x, "%" PRId64 " channels, expected at most %d", o->channels, TU_MOST_CHANNELS);
+    if (o->channels > TU_MAX_CHANNELS && !o->standardize)
+        return refuse(x, "%" PRId64 " channels, expected at most %d", o->channels, TU_MAX_CHANNELS);
     const int64_t most = 1 << 20; /* sums with a side stay far from overflow */
     if (o->pad > most || o->cutout > most)
         return refuse(x, "pad %" PRId64 " and cutout %" PRId64 ": expected at most 2^20", o->pad, o->cutout);
@@ -137,7 +137,7 @@ static tu_value cut_out(tu_value x, int64_t side) {
 /* (x - mean) / deviation, a channel each; nothing where that changes nothing. */
 static tu_value normalized(tu_value x, const tu_preprocess_options *o) {
     if (o->standardize) return tu_standardize(x);
-    float mean[TU_MOST_CHANNELS], factor[TU_MOST_CHANNELS];
+    float mean[TU_MAX_CHANNELS], factor[TU_MAX_CHANNELS];
     bool changes = false;
     for (int64_t c = 0; c < o->channels; c++) {
         mean[c] = (float)o->mean[c];

@@ -17,7 +17,7 @@
 #include "base/save.h"
 #include "train/run_folder.h"
 
-enum { MOST_BYTES = 64 << 20, MOST_CLASSES = 1 << 20 };
+enum { MAX_BYTES = 64 << 20, MAX_CLASSES = 1 << 20 };
 
 /* ---- Counting ---- */
 
@@ -180,7 +180,7 @@ static void read_numbers(reader *r, const char *key, int64_t count, double *numb
 
 static void read_classes(reader *r, tu_dataset_info *set) {
     const tu__json_value *value = tu__json_member(r->object, "classes");
-    bool good = value && value->kind == TU__JSON_ARRAY && value->count >= 1 && value->count <= MOST_CLASSES;
+    bool good = value && value->kind == TU__JSON_ARRAY && value->count >= 1 && value->count <= MAX_CLASSES;
     const char **names = good ? tu__arena_alloc(r->arena, value->count * sizeof *names) : NULL;
     if (good && !names) r->status = TU_NO_MEMORY;
     for (size_t i = 0; names && i < value->count; i++) {
@@ -204,7 +204,7 @@ static void read_set(reader *r, tu_dataset_info *set) {
         set->validation = count_of(&inner, "validation", 1, set->count[TU_TRAIN] - 1);
     set->height = count_of(&inner, "height", 1, 1 << 20);
     set->width = count_of(&inner, "width", 1, 1 << 20);
-    set->channels = count_of(&inner, "channels", 1, TU_MOST_CHANNELS);
+    set->channels = count_of(&inner, "channels", 1, TU_MAX_CHANNELS);
     if (tu_dtype_parse(string_of(&inner, "dtype"), &set->dtype) != TU_OK ||
         (set->dtype != TU_U8 && set->dtype != TU_F32))
         refuse(&inner, "dtype", "u8 or f32");
@@ -238,7 +238,7 @@ static tu_status read_config(reader *r, tu__run_config *config) {
     config->model = string_of(r, "model");
     config->data = string_of(r, "data");
     config->init = string_of(r, "init");
-    if (tu__json_member(r->object, "members")) config->members = count_of(r, "members", 1, TU_MOST_MEMBERS);
+    if (tu__json_member(r->object, "members")) config->members = count_of(r, "members", 1, TU_MAX_ENSEMBLE);
     config->steps = count_of(r, "steps", 1, INT64_MAX / 2);
     config->steps_per_epoch = count_of(r, "steps_per_epoch", 1, INT64_MAX / 2);
     config->parameters = count_of(r, "parameters", 0, INT64_MAX);
@@ -257,7 +257,7 @@ static tu_status read_file(const char *path, tu__arena *arena, char **text, size
         return tu_fail(errno == ENOENT ? TU_NOT_FOUND : TU_IO, "cannot read '%s': %s", path, strerror(errno));
     tu_status status = TU_OK;
     long size = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
-    if (size < 0 || size > MOST_BYTES || fseek(file, 0, SEEK_SET) != 0)
+    if (size < 0 || size > MAX_BYTES || fseek(file, 0, SEEK_SET) != 0)
         status = tu_fail(TU_CORRUPT, "'%s' is no configuration of a run: its size cannot be", path);
     *text = status == TU_OK ? tu__arena_alloc(arena, (size_t)size + 1) : NULL;
     if (status == TU_OK && !*text) status = TU_NO_MEMORY;

@@ -17,7 +17,7 @@
 #include "base/pattern.h"
 #include "base/save.h"
 
-enum { MOST_NUMBERS = 100000 };
+enum { MAX_NUMBERS = 100000 };
 
 tu__path tu__path_in(const char *folder, const char *format, ...) {
     tu__path path;
@@ -207,7 +207,7 @@ static tu_status create_named(const char *path, tu__run_folder *folder) {
     return status;
 }
 
-/* "resnet20" of "nets/resnet20.c": letters, digits, dots and dashes, the last part of a path without its ending. */
+/* "resnet20" of "nets/resnet20.c": letters, digits, dots and dashes, the last part of a path without its epilogue. */
 static void plain_name(const char *word, char *name, size_t size) {
     const char *slash = strrchr(word, '/');
     snprintf(name, size, "%s", slash && slash[1] ? slash + 1 : word);
@@ -221,7 +221,7 @@ static tu_status create_numbered(const char *model, const char *set, tu__run_fol
     char model_name[128], set_name[128], path[512];
     plain_name(model, model_name, sizeof model_name);
     plain_name(set, set_name, sizeof set_name);
-    for (int number = 1; number <= MOST_NUMBERS; number++) {
+    for (int number = 1; number <= MAX_NUMBERS; number++) {
         bool made;
         snprintf(path, sizeof path, "runs/%s-%s-%d", model_name, set_name, number);
         TU_TRY(make_parents(path));
@@ -232,7 +232,7 @@ static tu_status create_numbered(const char *model, const char *set, tu__run_fol
         return status;
     }
     return tu_fail(TU_INVALID, "there are %d runs of %s on %s in 'runs' already: give a name with --out",
-                   MOST_NUMBERS, model_name, set_name);
+                   MAX_NUMBERS, model_name, set_name);
 }
 
 tu_status tu__run_folder_create(const char *path, const char *model, const char *set,

@@ -263,7 +263,7 @@ static bool may_change(const setting *s) {
                                                  "keep",
                                                  "checkpoint_every",
                                                  "tune_kernels",
-                                                 "deadline"};
+                                                 "timeout"};
     for (size_t i = 0; i < sizeof free_to_change / sizeof *free_to_change; i++)
         if (strcmp(s->name, free_to_change[i]) == 0) return true;
     return false;
@@ -377,6 +377,7 @@ static tu_status read_setting(const char *name, const setting *s, const tu__json
 
 static tu_status read_member(const char *name, const char *key, const tu__json_value *value, tu__arena *arena,
                              tu__settings *settings) {
+    if (strcmp(key, "deadline") == 0) key = "timeout"; /* its name in older runs */
     if (strcmp(key, "recipe") == 0 && value->kind == TU__JSON_STRING)
         return store_text(&settings->recipe, value->string, arena);
     for (size_t i = 0; i < SETTING_COUNT; i++)

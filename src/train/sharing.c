@@ -4,13 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "run/default_strategy.h"
+#include "compile/default_strategy.h"
 
 /* ---- Devices by name ---- */
 
-tu_status tu__device_words(const char *list, size_t *count, tu__device_word words[TU__MOST_DEVICES]) {
-    tu__device *devices[TU__MOST_DEVICES];
-    TU_TRY(tu__devices_open(list, NULL, TU__MOST_DEVICES, devices, count));
+tu_status tu__device_specs(const char *list, size_t *count, tu__device_spec words[TU__MAX_DEVICES]) {
+    tu__device *devices[TU__MAX_DEVICES];
+    TU_TRY(tu__devices_open(list, NULL, TU__MAX_DEVICES, devices, count));
     for (size_t i = 0; i < *count; i++) snprintf(words[i].text, sizeof words[i].text, "%s", devices[i]->word);
     tu__devices_close(*count, devices);
     return TU_OK;
@@ -31,12 +31,12 @@ static bool can_be_divided(const tu__settings *s, int64_t samples, size_t device
 }
 
 /* Where a few samples are left, one device takes them all: the weight of a sample does not hang on that. */
-static tu_status leave_to_first(const tu__settings *s, int64_t samples, tu__device_word *first,
+static tu_status leave_to_first(const tu__settings *s, int64_t samples, tu__device_spec *first,
                                 tu_compile_options *o) {
-    if (can_be_divided(s, samples, TU__MOST_DEVICES) && s->invariant <= samples) return TU_OK;
-    tu__device_word words[TU__MOST_DEVICES];
+    if (can_be_divided(s, samples, TU__MAX_DEVICES) && s->invariant <= samples) return TU_OK;
+    tu__device_spec words[TU__MAX_DEVICES];
     size_t count;
-    TU_TRY(tu__device_words(s->devices, &count, words));
+    TU_TRY(tu__device_specs(s->devices, &count, words));
     if (can_be_divided(s, samples, count)) return TU_OK;
     *first = words[0];
     o->devices = first->text;
@@ -47,7 +47,7 @@ static tu_status leave_to_first(const tu__settings *s, int64_t samples, tu__devi
     return TU_OK;
 }
 
-tu_status tu__sharing_options(const tu__settings *s, int64_t samples, tu__device_word *first,
+tu_status tu__sharing_options(const tu__settings *s, int64_t samples, tu__device_spec *first,
                               tu_compile_options *o) {
     *o = (tu_compile_options){.struct_size = sizeof *o,
                               .devices = s->devices,
@@ -55,7 +55,7 @@ tu_status tu__sharing_options(const tu__settings *s, int64_t samples, tu__device
                               .memory_limit = (uint64_t)s->memory_limit,
                               .gpu_memory_limit = (uint64_t)s->gpu_memory_limit,
                               .gpu_memory_reserve = (uint64_t)s->gpu_memory_reserve,
-                              .deadline = s->deadline,
+                              .timeout = s->timeout,
                               .precision = s->precision,
                               .tune_kernels = s->tune_kernels,
                               .place = *s->place ? s->place : NULL,

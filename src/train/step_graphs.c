@@ -9,7 +9,7 @@
 #include <tutti/model.h>
 #include <tutti/ops.h>
 
-enum { MOST_GROUPS = 64, LONGEST_DECAY = 4096, FIRST_LOSS_SCALE = 65536 };
+enum { MAX_GROUPS = 64, LONGEST_DECAY = 4096, FIRST_LOSS_SCALE = 65536 };
 
 /* ---- The network and what stands before it ---- */
 
@@ -97,12 +97,12 @@ static tu_status parse_group(char *entry, tu_optimizer_group *group) {
 }
 
 /* "PATTERN=D,PATTERN=D" as groups; `text` is written to and must outlive them. */
-static tu_status parse_groups(char *text, size_t *count, tu_optimizer_group groups[MOST_GROUPS]) {
+static tu_status parse_groups(char *text, size_t *count, tu_optimizer_group groups[MAX_GROUPS]) {
     *count = 0;
     char *rest = NULL;
     for (char *entry = strtok_r(text, ",", &rest); entry; entry = strtok_r(NULL, ",", &rest)) {
-        if (*count == MOST_GROUPS)
-            return tu_fail(TU_INVALID, "--decay lists more than %d patterns", MOST_GROUPS);
+        if (*count == MAX_GROUPS)
+            return tu_fail(TU_INVALID, "--decay lists more than %d patterns", MAX_GROUPS);
         TU_TRY(parse_group(entry, &groups[(*count)++]));
     }
     return TU_OK;
@@ -112,7 +112,7 @@ static tu_status parse_groups(char *text, size_t *count, tu_optimizer_group grou
 static tu_status add_update(const tu__run_config *config, tu_graph *graph, const tu_value *loss,
                             const tu_graph *step, tu_optimizer_values *values) {
     const tu__settings *s = &config->settings;
-    tu_optimizer_group groups[MOST_GROUPS] = {{0}};
+    tu_optimizer_group groups[MAX_GROUPS] = {{0}};
     char decay[LONGEST_DECAY];
     if (strlen(s->decay) >= sizeof decay)
         return tu_fail(TU_INVALID, "--decay '%.40s…': expected at most %d characters", s->decay,

@@ -15,7 +15,7 @@ tu_value tu__find_input(tu_graph *graph, const char *name) {
 /* `samples`: as for tu__sharing_options. */
 static tu_status compile(tu_graph *graph, const tu__run_config *config, int64_t samples,
                          const tu_value *fetch, size_t count, bool plan_only, tu_program **program) {
-    tu__device_word first;
+    tu__device_spec first;
     tu_compile_options o;
     TU_TRY(tu__sharing_options(&config->settings, samples, &first, &o));
     o.fetch = fetch;
@@ -96,8 +96,8 @@ static bool picks(const tu__piece *piece) {
 
 /* A mapped file that may not stay there, or takes long to come from a disk, is better read ahead by a thread. */
 static bool stays_in_memory(const tu_dataset *set) {
-    enum { MOST_BYTES = 1 << 30 };
-    return (size_t)set->info.count[TU_TRAIN] * set->image_bytes <= MOST_BYTES;
+    enum { MAX_BYTES = 1 << 30 };
+    return (size_t)set->info.count[TU_TRAIN] * set->image_bytes <= MAX_BYTES;
 }
 
 tu_status tu__stepper_pick_from(tu__stepper *stepper, const tu_dataset *set) {
@@ -123,7 +123,7 @@ tu_status tu__stepper_state(const tu__stepper *stepper, uint64_t seed, tu_state 
 /* ---- Running ---- */
 
 size_t tu__piece_feeds(const tu__stepper *stepper, const tu__piece *piece, const tu_batch *batch,
-                       int64_t first, float *share, tu_feed feeds[TU__MOST_FEEDS]) {
+                       int64_t first, float *share, tu_feed feeds[TU__MAX_FEEDS]) {
     size_t count = 0;
     const char *images = batch->images;
     feeds[count++] = (tu_feed){piece->images, images + (size_t)first * stepper->image_bytes};
@@ -142,7 +142,7 @@ static tu_status run_picked(const tu__stepper *stepper, const tu__piece *piece, 
     size_t count = 0;
     float share = (float)((double)piece->samples / (double)batch->count);
     const int64_t *rows = batch->indices + first;
-    tu_feed_many feeds[TU__MOST_FEEDS];
+    tu_feed_many feeds[TU__MAX_FEEDS];
     feeds[count++] = (tu_feed_many){.input = piece->images, .table = stepper->images, .rows = rows};
     feeds[count++] = (tu_feed_many){.input = piece->labels, .table = stepper->labels, .rows = rows};
     if (tu_ok(piece->ordinals))
@@ -153,7 +153,7 @@ static tu_status run_picked(const tu__stepper *stepper, const tu__piece *piece, 
 
 static tu_status run_fed(const tu__stepper *stepper, const tu__piece *piece, tu_state *state,
                          const tu_batch *batch, int64_t first, void *const *fetches) {
-    tu_feed feeds[TU__MOST_FEEDS];
+    tu_feed feeds[TU__MAX_FEEDS];
     float share;
     size_t count = tu__piece_feeds(stepper, piece, batch, first, &share, feeds);
     return tu_run(piece->program, state, count, feeds, fetches);

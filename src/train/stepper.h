@@ -55,9 +55,9 @@ tu_status tu__stepper_run(const tu__stepper *stepper, tu_state *state, const tu_
                           tu__step_values *values);
 
 /* The feeds of a piece that begins at sample `first` of a batch; returns how many. `*share` must live until the run. */
-enum { TU__MOST_FEEDS = 4 };
+enum { TU__MAX_FEEDS = 4 };
 size_t tu__piece_feeds(const tu__stepper *stepper, const tu__piece *piece, const tu_batch *batch,
-                       int64_t first, float *share, tu_feed feeds[TU__MOST_FEEDS]);
+                       int64_t first, float *share, tu_feed feeds[TU__MAX_FEEDS]);
 
 /* An input by its name; invalid, without a complaint, where there is none. */
 tu_value tu__find_input(tu_graph *graph, const char *name);

@@ -248,17 +248,17 @@ static tu_status evaluate(tu__trainer *t) {
 /* ---- A step ---- */
 
 /* A bad step stopped all later ones: not for good, since what is saved now may be gone on with. */
-static tu_status make_sound(tu__trainer *t) {
-    const bool sound = true;
-    if (!tu__find_node(t->stepper.full.graph, TU__SOUND)) return TU_OK;
-    return tu_state_set(t->state, TU__SOUND, &sound, sizeof sound);
+static tu_status make_healthy(tu__trainer *t) {
+    const bool healthy = true;
+    const char *name = tu__healthy_name(t->stepper.full.graph);
+    return name ? tu_state_set(t->state, name, &healthy, sizeof healthy) : TU_OK;
 }
 
 /* Names the culprit. The step changed nothing, so it can be computed again from the same state. */
 static tu_status fail_step(tu__trainer *t, const tu_batch *batch, const tu__step_values *values) {
-    TU_TRY(make_sound(t));
+    TU_TRY(make_healthy(t));
     tu__finding finding;
-    tu_feed feeds[TU__MOST_FEEDS];
+    tu_feed feeds[TU__MAX_FEEDS];
     float share;
     char image[64] = "";
     size_t count = tu__piece_feeds(&t->stepper, values->bad, batch, values->bad_first, &share, feeds);

@@ -36,16 +36,16 @@ typedef struct result {
     char kernel[128]; /* of the convolution */
 } result;
 
-enum { MOST_INPUTS = 4 };
+enum { MAX_INPUTS = 4 };
 
 typedef struct sketch {
     tu_graph *graph;
-    tu_value inputs[MOST_INPUTS], wanted;
+    tu_value inputs[MAX_INPUTS], wanted;
     int input_count;
 } sketch;
 
 static tu_value add_input(sketch *s, tu_dtype dtype, tu_shape shape) {
-    static const char *const names[MOST_INPUTS] = {"x", "filter", "bias", "dy"};
+    static const char *const names[MAX_INPUTS] = {"x", "filter", "bias", "dy"};
     tu_value v = tu_input(s->graph, names[s->input_count], dtype, shape);
     return s->inputs[s->input_count++] = v;
 }
@@ -92,8 +92,8 @@ static result compute(const problem *p, const char *device) {
     sketch s = {0};
     tu_program *program;
     tu_state *state;
-    tu_feed feeds[MOST_INPUTS];
-    void *data[MOST_INPUTS];
+    tu_feed feeds[MAX_INPUTS];
+    void *data[MAX_INPUTS];
     draw_graph(&s, p);
     tu_status status = tu_compile(s.graph, &program, .devices = device, .fetch = &s.wanted, .fetch_count = 1,
                                   .precision = p->precision, .tune_kernels = p->tune);
@@ -199,7 +199,7 @@ static bool on_stand_ins(void) {
 static const tu_dtype dtypes[] = {TU_F32, TU_F64, TU_BF16, TU_F16};
 enum { DTYPES = 4 };
 
-/* What libraries were seen to get wrong (src/device/cuda/distrusted.def), in every type: each beside its relatives, whose
+/* What libraries were seen to get wrong (src/device/cuda/ops/distrusted.def), in every type: each beside its relatives, whose
  * padding is at the other ends or even, whose stride is shorter, whose channels are fewer. */
 static const geometry once_wrong[] = {
     {3, 30, 34, 4, 70, {4, 4}, {.padding = TU_EXPLICIT, .pad = {0, 2, 1, 1}, .stride = {3, 3}}},

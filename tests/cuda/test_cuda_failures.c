@@ -12,7 +12,7 @@
 
 #include "cuda/failing_calls.h"
 
-enum { BATCH = 2, MOST_SIDE = 24, CHANNELS = 3, STEPS = 3 };
+enum { BATCH = 2, MAX_SIDE = 24, CHANNELS = 3, STEPS = 3 };
 
 typedef struct shape {
     int64_t height, width;
@@ -34,7 +34,7 @@ static tu_status build(work *w) {
 }
 
 static tu_status train(work *w) {
-    static const float images[STEPS * BATCH * MOST_SIDE * MOST_SIDE * CHANNELS] = {1, 2, 3};
+    static const float images[STEPS * BATCH * MAX_SIDE * MAX_SIDE * CHANNELS] = {1, 2, 3};
     static const int labels[STEPS * BATCH] = {0, 2, 1, 1, 0, 2};
     float loss[STEPS];
     TU_TRY(tu_run(w->program, w->state, 2, (tu_feed[]){{w->model.images, images}, {w->model.labels, labels}},
@@ -81,7 +81,7 @@ static tu_status everything(wish wanted, shape images) {
 
 /* What a shape's best kernels are is remembered for good, so a trial that is to time them takes a shape of its own. */
 static shape shape_of(bool tune, unsigned nth) {
-    enum { LEAST = 12, COUNT = MOST_SIDE - LEAST + 1 };
+    enum { LEAST = 12, COUNT = MAX_SIDE - LEAST + 1 };
     return tune ? (shape){LEAST + nth % COUNT, LEAST + nth / COUNT % COUNT} : (shape){LEAST, LEAST};
 }
 

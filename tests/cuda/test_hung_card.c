@@ -22,7 +22,7 @@ typedef struct adder {
     tu_state *state;
 } adder;
 
-static void begin(adder *a, const char *devices, double deadline, bool at_once) {
+static void begin(adder *a, const char *devices, double timeout, bool at_once) {
     assert_int_equal(tu_graph_new(&a->graph), TU_OK);
     a->x = tu_input(a->graph, "x", TU_F32, TU_SHAPE(3));
     tu_value w = tu_variable(a->graph, "w", TU_F32, TU_SHAPE(3));
@@ -30,7 +30,7 @@ static void begin(adder *a, const char *devices, double deadline, bool at_once) 
     a->y = at_once ? tu_sum(a->x) : sum;
     tu_assign(w, sum);
     if (tu_compile(a->graph, &a->program, .devices = devices, .fetch = &a->y, .fetch_count = 1,
-                   .updates = true, .deadline = deadline) != TU_OK)
+                   .updates = true, .timeout = timeout) != TU_OK)
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_new(a->graph, &a->state, .seed = 1), TU_OK);
 }
@@ -107,7 +107,7 @@ static void a_processor_does_not_wait_for_a_hung_card_for_ever(void **unused) {
     tu_value far = tu_tanh(x), near = tu_exp(far); /* 128 KB, which are worth pinning */
     assert_int_equal(tu_state_new(graph, &state), TU_OK);
     if (tu_compile(graph, &program, .devices = "gpu:3,cpu:0", .place = "tanh*=gpu:3,exp*=cpu:0",
-                   .fetch = &near, .fetch_count = 1, .deadline = 0.5) != TU_OK)
+                   .fetch = &near, .fetch_count = 1, .timeout = 0.5) != TU_OK)
         fail_msg("%s", tu_message());
     static float data[64 * 512], result[64 * 512];
     void *const results[] = {result};

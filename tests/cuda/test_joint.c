@@ -14,7 +14,7 @@
 #include "cuda/failing_calls.h"
 #include "state_checks.h"
 
-enum { ROWS = 8, COLUMNS = 6, MOST_INPUTS = 4, MOST_FETCHES = 6 };
+enum { ROWS = 8, COLUMNS = 6, MAX_INPUTS = 4, MAX_FETCHES = 6 };
 enum { STEPS = 42 }; /* so many that half of them are more than a graph takes at most */
 
 /* A program, its inputs and what is fetched of it. Input i of step s is the same in every program. */
@@ -22,10 +22,10 @@ typedef struct work {
     tu_graph *graph;
     tu_program *program;
     tu_state *state;
-    tu_value inputs[MOST_INPUTS], fetches[MOST_FETCHES];
+    tu_value inputs[MAX_INPUTS], fetches[MAX_FETCHES];
     size_t input_count, fetch_count;
-    float data[MOST_INPUTS][STEPS][ROWS][COLUMNS];
-    float results[MOST_FETCHES][STEPS];
+    float data[MAX_INPUTS][STEPS][ROWS][COLUMNS];
+    float results[MAX_FETCHES][STEPS];
 } work;
 
 typedef void builder(work *w, const char *const devices[]);
@@ -154,8 +154,8 @@ static void end(work *w) {
 
 static void run_one_by_one(work *w) {
     for (int s = 0; s < STEPS; s++) {
-        tu_feed feeds[MOST_INPUTS];
-        void *results[MOST_FETCHES];
+        tu_feed feeds[MAX_INPUTS];
+        void *results[MAX_FETCHES];
         for (size_t i = 0; i < w->input_count; i++) feeds[i] = (tu_feed){w->inputs[i], w->data[i][s]};
         for (size_t i = 0; i < w->fetch_count; i++) results[i] = &w->results[i][s];
         if (tu_run(w->program, w->state, w->input_count, feeds, results) != TU_OK)
@@ -172,8 +172,8 @@ static tu_status run_many(work *w, int first, int count, bool from_table) {
         numbers[i] = STEPS * ROWS - 1 - i;
         memcpy(rows[numbers[i]], w->data[0][i / ROWS][i % ROWS], sizeof rows[0]);
     }
-    tu_feed_many feeds[MOST_INPUTS];
-    void *results[MOST_FETCHES];
+    tu_feed_many feeds[MAX_INPUTS];
+    void *results[MAX_FETCHES];
     for (size_t i = 0; i < w->input_count; i++)
         feeds[i] = (tu_feed_many){.input = w->inputs[i], .data = w->data[i][first]};
     for (size_t i = 0; i < w->fetch_count; i++) results[i] = &w->results[i][first];

@@ -67,7 +67,7 @@ static void train(network *n, const char *devices) {
     build(n);
     tu_state *state;
     if (tu_compile(n->graph, &n->program, .devices = devices, .threads = 1, .fetch = &n->loss,
-                   .fetch_count = 1, .updates = true, .deadline = 60) != TU_OK)
+                   .fetch_count = 1, .updates = true, .timeout = 60) != TU_OK)
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_new(n->graph, &state, .seed = 3), TU_OK);
     for (int i = 0; i < RUNS; i++) /* the first launches kernels, the second captures, later ones replay */

@@ -83,9 +83,9 @@ static void replicas_have_the_bits_of_one_card_whichever_way_they_meet(void **un
 
 static void assert_meets(const sharing *how, bool peer_to_peer, bool through_host) {
     trainer t;
-    tu_meeting_report report;
+    tu_collective_report report;
     if (begin(&t, how, true) != TU_OK) fail_msg("%s", tu_message());
-    assert_int_equal(tu_program_meeting(t.step, 0, &report), TU_OK);
+    assert_int_equal(tu_program_collective(t.step, 0, &report), TU_OK);
     assert_int_equal(report.peer_to_peer, peer_to_peer);
     assert_int_equal(report.through_host, through_host);
     end(&t);

@@ -9,18 +9,18 @@
 
 #include "test.h"
 
-enum { MOST_INPUTS = 8, MOST_RESULTS = 8 };
+enum { MAX_INPUTS = 8, MAX_RESULTS = 8 };
 
 /* A graph in f64 or f32 with random inputs. */
 typedef struct trial {
     tu_graph *graph;
     tu_dtype dtype;
-    tu_feed feeds[MOST_INPUTS];
-    void *data[MOST_INPUTS]; /* what they feed */
+    tu_feed feeds[MAX_INPUTS];
+    void *data[MAX_INPUTS]; /* what they feed */
     size_t feed_count;
-    tu_value results[MOST_RESULTS];
+    tu_value results[MAX_RESULTS];
     size_t result_count;
-    double *expected[MOST_RESULTS], *got[MOST_RESULTS];
+    double *expected[MAX_RESULTS], *got[MAX_RESULTS];
     bool tune;
     char kernels[4096]; /* their names, a line each */
 } trial;
@@ -72,7 +72,7 @@ static void note_kernels(trial *t, const tu_program *program) {
 static void run_on(trial *t, const char *devices, double **results) {
     tu_program *program;
     tu_state *state;
-    void *raw[MOST_RESULTS];
+    void *raw[MAX_RESULTS];
     if (tu_compile(t->graph, &program, .devices = devices, .fetch = t->results,
                    .fetch_count = t->result_count, .tune_kernels = t->tune) != TU_OK)
         fail_msg("%s", tu_message());

@@ -16,8 +16,10 @@ trap 'rm -rf "$work"' EXIT
 
 cat > "$work/around.h" <<'C'
 #include <stdio.h>
+#include <string.h>
 #include <tutti/tutti.h>
-extern tu_graph *g;
+extern tu_graph *g, *graph;
+extern uint32_t node;
 extern tu_program *program;
 extern tu_state *state;
 extern tu_value x, y, h, loss, filter, bytes;

@@ -7,7 +7,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    for (int rank = 1; rank <= TU__IDX_MOST_RANK; rank++) {
+    for (int rank = 1; rank <= TU__IDX_MAX_RANK; rank++) {
         tu__idx idx;
         if (tu__idx_parse("fuzz", data, size, rank, &idx) != TU_OK) continue;
         int64_t elements = 1;

@@ -1,10 +1,10 @@
 /* Cases of what devices make together. One device alone is a group of one rank, whose sum is its share: everything around it,
- * buffers, order and memory, is the same for more (tests/unit/test_meetings.c). */
+ * buffers, order and memory, is the same for more (tests/unit/test_collectives.c). */
 #include "graph/graph.h"
 #include "ops/cases.h"
 
-static tu_value meet_alone(tu_value share, int64_t meeting) {
-    struct tu__all_reduce_attrs attrs = {.meeting = meeting, .rank = 0, .ranks = 1};
+static tu_value meet_alone(tu_value share, int64_t collective) {
+    struct tu__all_reduce_attrs attrs = {.collective = collective, .rank = 0, .ranks = 1};
     return tu__make(
         share.graph,
         &(tu__node_request){.op = TU__OP_ALL_REDUCE, .attrs = &attrs, .inputs = &share, .input_count = 1});
@@ -17,11 +17,11 @@ OP_CASE(all_reduce, CASE_NO_GRADIENT) {
     case 0: case_output(c, sum); break;
     case 1: case_output(c, tu_add(sum, y)); break;
     case 2:
-        case_output(c, meet_alone(y, 0)); /* two values in one meeting */
+        case_output(c, meet_alone(y, 0)); /* two values in one collective */
         case_output(c, tu_neg(sum));
         break;
     default:
         case_output(c, tu_neg(meet_alone(sum, 1)));
-        break; /* what comes from one meeting goes to another */
+        break; /* what comes from one collective goes to another */
     }
 }

@@ -88,7 +88,7 @@ static bool run_graph(tu_graph *graph, const tu_compile_options *given, size_t f
     how.struct_size = sizeof how;
     how.updates = true;
     how.threads = 1;
-    how.deadline = 20;
+    how.timeout = 20;
     bool good = tu_compile_with(graph, &program, &how) == TU_OK &&
                 tu_state_new(graph, &state, .seed = 4) == TU_OK &&
                 take_steps(program, state, &how, feed_count, feeds, o);

@@ -12,7 +12,7 @@
 #include "graph/summary.h"
 #include "ops/driver.h"
 
-enum { MOST_INPUTS = 16, MOST_ATTRIBUTE_BYTES = 512 };
+enum { MAX_INPUTS = 16, MAX_ATTRIBUTE_BYTES = 512 };
 
 static long tried, accepted, failures;
 static bool seen[TU__OP_COUNT];
@@ -46,7 +46,7 @@ static void try_node(case_run *c, const tu__node *like, const void *attrs, const
         return;
     }
     accepted++;
-    tu_type in[MOST_INPUTS];
+    tu_type in[MAX_INPUTS];
     const tu__node *node = tu__node_of(made);
     if (tu__node_flops(graph, node, in) < 0) complain(c, node, "negative costs");
     if (tu__node_activation_bytes(node) < 0) complain(c, node, "negative bytes");
@@ -76,7 +76,7 @@ static const int64_t extremes[] = {0,
                                    INT64_MIN + 1};
 
 static void vary_attributes(case_run *c, const tu__node *node, const tu_value *inputs) {
-    unsigned char attrs[MOST_ATTRIBUTE_BYTES];
+    unsigned char attrs[MAX_ATTRIBUTE_BYTES];
     if (node->op->attr_bytes > sizeof attrs) abort();
     for (uint32_t cell = 0; cell < node->op->attr_bytes / 8; cell++)
         for (size_t i = 0; i < sizeof extremes / sizeof *extremes + 4; i++) {
@@ -92,7 +92,7 @@ static void vary_attributes(case_run *c, const tu__node *node, const tu_value *i
 static void vary_pairs(case_run *c, const tu__node *node, const tu_value *inputs) {
     static const int64_t large[] = {-1, INT64_C(1) << 31, INT64_C(1) << 47, INT64_MAX, INT64_MIN};
     uint32_t cells = node->op->attr_bytes / 8;
-    unsigned char attrs[MOST_ATTRIBUTE_BYTES];
+    unsigned char attrs[MAX_ATTRIBUTE_BYTES];
     for (uint32_t a = 0; a < cells; a++)
         for (uint32_t b = a + 1; b < cells; b++)
             for (size_t i = 0; i < 25; i++) {
@@ -104,7 +104,7 @@ static void vary_pairs(case_run *c, const tu__node *node, const tu_value *inputs
 }
 
 static void vary_inputs(case_run *c, const tu__node *node, const tu_value *inputs, uint32_t values) {
-    tu_value varied[MOST_INPUTS];
+    tu_value varied[MAX_INPUTS];
     for (uint32_t k = 0; k < node->input_count; k++)
         for (uint32_t id = 0; id < values; id++)
             for (uint32_t output = 0; output < c->graph->nodes[id]->output_count; output++) {
@@ -130,8 +130,8 @@ static void vary_case(case_run *c) {
     uint32_t count = c->graph->node_count;
     for (uint32_t id = 0; id < count; id++) {
         const tu__node *node = c->graph->nodes[id];
-        if (node->input_count > MOST_INPUTS || node->op->code == TU__OP_CONSTANT) continue;
-        tu_value inputs[MOST_INPUTS];
+        if (node->input_count > MAX_INPUTS || node->op->code == TU__OP_CONSTANT) continue;
+        tu_value inputs[MAX_INPUTS];
         for (uint32_t k = 0; k < node->input_count; k++) inputs[k] = tu__input_of(c->graph, node, k);
         vary_attributes(c, node, inputs);
         if (c->draws == 1) vary_pairs(c, node, inputs);

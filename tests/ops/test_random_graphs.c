@@ -9,14 +9,14 @@
 
 #include "device/device.h"
 
-enum { MOST_VALUES = 256, ROWS = 6, COLUMNS = 8, MOST_FETCHES = 12 };
+enum { MAX_VALUES = 256, ROWS = 6, COLUMNS = 8, MAX_FETCHES = 12 };
 
 typedef struct maker {
     tu_graph *graph;
     uint64_t random;
-    tu_value values[MOST_VALUES]; /* all f32 [ROWS, COLUMNS] */
+    tu_value values[MAX_VALUES]; /* all f32 [ROWS, COLUMNS] */
     int count;
-    tu_value fetches[MOST_FETCHES];
+    tu_value fetches[MAX_FETCHES];
     int fetch_count;
 } maker;
 
@@ -25,7 +25,7 @@ static tu_value any(maker *m) {
 }
 
 static void push(maker *m, tu_value value) {
-    if (m->count < MOST_VALUES) m->values[m->count++] = value;
+    if (m->count < MAX_VALUES) m->values[m->count++] = value;
 }
 
 static tu_value weights(maker *m, const char *name, tu_shape shape) {
@@ -68,7 +68,7 @@ static void grow(maker *m, int index) {
 }
 
 static void fetch(maker *m, tu_value value) {
-    if (m->fetch_count < MOST_FETCHES) m->fetches[m->fetch_count++] = value;
+    if (m->fetch_count < MAX_FETCHES) m->fetches[m->fetch_count++] = value;
 }
 
 /* Operations, then gradients of a loss by some variables, and updates of these. */
@@ -166,7 +166,7 @@ static void scatter(maker *m, const placement *p, uint64_t seed) {
 
 /* ---- Devices that do not take everything ---- */
 
-static tu_status shy_takes(tu_device_instance *device, const tu_graph *graph, uint32_t node) {
+static tu_status shy_supports(tu_device_instance *device, const tu_graph *graph, uint32_t node) {
     (void)device;
     static const char *const refused[] = {"softmax", "matmul", "random", "concat", "tanh"};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
@@ -179,7 +179,7 @@ static bool add_shy_device(void) {
     static tu_device_api shy;
     shy = tu__cpu_api;
     shy.kind = "shy";
-    shy.takes = shy_takes;
+    shy.supports = shy_supports;
     return tu__device_kind_add(&shy) == TU_OK;
 }
 

@@ -7,34 +7,34 @@
  * and run for its order alone. */
 #include "ops/random_graph.h"
 
-enum { MOST_VALUES = 128, COLUMNS = 8, MOST_ROWS = 12, MOST_FETCHES = 12, MOST_VARIABLES = 64 };
+enum { MAX_VALUES = 128, COLUMNS = 8, MAX_ROWS = 12, MAX_FETCHES = 12, MAX_VARIABLES = 64 };
 
-typedef struct maker {
+typedef struct rule {
     tu_graph *graph;
     uint64_t random;
     int64_t rows;
-    tu_value samples[MOST_VALUES]; /* [rows, COLUMNS], mostly cut */
-    tu_value wholes[MOST_VALUES];  /* [COLUMNS], which hang on samples through sums alone */
+    tu_value samples[MAX_VALUES]; /* [rows, COLUMNS], mostly cut */
+    tu_value wholes[MAX_VALUES];  /* [COLUMNS], which hang on samples through sums alone */
     int sample_count, whole_count;
     tu_value classes;
-    tu_value fetches[MOST_FETCHES];
+    tu_value fetches[MAX_FETCHES];
     int fetch_count;
-} maker;
+} rule;
 
-static tu_value any_samples(maker *m) {
+static tu_value any_samples(rule *m) {
     return pick_value(&m->random, m->samples, m->sample_count);
 }
-static tu_value any_whole(maker *m) {
+static tu_value any_whole(rule *m) {
     return pick_value(&m->random, m->wholes, m->whole_count);
 }
-static void push(maker *m, tu_value value) {
-    if (m->sample_count < MOST_VALUES) m->samples[m->sample_count++] = value;
+static void push(rule *m, tu_value value) {
+    if (m->sample_count < MAX_VALUES) m->samples[m->sample_count++] = value;
 }
-static void push_whole(maker *m, tu_value value) {
-    if (m->whole_count < MOST_VALUES) m->wholes[m->whole_count++] = value;
+static void push_whole(rule *m, tu_value value) {
+    if (m->whole_count < MAX_VALUES) m->wholes[m->whole_count++] = value;
 }
 
-static tu_value weights(maker *m, int index, tu_shape shape) {
+static tu_value weights(rule *m, int index, tu_shape shape) {
     char name[24];
     snprintf(name, sizeof name, "w%d", index);
     return tu_variable(m->graph, name, TU_F64, shape, .init = {.kind = TU_INIT_UNIFORM, .a = -0.4, .b = 0.4});
@@ -45,7 +45,7 @@ static tu_value mean_of_rows(tu_value x) {
 }
 
 /* Samples as images, through a convolution and back. */
-static tu_value convolved(maker *m, int index, tu_value x) {
+static tu_value convolved(rule *m, int index, tu_value x) {
     tu_value images = tu_reshape(x, TU_SHAPE(m->rows, 2, 2, COLUMNS / 4));
     tu_value y = tu_convolve(images, weights(m, index, TU_SHAPE(COLUMNS / 4, 3, 3, COLUMNS / 4)));
     return tu_tanh(tu_reshape(y, TU_SHAPE(m->rows, COLUMNS)));
@@ -57,7 +57,7 @@ static tu_value normalized(int index, tu_value x) {
     return tu_batch_norm(x, .name = name, .epsilon = 0.1);
 }
 
-static tu_value picked(maker *m, int index) {
+static tu_value picked(rule *m, int index) {
     tu_value table = weights(m, index, TU_SHAPE(5, COLUMNS));
     return tu_gather(table, m->classes, 0);
 }
@@ -68,18 +68,18 @@ static tu_value joined(tu_value x, tu_value y) {
 }
 
 /* Two rows for each sample, then one again. */
-static tu_value doubled_rows(maker *m, tu_value x) {
+static tu_value doubled_rows(rule *m, tu_value x) {
     tu_value rows = tu_reshape(x, TU_SHAPE(2 * m->rows, COLUMNS / 2));
     return tu_reshape(tu_softmax(rows, 1), TU_SHAPE(m->rows, COLUMNS));
 }
 
-static tu_value noise(maker *m, bool per_sample) {
+static tu_value noise(rule *m, bool per_sample) {
     return tu_random_uniform(m->graph, TU_F64, TU_SHAPE(m->rows, COLUMNS), -0.5, 0.5,
                              .per_sample = per_sample);
 }
 
 /* One more operation over values there are; results stay around one in size. */
-static void grow(maker *m, int index) {
+static void grow(rule *m, int index) {
     tu_value x = any_samples(m), y = any_samples(m), w = any_whole(m);
     switch (draw(&m->random, 20)) {
     case 0: push(m, tu_tanh(tu_add(x, y))); break;
@@ -107,12 +107,12 @@ static void grow(maker *m, int index) {
     }
 }
 
-static void fetch(maker *m, tu_value value) {
-    if (m->fetch_count < MOST_FETCHES) m->fetches[m->fetch_count++] = value;
+static void fetch(rule *m, tu_value value) {
+    if (m->fetch_count < MAX_FETCHES) m->fetches[m->fetch_count++] = value;
 }
 
 /* Some values wait for earlier ones, and some are put together. */
-static void bind(maker *m) {
+static void bind(rule *m) {
     for (uint64_t i = draw(&m->random, 4); i > 0; i--) {
         tu_value a = any_samples(m), b = draw(&m->random, 2) ? any_samples(m) : any_whole(m);
         tu_value late = a.node > b.node ? a : b, early = a.node > b.node ? b : a;
@@ -122,9 +122,9 @@ static void bind(maker *m) {
 }
 
 /* Operations, then gradients of a loss by all variables, and updates of these. */
-static bool make_graph(maker *m, uint64_t seed) {
+static bool make_graph(rule *m, uint64_t seed) {
     m->random = seed;
-    m->rows = 4 + (int64_t)draw(&m->random, MOST_ROWS - 3);
+    m->rows = 4 + (int64_t)draw(&m->random, MAX_ROWS - 3);
     if (tu_graph_new(&m->graph) != TU_OK) return false;
     push(m, tu_batch_input(m->graph, "a", TU_F64, TU_SHAPE(m->rows, COLUMNS)));
     push(m,
@@ -138,8 +138,8 @@ static bool make_graph(maker *m, uint64_t seed) {
     fetch(m, any_whole(m));
     tu_value loss = tu_mean(tu_square(tu_add(tu_mul(any_samples(m), m->samples[0]), any_whole(m))));
     fetch(m, loss);
-    tu_value variables[MOST_VARIABLES], gradients[MOST_VARIABLES];
-    size_t count = tu_trainable(m->graph, MOST_VARIABLES, variables);
+    tu_value variables[MAX_VARIABLES], gradients[MAX_VARIABLES];
+    size_t count = tu_trainable(m->graph, MAX_VARIABLES, variables);
     tu_gradients(loss, count, variables, gradients);
     for (size_t i = 0; i < count; i++) {
         if (draw(&m->random, 2)) fetch(m, gradients[i]);
@@ -148,13 +148,13 @@ static bool make_graph(maker *m, uint64_t seed) {
     return tu_graph_status(m->graph) == TU_OK;
 }
 
-static bool run(maker *m, tu_compile_options how, outcome *o) {
-    double data[2][MOST_ROWS * COLUMNS];
-    int32_t classes[MOST_ROWS];
+static bool run(rule *m, tu_compile_options how, outcome *o) {
+    double data[2][MAX_ROWS * COLUMNS];
+    int32_t classes[MAX_ROWS];
     uint64_t random = 77;
-    for (int i = 0; i < MOST_ROWS * COLUMNS; i++)
+    for (int i = 0; i < MAX_ROWS * COLUMNS; i++)
         for (int k = 0; k < 2; k++) data[k][i] = (double)draw(&random, 1000) / 500 - 1;
-    for (int i = 0; i < MOST_ROWS; i++) classes[i] = (int32_t)draw(&random, 6) - 1; /* some are outside */
+    for (int i = 0; i < MAX_ROWS; i++) classes[i] = (int32_t)draw(&random, 6) - 1; /* some are outside */
     const tu_feed feeds[] = {{m->samples[0], data[0]}, {m->samples[1], data[1]}, {m->classes, classes}};
     how.fetch = m->fetches;
     how.fetch_count = (size_t)m->fetch_count;
@@ -206,7 +206,7 @@ static tu_compile_options options_of(const arrangement *a) {
 
 static bool check_graph(uint64_t seed) {
     const comparison *c = pick_comparison(seed);
-    maker m = {0};
+    rule m = {0};
     outcome alone = {0}, together = {0};
     bool good = make_graph(&m, seed);
     if (!good) printf("     %s\n", tu_message());

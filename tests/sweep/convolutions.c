@@ -87,14 +87,14 @@ static void expect_bias_and_relu(sweep *s, const geometry *g, tu_value y, const 
                          sweep_is_half(s), &magnitude);
 }
 
-static void expect_convolution(sweep *s, const geometry *g, bool ending) {
+static void expect_convolution(sweep *s, const geometry *g, bool epilogue) {
     note_geometry(s, g);
     tu_value operands[2] = {sweep_input(s, TU_SHAPE(g->images, g->size[0], g->size[1], g->groups * g->in)),
                             filter_of(s, g)};
     tu_value y, y_magnitude, gradients[2], magnitudes[2];
     sweep_differentiate(s, convolve, g, 2, operands, &y, &y_magnitude, gradients, magnitudes);
     int64_t window = g->kernel[0] * g->kernel[1];
-    if (ending)
+    if (epilogue)
         expect_bias_and_relu(s, g, y, &y_magnitude);
     else
         sweep_expect_product(s, "convolution", y, window * g->in, false, &y_magnitude);

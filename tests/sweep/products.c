@@ -26,7 +26,7 @@ static int64_t repeats(const product *p, int operand) {
     return p->batch[operand] > 1 ? 1 : items(p);
 }
 
-static void expect_product(sweep *s, const product *p, bool ending) {
+static void expect_product(sweep *s, const product *p, bool epilogue) {
     sweep_note(s, " batch %lld,%lld m%lld n%lld k%lld%s%s", (long long)p->batch[0], (long long)p->batch[1],
                (long long)p->m, (long long)p->n, (long long)p->k, p->transpose_a ? " a^T" : "",
                p->transpose_b ? " b^T" : "");
@@ -34,7 +34,7 @@ static void expect_product(sweep *s, const product *p, bool ending) {
                             sweep_input(s, matrices(p->batch[1], p->k, p->n, p->transpose_b))};
     tu_value y, y_magnitude, gradients[2], magnitudes[2];
     sweep_differentiate(s, multiply, p, 2, operands, &y, &y_magnitude, gradients, magnitudes);
-    if (ending) {
+    if (epilogue) {
         tu_value bias = sweep_input(s, TU_SHAPE(p->n));
         tu_value magnitude = {0};
         if (sweep_is_oracle(s)) magnitude = tu_add(y_magnitude, tu_abs(bias));

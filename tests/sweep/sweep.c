@@ -18,7 +18,7 @@
 
 #include "base/number.h"
 
-enum { MOST_INPUTS = 16, MOST_RESULTS = 16, GUARD = 64, PATTERN = 0xa5 };
+enum { MAX_INPUTS = 16, MAX_RESULTS = 16, GUARD = 64, PATTERN = 0xa5 };
 
 typedef struct expectation {
     const char *what;
@@ -35,11 +35,11 @@ struct sweep {
     int threads;
     tu_graph *graph;
     int input_count, result_count;
-    tu_value inputs[MOST_INPUTS];
-    double *data[MOST_INPUTS];
-    expectation results[MOST_RESULTS];
-    double *got[MOST_RESULTS]; /* of the device, as doubles */
-    tu_value answers[MOST_RESULTS];
+    tu_value inputs[MAX_INPUTS];
+    double *data[MAX_INPUTS];
+    expectation results[MAX_RESULTS];
+    double *got[MAX_RESULTS]; /* of the device, as doubles */
+    tu_value answers[MAX_RESULTS];
     char note[400], kernels[400]; /* the case's sizes, and what computed it */
     double worst;                 /* error over bound */
 };
@@ -198,7 +198,7 @@ void sweep_expect_equal(sweep *s, const char *what, tu_value left, tu_value righ
 void sweep_differentiate(sweep *s, sweep_bilinear y_of, const void *context, size_t count,
                          const tu_value *operands, tu_value *y, tu_value *y_magnitude, tu_value *gradients,
                          tu_value *magnitudes) {
-    tu_value absolute[MOST_INPUTS];
+    tu_value absolute[MAX_INPUTS];
     *y = y_of(context, operands);
     tu_value dy = sweep_input(s, tu_value_shape(*y));
     tu_gradients(tu_sum(tu_mul(*y, dy)), count, operands, gradients);
@@ -249,8 +249,8 @@ static bool fetch(sweep *s, const char *device, int threads, const char *precisi
                   const tu_value *values, double **results) {
     tu_program *program = NULL;
     tu_state *state = NULL;
-    tu_feed feeds[MOST_INPUTS];
-    void *targets[3 * MOST_RESULTS];
+    tu_feed feeds[MAX_INPUTS];
+    void *targets[3 * MAX_RESULTS];
     bool good = tu_state_new(s->graph, &state, .seed = 3) == TU_OK &&
                 tu_compile(s->graph, &program, .devices = device, .threads = threads, .fetch = values,
                            .fetch_count = (size_t)count, .precision = precision) == TU_OK;
@@ -314,7 +314,7 @@ static bool check_result(sweep *s, const expectation *e, tu_dtype out, const dou
 }
 
 static bool run_device(sweep *s, const char *device, tu_dtype *types) {
-    tu_value values[MOST_RESULTS] = {0};
+    tu_value values[MAX_RESULTS] = {0};
     for (int i = 0; i < s->result_count; i++) {
         values[i] = s->results[i].value;
         types[i] = tu_value_dtype(values[i]);
@@ -324,8 +324,8 @@ static bool run_device(sweep *s, const char *device, tu_dtype *types) {
 
 /* Each expectation's value, then its counterpart and its magnitude where it has them. */
 static bool run_oracle(sweep *s, const tu_dtype *types) {
-    tu_value values[3 * MOST_RESULTS] = {0};
-    double *numbers[3 * MOST_RESULTS] = {0};
+    tu_value values[3 * MAX_RESULTS] = {0};
+    double *numbers[3 * MAX_RESULTS] = {0};
     int count = 0, results = s->result_count;
     for (int i = 0; i < results; i++) {
         const expectation *e = &s->results[i];
@@ -357,7 +357,7 @@ static bool build(sweep *s, void (*family)(sweep *s), bool oracle, uint64_t rand
 }
 
 static bool run_case(sweep *s, const char *device, void (*family)(sweep *s)) {
-    tu_dtype types[MOST_RESULTS];
+    tu_dtype types[MAX_RESULTS];
     uint64_t random = s->random;
     bool good = build(s, family, false, random) && run_device(s, device, types);
     int results = s->result_count;

@@ -106,7 +106,7 @@ static void a_replica_that_does_not_come_back_ends_the_run_at_the_deadline(void 
     odd.sticks_in = launches / 2;
     pthread_t helper;
     assert_int_equal(pthread_create(&helper, NULL, free_later, NULL), 0);
-    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, MIRRORED, .deadline = 2),
+    expect_refusal(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, MIRRORED, .timeout = 2),
                    TU_DEVICE, "device 'odd:0'");
     pthread_join(helper, NULL);
     expect_good_checkpoint(run.text);

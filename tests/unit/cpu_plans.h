@@ -21,7 +21,7 @@
 typedef struct bench {
     tu_device_instance *device;
     const tu_graph *graph;
-    tu_part part;
+    tu_partition part;
     tu_plan *plan;
     void **buffers, **workspaces;
     bool *borrowed; /* per buffer: it took over another's memory */
@@ -56,11 +56,11 @@ static inline void bench_select(bench *b, const tu_graph *graph, int threads, si
     memcpy(kept, exports, export_count * sizeof *kept);
     b->nodes = nodes;
     b->exports = kept;
-    b->part = (tu_part){.struct_size = sizeof b->part,
-                        .graph = graph,
-                        .nodes = nodes,
-                        .export_count = (uint32_t)export_count,
-                        .exports = kept};
+    b->part = (tu_partition){.struct_size = sizeof b->part,
+                             .graph = graph,
+                             .nodes = nodes,
+                             .export_count = (uint32_t)export_count,
+                             .exports = kept};
     for (uint32_t i = 0; i < graph->node_count; i++)
         if (!is_leaf(graph->nodes[i])) nodes[b->part.node_count++] = i;
     if (tu__cpu_api.select(b->device, &b->part, &b->plan) != TU_OK) fail_msg("%s", tu_message());

@@ -95,7 +95,7 @@ typedef enum event_kind {
     EVENT_START
 } event_kind;
 
-enum { EVENT_MOST_BUCKETS = 2048 };
+enum { EVENT_MAX_BUCKETS = 2048 };
 
 typedef struct decoded_event {
     event_kind kind;
@@ -108,13 +108,13 @@ typedef struct decoded_event {
     pb_span png;
     double least, most, number, sum, squares;
     size_t bucket_count;
-    double limits[EVENT_MOST_BUCKETS], counts[EVENT_MOST_BUCKETS];
+    double limits[EVENT_MAX_BUCKETS], counts[EVENT_MAX_BUCKETS];
 } decoded_event;
 
 static inline size_t event_doubles(pb_span packed, double *values) {
     size_t count = 0;
     for (uint64_t bits; pb_fixed(&packed, 8, &bits);) {
-        assert_true(count < EVENT_MOST_BUCKETS);
+        assert_true(count < EVENT_MAX_BUCKETS);
         values[count++] = pb_double(bits);
     }
     assert_true(packed.at == packed.end);

@@ -3,7 +3,7 @@
  *
  * Inputs and variables get numbers that depend on their names alone, so that a graph before a pass and the
  * one after it are run on the same. What stands for another is given that one's: a part of an input its rows, a mirror
- * all. Meetings are held as the engine holds them: shares are added up pairwise, in the order of ranks.
+ * all. Collectives are held as the engine holds them: shares are added up pairwise, in the order of ranks.
  *
  *     interpretation before = interpret(graph);
  *     … same_numbers(value_in(&before, edge), value_in(&after, mapped)) …
@@ -52,13 +52,13 @@ static inline void draw_leaf(const tu__node *node, tu__tensor *t) {
 
 static inline void interpret_node(interpretation *it, const tu__node *node);
 
-/* How many values a rank has brought to a meeting before this one. */
-static inline uint32_t place_at_meeting(const tu_graph *graph, const tu__node *node) {
+/* How many values a rank has brought to a collective before this one. */
+static inline uint32_t place_at_collective(const tu_graph *graph, const tu__node *node) {
     uint32_t place = 0;
     for (uint32_t i = 0; i < node->id; i++) {
         const tu__node *other = graph->nodes[i];
         place += other->op->code == TU__OP_ALL_REDUCE &&
-                 tu__attrs(other, all_reduce)->meeting == tu__attrs(node, all_reduce)->meeting &&
+                 tu__attrs(other, all_reduce)->collective == tu__attrs(node, all_reduce)->collective &&
                  tu__attrs(other, all_reduce)->rank == tu__attrs(node, all_reduce)->rank;
     }
     return place;
@@ -66,14 +66,16 @@ static inline uint32_t place_at_meeting(const tu_graph *graph, const tu__node *n
 
 /* What a rank brings where `node` is met. */
 static inline const tu__node *met_by(const tu_graph *graph, const tu__node *node, int64_t rank) {
-    uint32_t place = place_at_meeting(graph, node);
+    uint32_t place = place_at_collective(graph, node);
     for (uint32_t i = 0; i < graph->node_count; i++) {
         const tu__node *other = graph->nodes[i];
         if (other->op->code == TU__OP_ALL_REDUCE && tu__attrs(other, all_reduce)->rank == rank &&
-            tu__attrs(other, all_reduce)->meeting == tu__attrs(node, all_reduce)->meeting && place-- == 0)
+            tu__attrs(other, all_reduce)->collective == tu__attrs(node, all_reduce)->collective &&
+            place-- == 0)
             return other;
     }
-    fail_msg("rank %d brings nothing to meeting %d", (int)rank, (int)tu__attrs(node, all_reduce)->meeting);
+    fail_msg("rank %d brings nothing to collective %d", (int)rank,
+             (int)tu__attrs(node, all_reduce)->collective);
     return NULL;
 }
 
@@ -89,7 +91,7 @@ static inline double met_sum(const tu__tensor *const *shares, int64_t first, int
     return both;
 }
 
-static inline void hold_meeting(interpretation *it, const tu__node *node, tu__tensor *out) {
+static inline void hold_collective(interpretation *it, const tu__node *node, tu__tensor *out) {
     int64_t ranks = tu__attrs(node, all_reduce)->ranks, width = 1;
     const tu__tensor *shares[64];
     assert_true(ranks <= 64);
@@ -123,10 +125,10 @@ static inline void interpret_node(interpretation *it, const tu__node *node) {
     if (node->op->code == TU__OP_INPUT || node->op->code == TU__OP_VARIABLE) {
         draw_leaf(node, &out[0]);
     } else if (node->op->code == TU__OP_ALL_REDUCE) {
-        hold_meeting(it, node, &out[0]);
+        hold_collective(it, node, &out[0]);
     } else {
-        tu__meaning m = {.node = node, .attrs = node->attrs, .in = in, .out = out, .seed = 7};
-        if (node->op->meaning(&m) != TU_OK) fail_msg("%s", tu_message());
+        tu__reference_call m = {.node = node, .attrs = node->attrs, .in = in, .out = out, .seed = 7};
+        if (node->op->reference(&m) != TU_OK) fail_msg("%s", tu_message());
     }
     for (uint32_t i = 0; i < node->output_count; i++)
         tu__round_array(out[i].type.dtype, out[i].data, tu_shape_elements(out[i].type.shape));

@@ -12,7 +12,7 @@
 #include "graph/graph.h"
 #include "test.h"
 
-enum { MOST_RANKS = 12 };
+enum { MAX_RANKS = 12 };
 
 static const char *kind = "cpu";
 static bool apart; /* devices, not parts of one */
@@ -28,7 +28,7 @@ static tu_graph *new_graph(void) {
 }
 
 static const char *device_name(int rank) {
-    static char names[MOST_RANKS][32];
+    static char names[MAX_RANKS][32];
     snprintf(names[rank], sizeof names[rank], apart ? "%s:%d" : "%s:0.%d", kind, rank);
     return names[rank];
 }
@@ -39,9 +39,9 @@ static const char *device_list(int ranks) {
     return list;
 }
 
-/* Rank's share of a meeting. */
-static tu_value meet(tu_value share, int64_t meeting, int rank, int ranks) {
-    struct tu__all_reduce_attrs attrs = {.meeting = meeting, .rank = rank, .ranks = ranks};
+/* Rank's share of a collective. */
+static tu_value meet(tu_value share, int64_t collective, int rank, int ranks) {
+    struct tu__all_reduce_attrs attrs = {.collective = collective, .rank = rank, .ranks = ranks};
     return tu__make(share.graph, &(tu__node_request){.op = TU__OP_ALL_REDUCE,
                                                      .attrs = &attrs,
                                                      .inputs = &share,

@@ -14,11 +14,11 @@
 
 /* ---- The far device, which wants memory pinned ---- */
 
-enum { MOST_PINNED = 8 };
+enum { MAX_PINNED = 8 };
 
 static struct {
-    void *host[MOST_PINNED];
-    size_t bytes[MOST_PINNED];
+    void *host[MAX_PINNED];
+    size_t bytes[MAX_PINNED];
     int count;
     bool refuses;
 } pinned;
@@ -26,7 +26,7 @@ static struct {
 static tu_status pin_far(tu_device_instance *device, void *host, size_t bytes) {
     (void)device;
     if (pinned.refuses) return tu_fail(TU_NO_MEMORY, "no more can be pinned");
-    assert_true(pinned.count < MOST_PINNED);
+    assert_true(pinned.count < MAX_PINNED);
     pinned.host[pinned.count] = host;
     pinned.bytes[pinned.count++] = bytes;
     return TU_OK;

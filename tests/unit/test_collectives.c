@@ -9,8 +9,9 @@
 #include "base/number.h"
 #include "base/parallel.h"
 #include "comm/comm.h"
+#include "device/rank_share.h"
 
-enum { MOST_RANKS = 9, SEGMENTS = 5, GUARD = 64 };
+enum { MAX_RANKS = 9, SEGMENTS = 5, GUARD = 64 };
 
 static const tu_dtype types[] = {TU_F32, TU_F64, TU_BF16, TU_F16};
 
@@ -18,9 +19,9 @@ static const tu_dtype types[] = {TU_F32, TU_F64, TU_BF16, TU_F16};
 typedef struct group {
     tu_combination what;
     tu_combine_segment segments[SEGMENTS];
-    const void *in[SEGMENTS][MOST_RANKS];
-    void *out[SEGMENTS][MOST_RANKS];
-    unsigned char *blocks[2 * SEGMENTS * MOST_RANKS];
+    const void *in[SEGMENTS][MAX_RANKS];
+    void *out[SEGMENTS][MAX_RANKS];
+    unsigned char *blocks[2 * SEGMENTS * MAX_RANKS];
     size_t block_count;
 } group;
 
@@ -59,7 +60,7 @@ static double share_of(size_t s, uint32_t r, size_t i, tu_dtype dtype) {
 }
 
 static double pairwise(tu_dtype dtype, uint32_t ranks, size_t s, size_t i) {
-    double x[MOST_RANKS];
+    double x[MAX_RANKS];
     for (uint32_t r = 0; r < ranks; r++) x[r] = share_of(s, r, i, dtype);
     for (; ranks > 1; ranks = (ranks + 1) / 2)
         for (uint32_t k = 0; k < (ranks + 1) / 2; k++) {
@@ -73,9 +74,9 @@ static double pairwise(tu_dtype dtype, uint32_t ranks, size_t s, size_t i) {
 static uint32_t owner_of(const group *g, size_t segment, size_t element) {
     tu_combination what = g->what;
     for (what.rank = 0; what.rank < what.ranks; what.rank++) {
-        tu__comm_range piece;
-        tu__comm_walk walk = tu__comm_walk_begin(&what, 0, tu__comm_lines(&what));
-        while (tu__comm_walk_next(&walk, SIZE_MAX, &piece))
+        tu__rank_share_range piece;
+        tu__rank_share_walk walk = tu__rank_share_walk_begin(&what, 0, tu__rank_share_lines(&what));
+        while (tu__rank_share_walk_next(&walk, SIZE_MAX, &piece))
             if (piece.segment == segment && element >= piece.first && element < piece.first + piece.count)
                 return what.rank;
     }
@@ -85,7 +86,7 @@ static uint32_t owner_of(const group *g, size_t segment, size_t element) {
 
 enum { ROOT = 1 };
 
-static double expected(const group *g, tu__collective which, uint32_t rank, size_t s, size_t i,
+static double expected(const group *g, tu__collective_kind which, uint32_t rank, size_t s, size_t i,
                        bool *touched) {
     uint32_t owner = owner_of(g, s, i);
     *touched = which != TU__REDUCE_SCATTER || owner == rank;
@@ -94,7 +95,7 @@ static double expected(const group *g, tu__collective which, uint32_t rank, size
     return pairwise(g->what.dtype, g->what.ranks, s, i);
 }
 
-static void check(const group *g, tu__collective which) {
+static void check(const group *g, tu__collective_kind which) {
     size_t size = tu_dtype_size(g->what.dtype);
     for (size_t s = 0; s < SEGMENTS; s++)
         for (uint32_t r = 0; r < g->what.ranks; r++) {
@@ -113,7 +114,7 @@ static void check(const group *g, tu__collective which) {
         }
 }
 
-static void do_all(group *g, tu__collective which) {
+static void do_all(group *g, tu__collective_kind which) {
     for (uint32_t r = g->what.ranks; r-- > 0;) { /* the order makes no difference */
         tu_combination what = g->what;
         what.rank = r;
@@ -126,12 +127,12 @@ static void every_collective_makes_what_it_says(void **unused) {
     static const size_t counts[][SEGMENTS] = {{1, 0, 17, 300, 5}, {0, 0, 3, 0, 0}, {20000, 1, 7777, 64, 12}};
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
         for (size_t t = 0; t < sizeof types / sizeof *types; t++)
-            for (uint32_t ranks = 2; ranks <= MOST_RANKS; ranks += ranks < 5 ? 1 : 2)
+            for (uint32_t ranks = 2; ranks <= MAX_RANKS; ranks += ranks < 5 ? 1 : 2)
                 for (int which = TU__ALL_REDUCE; which <= TU__BROADCAST; which++) {
                     group g;
                     begin(&g, types[t], ranks, counts[c], false);
-                    do_all(&g, (tu__collective)which);
-                    check(&g, (tu__collective)which);
+                    do_all(&g, (tu__collective_kind)which);
+                    check(&g, (tu__collective_kind)which);
                     end(&g);
                 }
 }
@@ -195,16 +196,16 @@ static void shares_cover_everything_once(void **unused) {
             random = random * 1664525 + 1013904223;
             all += segments[s].count = (random >> 10) % (trial % 3 ? 50 : 5000);
         }
-        what.ranks = 1 + (uint32_t)trial % MOST_RANKS;
+        what.ranks = 1 + (uint32_t)trial % MAX_RANKS;
         uint32_t segment = 0;
         size_t next = 0;
         for (what.rank = 0; what.rank < what.ranks; what.rank++) {
-            size_t lines = tu__comm_lines(&what);
+            size_t lines = tu__rank_share_lines(&what);
             least = lines < least ? lines : least;
             most = lines > most ? lines : most;
-            tu__comm_range piece;
-            tu__comm_walk walk = tu__comm_walk_begin(&what, 0, lines);
-            while (tu__comm_walk_next(&walk, 100, &piece)) {
+            tu__rank_share_range piece;
+            tu__rank_share_walk walk = tu__rank_share_walk_begin(&what, 0, lines);
+            while (tu__rank_share_walk_next(&walk, 100, &piece)) {
                 while (next == segments[segment].count) segment++, next = 0;
                 assert_int_equal(piece.segment, segment);
                 assert_int_equal(piece.first, next);

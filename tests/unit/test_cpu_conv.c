@@ -60,10 +60,10 @@ static sizes sizes_of(const cpu_convolution *c) {
                    c->images * c->y_size[0] * c->y_size[1] * c->groups * c->y_channels};
 }
 
-typedef void meeting(int64_t x, int64_t filter, int64_t y, void *context);
+typedef void collective(int64_t x, int64_t filter, int64_t y, void *context);
 
 /* All channels of a pixel of x, a tap and a pixel of y. */
-static void meet_pixels(const cpu_convolution *c, int64_t x, int64_t tap, int64_t y, meeting *meet,
+static void meet_pixels(const cpu_convolution *c, int64_t x, int64_t tap, int64_t y, collective *meet,
                         void *context) {
     int64_t taps = c->windows.size[0] * c->windows.size[1];
     for (int64_t g = 0; g < c->groups; g++)
@@ -79,7 +79,7 @@ static bool inside(const cpu_convolution *c, int axis, int64_t pixel, int64_t ta
     return *place >= 0 && *place < c->x_size[axis];
 }
 
-static void meet_all(const cpu_convolution *c, meeting *meet, void *context) {
+static void meet_all(const cpu_convolution *c, collective *meet, void *context) {
     int64_t row, column, taps = c->windows.size[0] * c->windows.size[1];
     for (int64_t y = 0; y < c->images * c->y_size[0] * c->y_size[1]; y++)
         for (int64_t tap = 0; tap < taps; tap++) {
@@ -439,7 +439,7 @@ static void bias_and_relu_are_part_of_the_tile(void **state) {
         }
 }
 
-static void endings_in_place_keep_nan_and_round_like_operations(void **state) {
+static void epilogues_in_place_keep_nan_and_round_like_operations(void **state) {
     (void)state;
     for (int isa = 0; isa < ISAS; isa++) {
         const struct cpu_loops_gemm *loops = loops_of(isa);
@@ -565,7 +565,7 @@ int main(void) {
         cmocka_unit_test(senseless_paddings_are_not_planned),
         cmocka_unit_test(the_same_width_gives_the_same_bits),
         cmocka_unit_test(bias_and_relu_are_part_of_the_tile),
-        cmocka_unit_test(endings_in_place_keep_nan_and_round_like_operations),
+        cmocka_unit_test(epilogues_in_place_keep_nan_and_round_like_operations),
         cmocka_unit_test(own_products_are_as_defined_on_every_instruction_set),
         cmocka_unit_test(dnnl_convolutions_are_as_defined),
         cmocka_unit_test(dnnl_tells_its_version),

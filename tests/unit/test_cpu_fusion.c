@@ -204,13 +204,13 @@ static void what_comes_back_from_another_device_is_not_fused_with_what_left(void
     uint32_t levels[8] = {0};
     levels[back.node] = 1; /* out was copied to the other device */
     levels[both.node] = 2; /* and what it made of it back */
-    tu_part part = {.struct_size = sizeof part,
-                    .graph = g,
-                    .node_count = 3,
-                    .nodes = nodes,
-                    .export_count = 3,
-                    .exports = edges,
-                    .levels = levels};
+    tu_partition part = {.struct_size = sizeof part,
+                         .graph = g,
+                         .node_count = 3,
+                         .nodes = nodes,
+                         .export_count = 3,
+                         .exports = edges,
+                         .levels = levels};
     tu_open_options options = {.struct_size = sizeof options, .parts = 1};
     assert_int_equal(tu__cpu_api.open(&options, &device), TU_OK);
     assert_int_equal(tu__cpu_api.select(device, &part, &plan), TU_OK);
@@ -236,12 +236,12 @@ static void selecting_without_memory_fails_and_leaks_nothing(void **state) {
     uint32_t nodes[16], count = 0;
     for (uint32_t i = 0; i < g->node_count; i++)
         if (!is_leaf(g->nodes[i])) nodes[count++] = i;
-    tu_part part = {.struct_size = sizeof part,
-                    .graph = g,
-                    .node_count = count,
-                    .nodes = nodes,
-                    .export_count = 3,
-                    .exports = exports};
+    tu_partition part = {.struct_size = sizeof part,
+                         .graph = g,
+                         .node_count = count,
+                         .nodes = nodes,
+                         .export_count = 3,
+                         .exports = exports};
     tu_open_options options = {.struct_size = sizeof options, .parts = 1};
     assert_int_equal(tu__cpu_api.open(&options, &device), TU_OK);
     int64_t live = tu__alloc_live();

@@ -10,7 +10,7 @@
 #include "base/number.h"
 #include "test.h"
 
-enum { MOST_INPUTS = 8 };
+enum { MAX_INPUTS = 8 };
 
 /* ---- A graph of inputs and one result ---- */
 
@@ -18,8 +18,8 @@ typedef struct trial {
     tu_graph *graph;
     tu_dtype dtype;
     int input_count;
-    tu_value inputs[MOST_INPUTS];
-    double *numbers[MOST_INPUTS];
+    tu_value inputs[MAX_INPUTS];
+    double *numbers[MAX_INPUTS];
     tu_value result;
     uint32_t random;
 } trial;
@@ -50,8 +50,8 @@ static tu_value input(trial *t, tu_shape shape) {
 
 /* Runs the graph; the result must be freed. NULL when the run fails. */
 static void *run_on(const trial *t, const char *devices, int threads) {
-    void *data[MOST_INPUTS], *result = malloc(tu_type_bytes(tu_value_type(t->result)));
-    tu_feed feeds[MOST_INPUTS];
+    void *data[MAX_INPUTS], *result = malloc(tu_type_bytes(tu_value_type(t->result)));
+    tu_feed feeds[MAX_INPUTS];
     tu_program *program = NULL;
     tu_state *state = NULL;
     assert_non_null(result);

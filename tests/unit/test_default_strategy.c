@@ -3,7 +3,7 @@
 
 #include <tutti/device.h>
 
-#include "run/default_strategy.h"
+#include "compile/default_strategy.h"
 #include "test.h"
 
 static void several_devices_of_one_kind_are_mirrored(void **state) {

@@ -12,9 +12,9 @@
 #include "base/number.h"
 #include "test.h"
 
-enum { BATCH = 2, N = 7, K = 5, MOST_DEVICES = 4 };
+enum { BATCH = 2, N = 7, K = 5, MAX_DEVICES = 4 };
 
-static const char *devices[MOST_DEVICES] = {"ref", "cpu"};
+static const char *devices[MAX_DEVICES] = {"ref", "cpu"};
 static int device_count = 2;
 
 typedef struct sketch {
@@ -217,6 +217,6 @@ int main(int count, char **words) {
         cmocka_unit_test(the_mark_is_part_of_the_graph),
     };
     if (count > 1) device_count = 0;
-    for (int i = 1; i < count && device_count < MOST_DEVICES; i++) devices[device_count++] = words[i];
+    for (int i = 1; i < count && device_count < MAX_DEVICES; i++) devices[device_count++] = words[i];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,12 +20,12 @@
 
 /* ---- Expanding and comparing ---- */
 
-#define MOST_OPERANDS 8
+#define MAX_OPERANDS 8
 
 /* Adds the node's expansion to its graph; the outputs have the node's types. */
 static void expand(tu_graph *g, const tu__node *node, tu_value *out) {
-    tu_value in[MOST_OPERANDS];
-    assert_true(node->input_count <= MOST_OPERANDS && node->output_count <= MOST_OPERANDS);
+    tu_value in[MAX_OPERANDS];
+    assert_true(node->input_count <= MAX_OPERANDS && node->output_count <= MAX_OPERANDS);
     for (uint32_t i = 0; i < node->input_count; i++) in[i] = tu__input_of(g, node, i);
     node->op->expand(g, node, in, out);
     if (tu_graph_status(g) != TU_OK) fail_msg("the expansion of '%s': %s", node->name, tu_message());
@@ -51,7 +51,7 @@ static void assert_near(const tu__node *node, uint32_t output, const tu__tensor 
 static uint32_t compare_all(tu_graph *g, tu__opcode code) {
     if (tu_graph_status(g) != TU_OK) fail_msg("%s", tu_message());
     uint32_t count = g->node_count, compared = 0;
-    tu_value(*expanded)[MOST_OPERANDS] = calloc(count + 1, sizeof *expanded);
+    tu_value(*expanded)[MAX_OPERANDS] = calloc(count + 1, sizeof *expanded);
     assert_non_null(expanded);
     for (uint32_t i = 0; i < count; i++)
         if (g->nodes[i]->op->code == code) expand(g, g->nodes[i], expanded[i]);
@@ -243,7 +243,7 @@ static void expansions_are_made_of_other_operations(void **state) {
     (void)state;
     for (size_t i = 0; i < COVERED; i++) {
         tu_graph *g;
-        tu_value out[MOST_OPERANDS];
+        tu_value out[MAX_OPERANDS];
         assert_int_equal(tu_graph_new(&g), TU_OK);
         covered[i].build(g);
         uint32_t count = g->node_count;

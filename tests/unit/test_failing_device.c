@@ -17,7 +17,7 @@ typedef struct pair {
 
 static const float input[3] = {0.5f, -1, 2};
 
-static void begin(pair *p, double deadline) {
+static void begin(pair *p, double timeout) {
     plug_in_odd();
     assert_int_equal(tu_graph_new(&p->graph), TU_OK);
     tu_value h, e;
@@ -32,7 +32,7 @@ static void begin(pair *p, double deadline) {
         tu_assign(w, p->y);
     }
     if (tu_compile(p->graph, &p->program, .devices = "cpu,odd", .fetch = &p->y, .fetch_count = 1,
-                   .updates = true, .deadline = deadline) != TU_OK)
+                   .updates = true, .timeout = timeout) != TU_OK)
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_new(p->graph, &p->state, .seed = 1), TU_OK);
 }
@@ -153,11 +153,11 @@ static void a_device_that_never_comes_back_does_not_hold_the_run(void **unused) 
     end(&p);
 }
 
-/* ---- Meetings ---- */
+/* ---- Collectives ---- */
 
 /* w += the sum of exp(x) of both devices, on both: the odd one has a mirror of w. */
 static tu_value replica(pair *p, tu_value w, int rank, const char *device) {
-    struct tu__all_reduce_attrs attrs = {.meeting = 3, .rank = rank, .ranks = 2};
+    struct tu__all_reduce_attrs attrs = {.collective = 3, .rank = rank, .ranks = 2};
     tu_value sum = {0};
     tu_with_device(p->graph, device) {
         tu_value share = tu_exp(p->x);
@@ -173,7 +173,7 @@ static tu_value replica(pair *p, tu_value w, int rank, const char *device) {
 }
 
 /* `far`: the odd device's memory is not the host's, through which the two meet then. */
-static void begin_meeting(pair *p, double deadline, bool far) {
+static void begin_collective(pair *p, double timeout, bool far) {
     plug_in_odd();
     odd_api.host_memory = !far;
     assert_int_equal(tu_graph_new(&p->graph), TU_OK);
@@ -188,7 +188,7 @@ static void begin_meeting(pair *p, double deadline, bool far) {
     p->y = replica(p, w, 0, "cpu:0");
     replica(p, mirror, 1, "odd:0");
     if (tu_compile(p->graph, &p->program, .devices = "cpu,odd", .fetch = &p->y, .fetch_count = 1,
-                   .updates = true, .deadline = deadline) != TU_OK)
+                   .updates = true, .timeout = timeout) != TU_OK)
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_new(p->graph, &p->state, .seed = 1), TU_OK);
 }
@@ -201,10 +201,10 @@ static void expect_runs(pair *p, int runs) {
             fail_msg("w is %g after %d runs that succeeded", w[i], runs);
 }
 
-static void a_rank_that_fails_ends_the_meeting_and_changes_nothing(void **unused) {
+static void a_rank_that_fails_ends_the_collective_and_changes_nothing(void **unused) {
     (void)unused;
     pair p;
-    begin_meeting(&p, 0, false);
+    begin_collective(&p, 0, false);
     if (run(&p) != TU_OK) fail_msg("%s", tu_message());
     odd.fails_in = odd.launches + 1;
     assert_int_equal(run(&p), TU_DEVICE);
@@ -219,11 +219,11 @@ static void a_rank_that_fails_ends_the_meeting_and_changes_nothing(void **unused
 static void a_rank_whose_share_cannot_be_had_is_named(void **unused) {
     (void)unused;
     pair p;
-    begin_meeting(&p, 0, true);
+    begin_collective(&p, 0, true);
     if (run(&p) != TU_OK) fail_msg("%s", tu_message());
     odd.downloads_fail = true;
     assert_int_equal(run(&p), TU_IO);
-    assert_string_equal(tu_message(), "meeting 3, 'sum': device 'odd:0' failed: the line is dead");
+    assert_string_equal(tu_message(), "collective 3, 'sum': device 'odd:0' failed: the line is dead");
     expect_runs(&p, 1);
     odd.downloads_fail = false;
     if (run(&p) != TU_OK) fail_msg("%s", tu_message());
@@ -234,12 +234,12 @@ static void a_rank_whose_share_cannot_be_had_is_named(void **unused) {
 static void a_rank_that_does_not_come_is_named(void **unused) {
     (void)unused;
     pair p;
-    begin_meeting(&p, 0.2, false);
+    begin_collective(&p, 0.2, false);
     if (run(&p) != TU_OK) fail_msg("%s", tu_message());
     odd.sticks_in = odd.launches + 1;
     assert_int_equal(run(&p), TU_DEVICE);
     expect_message(
-        "device 'cpu:0' waited 0.2 s for device 'odd:0', rank 1 of 2 of meeting 3, to bring 'odd_sum', which "
+        "device 'cpu:0' waited 0.2 s for device 'odd:0', rank 1 of 2 of collective 3, to bring 'odd_sum', which "
         "is late: it is at exp 'exp_1'");
     expect_runs(&p, 1);
     free_odd();
@@ -264,7 +264,7 @@ static void a_device_that_is_stuck_before_its_first_step_is_told_to_fill(void **
         results[1] = tu_exp(u);
     }
     if (tu_compile(p.graph, &p.program, .devices = "cpu,odd", .fetch = results, .fetch_count = 2,
-                   .deadline = 0.2) != TU_OK)
+                   .timeout = 0.2) != TU_OK)
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_new(p.graph, &p.state, .seed = 1), TU_OK);
     odd.uploads_stick = true;
@@ -282,12 +282,12 @@ static void a_device_that_is_stuck_before_its_first_step_is_told_to_fill(void **
 static void a_device_that_others_hang_on_is_named(void **unused) {
     (void)unused;
     pair p;
-    begin_meeting(&p, 0.2, false);
+    begin_collective(&p, 0.2, false);
     give_odd_events();
     if (run(&p) != TU_OK) fail_msg("%s", tu_message());
     odd.events_stick = true;
     assert_int_equal(run(&p), TU_DEVICE);
-    assert_string_equal(tu_message(), "device 'odd:0' has not come back after 0.2 s: it is at meeting 3");
+    assert_string_equal(tu_message(), "device 'odd:0' has not come back after 0.2 s: it is at collective 3");
     odd.events_stick = false;
     free_odd();
     assert_true(is_idle_soon(&p));
@@ -302,7 +302,7 @@ int main(void) {
         cmocka_unit_test(a_failing_copy_names_value_and_devices),
         cmocka_unit_test(what_cannot_be_fed_or_fetched_is_named),
         cmocka_unit_test(a_device_that_never_comes_back_does_not_hold_the_run),
-        cmocka_unit_test(a_rank_that_fails_ends_the_meeting_and_changes_nothing),
+        cmocka_unit_test(a_rank_that_fails_ends_the_collective_and_changes_nothing),
         cmocka_unit_test(a_rank_whose_share_cannot_be_had_is_named),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
         cmocka_unit_test(a_device_that_others_hang_on_is_named),

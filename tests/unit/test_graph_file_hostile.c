@@ -66,39 +66,39 @@ static void bad_names_are_refused(void **state) {
 
 /* ---- Files made by hand, piece by piece ---- */
 
-typedef struct maker {
+typedef struct rule {
     unsigned char bytes[1024];
     size_t size;
-} maker;
+} rule;
 
-static void put(maker *m, const void *bytes, size_t size) {
+static void put(rule *m, const void *bytes, size_t size) {
     memcpy(m->bytes + m->size, bytes, size);
     m->size += size;
 }
 
-static void put_u8(maker *m, uint8_t value) {
+static void put_u8(rule *m, uint8_t value) {
     put(m, &value, 1);
 }
-static void put_u32(maker *m, uint32_t value) {
+static void put_u32(rule *m, uint32_t value) {
     put(m, &value, 4);
 }
-static void put_i64(maker *m, int64_t value) {
+static void put_i64(rule *m, int64_t value) {
     put(m, &value, 8);
 }
 
-static void put_string(maker *m, const char *string) {
+static void put_string(rule *m, const char *string) {
     put_u32(m, (uint32_t)strlen(string));
     put(m, string, strlen(string) + 1);
 }
 
 /* Bytes that are never reached: the mistake comes before. */
-static void put_filler(maker *m) {
+static void put_filler(rule *m) {
     memset(m->bytes + m->size, 0x11, 100);
     m->size += 100;
 }
 
-static maker begin(uint32_t nodes) {
-    maker m = {.size = TU__FILE_HEADER};
+static rule begin(uint32_t nodes) {
+    rule m = {.size = TU__FILE_HEADER};
     memcpy(m.bytes, TU__FILE_MAGIC, 8);
     m.bytes[TU__FILE_AT_VERSION] = TU__FILE_VERSION;
     put_u32(&m, nodes);
@@ -106,7 +106,7 @@ static maker begin(uint32_t nodes) {
 }
 
 /* Operation, name, flags, no device; then attributes, inputs and outputs are up to the test. */
-static void put_head(maker *m, const char *op, const char *name, uint32_t flags) {
+static void put_head(rule *m, const char *op, const char *name, uint32_t flags) {
     put_string(m, op);
     put_string(m, name);
     put_u32(m, flags);
@@ -114,7 +114,7 @@ static void put_head(maker *m, const char *op, const char *name, uint32_t flags)
 }
 
 /* A scalar input of f32: all its attributes are zero and left out. */
-static void put_scalar_input(maker *m, const char *name) {
+static void put_scalar_input(rule *m, const char *name) {
     put_head(m, "input", name, 0);
     put_u32(m, 0);
     put_u32(m, 0);
@@ -123,20 +123,20 @@ static void put_scalar_input(maker *m, const char *name) {
     put_u8(m, 0);
 }
 
-static file finish(maker *m) {
+static file finish(rule *m) {
     m->size += TU__FILE_TRAILER;
     file f = {m->bytes, m->size};
     sign(f);
     return f;
 }
 
-static void assert_made_refused(maker m, tu_status status, const char *part) {
+static void assert_made_refused(rule m, tu_status status, const char *part) {
     assert_refused(finish(&m), status, part);
 }
 
 static void a_missing_attribute_is_zero(void **state) {
     (void)state;
-    maker m = begin(1);
+    rule m = begin(1);
     put_scalar_input(&m, "x");
     put_u32(&m, 0);
     file f = finish(&m);
@@ -151,7 +151,7 @@ static void a_missing_attribute_is_zero(void **state) {
 static void counts_beyond_the_file_are_refused_before_room_is_made(void **state) {
     (void)state;
     int64_t live = tu__alloc_live();
-    maker m = begin(UINT32_MAX);
+    rule m = begin(UINT32_MAX);
     put_u32(&m, 0);
     assert_made_refused(m, TU_CORRUPT, "byte 24: the number of nodes is 4294967295, more than");
 
@@ -182,7 +182,7 @@ static void counts_beyond_the_file_are_refused_before_room_is_made(void **state)
 
 static void bad_strings_are_refused(void **state) {
     (void)state;
-    maker m = begin(1);
+    rule m = begin(1);
     put_head(&m, "input", "x", 0);
     m.bytes[TU__FILE_HEADER + 4 + 4 + 5] = 'y'; /* the zero after "input" */
     put_filler(&m);
@@ -197,10 +197,10 @@ static void bad_strings_are_refused(void **state) {
 
 static void bad_attributes_are_refused(void **state) {
     (void)state;
-    maker m = begin(1);
+    rule m = begin(1);
     put_head(&m, "input", "x", 0);
     put_u32(&m, 1);
-    maker base = m;
+    rule base = m;
 
     put_string(&m, "dtype");
     put_u8(&m, TU__ATTR_DTYPE);
@@ -251,13 +251,13 @@ static void bad_attributes_are_refused(void **state) {
 
 static void bad_edges_are_refused(void **state) {
     (void)state;
-    maker base = begin(2);
+    rule base = begin(2);
     put_scalar_input(&base, "x");
     put_head(&base, "neg", "n", 0);
     put_u32(&base, 0);
     put_u32(&base, 1);
 
-    maker m = base;
+    rule m = base;
     put_u32(&m, 1);
     put_u32(&m, 0);
     put_filler(&m);
@@ -322,7 +322,7 @@ static void bad_bonds_are_refused(void **state) {
 
 static void bad_results_are_refused(void **state) {
     (void)state;
-    maker m = begin(1);
+    rule m = begin(1);
     put_scalar_input(&m, "x");
     put_u32(&m, 1);
     put_string(&m, "y");
@@ -338,7 +338,7 @@ static void bad_results_are_refused(void **state) {
 
 static void bad_constants_are_refused(void **state) {
     (void)state;
-    maker base = begin(1);
+    rule base = begin(1);
     put_head(&base, "constant", "c", 0);
     put_u32(&base, 1);
     put_string(&base, "dtype");
@@ -350,7 +350,7 @@ static void bad_constants_are_refused(void **state) {
     put_u8(&base, TU_BOOL);
     put_u8(&base, 0);
 
-    maker m = base;
+    rule m = base;
     put_i64(&m, 4);
     put_u32(&m, 0);
     put_u32(&m, 0);

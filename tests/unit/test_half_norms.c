@@ -14,9 +14,9 @@
 #include "graph/rules.h"
 #include "test.h"
 
-enum { MOST_DEVICES = 4, INPUTS = 4, RESULTS = 8 };
+enum { MAX_DEVICES = 4, INPUTS = 4, RESULTS = 8 };
 
-static const char *devices[MOST_DEVICES] = {"ref", "cpu", "cpu:0/2"};
+static const char *devices[MAX_DEVICES] = {"ref", "cpu", "cpu:0/2"};
 static int device_count = 3;
 
 typedef struct problem {
@@ -239,6 +239,6 @@ int main(int count, char **words) {
         cmocka_unit_test(builders_give_f32_statistics),
     };
     if (count > 1) device_count = 0;
-    for (int i = 1; i < count && device_count < MOST_DEVICES; i++) devices[device_count++] = words[i];
+    for (int i = 1; i < count && device_count < MAX_DEVICES; i++) devices[device_count++] = words[i];
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

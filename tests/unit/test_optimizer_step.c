@@ -150,8 +150,8 @@ static bool step_guarded(guarded *g, bool poisoned) {
     return finite;
 }
 
-static void set_sound(tu_state *state, bool sound) {
-    assert_int_equal(tu_state_set(state, "optimizer/sound", &sound, sizeof sound), TU_OK);
+static void set_healthy(tu_state *state, bool healthy) {
+    assert_int_equal(tu_state_set(state, "optimizer/healthy", &healthy, sizeof healthy), TU_OK);
 }
 
 static void after_the_first_bad_step_nothing_changes_any_more(void **unused) {
@@ -160,9 +160,9 @@ static void after_the_first_bad_step_nothing_changes_any_more(void **unused) {
     size_t size;
     begin_guarded(&g, NULL, true, 0);
     assert_true(step_guarded(&g, false) && step_guarded(&g, false));
-    set_sound(g.state, false);
+    set_healthy(g.state, false);
     unsigned char *before = snapshot(g.state, &size);
-    set_sound(g.state, true);
+    set_healthy(g.state, true);
     assert_false(step_guarded(&g, true));
     for (int i = 0; i < 3; i++) assert_false(step_guarded(&g, false));
     unsigned char *after = snapshot(g.state, &size);
@@ -170,7 +170,7 @@ static void after_the_first_bad_step_nothing_changes_any_more(void **unused) {
     free(before);
     free(after);
     int64_t step;
-    set_sound(g.state, true);
+    set_healthy(g.state, true);
     assert_true(step_guarded(&g, false));
     assert_int_equal(tu_state_get(g.state, "step", &step, sizeof step), TU_OK);
     assert_int_equal(step, 3);
@@ -184,7 +184,7 @@ static void every_update_of_a_guarded_step_is_in_place(void **unused) {
     for (int i = 0; i < 3; i++) {
         guarded g;
         begin_guarded(&g, precisions[i], true, i == 2 ? 65536 : 0);
-        const tu__part *part = &g.program->parts[0];
+        const tu__partition *part = &g.program->parts[0];
         for (uint32_t k = 0; k < part->update_count; k++)
             if (!part->updates[k].in_place)
                 fail_msg("%s: '%s' is not", precisions[i],
@@ -484,7 +484,7 @@ static void updates_are_made_in_place_whatever_is_fetched(void **unused) {
         if (tu_compile(n.graph, &program, .devices = "cpu", .threads = 1, .fetch = fetch, .fetch_count = 4,
                        .updates = true) != TU_OK)
             fail_msg("%s", tu_message());
-        const tu__part *part = &program->parts[0];
+        const tu__partition *part = &program->parts[0];
         assert_true(part->update_count > 0);
         for (uint32_t u = 0; u < part->update_count; u++)
             if (!part->updates[u].in_place)

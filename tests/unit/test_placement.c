@@ -15,7 +15,7 @@
 
 /* ---- Devices and operations ---- */
 
-static tu_status shy_takes(tu_device_instance *device, const tu_graph *graph, uint32_t node) {
+static tu_status shy_supports(tu_device_instance *device, const tu_graph *graph, uint32_t node) {
     (void)device;
     const char *operation = tu_node_operation(graph, node);
     if (strcmp(operation, "tanh") == 0 || strcmp(operation, "custom") == 0)
@@ -27,7 +27,7 @@ static void add_devices(void) {
     static tu_device_api shy, far;
     shy = tu__cpu_api;
     shy.kind = "shy";
-    shy.takes = shy_takes;
+    shy.supports = shy_supports;
     far = tu__cpu_api;
     far.kind = "far";
     far.host_memory = false;
@@ -335,7 +335,7 @@ static void assert_in_order(const char *devices, const char *of_early, const cha
     tu_program *program;
     tu_state *run;
     if (tu_compile(graph, &program, .devices = devices, .threads = 1, .fetch = fetches,
-                   .fetch_count = read_early ? 2 : 1, .deadline = 20) != TU_OK)
+                   .fetch_count = read_early ? 2 : 1, .timeout = 20) != TU_OK)
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_new(graph, &run, .seed = 1), TU_OK);
     static float data[64 * 64], first[64 * 64], second[64 * 64];

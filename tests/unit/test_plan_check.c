@@ -36,7 +36,7 @@ static void copy_kernel(draft *d, uint32_t k) {
     kernel->in_place = &d->in_place[k];
 }
 
-static tu_status select_wrongly(tu_device_instance *device, const tu_part *part, tu_plan **plan) {
+static tu_status select_wrongly(tu_device_instance *device, const tu_partition *part, tu_plan **plan) {
     static draft d;
     tu_plan *right;
     TU_TRY(tu__node_plan_select(device, part, &right));
@@ -258,13 +258,13 @@ static void a_kernel_that_mixes_levels_is_refused(void **unused) {
     const uint32_t nodes[] = {low.node, high.node}, reads[] = {0}, writes[] = {1, 2};
     const tu_edge exports[] = {{low.node, 0}, {high.node, 0}};
     uint32_t levels[] = {0, 0, 0};
-    tu_part part = {.struct_size = sizeof part,
-                    .graph = g,
-                    .node_count = 2,
-                    .nodes = nodes,
-                    .export_count = 2,
-                    .exports = exports,
-                    .levels = levels};
+    tu_partition part = {.struct_size = sizeof part,
+                         .graph = g,
+                         .node_count = 2,
+                         .nodes = nodes,
+                         .export_count = 2,
+                         .exports = exports,
+                         .levels = levels};
     const tu_buffer buffers[] = {{8, {x.node, 0}, true}, {8, {low.node, 0}, true}, {8, {high.node, 0}, true}};
     const tu_kernel kernel = {.name = "both",
                               .node_count = 2,

@@ -5,21 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "run/plan_memory.h"
-#include "run/schedule.h"
+#include "compile/plan_memory.h"
+#include "compile/schedule.h"
 
-enum { MOST = 64, MOST_SUMS = 4 };
+enum { MOST = 64, MAX_SUMS = 4 };
 
 typedef struct random_plan {
     tu_plan plan;
     tu_buffer buffers[2 * MOST];
     tu_kernel kernels[MOST];
-    uint32_t nodes[MOST], reads[MOST][3 + MOST_SUMS], writes[MOST][1];
+    uint32_t nodes[MOST], reads[MOST][3 + MAX_SUMS], writes[MOST][1];
     int32_t in_place[MOST][1];
     bool outside[2 * MOST], from_start[2 * MOST], to_end[2 * MOST], last[MOST], sends[MOST];
     uint32_t becomes[2 * MOST], made[2 * MOST], order[MOST], level[MOST], update_kernels;
     uint32_t leaves; /* buffers that no kernel writes, before those that one does; sums come behind */
-    tu__sum sums[MOST_SUMS];
+    tu__sum sums[MAX_SUMS];
     uint32_t sum_count;
 } random_plan;
 
@@ -115,7 +115,7 @@ static void what_others_wait_for_comes_first(void **unused) {
     }
 }
 
-/* The last made of the arrivals that a kernel hangs on; kernels read what comes before them in the plan. */
+/* The last made of the receives that a kernel hangs on; kernels read what comes before them in the plan. */
 static uint32_t awaited(const random_plan *p, uint32_t kernel) {
     uint32_t latest = 0;
     for (uint32_t r = 0; r < p->kernels[kernel].read_count; r++) {
@@ -125,7 +125,7 @@ static uint32_t awaited(const random_plan *p, uint32_t kernel) {
     return latest;
 }
 
-static void what_hangs_on_late_arrivals_comes_late(void **unused) {
+static void what_hangs_on_late_receives_comes_late(void **unused) {
     (void)unused;
     for (uint64_t seed = 0; seed < 300; seed++) {
         random_plan p;
@@ -235,7 +235,7 @@ static bool is_read(const random_plan *p, uint32_t buffer) {
     return p->to_end[buffer];
 }
 
-/* One more value that is added up, of a buffer that there is, read by some kernels behind where the meeting is held. */
+/* One more value that is added up, of a buffer that there is, read by some kernels behind where the collective is held. */
 static void add_sum(random_plan *p, uint64_t *seed) {
     uint32_t kernels = p->plan.kernel_count, in = (uint32_t)draw(seed, p->leaves + kernels);
     uint32_t ready = in < p->leaves ? 0 : position(p, in - p->leaves) + 1;
@@ -265,7 +265,7 @@ static void sums_overlap_nothing_while_others_use_them(void **unused) {
         make_plan(&p, seed);
         schedule(&p);
         uint64_t random = seed;
-        for (uint64_t i = 0; i < 1 + seed % MOST_SUMS; i++) add_sum(&p, &random);
+        for (uint64_t i = 0; i < 1 + seed % MAX_SUMS; i++) add_sum(&p, &random);
         assert_int_equal(plan(&p, &m), TU_OK);
         check_by_running(&p, &m);
         for (uint32_t i = 0; i < p.sum_count; i++)
@@ -377,7 +377,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_buffer_is_written_before_it_is_read),
         cmocka_unit_test(what_others_wait_for_comes_first),
-        cmocka_unit_test(what_hangs_on_late_arrivals_comes_late),
+        cmocka_unit_test(what_hangs_on_late_receives_comes_late),
         cmocka_unit_test(nothing_alive_overlaps),
         cmocka_unit_test(sums_overlap_nothing_while_others_use_them),
         cmocka_unit_test(a_chain_in_place_takes_one_buffer),

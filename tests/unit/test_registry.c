@@ -37,9 +37,9 @@ static void plug_in_gpus(void) {
 /* The names of the devices that a list opens, with commas between. */
 static const char *opened(const char *list) {
     static char names[256];
-    tu__device *devices[TU__MOST_DEVICES];
+    tu__device *devices[TU__MAX_DEVICES];
     size_t count;
-    if (tu__devices_open(list, NULL, TU__MOST_DEVICES, devices, &count) != TU_OK) return tu_message();
+    if (tu__devices_open(list, NULL, TU__MAX_DEVICES, devices, &count) != TU_OK) return tu_message();
     size_t used = 0;
     names[0] = 0;
     for (size_t i = 0; i < count && used < sizeof names; i++)
@@ -120,7 +120,7 @@ static tu_status open_noting(const tu_open_options *options, tu_device_instance 
 
 static bool part_had_tf32;
 
-static tu_status select_noting(tu_device_instance *device, const tu_part *part, tu_plan **plan) {
+static tu_status select_noting(tu_device_instance *device, const tu_partition *part, tu_plan **plan) {
     part_had_tf32 = part->tf32;
     return tu__ref_api.select(device, part, plan);
 }

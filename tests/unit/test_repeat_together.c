@@ -112,16 +112,16 @@ static void an_update_out_of_place_keeps_to_one_step_at_a_time(void **unused) {
 
 /* ---- Several devices together ---- */
 
-enum { MOST_MOVES = 256 };
+enum { MAX_MOVES = 256 };
 static struct {
     uint32_t count;
-    tu_joint_move list[MOST_MOVES];
+    tu_joint_move list[MAX_MOVES];
 } noted;
 
 static tu_status note_moves(uint32_t part_count, const tu_joint_part *parts, uint32_t move_count,
                             const tu_joint_move *moves, uint32_t steps) {
     (void)part_count, (void)parts, (void)steps;
-    assert_true(move_count <= MOST_MOVES);
+    assert_true(move_count <= MAX_MOVES);
     memcpy(noted.list, moves, move_count * sizeof *moves);
     noted.count = move_count;
     return TU_OK;
@@ -132,12 +132,12 @@ static tu_status add_nothing(tu_device_instance *device, const tu_combination *w
     return TU_OK;
 }
 
-/* Replicas have as many launches each in front of a meeting: what one of them could compute meanwhile stands behind it. */
-static void nothing_is_put_in_front_of_a_meeting_that_need_not_be(void **unused) {
+/* Replicas have as many launches each in front of a collective: what one of them could compute meanwhile stands behind it. */
+static void nothing_is_put_in_front_of_a_collective_that_need_not_be(void **unused) {
     (void)unused;
     tu_graph *g;
     tu_program *program;
-    uint32_t meetings = 0, launches[2] = {0};
+    uint32_t collectives = 0, launches[2] = {0};
     plug_in_far();
     far_api.combine = add_nothing;
     far_api.repeat_joint = note_moves;
@@ -153,11 +153,11 @@ static void nothing_is_put_in_front_of_a_meeting_that_need_not_be(void **unused)
     for (uint32_t i = 0; i < noted.count; i++) {
         const tu_joint_move *m = &noted.list[i];
         if (m->kind == TU_JOINT_LAUNCH) launches[m->part]++;
-        if (m->kind != TU_JOINT_MEET) continue;
+        if (m->kind != TU_JOINT_COLLECTIVE) continue;
         assert_int_equal(launches[0], launches[1]);
-        meetings++;
+        collectives++;
     }
-    assert_true(meetings > 1);
+    assert_true(collectives > 1);
     tu_program_free(program);
     tu_graph_free(g);
     far_api.combine = NULL;
@@ -277,7 +277,7 @@ int main(void) {
         cmocka_unit_test(a_device_that_meets_itself_says_so_too),
         cmocka_unit_test(a_device_with_nothing_to_do_is_not_in_the_way),
         cmocka_unit_test(an_update_out_of_place_keeps_to_one_step_at_a_time),
-        cmocka_unit_test(nothing_is_put_in_front_of_a_meeting_that_need_not_be),
+        cmocka_unit_test(nothing_is_put_in_front_of_a_collective_that_need_not_be),
         cmocka_unit_test(devices_that_can_be_joined_take_all_steps_together),
         cmocka_unit_test(devices_that_refuse_to_be_joined_say_why),
         cmocka_unit_test(a_failure_together_says_which_steps_may_have_taken_effect),

@@ -1,4 +1,4 @@
-/* What replicas hang on besides meetings: parts of inputs, mirrors of variables; a whole step of them, its trace, and what
+/* What replicas hang on besides collectives: parts of inputs, mirrors of variables; a whole step of them, its trace, and what
  * happens without memory. replica_graphs.h says how it is called. */
 #include <stdlib.h>
 
@@ -77,7 +77,7 @@ static void parts_get_their_rows(void **unused) {
 /* One step of w -= mean over the ranks of (w - x) / 2, each with a row of x, on replicas. */
 typedef struct replicas {
     tu_graph *g;
-    tu_value x, w, mirrors[MOST_RANKS], next[MOST_RANKS];
+    tu_value x, w, mirrors[MAX_RANKS], next[MAX_RANKS];
     tu_program *program;
     tu_state *state;
 } replicas;
@@ -110,7 +110,7 @@ static void free_replicas(replicas *t) {
 
 /* Runs a step; what every replica had before it. */
 static void step(replicas *t, int ranks, const float *x, float w[][3]) {
-    void *out[MOST_RANKS];
+    void *out[MAX_RANKS];
     for (int r = 0; r < ranks; r++) out[r] = w[r];
     assert_ok(tu_run(t->program, t->state, 1, &(tu_feed){t->x, x}, out));
 }
@@ -222,7 +222,7 @@ static void assert_summary_tells(tu_program *program, const char *what) {
     free(text);
 }
 
-static void traces_tell_of_meetings(void **unused) {
+static void traces_tell_of_collectives(void **unused) {
     (void)unused;
     enum { RUNS = 3, CLOCKS = 100 }; /* microseconds that a card's clock may be off by */
     const float x[6] = {1, 2, 3, 4, 5, 6};
@@ -237,9 +237,9 @@ static void traces_tell_of_meetings(void **unused) {
     int found = 0;
     for (size_t i = 0; i < d.events->count; i++) {
         const tu__json_value *e = &d.events->values[i];
-        if (!is_a(e, "meeting")) continue;
+        if (!is_a(e, "collective")) continue;
         found++;
-        assert_string_equal(string(e, "name"), "meeting 7");
+        assert_string_equal(string(e, "name"), "collective 7");
         assert_true(argument(e, "ranks") == 2 && argument(e, "bytes") == sizeof *w &&
                     argument(e, "values") == 1);
     }
@@ -248,16 +248,16 @@ static void traces_tell_of_meetings(void **unused) {
     for (size_t i = 0; i < 2; i++) {
         tu_trace_report r;
         assert_ok(tu_trace_device(t.program, i, &r));
-        assert_true(r.meeting > 0 && r.gathering >= 0 && r.meeting + r.gathering <= r.runs);
+        assert_true(r.collective > 0 && r.gathering >= 0 && r.collective + r.gathering <= r.runs);
         assert_int_equal(r.met_bytes, RUNS * sizeof *w);
     }
     assert_summary_tells(t.program, "gathering ms");
-    assert_summary_tells(t.program, "1 meetings: 12 bytes of every device summed up");
+    assert_summary_tells(t.program, "1 collectives: 12 bytes of every device summed up");
     free_replicas(&t);
 }
 
-/* The end of a run hangs on the meeting: everything before and after it is less work than waiting for one another. */
-static void critical_paths_go_through_meetings(void **unused) {
+/* The end of a run hangs on the collective: everything before and after it is less work than waiting for one another. */
+static void critical_paths_go_through_collectives(void **unused) {
     (void)unused;
     const float x[6] = {1, 2, 3, 4, 5, 6};
     float w[2][3];
@@ -267,12 +267,12 @@ static void critical_paths_go_through_meetings(void **unused) {
     tu_program_trace_end(t.program);
     tu__path path;
     assert_ok(tu__trace_path(t.program, &path));
-    int meetings = 0, kernels = 0;
+    int collectives = 0, kernels = 0;
     for (size_t i = 0; i < path.count; i++) {
-        meetings += path.items[i].span.kind == TU__SPAN_MEETING;
+        collectives += path.items[i].span.kind == TU__SPAN_MEETING;
         kernels += path.items[i].span.kind == TU__SPAN_KERNEL;
     }
-    assert_int_equal(meetings, 1);
+    assert_int_equal(collectives, 1);
     assert_true(kernels >= 2); /* one that brings, one that updates */
     tu__path_free(&path);
     free_replicas(&t);
@@ -319,8 +319,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(mirrors_follow_another_program),
         cmocka_unit_test(a_mirror_changed_alone_is_not_the_variable),
         cmocka_unit_test(memory_reports_count_mirrors),
-        cmocka_unit_test(traces_tell_of_meetings),
-        cmocka_unit_test(critical_paths_go_through_meetings),
+        cmocka_unit_test(traces_tell_of_collectives),
+        cmocka_unit_test(critical_paths_go_through_collectives),
         cmocka_unit_test(running_out_of_memory_is_an_error),
     };
     return cmocka_run_group_tests_name("replicas", tests, NULL, NULL);

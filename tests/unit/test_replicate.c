@@ -269,15 +269,16 @@ static void batch_norm_can_keep_to_a_part(void **state) {
     parts_are_normalized_by_themselves(TU_SCOPE_GLOBAL, 2);
 }
 
-static size_t count_meetings(const tu_graph *g) {
+static size_t count_collectives(const tu_graph *g) {
     int64_t last = -1; /* they are numbered from 0 on */
     for (uint32_t i = 0; i < g->node_count; i++)
-        if (g->nodes[i]->op->code == TU__OP_ALL_REDUCE && tu__attrs(g->nodes[i], all_reduce)->meeting > last)
-            last = tu__attrs(g->nodes[i], all_reduce)->meeting;
+        if (g->nodes[i]->op->code == TU__OP_ALL_REDUCE &&
+            tu__attrs(g->nodes[i], all_reduce)->collective > last)
+            last = tu__attrs(g->nodes[i], all_reduce)->collective;
     return (size_t)(last + 1);
 }
 
-/* Two meetings forward, mean and then variance; one backward, for both gradients that the input's hangs on. */
+/* Two collectives forward, mean and then variance; one backward, for both gradients that the input's hangs on. */
 static void global_batch_norm_meets_three_times(void **state) {
     (void)state;
     tu_graph *g = new_graph();
@@ -287,28 +288,28 @@ static void global_batch_norm_meets_three_times(void **state) {
     assert_int_equal(tu_gradients(tu_sum(tu_square(y)), 1, &w, &dw), TU_OK);
     tu__unit unit = unit_to_replicate(g, 1, &dw, TU__MIRRORED, 2);
     run_all_passes(&unit);
-    assert_int_equal(count_meetings(unit.graph), 4); /* and that of the gradient by w */
+    assert_int_equal(count_collectives(unit.graph), 4); /* and that of the gradient by w */
     assert_same_results(g, &dw, &unit, 1e-4);
     tu__unit_end(&unit);
     tu_graph_free(g);
 }
 
-/* ---- Meetings ---- */
+/* ---- Collectives ---- */
 
 /* Where parts are normalised by themselves nothing waits for the sums of their statistics. */
-static void statistics_of_parts_share_the_gradients_meeting(void **state) {
+static void statistics_of_parts_share_the_gradients_collective(void **state) {
     (void)state;
     network n = make_network("resnet20", 4, TU_F32);
     tu__unit unit = unit_to_replicate(n.graph, 2, n.fetch, TU__MIRRORED, 2);
     unit.replication.invariant = 2;
     run_all_passes(&unit);
-    assert_int_equal(count_meetings(unit.graph), 1);
+    assert_int_equal(count_collectives(unit.graph), 1);
     tu__unit_end(&unit);
     tu_graph_free(n.graph);
 }
 
-/* Of each node, the highest meeting that it hangs on; -1: none. Freed by the caller. */
-static int64_t *meetings_below(const tu_graph *g) {
+/* Of each node, the highest collective that it hangs on; -1: none. Freed by the caller. */
+static int64_t *collectives_below(const tu_graph *g) {
     int64_t *below = calloc(g->node_count, sizeof *below);
     assert_non_null(below);
     for (uint32_t id = 0; id < g->node_count; id++) {
@@ -317,19 +318,20 @@ static int64_t *meetings_below(const tu_graph *g) {
         for (uint32_t i = 0; i < node->input_count; i++)
             if (below[node->inputs[i].node] > below[id]) below[id] = below[node->inputs[i].node];
         if (node->op->code != TU__OP_ALL_REDUCE) continue;
-        int64_t meeting = tu__attrs(node, all_reduce)->meeting;
-        if (below[id] >= meeting)
-            fail_msg("'%s' of meeting %d hangs on meeting %d", node->name, (int)meeting, (int)below[id]);
-        below[id] = meeting;
+        int64_t collective = tu__attrs(node, all_reduce)->collective;
+        if (below[id] >= collective)
+            fail_msg("'%s' of collective %d hangs on collective %d", node->name, (int)collective,
+                     (int)below[id]);
+        below[id] = collective;
     }
     return below;
 }
 
-static void assert_meetings_can_be_held(const char *name) {
+static void assert_collectives_can_be_held(const char *name) {
     network n = make_network(name, 6, TU_F32);
     tu__unit unit = unit_to_replicate(n.graph, 2, n.fetch, TU__MIRRORED, 3);
     run_all_passes(&unit);
-    free(meetings_below(unit.graph));
+    free(collectives_below(unit.graph));
     for (uint32_t i = 0; i < unit.graph->node_count; i++) /* every rank brings the same to each */
         if (unit.graph->nodes[i]->op->code == TU__OP_ALL_REDUCE)
             for (int64_t rank = 0; rank < 3; rank++) {
@@ -340,13 +342,13 @@ static void assert_meetings_can_be_held(const char *name) {
     tu_graph_free(n.graph);
 }
 
-static void meetings_hang_on_earlier_ones_alone(void **state) {
+static void collectives_hang_on_earlier_ones_alone(void **state) {
     (void)state;
-    assert_meetings_can_be_held("mlp");
-    assert_meetings_can_be_held("resnet20");
+    assert_collectives_can_be_held("mlp");
+    assert_collectives_can_be_held("resnet20");
 }
 
-static void gradients_share_meetings_until_these_are_full(void **state) {
+static void gradients_share_collectives_until_these_are_full(void **state) {
     (void)state;
     tu_graph *g = new_graph();
     tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 1024)), w[5], dw[5];
@@ -359,12 +361,12 @@ static void gradients_share_meetings_until_these_are_full(void **state) {
     assert_int_equal(tu_gradients(tu_sum(tu_square(x)), 5, w, dw), TU_OK);
     tu__unit unit = unit_to_replicate(g, 5, dw, TU__MIRRORED, 2);
     run_all_passes(&unit);
-    static const int64_t meeting[] = {3, 3, 2, 1, 0}; /* the backward pass begins at the end */
+    static const int64_t collective[] = {3, 3, 2, 1, 0}; /* the backward pass begins at the end */
     for (int i = 0; i < 5; i++) {
         const tu__node *sum = unit.graph->nodes[unit.fetch[i].node];
         if (sum->op->code == TU__OP_RESHAPE) sum = unit.graph->nodes[sum->inputs[0].node];
         assert_int_equal(sum->op->code, TU__OP_ALL_REDUCE);
-        assert_int_equal(tu__attrs(sum, all_reduce)->meeting, meeting[i]);
+        assert_int_equal(tu__attrs(sum, all_reduce)->collective, collective[i]);
     }
     tu__unit_end(&unit);
     tu_graph_free(g);
@@ -561,9 +563,9 @@ int main(void) {
         cmocka_unit_test(parts_wait_for_shares_that_nobody_reads),
         cmocka_unit_test(batch_norm_can_keep_to_a_part),
         cmocka_unit_test(global_batch_norm_meets_three_times),
-        cmocka_unit_test(meetings_hang_on_earlier_ones_alone),
-        cmocka_unit_test(gradients_share_meetings_until_these_are_full),
-        cmocka_unit_test(statistics_of_parts_share_the_gradients_meeting),
+        cmocka_unit_test(collectives_hang_on_earlier_ones_alone),
+        cmocka_unit_test(gradients_share_collectives_until_these_are_full),
+        cmocka_unit_test(statistics_of_parts_share_the_gradients_collective),
         cmocka_unit_test(gradients_travel_as_bf16_where_asked),
         cmocka_unit_test(statistics_do_not_travel_as_bf16),
         cmocka_unit_test(invariant_sums_have_one_order),

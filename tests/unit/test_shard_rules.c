@@ -257,15 +257,15 @@ static const struct served {
 
 /* ---- Served ---- */
 
-enum { MOST_FETCHES = 16 };
+enum { MAX_FETCHES = 16 };
 
 /* Gradients of the sum of squares by every float leaf. */
 static size_t add_gradients(tu_value value, tu_value *gradients) {
     tu_graph *g = value.graph;
-    tu_value leaves[MOST_FETCHES];
+    tu_value leaves[MAX_FETCHES];
     size_t count = 0;
     if (!tu_dtype_is_float(tu_value_dtype(value))) return 0;
-    for (uint32_t i = 0; i < g->node_count && count < MOST_FETCHES - 2; i++) {
+    for (uint32_t i = 0; i < g->node_count && count < MAX_FETCHES - 2; i++) {
         tu__opcode op = g->nodes[i]->op->code;
         bool leaf = op == TU__OP_INPUT || op == TU__OP_VARIABLE;
         if (leaf && tu_dtype_is_float(g->nodes[i]->outputs[0].dtype)) leaves[count++] = tu__value(g, i, 0);
@@ -281,7 +281,7 @@ static void note_operations(const tu_graph *g, bool *seen) {
 
 static void assert_served(const char *name, tu_value value, tu__strategy strategy, bool *seen) {
     tu_graph *g = value.graph;
-    tu_value fetch[MOST_FETCHES] = {value};
+    tu_value fetch[MAX_FETCHES] = {value};
     if (tu_graph_status(g) != TU_OK) fail_msg("%s: %s", name, tu_message());
     size_t count = 1 + add_gradients(value, fetch + 1);
     note_operations(g, seen);

@@ -17,7 +17,7 @@
 #include "base/alloc.h"
 #include "base/number.h"
 
-enum { BATCH = 10, MOST_VARIABLES = 1 << 18 };
+enum { BATCH = 10, MAX_VARIABLES = 1 << 18 };
 
 static const char *device = "cpu:0";
 
@@ -43,15 +43,15 @@ typedef struct training {
 } training;
 
 static void read_variables(tu_state *state, training *t) {
-    t->variables = calloc(MOST_VARIABLES, sizeof *t->variables);
-    unsigned char *data = calloc(MOST_VARIABLES, 8);
+    t->variables = calloc(MAX_VARIABLES, sizeof *t->variables);
+    unsigned char *data = calloc(MAX_VARIABLES, 8);
     assert_true(t->variables && data);
     for (size_t i = 0; i < tu_state_count(state); i++) {
         const char *name;
         tu_type type;
         assert_ok(tu_state_variable(state, i, &name, &type));
         size_t count = (size_t)tu_shape_elements(type.shape);
-        assert_true(t->count + count <= MOST_VARIABLES);
+        assert_true(t->count + count <= MAX_VARIABLES);
         assert_ok(tu_state_get(state, name, data, tu_type_bytes(type)));
         tu__load_array(type.dtype, data, (int64_t)count, t->variables + t->count);
         t->count += count;
@@ -99,7 +99,7 @@ static void train(training *t) {
     tu_value loss = build(t, g, &images, &labels);
     assert_ok(tu_compile(g, &program, .devices = t->devices, .strategy = t->strategy, .central = t->central,
                          .invariant = t->invariant, .fetch = &loss, .fetch_count = 1, .updates = true,
-                         .threads = 1, .deadline = 60));
+                         .threads = 1, .timeout = 60));
     assert_ok(tu_state_new(g, &state, .seed = 11));
     double fetched = 0;
     for (int step = 0; step < t->steps; step++) {

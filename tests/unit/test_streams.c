@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/cuda/streams.c" /* NOLINT(bugprone-suspicious-include): the plug-in is not linked here */
+#include "device/cuda/runtime/streams.c" /* NOLINT(bugprone-suspicious-include): the plug-in is not linked here */
 
 enum { MOST = 200, EXTENTS = 3 };
 

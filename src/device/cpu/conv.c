@@ -11,7 +11,7 @@
  *             ours does not split the work
  *
  * So y and x are ours where tiles are full, which saves y a pass over the result for a bias and a rectifier (oneDNN's
- * are of no use: ending.h), and oneDNN's elsewhere. For 32 and 64 channels over 8x8 and 16x16 pixels no difference could be
+ * are of no use: epilogue.h), and oneDNN's elsewhere. For 32 and 64 channels over 8x8 and 16x16 pixels no difference could be
  * told from the noise (a step of resnet20, medians of three in turn: 182 ms with ours, 187 with oneDNN's on 2 threads, 33.5
  * and 35.1 on 16); they are ours, whose images are dealt out as workers come free. A filter's gradient is ours
  * where images are enough to go around and the filter is not large. What follows a convolution has no say in it: a value
@@ -25,7 +25,7 @@
 #include "device/cpu/conv_direct.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/distrusted.h"
-#include "device/cpu/ending.h"
+#include "device/cpu/epilogue.h"
 #include "device/cpu/isa/loops.h"
 #include "device/cpu/ranges.h"
 #include "device/cpu/widened.h"
@@ -160,11 +160,11 @@ static tu_status choose(tu__selection *s, const cpu_convolution *c, cpu_convolut
 
 static tu_status make(tu__selection *s, const tu__node *node, cpu_convolution_side side,
                       const cpu_convolution *c, const char *const names[4]) {
-    tu__ending ending = {.result = {node->id, 0}};
-    if (side == CPU_CONV_Y) ending = tu__ending_of(s, node);
-    conv_data found = {.bias = ending.add, .relu = ending.relu, .type = node->outputs[0]};
+    tu__epilogue epilogue = {.result = {node->id, 0}};
+    if (side == CPU_CONV_Y) epilogue = tu__epilogue_of(s, node);
+    conv_data found = {.bias = epilogue.add, .relu = epilogue.relu, .type = node->outputs[0]};
     TU_TRY(choose(s, c, side, &found));
-    tu__kernel *k = tu__kernel_new(s, node, tu__ending_name(&ending, names), run_conv);
+    tu__kernel *k = tu__kernel_new(s, node, tu__epilogue_name(&epilogue, names), run_conv);
     conv_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) {
         cpu_dnnl_free(found.dnnl);
@@ -176,24 +176,24 @@ static tu_status make(tu__selection *s, const tu__node *node, cpu_convolution_si
                          : d->dnnl ? cpu_dnnl_workspace(d->dnnl)
                                    : cpu_direct_workspace(d->direct);
     if (d->widens) k->workspace_bytes += cpu_widened_workspace(&d->widened);
-    return cpu_kernel_bind_to_end(k, s, node, &ending);
+    return cpu_kernel_bind_to_end(k, s, node, &epilogue);
 }
 
-tu_status cpu_make_conv2d(tu__selection *s, const tu__node *node) {
-    static const char *const names[4] = TU__ENDING_NAMES("conv2d");
+tu_status cpu_lower_conv2d(tu__selection *s, const tu__node *node) {
+    static const char *const names[4] = TU__EPILOGUE_NAMES("conv2d");
     cpu_convolution c =
         shape_of(node, cpu_input_type(s, node, 0), cpu_input_type(s, node, 1), node->outputs[0]);
     return make(s, node, CPU_CONV_Y, &c, names);
 }
 
-tu_status cpu_make_conv2d_dx(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_conv2d_dx(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = {"conv2d_dx"};
     cpu_convolution c =
         shape_of(node, node->outputs[0], cpu_input_type(s, node, 1), cpu_input_type(s, node, 0));
     return make(s, node, CPU_CONV_X, &c, names);
 }
 
-tu_status cpu_make_conv2d_dw(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_conv2d_dw(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = {"conv2d_dw"};
     cpu_convolution c =
         shape_of(node, cpu_input_type(s, node, 0), node->outputs[0], cpu_input_type(s, node, 1));

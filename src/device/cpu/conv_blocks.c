@@ -26,8 +26,8 @@
 
 enum {
     SLICE_BYTES = 192 << 10, /* of a slice's source: it stays in the second-level cache */
-    MOST_WORKSPACE = 256 << 20,
-    MOST_SIZE = 32 /* of a filter */
+    MAX_WORKSPACE = 256 << 20,
+    MAX_SIZE = 32 /* of a filter */
 };
 
 /* ---- Planning ---- */
@@ -35,7 +35,7 @@ enum {
 static bool fits(const cpu_convolution *c) {
     const tu__windows *w = &c->windows;
     for (int i = 0; i < 2; i++)
-        if (w->stride[i] != 1 || w->dilation[i] != 1 || w->size[i] > MOST_SIZE || w->pad[2 * i] > 1024 ||
+        if (w->stride[i] != 1 || w->dilation[i] != 1 || w->size[i] > MAX_SIZE || w->pad[2 * i] > 1024 ||
             w->pad[2 * i + 1] > 1024 || c->x_size[i] > 1 << 16 || c->y_size[i] > 1 << 16)
             return false;
     return c->groups == 1 && c->x_channels <= 1 << 14 && c->y_channels <= 1 << 14;
@@ -126,7 +126,7 @@ tu_status cpu_conv_blocks_new(tu__arena *arena, const cpu_blocks *blocks, const 
         .blocks = blocks, .loops = loops, .side = side, .shape = *convolution, .threads = threads};
     for (int i = 0; i < 2; i++) d->size[i] = convolution->windows.size[i];
     TU_TRY((side == CPU_CONV_FILTER ? cpu_conv_blocks_plan_filter : plan_gather)(arena, d));
-    if (cpu_conv_blocks_workspace(d) <= MOST_WORKSPACE) *plan = d;
+    if (cpu_conv_blocks_workspace(d) <= MAX_WORKSPACE) *plan = d;
     return TU_OK;
 }
 

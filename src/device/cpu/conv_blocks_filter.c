@@ -19,7 +19,7 @@ enum {
     PARTS_A_WORKER = 2,
     TOGETHER_BYTES =
         512 << 10, /* of slices added up together: they stay in the second-level cache for all taps */
-    MOST_TOGETHER = 8
+    MAX_TOGETHER = 8
 };
 
 typedef struct task {
@@ -60,7 +60,7 @@ tu_status cpu_conv_blocks_plan_filter(tu__arena *arena, cpu_conv_blocks *d) {
     /* Rows of b are read a whole tile wide, past the last pixel's channels. */
     int64_t pairs = round_up(pixels_of_source(d) * d->pair_width + d->width, 16);
     int64_t bytes = planes * (int64_t)sizeof(uint16_t) + pairs * (int64_t)sizeof(uint32_t);
-    d->together = larger(1, smaller(MOST_TOGETHER, TOGETHER_BYTES / bytes));
+    d->together = larger(1, smaller(MAX_TOGETHER, TOGETHER_BYTES / bytes));
     d->groups = tu__arena_alloc(arena, (size_t)d->together * sizeof *d->groups);
     if (!d->groups) return TU_NO_MEMORY;
     for (int64_t i = 0; i < d->together; i++) d->groups[i] = i * planes;

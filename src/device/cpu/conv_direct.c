@@ -27,8 +27,8 @@
 #include <string.h>
 
 enum {
-    MOST_PHASES = 64,
-    MOST_SCRATCH = 64 << 20 /* bytes of a padded image: beyond, padding is not worth copying */
+    MAX_PHASES = 64,
+    MAX_SCRATCH = 64 << 20 /* bytes of a padded image: beyond, padding is not worth copying */
 };
 
 /* ---- Panels: columns in pieces of a few vectors ---- */
@@ -106,7 +106,7 @@ static bool worth_planning(const cpu_gemm_loops *loops, const cpu_convolution *c
                  w->pad[2 * i] + w->pad[2 * i + 1];
         if (__builtin_mul_overflow(elements, extent, &elements)) return false;
     }
-    return w->stride[0] * w->stride[1] <= MOST_PHASES && elements <= MOST_SCRATCH;
+    return w->stride[0] * w->stride[1] <= MAX_PHASES && elements <= MAX_SCRATCH;
 }
 
 tu_status cpu_direct_new(tu__arena *arena, const cpu_gemm_loops *loops, const cpu_convolution *convolution,

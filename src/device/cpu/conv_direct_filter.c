@@ -10,8 +10,8 @@
 #include "device/cpu/conv_direct_plan.h"
 
 enum {
-    MOST_PARTIALS = 16 << 20, /* elements of all workers' matrices together */
-    BAND_BYTES = 256 << 10    /* of y worked on together: it stays in the second-level cache for all taps */
+    MAX_PARTIALS = 16 << 20, /* elements of all workers' matrices together */
+    BAND_BYTES = 256 << 10   /* of y worked on together: it stays in the second-level cache for all taps */
 };
 
 typedef struct task {
@@ -64,7 +64,7 @@ tu_status cpu_direct_plan_filter(tu__arena *arena, cpu_direct *d) {
     cpu_direct_plan_panels(d);
     TU_TRY(plan_runs(arena, d));
     int64_t partial = c->groups * d->k * d->panel_vectors * d->loops->vector;
-    d->shares_taps = partial > MOST_PARTIALS / d->threads;
+    d->shares_taps = partial > MAX_PARTIALS / d->threads;
     d->pixels = d->loops->pair ? 2 : 1;
     d->copies_y =
         d->loops->pair || d->columns % d->loops->vector != 0; /* vectors would reach past the last pixel */

@@ -20,7 +20,7 @@
 #include "device/norm_fusion.h"
 
 /* More than a machine has cores: a higher number is a mistake, and OpenMP ends the process where threads run out. */
-enum { MOST_THREADS = 1024 };
+enum { MAX_THREADS = 1024 };
 
 struct tu_device_instance {
     cpu_device device;
@@ -135,9 +135,9 @@ static tu_status check_options(const tu_open_options *options, int parts) {
         return tu_fail(TU_NOT_FOUND, "there is no device cpu:%d: expected cpu:0", options->index);
     if (options->part < 0 || options->part >= parts)
         return tu_fail(TU_INVALID, "part %d of cpu:0/%d: expected 0 to %d", options->part, parts, parts - 1);
-    if (options->threads < 0 || options->threads > MOST_THREADS)
+    if (options->threads < 0 || options->threads > MAX_THREADS)
         return tu_fail(TU_INVALID, "%d threads: expected 1 to %d, or 0 for as many as the device has cores",
-                       options->threads, MOST_THREADS);
+                       options->threads, MAX_THREADS);
     return TU_OK;
 }
 
@@ -180,16 +180,16 @@ static tu_status attach(tu_device_instance *device) {
 
 /* ---- Programs ---- */
 
-static const tu__maker makers[TU__OP_COUNT] = {
-#define MAKER(op, maker) [TU__OP_##op] = maker,
-#include "device/cpu/makers.def"
+static const tu__lowering_rule rules[TU__OP_COUNT] = {
+#define LOWERING_RULE(op, rule) [TU__OP_##op] = rule,
+#include "device/cpu/lowering.def"
 };
 
 static const tu__selector selector = {
-    .makers = makers,
-    .otherwise = cpu_make_reference,
-    .make_copy = cpu_make_copy,
-    .read_by_maker = tu__norm_reads,
+    .rules = rules,
+    .otherwise = cpu_lower_reference,
+    .make_copy = cpu_lower_copy,
+    .read_by_rule = tu__norm_reads,
     .piece_bytes = sizeof(cpu_piece),
     .run_pointwise = cpu_run_pointwise,
     .make_piece = cpu_piece_make,
@@ -197,7 +197,7 @@ static const tu__selector selector = {
     .sum_kind_of = cpu_sum_kind_of,
 };
 
-static tu_status select_kernels(tu_device_instance *device, const tu_part *part, tu_plan **plan) {
+static tu_status select_kernels(tu_device_instance *device, const tu_partition *part, tu_plan **plan) {
     return tu__select(&device->device, &selector, part, plan);
 }
 

@@ -163,15 +163,15 @@ typedef struct step { /* a primitive and its arguments */
     dnnl_exec_arg_t arguments[OPERANDS + 1];
 } step;
 
-enum { MOST_STEPS = 4, MOST_OWN = 4 };
+enum { MAX_STEPS = 4, MAX_OWN = 4 };
 
 struct cpu_dnnl {
     dnnl_stream_t stream;
     dnnl_memory_t given[OPERANDS]; /* the operands as callers keep them */
-    dnnl_memory_t own[MOST_OWN];   /* in the workspace: reordered operands and the scratchpad */
-    size_t own_offset[MOST_OWN];
+    dnnl_memory_t own[MAX_OWN];    /* in the workspace: reordered operands and the scratchpad */
+    size_t own_offset[MAX_OWN];
     int own_count, step_count;
-    step steps[MOST_STEPS];
+    step steps[MAX_STEPS];
     size_t workspace;
 };
 

@@ -72,7 +72,7 @@ static tu_status run_gather(const tu__kernel *k) {
     return TU_OK;
 }
 
-tu_status cpu_make_gather(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_gather(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
     index_data *d = new_kernel(s, node, run_gather, &k);
     if (!d) return TU_NO_MEMORY;
@@ -133,7 +133,7 @@ static tu_status run_scatter_add(const tu__kernel *k) {
     return TU_OK;
 }
 
-tu_status cpu_make_scatter_add(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_scatter_add(tu__selection *s, const tu__node *node) {
     if (node->outputs[0].dtype != TU_F32) return TU_UNSUPPORTED;
     tu__kernel *k;
     index_data *d = new_kernel(s, node, run_scatter_add, &k);
@@ -163,7 +163,7 @@ static tu_status run_one_hot(const tu__kernel *k) {
     return TU_OK;
 }
 
-tu_status cpu_make_one_hot(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_one_hot(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
     index_data *d = new_kernel(s, node, run_one_hot, &k);
     if (!d) return TU_NO_MEMORY;
@@ -213,7 +213,7 @@ static tu_status run_crop(const tu__kernel *k) {
     return TU_OK;
 }
 
-tu_status cpu_make_crop(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_crop(tu__selection *s, const tu__node *node) {
     tu_type x = cpu_input_type(s, node, 0), offsets = cpu_input_type(s, node, 1);
     if (offsets.dtype != TU_I32 && offsets.dtype != TU_I64) return TU_UNSUPPORTED;
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_crop);

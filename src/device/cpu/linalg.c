@@ -1,5 +1,5 @@
 /* Linear algebra by LAPACK: inverse, solve, cholesky, triangular_solve, f32 and f64. Built without LAPACK,
- * the makers answer TU_UNSUPPORTED and the reference computes.
+ * the lowering rules answer TU_UNSUPPORTED and the reference computes.
  *
  * LAPACK counts columns first: to it, our row-major A [n, n] is A^T, and our B [n, k] is the k x n matrix
  * B^T. Nothing is transposed in memory; the identities do it:
@@ -269,19 +269,19 @@ static tu_status make(tu__selection *s, const tu__node *node, linalg_data plan) 
     return cpu_kernel_bind(k, node, (int)node->input_count - 1);
 }
 
-tu_status cpu_make_inverse(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_inverse(tu__selection *s, const tu__node *node) {
     return make(s, node, (linalg_data){.work = invert, .complaint = "singular"});
 }
 
-tu_status cpu_make_solve(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_solve(tu__selection *s, const tu__node *node) {
     return make(s, node, (linalg_data){.work = solve, .complaint = "singular"});
 }
 
-tu_status cpu_make_cholesky(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_cholesky(tu__selection *s, const tu__node *node) {
     return make(s, node, (linalg_data){.work = cholesky, .complaint = "not positive definite"});
 }
 
-tu_status cpu_make_triangular_solve(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_triangular_solve(tu__selection *s, const tu__node *node) {
     const struct tu__triangular_solve_attrs *a = tu__attrs(node, triangular_solve);
     return make(
         s, node,
@@ -291,21 +291,21 @@ tu_status cpu_make_triangular_solve(tu__selection *s, const tu__node *node) {
 
 #else
 
-tu_status cpu_make_inverse(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_inverse(tu__selection *s, const tu__node *node) {
     (void)s, (void)node;
     return TU_UNSUPPORTED;
 }
 
-tu_status cpu_make_solve(tu__selection *s, const tu__node *node) {
-    return cpu_make_inverse(s, node);
+tu_status cpu_lower_solve(tu__selection *s, const tu__node *node) {
+    return cpu_lower_inverse(s, node);
 }
 
-tu_status cpu_make_cholesky(tu__selection *s, const tu__node *node) {
-    return cpu_make_inverse(s, node);
+tu_status cpu_lower_cholesky(tu__selection *s, const tu__node *node) {
+    return cpu_lower_inverse(s, node);
 }
 
-tu_status cpu_make_triangular_solve(tu__selection *s, const tu__node *node) {
-    return cpu_make_inverse(s, node);
+tu_status cpu_lower_triangular_solve(tu__selection *s, const tu__node *node) {
+    return cpu_lower_inverse(s, node);
 }
 
 #endif

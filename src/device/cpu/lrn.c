@@ -87,10 +87,10 @@ static tu_status make(tu__selection *s, const tu__node *node, int in_place,
     return cpu_kernel_bind(k, node, in_place);
 }
 
-tu_status cpu_make_lrn(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_lrn(tu__selection *s, const tu__node *node) {
     return make(s, node, 0, run_forward);
 }
 
-tu_status cpu_make_lrn_grad(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_lrn_grad(tu__selection *s, const tu__node *node) {
     return make(s, node, 1, run_backward);
 }

@@ -1,4 +1,4 @@
-/* The maker of matrix products: f32 and f64 are ours (gemm.c), bf16 oneDNN's (dnnl.c) or through f32 where oneDNN is not
+/* The lowering rule of matrix products: f32 and f64 are ours (gemm.c), bf16 oneDNN's (dnnl.c) or through f32 where oneDNN is not
  * trusted (widened.h), integers the reference's.
  *
  * In f32 oneDNN's is as fast, within 5% either way for all but the smallest (bench_products shows both side by side),
@@ -8,7 +8,7 @@
  * batch is a list of places where its matrices begin, which is how broadcasting costs nothing. */
 #include "device/cpu/cpu.h"
 #include "device/cpu/distrusted.h"
-#include "device/cpu/ending.h"
+#include "device/cpu/epilogue.h"
 #include "device/cpu/gemm.h"
 #include "device/cpu/isa/loops.h"
 #include "device/cpu/ranges.h"
@@ -125,15 +125,15 @@ static tu_status choose(tu__selection *s, const tu__node *node, matmul_data *d) 
     return TU_OK;
 }
 
-tu_status cpu_make_matmul(tu__selection *s, const tu__node *node) {
-    static const char *const names[4] = TU__ENDING_NAMES("matmul");
+tu_status cpu_lower_matmul(tu__selection *s, const tu__node *node) {
+    static const char *const names[4] = TU__EPILOGUE_NAMES("matmul");
     tu_dtype dtype = node->outputs[0].dtype;
     if (dtype != TU_F32 && dtype != TU_F64 && dtype != TU_BF16) return TU_UNSUPPORTED;
-    tu__ending ending = tu__ending_of(s, node);
-    matmul_data found = {.bias = ending.add, .relu = ending.relu, .type = node->outputs[0]};
+    tu__epilogue epilogue = tu__epilogue_of(s, node);
+    matmul_data found = {.bias = epilogue.add, .relu = epilogue.relu, .type = node->outputs[0]};
     TU_TRY(describe(s, node, &found.gemm));
     TU_TRY(choose(s, node, &found));
-    tu__kernel *k = tu__kernel_new(s, node, tu__ending_name(&ending, names), run_matmul);
+    tu__kernel *k = tu__kernel_new(s, node, tu__epilogue_name(&epilogue, names), run_matmul);
     matmul_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) {
         cpu_dnnl_free(found.dnnl);
@@ -143,5 +143,5 @@ tu_status cpu_make_matmul(tu__selection *s, const tu__node *node) {
     k->release = release_matmul;
     k->workspace_bytes = d->dnnl ? cpu_dnnl_workspace(d->dnnl) : cpu_gemm_workspace(&d->gemm);
     if (d->widens) k->workspace_bytes += cpu_widened_workspace(&d->widened);
-    return cpu_kernel_bind_to_end(k, s, node, &ending);
+    return cpu_kernel_bind_to_end(k, s, node, &epilogue);
 }

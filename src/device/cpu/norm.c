@@ -270,25 +270,25 @@ static tu_status begin(tu__selection *s, const tu__node *node, double epsilon, i
     return TU_OK;
 }
 
-tu_status cpu_make_batch_norm(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_batch_norm(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
     TU_TRY(begin(s, node, tu__attrs(node, batch_norm)->epsilon, 2, run_batch, &k));
     norm_data *d = k->data;
-    tu__ending ending = tu__norm_ending_of(s, node);
-    k->name = tu__norm_ending_name(&ending);
-    d->joins = ending.add;
-    d->relu = ending.relu;
+    tu__epilogue epilogue = tu__norm_epilogue_of(s, node);
+    k->name = tu__norm_epilogue_name(&epilogue);
+    d->joins = epilogue.add;
+    d->relu = epilogue.relu;
     d->leaves = d->relu && !d->joins;
     if (d->joins) k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[0]);
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
-    TU_TRY(tu__kernel_end(k, &ending));
-    TU_TRY(tu__kernel_write(k, ending.result, 0));
+    TU_TRY(tu__kernel_end(k, &epilogue));
+    TU_TRY(tu__kernel_write(k, epilogue.result, 0));
     for (uint32_t i = 1; i < node->output_count; i++)
         TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, -1));
     return d->leaves ? tu__kernel_leave(k, node, 2 * (size_t)d->width * sizeof(float)) : TU_OK;
 }
 
-tu_status cpu_make_batch_norm_grad(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_batch_norm_grad(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
     TU_TRY(begin(s, node, tu__attrs(node, batch_norm_grad)->epsilon, 3, run_batch_gradient, &k));
     tu__rectified found;
@@ -304,13 +304,13 @@ tu_status cpu_make_batch_norm_grad(tu__selection *s, const tu__node *node) {
     return TU_OK;
 }
 
-tu_status cpu_make_layer_norm(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_layer_norm(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
     TU_TRY(begin(s, node, tu__attrs(node, layer_norm)->epsilon, 0, run_layer, &k));
     return cpu_kernel_bind(k, node, 0);
 }
 
-tu_status cpu_make_layer_norm_grad(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_layer_norm_grad(tu__selection *s, const tu__node *node) {
     tu__kernel *k;
     TU_TRY(begin(s, node, tu__attrs(node, layer_norm_grad)->epsilon, 0, run_layer_gradient, &k));
     return cpu_kernel_bind(k, node, 4);

@@ -20,17 +20,17 @@
 #include "device/cpu/isa/kernels.h"
 #include "device/cpu/ranges.h"
 
-enum { MOST_SLOTS = 2 * CPU_MOST_OPERANDS + TU__MOST_MEMBERS };
+enum { MAX_SLOTS = 2 * CPU_MAX_OPERANDS + TU__MAX_CLUSTER_NODES };
 
 /* One worker at work on one piece. */
 typedef struct runner {
     const tu__kernel *k;
     const cpu_piece *piece;
     const cpu_loops *loops;
-    int64_t size;         /* bytes of a computed element */
-    char *scratch;        /* the worker's own */
-    int64_t block_start;  /* elements before the block of rows being summed */
-    void *at[MOST_SLOTS]; /* slot -> the tile's data */
+    int64_t size;        /* bytes of a computed element */
+    char *scratch;       /* the worker's own */
+    int64_t block_start; /* elements before the block of rows being summed */
+    void *at[MAX_SLOTS]; /* slot -> the tile's data */
 } runner;
 
 typedef struct tile {

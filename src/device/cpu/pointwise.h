@@ -12,7 +12,7 @@
 #include "device/fusion.h"
 
 enum {
-    CPU_MOST_OPERANDS = 3 * TU__MOST_MEMBERS + 1,
+    CPU_MAX_OPERANDS = 3 * TU__MAX_CLUSTER_NODES + 1,
     CPU_SUM_BLOCK = 64, /* rows: as in isa/loops_kernels_reduce.c, for the same bits */
 };
 
@@ -84,7 +84,7 @@ typedef struct cpu_piece {
     int64_t block_rows; /* rows that are computed, then summed */
     bool squares;       /* the sums are of squares of what the only load reads: nothing else is computed */
     uint32_t sum_count;
-    cpu_sum sums[TU__MOST_SUMS];
+    cpu_sum sums[TU__MAX_SUMS];
     size_t spare;         /* sum_row numbers in scratch memory */
     size_t scratch_bytes; /* all of it, of one worker */
 } cpu_piece;

@@ -40,16 +40,16 @@ typedef struct program {
     tu__cluster *c;
     cpu_piece *piece;
     tu_shape space; /* merged */
-    value values[CPU_MOST_OPERANDS + TU__MOST_MEMBERS];
-    tu__operand operands[CPU_MOST_OPERANDS]; /* distinct loads and numbers */
-    cpu_load loads[CPU_MOST_OPERANDS];       /* per operand; access is set for loads alone */
+    value values[CPU_MAX_OPERANDS + TU__MAX_CLUSTER_NODES];
+    tu__operand operands[CPU_MAX_OPERANDS]; /* distinct loads and numbers */
+    cpu_load loads[CPU_MAX_OPERANDS];       /* per operand; access is set for loads alone */
     uint32_t operand_count;
-    uint32_t inputs[TU__MOST_MEMBERS][3];            /* per member: values */
-    uint32_t alias[TU__MOST_MEMBERS];                /* the value a member is, when it needs no step */
-    bool busy[CPU_MOST_OPERANDS + TU__MOST_MEMBERS]; /* registers */
+    uint32_t inputs[TU__MAX_CLUSTER_NODES][3];           /* per member: values */
+    uint32_t alias[TU__MAX_CLUSTER_NODES];               /* the value a member is, when it needs no step */
+    bool busy[CPU_MAX_OPERANDS + TU__MAX_CLUSTER_NODES]; /* registers */
     uint16_t registers,
         others; /* slots so far: in scratch, and outside it (numbered after them in the end) */
-    bool outside[CPU_MOST_OPERANDS + TU__MOST_MEMBERS]; /* per value: its slot is one of the others */
+    bool outside[CPU_MAX_OPERANDS + TU__MAX_CLUSTER_NODES]; /* per value: its slot is one of the others */
 } program;
 
 static tu_dtype computing_type(const tu__cluster *c) {
@@ -68,7 +68,7 @@ static bool same_operand(const tu__operand *a, const tu__operand *b) {
 static uint32_t value_of_member(const program *p, tu__edge member) {
     uint32_t i = 0;
     while (p->c->members[i]->id != member.node) i++;
-    return p->alias[i] != TU__NONE ? p->alias[i] : CPU_MOST_OPERANDS + i;
+    return p->alias[i] != TU__NONE ? p->alias[i] : CPU_MAX_OPERANDS + i;
 }
 
 /* The number of the value that an input is; new operands are added. */
@@ -207,7 +207,7 @@ static bool stored_directly(const program *p, uint32_t member) {
 }
 
 static void find_last_uses(program *p) {
-    for (uint32_t i = 0; i < CPU_MOST_OPERANDS + TU__MOST_MEMBERS; i++) p->values[i].last_use = NO_USE;
+    for (uint32_t i = 0; i < CPU_MAX_OPERANDS + TU__MAX_CLUSTER_NODES; i++) p->values[i].last_use = NO_USE;
     for (uint32_t i = 0; i < p->c->member_count; i++) {
         for (uint32_t k = 0; k < p->c->members[i]->input_count && p->alias[i] == TU__NONE; k++)
             p->values[p->inputs[i][k]].last_use = (int32_t)i;
@@ -216,7 +216,7 @@ static void find_last_uses(program *p) {
         if (p->operands[i].kind == TU__NUMBER || p->loads[i].access == CPU_ONCE)
             p->values[i].last_use = FOREVER;
     for (uint32_t i = 0; i < p->c->member_count; i++)
-        if (is_kept(p, i)) p->values[CPU_MOST_OPERANDS + i].last_use = (int32_t)p->c->member_count;
+        if (is_kept(p, i)) p->values[CPU_MAX_OPERANDS + i].last_use = (int32_t)p->c->member_count;
 }
 
 static void take_register(program *p, uint32_t v) {
@@ -234,7 +234,7 @@ static void take_other(program *p, uint32_t v) {
 
 /* Values whose last use is this step leave their registers. */
 static void release_after(program *p, int32_t step) {
-    for (uint32_t v = 0; v < CPU_MOST_OPERANDS + p->c->member_count; v++)
+    for (uint32_t v = 0; v < CPU_MAX_OPERANDS + p->c->member_count; v++)
         if (p->values[v].last_use == step && !p->outside[v]) p->busy[p->values[v].slot] = false;
 }
 
@@ -253,9 +253,9 @@ static void assign_slots(program *p) {
         if (p->alias[i] != TU__NONE) continue;
         release_after(p, (int32_t)i); /* inputs that end here may be overwritten: steps allow it */
         if (stored_directly(p, i))
-            take_other(p, CPU_MOST_OPERANDS + i);
+            take_other(p, CPU_MAX_OPERANDS + i);
         else
-            take_register(p, CPU_MOST_OPERANDS + i);
+            take_register(p, CPU_MAX_OPERANDS + i);
     }
 }
 
@@ -338,7 +338,7 @@ static void parameters(const tu__node *node, cpu_step *step) {
 static bool used_by_steps(const program *p, uint32_t member) {
     for (uint32_t i = member + 1; i < p->c->member_count; i++)
         for (uint32_t k = 0; k < p->c->members[i]->input_count; k++)
-            if (p->inputs[i][k] == CPU_MOST_OPERANDS + member) return true;
+            if (p->inputs[i][k] == CPU_MAX_OPERANDS + member) return true;
     return false;
 }
 
@@ -348,9 +348,9 @@ static bool is_decided(const program *p, uint32_t member, const cpu_step *step) 
     const cpu_piece *piece = p->piece;
     if (step->op != TU__OP_SELECT || !piece->step_count) return false;
     uint32_t condition = p->inputs[member][0], first = p->inputs[member][1];
-    bool scalar = condition < CPU_MOST_OPERANDS && p->operands[condition].kind == TU__LOAD &&
+    bool scalar = condition < CPU_MAX_OPERANDS && p->operands[condition].kind == TU__LOAD &&
                   tu_shape_elements(p->operands[condition].type.shape) == 1;
-    return scalar && first >= CPU_MOST_OPERANDS && p->values[first].last_use == (int32_t)member &&
+    return scalar && first >= CPU_MAX_OPERANDS && p->values[first].last_use == (int32_t)member &&
            p->inputs[member][2] != first && piece->steps[piece->step_count - 1].out == step->y;
 }
 
@@ -362,7 +362,7 @@ static void write_steps(program *p) {
         step.x = slot_of(p, p->inputs[i][0]);
         step.y = node->input_count > 1 ? slot_of(p, p->inputs[i][1]) : step.x;
         step.z = node->input_count > 2 ? slot_of(p, p->inputs[i][2]) : step.x;
-        step.out = slot_of(p, CPU_MOST_OPERANDS + i);
+        step.out = slot_of(p, CPU_MAX_OPERANDS + i);
         if (!used_by_steps(p, i)) step.rounded = TU_DTYPE_COUNT;
         step.decided = is_decided(p, i, &step);
         parameters(node, &step);
@@ -393,13 +393,13 @@ static int find_place(program *p, uint32_t member, bool *taken) {
 }
 
 static tu_status write_stores(program *p) {
-    bool taken[CPU_MOST_OPERANDS] = {false};
+    bool taken[CPU_MAX_OPERANDS] = {false};
     for (uint32_t i = 0; i < p->c->member_count; i++) {
         if (!is_kept(p, i)) continue;
         tu_type type = p->c->members[i]->outputs[0];
         cpu_store *store = &p->piece->stores[p->piece->store_count++];
         *store =
-            (cpu_store){stored_directly(p, i), slot_of(p, CPU_MOST_OPERANDS + i), TU__NONE, type.dtype, 0};
+            (cpu_store){stored_directly(p, i), slot_of(p, CPU_MAX_OPERANDS + i), TU__NONE, type.dtype, 0};
         for (uint32_t n = 0; n < p->c->sum_count; n++)
             if (p->c->sum_members[n] == i) p->piece->sums[n].store = p->piece->store_count - 1;
         if (!p->c->stored[i]) continue;

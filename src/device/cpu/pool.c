@@ -139,13 +139,13 @@ static tu_status make(tu__selection *s, const tu__node *node, cpu_pooling p, siz
     return cpu_kernel_bind(k, node, -1);
 }
 
-tu_status cpu_make_max_pool(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_max_pool(tu__selection *s, const tu__node *node) {
     const struct tu__max_pool_attrs *a = tu__attrs(node, max_pool);
     tu_shape x = cpu_input_type(s, node, 0).shape;
     return make(s, node, pooling_of(x, node->outputs[0].shape, a->window, a->stride, a->pad), 0, run_max);
 }
 
-tu_status cpu_make_max_pool_grad(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_max_pool_grad(tu__selection *s, const tu__node *node) {
     const struct tu__max_pool_grad_attrs *a = tu__attrs(node, max_pool_grad);
     if (a->window[0] > UINT16_MAX || a->window[1] > UINT16_MAX / a->window[0]) return TU_UNSUPPORTED;
     tu_shape x = cpu_input_type(s, node, 0).shape, y = cpu_input_type(s, node, 1).shape;
@@ -153,7 +153,7 @@ tu_status cpu_make_max_pool_grad(tu__selection *s, const tu__node *node) {
     return make(s, node, p, (size_t)y_elements(&p) * sizeof(uint16_t), run_max_gradient);
 }
 
-tu_status cpu_make_avg_pool(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_avg_pool(tu__selection *s, const tu__node *node) {
     const struct tu__avg_pool_attrs *a = tu__attrs(node, avg_pool);
     tu_shape x = cpu_input_type(s, node, 0).shape;
     cpu_pooling p = pooling_of(x, node->outputs[0].shape, a->window, a->stride, a->pad);
@@ -161,7 +161,7 @@ tu_status cpu_make_avg_pool(tu__selection *s, const tu__node *node) {
     return make(s, node, p, 0, run_mean);
 }
 
-tu_status cpu_make_avg_pool_grad(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_avg_pool_grad(tu__selection *s, const tu__node *node) {
     const struct tu__avg_pool_grad_attrs *a = tu__attrs(node, avg_pool_grad);
     tu_shape y = cpu_input_type(s, node, 0).shape;
     cpu_pooling p = pooling_of(node->outputs[0].shape, y, a->window, a->stride, a->pad);

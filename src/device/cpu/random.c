@@ -87,7 +87,7 @@ static tu_status run_random(const tu__kernel *k) {
     return TU_OK;
 }
 
-tu_status cpu_make_random(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_random(tu__selection *s, const tu__node *node) {
     tu__kernel *k = tu__kernel_new(s, node, "random", run_random);
     random_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) return TU_NO_MEMORY;

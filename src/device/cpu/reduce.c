@@ -161,7 +161,7 @@ static cpu_folding folding_of(tu__opcode op) {
 }
 
 /* sum, mean, reduce_max and reduce_min have the same attributes. */
-tu_status cpu_make_reduce(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_reduce(tu__selection *s, const tu__node *node) {
     tu_type x = cpu_input_type(s, node, 0);
     reduce_data plan = {
         .folding = folding_of(node->op->code), .dtype = x.dtype, .workers = cpu_of(s)->threads};
@@ -205,7 +205,7 @@ static tu_status run_arg(const tu__kernel *k) {
 }
 
 /* argmin has the attributes of argmax. */
-tu_status cpu_make_arg(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_arg(tu__selection *s, const tu__node *node) {
     tu_type x = cpu_input_type(s, node, 0);
     int64_t axis = tu__attrs(node, argmax)->axis;
     if (cpu_loop_type(x.dtype) < 0 || axis != x.shape.rank - 1) return TU_UNSUPPORTED;

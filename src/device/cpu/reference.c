@@ -1,4 +1,4 @@
-/* Any operation by its reference meaning: what runs when no faster kernel takes the node.
+/* Any operation by its reference kernel: what runs when no faster kernel takes the node.
  *
  * Inputs are widened to doubles in the kernel's workspace, the operation's own definition computes, and results are
  * rounded to their element types: the same numbers as on the reference device, on one core. */
@@ -28,8 +28,9 @@ static tu_status run_reference(const tu__kernel *k) {
         r->out[i].data = (double *)(void *)at;
         at += widened_bytes(&r->out[i]);
     }
-    tu__meaning meaning = {.node = node, .attrs = node->attrs, .in = r->in, .out = r->out, .seed = *k->seed};
-    TU_TRY(node->op->meaning(&meaning));
+    tu__reference_call meaning = {
+        .node = node, .attrs = node->attrs, .in = r->in, .out = r->out, .seed = *k->seed};
+    TU_TRY(node->op->reference(&meaning));
     for (uint32_t i = 0; i < node->output_count; i++) {
         const tu__tensor *t = &r->out[i];
         tu__store_array(t->type.dtype, t->data, tu_shape_elements(t->type.shape), k->out[i]);
@@ -42,7 +43,7 @@ static tu__tensor *tensors(tu__selection *s, uint32_t count) {
     return tu__arena_alloc(&s->arena, (count + 1) * sizeof(tu__tensor));
 }
 
-tu_status cpu_make_reference(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_reference(tu__selection *s, const tu__node *node) {
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_reference);
     if (!k) return TU_NO_MEMORY;
     reference *r = tu__kernel_data(k, sizeof *r);

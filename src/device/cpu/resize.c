@@ -54,7 +54,7 @@ static tu_status run_resize(const tu__kernel *k) {
     return TU_OK;
 }
 
-tu_status cpu_make_resize(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_resize(tu__selection *s, const tu__node *node) {
     tu_type x = cpu_input_type(s, node, 0);
     if (x.dtype != TU_F32) return TU_UNSUPPORTED;
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_resize);

@@ -53,11 +53,11 @@ static tu_status make_softmax(tu__selection *s, const tu__node *node, int64_t ax
     return cpu_kernel_bind(k, node, 0);
 }
 
-tu_status cpu_make_softmax(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_softmax(tu__selection *s, const tu__node *node) {
     return make_softmax(s, node, tu__attrs(node, softmax)->axis, false);
 }
 
-tu_status cpu_make_log_softmax(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_log_softmax(tu__selection *s, const tu__node *node) {
     return make_softmax(s, node, tu__attrs(node, log_softmax)->axis, true);
 }
 
@@ -96,7 +96,7 @@ static tu_status run_cross_entropy(const tu__kernel *k) {
     return TU_OK;
 }
 
-tu_status cpu_make_cross_entropy(tu__selection *s, const tu__node *node) {
+tu_status cpu_lower_cross_entropy(tu__selection *s, const tu__node *node) {
     tu_type x = cpu_input_type(s, node, 0);
     if (cpu_loop_type(x.dtype) < 0) return TU_UNSUPPORTED;
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_cross_entropy);

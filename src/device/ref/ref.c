@@ -33,18 +33,17 @@ static void close_device(tu_device_instance *device) {
     tu__free(device);
 }
 
-enum { MOST_TENSORS = 64 };
+enum { MAX_TENSORS = 64 };
 
 /* Addresses of a kernel's buffers; `few` serves but for very wide concatenations. */
 static void **addresses(const tu__node_plan *p, const uint32_t *buffers, uint32_t count, void **few) {
-    void **list =
-        count <= MOST_TENSORS ? few : tu__alloc_array(count, sizeof *list, "an operation's tensors");
+    void **list = count <= MAX_TENSORS ? few : tu__alloc_array(count, sizeof *list, "an operation's tensors");
     for (uint32_t i = 0; list && i < count; i++) list[i] = p->buffers[buffers[i]];
     return list;
 }
 
 static tu_status run_kernel(const tu__node_plan *p, const tu_kernel *k) {
-    void *few_in[MOST_TENSORS], *few_out[MOST_TENSORS];
+    void *few_in[MAX_TENSORS], *few_out[MAX_TENSORS];
     void **in = addresses(p, k->reads, k->read_count, few_in);
     void **out = addresses(p, k->writes, k->write_count, few_out);
     tu_status status = TU_NO_MEMORY;

@@ -182,7 +182,7 @@ static void through_matrix(int64_t rows, int64_t columns, const double *restrict
 }
 
 /* What to add where x, a tap's matrix and y meet; the three pointers are to one group's channels. */
-typedef void meeting(const convolution *c, double *x, double *tap, double *y);
+typedef void tap_visitor(const convolution *c, double *x, double *tap, double *y);
 
 static void add_to_y(const convolution *c, double *x, double *tap, double *y) { /* tap [c, o] */
     through_matrix(c->x_channels, c->y_channels, x, tap, y);
@@ -202,7 +202,7 @@ static void add_to_tap(const convolution *c, double *x, double *tap, double *y) 
 
 /* One tap (i, j) of the filter meets one image; taps is [groups, h, w, …]. */
 static void meet_tap(const convolution *c, int64_t i, int64_t j, double *x, double *taps, double *y,
-                     meeting *add) {
+                     tap_visitor *add) {
     const tu__windows *w = &c->windows;
     int64_t matrix = c->x_channels * c->y_channels, group_taps = w->size[0] * w->size[1];
     for (int64_t p = 0; p < c->y_size[0]; p++) {
@@ -220,7 +220,7 @@ static void meet_tap(const convolution *c, int64_t i, int64_t j, double *x, doub
     }
 }
 
-static void meet_all(const convolution *c, double *x, double *taps, double *y, meeting *add) {
+static void visit_taps(const convolution *c, double *x, double *taps, double *y, tap_visitor *add) {
     int64_t x_image = c->x_size[0] * c->x_size[1] * c->groups * c->x_channels;
     int64_t y_image = c->y_size[0] * c->y_size[1] * c->groups * c->y_channels;
     for (int64_t n = 0; n < c->images; n++)
@@ -253,7 +253,7 @@ static double *new_taps(const convolution *c) {
     return tu__alloc_array((size_t)filter_elements(c), sizeof(double), "a reordered filter");
 }
 
-tu_status tu__conv2d_meaning(const tu__meaning *m) {
+tu_status tu__conv2d_reference(const tu__reference_call *m) {
     const struct tu__conv2d_attrs *a = m->attrs;
     const tu__tensor *x = &m->in[0], *f = &m->in[1], *y = &m->out[0];
     tu__windows windows = tu__windows_of(f->type.shape.dim + 1, a->stride, a->dilation, a->pad);
@@ -262,12 +262,12 @@ tu_status tu__conv2d_meaning(const tu__meaning *m) {
     if (!taps) return TU_NO_MEMORY;
     reorder_filter(&c, FILTER_TO_TAPS, false, f->data, taps);
     tu__clear(y);
-    meet_all(&c, x->data, taps, y->data, add_to_y);
+    visit_taps(&c, x->data, taps, y->data, add_to_y);
     tu__free(taps);
     return TU_OK;
 }
 
-tu_status tu__conv2d_dx_meaning(const tu__meaning *m) {
+tu_status tu__conv2d_dx_reference(const tu__reference_call *m) {
     const struct tu__conv2d_dx_attrs *a = m->attrs;
     const tu__tensor *y = &m->in[0], *f = &m->in[1], *x = &m->out[0];
     tu__windows windows = tu__windows_of(f->type.shape.dim + 1, a->stride, a->dilation, a->pad);
@@ -276,19 +276,19 @@ tu_status tu__conv2d_dx_meaning(const tu__meaning *m) {
     if (!taps) return TU_NO_MEMORY;
     reorder_filter(&c, FILTER_TO_TAPS, true, f->data, taps);
     tu__clear(x);
-    meet_all(&c, x->data, taps, y->data, add_to_x);
+    visit_taps(&c, x->data, taps, y->data, add_to_x);
     tu__free(taps);
     return TU_OK;
 }
 
-tu_status tu__conv2d_dw_meaning(const tu__meaning *m) {
+tu_status tu__conv2d_dw_reference(const tu__reference_call *m) {
     const struct tu__conv2d_dw_attrs *a = m->attrs;
     const tu__tensor *x = &m->in[0], *y = &m->in[1], *f = &m->out[0];
     tu__windows windows = tu__windows_of(a->size, a->stride, a->dilation, a->pad);
     convolution c = convolution_of(x->type, f->type, y->type, windows, a->groups);
     double *taps = new_taps(&c); /* zeros */
     if (!taps) return TU_NO_MEMORY;
-    meet_all(&c, x->data, taps, y->data, add_to_tap);
+    visit_taps(&c, x->data, taps, y->data, add_to_tap);
     reorder_filter(&c, TAPS_TO_FILTER, false, f->data, taps);
     tu__free(taps);
     return TU_OK;

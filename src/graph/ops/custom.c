@@ -93,7 +93,7 @@ tu_status tu__custom_shape(tu__rule *rule) {
 }
 
 /* Tensors in their element types, all in one block: inputs filled in, outputs behind them. */
-static void *stage(const tu__meaning *m, void **buffers) {
+static void *stage(const tu__reference_call *m, void **buffers) {
     const tu__node *node = m->node;
     size_t bytes = 0;
     for (uint32_t i = 0; i < node->input_count; i++)
@@ -115,7 +115,7 @@ static void *stage(const tu__meaning *m, void **buffers) {
     return block;
 }
 
-static tu_status call_run(const tu__meaning *m, void **buffers, tu_type *types) {
+static tu_status call_run(const tu__reference_call *m, void **buffers, tu_type *types) {
     const tu__node *node = m->node;
     uint32_t inputs = node->input_count;
     for (uint32_t i = 0; i < inputs; i++) types[i] = m->in[i].type;
@@ -131,7 +131,7 @@ static tu_status call_run(const tu__meaning *m, void **buffers, tu_type *types) 
     return TU_OK;
 }
 
-tu_status tu__custom_meaning(const tu__meaning *m) {
+tu_status tu__custom_reference(const tu__reference_call *m) {
     size_t tensors = m->node->input_count + m->node->output_count;
     void **buffers = tu__alloc_array(tensors, sizeof *buffers, "a custom operation's tensors");
     tu_type *types = tu__alloc_array(tensors, sizeof *types, "a custom operation's types");

@@ -212,7 +212,7 @@ static void resize_images(const resizing *s, bool transpose, double *original, d
         resize_image(s, transpose, original + n * original_image, resized + n * resized_image);
 }
 
-tu_status tu__resize_meaning(const tu__meaning *m) {
+tu_status tu__resize_reference(const tu__reference_call *m) {
     const struct tu__resize_attrs *a = m->attrs;
     resizing s = resizing_of(m->in[0].type, m->out[0].type, a->method);
     tu__clear(&m->out[0]);
@@ -220,7 +220,7 @@ tu_status tu__resize_meaning(const tu__meaning *m) {
     return TU_OK;
 }
 
-tu_status tu__resize_grad_meaning(const tu__meaning *m) {
+tu_status tu__resize_grad_reference(const tu__reference_call *m) {
     const struct tu__resize_grad_attrs *a = m->attrs;
     resizing s = resizing_of(m->out[0].type, m->in[0].type, a->method);
     tu__clear(&m->out[0]);
@@ -269,13 +269,13 @@ static void copy_windows(tu_shape image, tu_shape window, const double *offsets,
     }
 }
 
-tu_status tu__crop_meaning(const tu__meaning *m) {
+tu_status tu__crop_reference(const tu__reference_call *m) {
     copy_windows(m->in[0].type.shape, m->out[0].type.shape, m->in[1].data, false, m->in[0].data,
                  m->out[0].data);
     return TU_OK;
 }
 
-tu_status tu__crop_grad_meaning(const tu__meaning *m) {
+tu_status tu__crop_grad_reference(const tu__reference_call *m) {
     tu__clear(&m->out[0]);
     copy_windows(m->out[0].type.shape, m->in[0].type.shape, m->in[1].data, true, m->out[0].data,
                  m->in[0].data);

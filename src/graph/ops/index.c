@@ -86,7 +86,7 @@ void tu__gather_gradient(tu__vjp *v) {
                  tu__apply(SCATTER_ADD, v->node->attrs, zeros, tu__vjp_input(v, 1), tu__vjp_gradient(v, 0)));
 }
 
-tu_status tu__gather_meaning(const tu__meaning *m) {
+tu_status tu__gather_reference(const tu__reference_call *m) {
     tu__lanes table = tu__lanes_of(m->in[0].type.shape, ((const struct tu__gather_attrs *)m->attrs)->axis);
     int64_t count = tu_shape_elements(m->in[1].type.shape);
     size_t row_bytes = (size_t)table.inner * sizeof(double);
@@ -125,7 +125,7 @@ void tu__scatter_add_gradient(tu__vjp *v) {
     if (tu__vjp_wanted(v, 2)) tu__vjp_give(v, 2, tu__apply(GATHER, v->node->attrs, g, tu__vjp_input(v, 1)));
 }
 
-tu_status tu__scatter_add_meaning(const tu__meaning *m) {
+tu_status tu__scatter_add_reference(const tu__reference_call *m) {
     tu__lanes base =
         tu__lanes_of(m->in[0].type.shape, ((const struct tu__scatter_add_attrs *)m->attrs)->axis);
     int64_t count = tu_shape_elements(m->in[1].type.shape);
@@ -166,7 +166,7 @@ void tu__take_along_gradient(tu__vjp *v) {
     tu__vjp_give(v, 0, tu_put_along(tu__vjp_input(v, 1), tu__vjp_gradient(v, 0), (int)axis, size));
 }
 
-tu_status tu__take_along_meaning(const tu__meaning *m) {
+tu_status tu__take_along_reference(const tu__reference_call *m) {
     int64_t axis = ((const struct tu__take_along_attrs *)m->attrs)->axis;
     tu__lanes x = tu__lanes_of(m->in[0].type.shape, axis), out = tu__lanes_of(m->out[0].type.shape, axis);
     for (int64_t o = 0; o < out.outer; o++)
@@ -205,7 +205,7 @@ void tu__put_along_gradient(tu__vjp *v) {
     tu__vjp_give(v, 1, tu_take_along(tu__vjp_gradient(v, 0), tu__vjp_input(v, 0), (int)axis));
 }
 
-tu_status tu__put_along_meaning(const tu__meaning *m) {
+tu_status tu__put_along_reference(const tu__reference_call *m) {
     int64_t axis = ((const struct tu__put_along_attrs *)m->attrs)->axis;
     tu__lanes in = tu__lanes_of(m->in[0].type.shape, axis), out = tu__lanes_of(m->out[0].type.shape, axis);
     memset(m->out[0].data, 0, (size_t)tu_shape_elements(m->out[0].type.shape) * sizeof(double));
@@ -241,7 +241,7 @@ tu_status tu__one_hot_shape(tu__rule *r) {
     return give_type(r, (tu_dtype)attrs->dtype, shape);
 }
 
-tu_status tu__one_hot_meaning(const tu__meaning *m) {
+tu_status tu__one_hot_reference(const tu__reference_call *m) {
     int64_t classes = ((const struct tu__one_hot_attrs *)m->attrs)->classes;
     int64_t count = tu_shape_elements(m->in[0].type.shape);
     memset(m->out[0].data, 0, (size_t)(count * classes) * sizeof(double));

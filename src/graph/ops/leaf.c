@@ -91,43 +91,43 @@ void tu__copy_gradient(tu__vjp *vjp) {
 
 /* ---- Meanings. Inputs and variables are set by whoever runs the graph, before any meaning is asked for. ---- */
 
-tu_status tu__input_meaning(const tu__meaning *m) {
+tu_status tu__input_reference(const tu__reference_call *m) {
     return tu_fail(TU_INVALID, "input '%s' %s was not fed", m->node->name,
                    tu__type_string(m->node->outputs[0]));
 }
 
-tu_status tu__variable_meaning(const tu__meaning *m) {
+tu_status tu__variable_reference(const tu__reference_call *m) {
     return tu_fail(TU_NOT_FOUND, "variable '%s' is not in the state", m->node->name);
 }
 
-tu_status tu__constant_meaning(const tu__meaning *m) {
+tu_status tu__constant_reference(const tu__reference_call *m) {
     tu_type type = m->out[0].type;
     tu__load_array(type.dtype, m->node->data, tu_shape_elements(type.shape), m->out[0].data);
     return TU_OK;
 }
 
-tu_status tu__fill_meaning(const tu__meaning *m) {
+tu_status tu__fill_reference(const tu__reference_call *m) {
     const struct tu__fill_attrs *a = m->attrs;
     int64_t count = tu_shape_elements(m->out[0].type.shape);
     for (int64_t i = 0; i < count; i++) m->out[0].data[i] = a->number;
     return TU_OK;
 }
 
-static tu_status copy_through(const tu__meaning *m, int input) {
+static tu_status copy_through(const tu__reference_call *m, int input) {
     size_t count = (size_t)tu_shape_elements(m->out[0].type.shape);
     memcpy(m->out[0].data, m->in[input].data, count * sizeof(double));
     return TU_OK;
 }
 
-tu_status tu__assign_meaning(const tu__meaning *m) {
+tu_status tu__assign_reference(const tu__reference_call *m) {
     return copy_through(m, 1);
 }
 
-tu_status tu__copy_meaning(const tu__meaning *m) {
+tu_status tu__copy_reference(const tu__reference_call *m) {
     return copy_through(m, 0);
 }
 
-tu_status tu__stop_gradient_meaning(const tu__meaning *m) {
+tu_status tu__stop_gradient_reference(const tu__reference_call *m) {
     return copy_through(m, 0);
 }
 

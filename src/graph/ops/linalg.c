@@ -134,7 +134,8 @@ typedef struct bad_pivot {
     double value;
 } bad_pivot;
 
-static tu_status refuse_pivot(const tu__meaning *m, const char *what, int64_t matrix, bad_pivot pivot) {
+static tu_status refuse_pivot(const tu__reference_call *m, const char *what, int64_t matrix,
+                              bad_pivot pivot) {
     return tu_fail(TU_NUMERIC, "%s '%s' %s: matrix %" PRId64 " of the batch is %s (pivot %" PRId64 " is %g)",
                    m->node->op->name, m->node->name, tu__type_string(m->in[0].type), matrix, what, pivot.at,
                    pivot.value);
@@ -190,7 +191,7 @@ static bool eliminate(systems s, double *a, double *x, bad_pivot *bad) {
 }
 
 /* x holds the right sides of all systems, and then their solutions. */
-static tu_status solve_batch(const tu__meaning *m, systems s, double *x) {
+static tu_status solve_batch(const tu__reference_call *m, systems s, double *x) {
     size_t matrix = (size_t)(s.n * s.n);
     double *a = tu__alloc_array(matrix, sizeof *a, "a matrix being factored");
     if (!a) return TU_NO_MEMORY;
@@ -204,7 +205,7 @@ static tu_status solve_batch(const tu__meaning *m, systems s, double *x) {
     return status;
 }
 
-tu_status tu__inverse_meaning(const tu__meaning *m) {
+tu_status tu__inverse_reference(const tu__reference_call *m) {
     systems s = systems_of(m->in[0].type.shape, m->out[0].type.shape);
     double *x = m->out[0].data;
     for (int64_t b = 0; b < s.count; b++)
@@ -213,7 +214,7 @@ tu_status tu__inverse_meaning(const tu__meaning *m) {
     return solve_batch(m, s, x);
 }
 
-tu_status tu__solve_meaning(const tu__meaning *m) {
+tu_status tu__solve_reference(const tu__reference_call *m) {
     systems s = systems_of(m->in[0].type.shape, m->in[1].type.shape);
     memcpy(m->out[0].data, m->in[1].data, (size_t)(s.count * s.n * s.k) * sizeof(double));
     return solve_batch(m, s, m->out[0].data);
@@ -258,7 +259,7 @@ static bool factor(int64_t n, const double *a, double *l, bad_pivot *bad) {
     return true;
 }
 
-tu_status tu__cholesky_meaning(const tu__meaning *m) {
+tu_status tu__cholesky_reference(const tu__reference_call *m) {
     systems s = systems_of(m->in[0].type.shape, m->out[0].type.shape);
     int64_t matrix = s.n * s.n;
     memset(m->out[0].data, 0, (size_t)(s.count * matrix) * sizeof(double));
@@ -308,7 +309,7 @@ static bool substitute(systems s, const struct tu__triangular_solve_attrs *attrs
     return true;
 }
 
-tu_status tu__triangular_solve_meaning(const tu__meaning *m) {
+tu_status tu__triangular_solve_reference(const tu__reference_call *m) {
     systems s = systems_of(m->in[0].type.shape, m->in[1].type.shape);
     double *x = m->out[0].data;
     memcpy(x, m->in[1].data, (size_t)(s.count * s.n * s.k) * sizeof(double));
@@ -334,7 +335,7 @@ void tu__triangular_solve_gradient(tu__vjp *v) {
 
 /* ---- Band ---- */
 
-tu_status tu__band_meaning(const tu__meaning *m) {
+tu_status tu__band_reference(const tu__reference_call *m) {
     const struct tu__band_attrs *attrs = m->attrs;
     tu_shape shape = m->in[0].type.shape;
     int64_t columns = shape.dim[shape.rank - 1], rows = shape.dim[shape.rank - 2];

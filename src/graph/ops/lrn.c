@@ -91,7 +91,7 @@ static void backward_row(const attributes *a, const double *x, const double *g, 
         dx[c] = g[c] * pow(s[c], -a->beta) - 2 * a->alpha * a->beta * x[c] * t[c];
 }
 
-static tu_status lrn_meaning(const tu__meaning *m, bool backward) {
+static tu_status lrn_reference(const tu__reference_call *m, bool backward) {
     tu_shape shape = m->in[0].type.shape;
     int64_t channels = shape.dim[shape.rank - 1], rows = tu_shape_elements(shape) / channels;
     double *scratch = tu__alloc_array((size_t)channels * 3, sizeof *scratch, "a row of channels");
@@ -108,12 +108,12 @@ static tu_status lrn_meaning(const tu__meaning *m, bool backward) {
     return TU_OK;
 }
 
-tu_status tu__lrn_meaning(const tu__meaning *m) {
-    return lrn_meaning(m, false);
+tu_status tu__lrn_reference(const tu__reference_call *m) {
+    return lrn_reference(m, false);
 }
 
-tu_status tu__lrn_grad_meaning(const tu__meaning *m) {
-    return lrn_meaning(m, true);
+tu_status tu__lrn_grad_reference(const tu__reference_call *m) {
+    return lrn_reference(m, true);
 }
 
 void tu__lrn_gradient(tu__vjp *v) {

@@ -152,7 +152,7 @@ static void multiply(product s, const double *a, const double *b, double *out) {
 
 /* Multiplies every pair of matrices of the batch; scratch_a and scratch_b hold one matrix each, or are
  * NULL. */
-static void multiply_batch(const tu__meaning *m, product s, double *scratch_a, double *scratch_b) {
+static void multiply_batch(const tu__reference_call *m, product s, double *scratch_a, double *scratch_b) {
     tu_shape batch = batch_of(m->out[0].type.shape);
     int64_t a_strides[TU_MAX_RANK], b_strides[TU_MAX_RANK];
     tu__broadcast_strides(batch_of(m->in[0].type.shape), batch, a_strides);
@@ -169,7 +169,7 @@ static void multiply_batch(const tu__meaning *m, product s, double *scratch_a, d
     } while (tu__walk_next(&walk));
 }
 
-tu_status tu__matmul_meaning(const tu__meaning *m) {
+tu_status tu__matmul_reference(const tu__reference_call *m) {
     const struct tu__matmul_attrs *attrs = m->attrs;
     int64_t k_of_b;
     product s = product_of(attrs, m->in[0].type.shape, m->in[1].type.shape, &k_of_b);

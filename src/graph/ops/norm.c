@@ -160,8 +160,8 @@ static void moments(const double *x, int64_t n, int64_t stride, double *mean, do
 }
 
 /* Those saved, unless they were rounded to half precision: then those of x. */
-static void saved_moments(const tu__meaning *m, const double *x, int64_t n, int64_t stride, int64_t set,
-                          double *mean, double *variance) {
+static void saved_moments(const tu__reference_call *m, const double *x, int64_t n, int64_t stride,
+                          int64_t set, double *mean, double *variance) {
     if (is_half(m->in[2].type.dtype)) {
         moments(x, n, stride, mean, variance);
     } else {
@@ -170,7 +170,7 @@ static void saved_moments(const tu__meaning *m, const double *x, int64_t n, int6
     }
 }
 
-tu_status tu__batch_norm_meaning(const tu__meaning *m) {
+tu_status tu__batch_norm_reference(const tu__reference_call *m) {
     const struct tu__batch_norm_attrs *a = m->attrs;
     int64_t c = tu_shape_elements(m->in[1].type.shape), rows = tu_shape_elements(m->in[0].type.shape) / c;
     for (int64_t k = 0; k < c; k++) {
@@ -185,7 +185,7 @@ tu_status tu__batch_norm_meaning(const tu__meaning *m) {
     return TU_OK;
 }
 
-tu_status tu__batch_norm_grad_meaning(const tu__meaning *m) {
+tu_status tu__batch_norm_grad_reference(const tu__reference_call *m) {
     const struct tu__batch_norm_grad_attrs *a = m->attrs;
     int64_t c = tu_shape_elements(m->in[1].type.shape), rows = tu_shape_elements(m->in[0].type.shape) / c;
     for (int64_t k = 0; k < c; k++) {
@@ -208,7 +208,7 @@ tu_status tu__batch_norm_grad_meaning(const tu__meaning *m) {
     return TU_OK;
 }
 
-tu_status tu__layer_norm_meaning(const tu__meaning *m) {
+tu_status tu__layer_norm_reference(const tu__reference_call *m) {
     const struct tu__layer_norm_attrs *a = m->attrs;
     int64_t n = tu_shape_elements(m->in[1].type.shape), rows = tu_shape_elements(m->in[0].type.shape) / n;
     for (int64_t row = 0; row < rows; row++) {
@@ -224,7 +224,7 @@ tu_status tu__layer_norm_meaning(const tu__meaning *m) {
 }
 
 /* Output 2 of layer-norm is r itself. */
-static void layer_row_gradient(const tu__meaning *m, int64_t row, int64_t n) {
+static void layer_row_gradient(const tu__reference_call *m, int64_t row, int64_t n) {
     const struct tu__layer_norm_grad_attrs *a = m->attrs;
     const double *x = m->in[0].data + row * n, *gamma = m->in[1].data, *dy = m->in[4].data + row * n;
     double mean, r, h_mean = 0, hx_mean = 0, *dx = m->out[0].data + row * n;
@@ -240,7 +240,7 @@ static void layer_row_gradient(const tu__meaning *m, int64_t row, int64_t n) {
     for (int64_t i = 0; i < n; i++) dx[i] = r * (gamma[i] * dy[i] - h_mean - (x[i] - mean) * r * hx_mean);
 }
 
-tu_status tu__layer_norm_grad_meaning(const tu__meaning *m) {
+tu_status tu__layer_norm_grad_reference(const tu__reference_call *m) {
     int64_t n = tu_shape_elements(m->in[1].type.shape), rows = tu_shape_elements(m->in[0].type.shape) / n;
     for (int64_t i = 0; i < n; i++) m->out[1].data[i] = m->out[2].data[i] = 0;
     for (int64_t row = 0; row < rows; row++) layer_row_gradient(m, row, n);

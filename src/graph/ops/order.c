@@ -50,7 +50,7 @@ void tu__cumsum_gradient(tu__vjp *v) {
     tu__vjp_give(v, 0, tu__apply(CUMSUM, &a, tu__vjp_gradient(v, 0)));
 }
 
-tu_status tu__cumsum_meaning(const tu__meaning *m) {
+tu_status tu__cumsum_reference(const tu__reference_call *m) {
     const struct tu__cumsum_attrs *a = m->attrs;
     tu__lanes lanes = tu__lanes_of(m->in[0].type.shape, a->axis);
     for (int64_t o = 0; o < lanes.outer; o++)
@@ -110,7 +110,7 @@ static int compare_candidates(const void *left, const void *right) {
     return a->place < b->place ? -1 : a->place > b->place;
 }
 
-tu_status tu__top_k_meaning(const tu__meaning *m) {
+tu_status tu__top_k_reference(const tu__reference_call *m) {
     const struct tu__top_k_attrs *a = m->attrs;
     tu__lanes lanes = tu__lanes_of(m->in[0].type.shape, a->axis);
     candidate *lane = tu__alloc_array((size_t)lanes.size, sizeof *lane, "the candidates of a top_k");

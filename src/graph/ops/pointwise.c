@@ -1,6 +1,6 @@
 /* Pointwise operations: each is one scalar expression in ops.def, with broadcasting and a gradient.
  *
- * The shape rule, the reference meaning and (in the devices' folders) every fast kernel come from the table's row;
+ * The shape rule, the reference kernel and (in the devices' folders) every fast kernel come from the table's row;
  * what stands here beside it is the gradient, written with operations, and the public function. Gradients use the
  * output where that saves keeping the input (relu, tanh, exp: y is kept anyway by whoever consumes it). */
 #include <math.h>
@@ -72,7 +72,7 @@ static void parameters(const tu__op *op, const void *attrs, double *a, double *b
     *b = numbers && op->attr_count > 1 ? cells[1] : 0;
 }
 
-static tu_status evaluate(const tu__meaning *m, scalar f) {
+static tu_status evaluate(const tu__reference_call *m, scalar f) {
     tu_shape shape = m->out[0].type.shape;
     uint32_t inputs = m->node->input_count;
     int64_t strides[3][TU_MAX_RANK] = {{0}};
@@ -95,7 +95,7 @@ static tu_status evaluate(const tu__meaning *m, scalar f) {
     tu_status tu__##name##_shape(tu__rule *rule) {                                                           \
         return pointwise_shape(rule, types, RESULT_##result_);                                               \
     }                                                                                                        \
-    tu_status tu__##name##_meaning(const tu__meaning *m) {                                                   \
+    tu_status tu__##name##_reference(const tu__reference_call *m) {                                          \
         return evaluate(m, name##_scalar);                                                                   \
     }
 #define OP(...)

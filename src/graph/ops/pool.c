@@ -240,21 +240,21 @@ static void move_winners(const pooling *p, const double *x, const double *from, 
             }
 }
 
-tu_status tu__max_pool_meaning(const tu__meaning *m) {
+tu_status tu__max_pool_reference(const tu__reference_call *m) {
     const struct tu__max_pool_attrs *a = m->attrs;
     pooling p = pooling_of(m->in[0].type, m->out[0].type, WINDOWS_OF(a));
     move_winners(&p, m->in[0].data, m->in[0].data, m->out[0].data, NULL);
     return TU_OK;
 }
 
-tu_status tu__max_pool_pick_meaning(const tu__meaning *m) {
+tu_status tu__max_pool_pick_reference(const tu__reference_call *m) {
     const struct tu__max_pool_pick_attrs *a = m->attrs;
     pooling p = pooling_of(m->in[0].type, m->out[0].type, WINDOWS_OF(a));
     move_winners(&p, m->in[0].data, m->in[1].data, m->out[0].data, NULL);
     return TU_OK;
 }
 
-tu_status tu__max_pool_grad_meaning(const tu__meaning *m) {
+tu_status tu__max_pool_grad_reference(const tu__reference_call *m) {
     const struct tu__max_pool_grad_attrs *a = m->attrs;
     pooling p = pooling_of(m->in[0].type, m->in[1].type, WINDOWS_OF(a));
     tu__clear(&m->out[0]);
@@ -282,7 +282,7 @@ static void spread(const pooling *p, box b, double divisor, double *x, const dou
             for (int64_t c = 0; c < p->channels; c++) x[offset_of(p, i, j, c)] += y[c] / divisor;
 }
 
-tu_status tu__avg_pool_meaning(const tu__meaning *m) {
+tu_status tu__avg_pool_reference(const tu__reference_call *m) {
     const struct tu__avg_pool_attrs *a = m->attrs;
     pooling p = pooling_of(m->in[0].type, m->out[0].type, WINDOWS_OF(a));
     const double *x = m->in[0].data;
@@ -296,7 +296,7 @@ tu_status tu__avg_pool_meaning(const tu__meaning *m) {
     return TU_OK;
 }
 
-tu_status tu__avg_pool_grad_meaning(const tu__meaning *m) {
+tu_status tu__avg_pool_grad_reference(const tu__reference_call *m) {
     const struct tu__avg_pool_grad_attrs *a = m->attrs;
     pooling p = pooling_of(m->out[0].type, m->in[0].type, WINDOWS_OF(a));
     const double *y = m->in[0].data;

@@ -40,7 +40,7 @@ tu_status tu__random_shape(tu__rule *rule) {
     return TU_OK;
 }
 
-tu_status tu__random_meaning(const tu__meaning *m) {
+tu_status tu__random_reference(const tu__reference_call *m) {
     const struct tu__random_attrs *a = m->attrs;
     int64_t rows = tu_shape_elements(m->in[0].type.shape);
     int64_t count = tu_shape_elements(a->shape) / rows;

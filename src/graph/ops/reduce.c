@@ -212,7 +212,7 @@ void tu__logsumexp_gradient(tu__vjp *v) {
 /* ---- Meanings ---- */
 
 /* A walk over x whose offset 0 is the place in the result that each element folds into. */
-static tu__walk walk_into_result(const tu__meaning *m) {
+static tu__walk walk_into_result(const tu__reference_call *m) {
     tu_shape shape = m->in[0].type.shape;
     int64_t axes = reduction_of(m->attrs).axes;
     int64_t strides[TU_MAX_RANK];
@@ -222,7 +222,7 @@ static tu__walk walk_into_result(const tu__meaning *m) {
     return tu__walk_begin(shape, 1, (const int64_t *[]){strides});
 }
 
-static void fold(const tu__meaning *m, double start, double (*combine)(double so_far, double x)) {
+static void fold(const tu__reference_call *m, double start, double (*combine)(double so_far, double x)) {
     double *result = m->out[0].data;
     const double *x = m->in[0].data;
     int64_t count = tu_shape_elements(m->out[0].type.shape);
@@ -247,12 +247,12 @@ static double smaller(double so_far, double x) {
     return x < so_far || isnan(x) ? x : so_far;
 }
 
-tu_status tu__sum_meaning(const tu__meaning *m) {
+tu_status tu__sum_reference(const tu__reference_call *m) {
     fold(m, 0, plus);
     return TU_OK;
 }
 
-tu_status tu__mean_meaning(const tu__meaning *m) {
+tu_status tu__mean_reference(const tu__reference_call *m) {
     fold(m, 0, plus);
     double folded = (double)elements_folded(m->in[0].type.shape, reduction_of(m->attrs).axes);
     int64_t count = tu_shape_elements(m->out[0].type.shape);
@@ -260,23 +260,23 @@ tu_status tu__mean_meaning(const tu__meaning *m) {
     return TU_OK;
 }
 
-tu_status tu__reduce_max_meaning(const tu__meaning *m) {
+tu_status tu__reduce_max_reference(const tu__reference_call *m) {
     fold(m, -INFINITY, larger);
     return TU_OK;
 }
 
-tu_status tu__reduce_min_meaning(const tu__meaning *m) {
+tu_status tu__reduce_min_reference(const tu__reference_call *m) {
     fold(m, INFINITY, smaller);
     return TU_OK;
 }
 
-tu_status tu__prod_meaning(const tu__meaning *m) {
+tu_status tu__prod_reference(const tu__reference_call *m) {
     fold(m, 1, times);
     return TU_OK;
 }
 
 /* max + log(sum of exp(x - max)): no exponential overflows. Where the maximum is infinite or NaN it is the result. */
-tu_status tu__logsumexp_meaning(const tu__meaning *m) {
+tu_status tu__logsumexp_reference(const tu__reference_call *m) {
     int64_t count = tu_shape_elements(m->out[0].type.shape);
     double *sum = tu__alloc_array((size_t)count, sizeof *sum, "the sums of a logsumexp");
     if (!sum) return TU_NO_MEMORY;
@@ -293,7 +293,7 @@ tu_status tu__logsumexp_meaning(const tu__meaning *m) {
     return TU_OK;
 }
 
-static tu_status find_position(const tu__meaning *m, double (*better)(double so_far, double x)) {
+static tu_status find_position(const tu__reference_call *m, double (*better)(double so_far, double x)) {
     tu__lanes lanes = tu__lanes_of(m->in[0].type.shape, position_of(m->attrs).axis);
     for (int64_t o = 0; o < lanes.outer; o++)
         for (int64_t k = 0; k < lanes.inner; k++) {
@@ -306,10 +306,10 @@ static tu_status find_position(const tu__meaning *m, double (*better)(double so_
     return TU_OK;
 }
 
-tu_status tu__argmax_meaning(const tu__meaning *m) {
+tu_status tu__argmax_reference(const tu__reference_call *m) {
     return find_position(m, larger);
 }
-tu_status tu__argmin_meaning(const tu__meaning *m) {
+tu_status tu__argmin_reference(const tu__reference_call *m) {
     return find_position(m, smaller);
 }
 

@@ -23,7 +23,7 @@ tu_status tu__roll_shape(tu__rule *rule) {
     return TU_OK;
 }
 
-tu_status tu__roll_meaning(const tu__meaning *m) {
+tu_status tu__roll_reference(const tu__reference_call *m) {
     const struct tu__roll_attrs *a = m->attrs;
     tu__lanes lanes = tu__lanes_of(m->in[0].type.shape, a->axis);
     for (int64_t o = 0; o < lanes.outer; o++)

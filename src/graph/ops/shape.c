@@ -99,7 +99,7 @@ void tu__reshape_gradient(tu__vjp *v) {
     tu__vjp_give(v, 0, tu_reshape(tu__vjp_gradient(v, 0), input_shape(v, 0)));
 }
 
-tu_status tu__reshape_meaning(const tu__meaning *m) {
+tu_status tu__reshape_reference(const tu__reference_call *m) {
     size_t count = (size_t)tu_shape_elements(m->out[0].type.shape);
     memcpy(m->out[0].data, m->in[0].data, count * sizeof(double));
     return TU_OK;
@@ -183,7 +183,7 @@ void tu__broadcast_gradient(tu__vjp *v) {
     tu__vjp_give(v, 0, tu__vjp_gradient(v, 0)); /* giving to a smaller shape sums */
 }
 
-tu_status tu__broadcast_meaning(const tu__meaning *m) {
+tu_status tu__broadcast_reference(const tu__reference_call *m) {
     int64_t strides[TU_MAX_RANK];
     tu__broadcast_strides(m->in[0].type.shape, m->out[0].type.shape, strides);
     copy_to_dense(&m->out[0], m->in[0].data, strides);
@@ -227,7 +227,7 @@ void tu__transpose_gradient(tu__vjp *v) {
     tu__vjp_give(v, 0, tu__apply(TRANSPOSE, &back, tu__vjp_gradient(v, 0)));
 }
 
-tu_status tu__transpose_meaning(const tu__meaning *m) {
+tu_status tu__transpose_reference(const tu__reference_call *m) {
     const struct tu__transpose_attrs *attrs = m->attrs;
     int64_t dense[TU_MAX_RANK] = {0}, strides[TU_MAX_RANK] = {0};
     tu__strides(m->in[0].type.shape, dense);
@@ -296,7 +296,7 @@ void tu__slice_gradient(tu__vjp *v) {
     tu__vjp_give(v, 0, tu__apply(PAD, &pad, tu__vjp_gradient(v, 0)));
 }
 
-tu_status tu__slice_meaning(const tu__meaning *m) {
+tu_status tu__slice_reference(const tu__reference_call *m) {
     const struct tu__slice_attrs *attrs = m->attrs;
     int64_t strides[TU_MAX_RANK] = {0}, start = 0;
     tu__strides(m->in[0].type.shape, strides);
@@ -377,7 +377,7 @@ void tu__pad_gradient(tu__vjp *v) {
     tu__vjp_give(v, 0, tu__apply(SLICE, &slice, tu__vjp_gradient(v, 0)));
 }
 
-tu_status tu__pad_meaning(const tu__meaning *m) {
+tu_status tu__pad_reference(const tu__reference_call *m) {
     const struct tu__pad_attrs *attrs = m->attrs;
     tu_shape from = m->in[0].type.shape, to = m->out[0].type.shape;
     int64_t from_strides[TU_MAX_RANK] = {0}, to_strides[TU_MAX_RANK] = {0}, start = 0;
@@ -441,7 +441,7 @@ void tu__concat_gradient(tu__vjp *v) {
     }
 }
 
-tu_status tu__concat_meaning(const tu__meaning *m) {
+tu_status tu__concat_reference(const tu__reference_call *m) {
     int64_t axis = ((const struct tu__concat_attrs *)m->attrs)->axis, at = 0;
     tu__lanes whole = tu__lanes_of(m->out[0].type.shape, axis);
     for (uint32_t i = 0; i < m->node->input_count; i++) {
@@ -479,7 +479,7 @@ void tu__flip_gradient(tu__vjp *v) {
     tu__vjp_give(v, 0, tu__apply(FLIP, v->node->attrs, tu__vjp_gradient(v, 0)));
 }
 
-tu_status tu__flip_meaning(const tu__meaning *m) {
+tu_status tu__flip_reference(const tu__reference_call *m) {
     int64_t axes = ((const struct tu__flip_attrs *)m->attrs)->axes;
     tu_shape shape = m->in[0].type.shape;
     int64_t strides[TU_MAX_RANK] = {0}, start = 0;

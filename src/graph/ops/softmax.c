@@ -47,7 +47,7 @@ static double log_sum_exp(const double *x, int64_t count, int64_t stride) {
     return most + log(sum);
 }
 
-static tu_status softmax_meaning(const tu__meaning *m, int64_t axis, bool logarithm) {
+static tu_status softmax_reference(const tu__reference_call *m, int64_t axis, bool logarithm) {
     tu__lanes lanes = tu__lanes_of(m->in[0].type.shape, axis);
     for (int64_t o = 0; o < lanes.outer; o++)
         for (int64_t k = 0; k < lanes.inner; k++) {
@@ -62,12 +62,12 @@ static tu_status softmax_meaning(const tu__meaning *m, int64_t axis, bool logari
     return TU_OK;
 }
 
-tu_status tu__softmax_meaning(const tu__meaning *m) {
-    return softmax_meaning(m, ((const struct tu__softmax_attrs *)m->attrs)->axis, false);
+tu_status tu__softmax_reference(const tu__reference_call *m) {
+    return softmax_reference(m, ((const struct tu__softmax_attrs *)m->attrs)->axis, false);
 }
 
-tu_status tu__log_softmax_meaning(const tu__meaning *m) {
-    return softmax_meaning(m, ((const struct tu__log_softmax_attrs *)m->attrs)->axis, true);
+tu_status tu__log_softmax_reference(const tu__reference_call *m) {
+    return softmax_reference(m, ((const struct tu__log_softmax_attrs *)m->attrs)->axis, true);
 }
 
 static tu_value sum_along(tu_value x, int64_t axis) {
@@ -170,7 +170,7 @@ static double target_of(const tu__tensor *labels, int64_t row, int64_t i, int64_
     return label < 0 || label >= (double)k ? -1 : label == (double)i;
 }
 
-tu_status tu__cross_entropy_meaning(const tu__meaning *m) {
+tu_status tu__cross_entropy_reference(const tu__reference_call *m) {
     double s = ((const struct tu__cross_entropy_attrs *)m->attrs)->smoothing;
     tu_shape shape = m->in[0].type.shape;
     int64_t k = shape.dim[shape.rank - 1], rows = tu_shape_elements(shape) / k;

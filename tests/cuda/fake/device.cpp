@@ -97,7 +97,7 @@ static bool initialised;
 
 static int device_count() {
     uint64_t count = fake_setting("FAKE_CUDA_COUNT", 1);
-    return count < MOST_CARDS ? (int)count : MOST_CARDS;
+    return count < MAX_CARDS ? (int)count : MAX_CARDS;
 }
 static int capability() {
     return (int)fake_setting("FAKE_CUDA_CAPABILITY", 90);
@@ -174,7 +174,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
 
 /* ---- Contexts ---- */
 
-static CUctx_st contexts[MOST_CARDS];
+static CUctx_st contexts[MAX_CARDS];
 static thread_local CUcontext current;
 
 CUcontext current_context() {
@@ -201,7 +201,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
 }
 /* Of a context that ends nothing is left on either side. */
 static void forget_peers(int card) {
-    for (int other = 0; other < MOST_CARDS; other++)
+    for (int other = 0; other < MAX_CARDS; other++)
         contexts[card].let_into[other] = contexts[other].let_into[card] = false;
 }
 

@@ -54,11 +54,11 @@ void fake_need_memory(const void *address, size_t bytes, const char *what);
 
 /* ---- Within the driver ---- */
 
-enum { MOST_CARDS = 64 };
+enum { MAX_CARDS = 64 };
 struct CUctx_st {
     int device;
     int users;
-    bool let_into[MOST_CARDS]; /* kernels may use the memory of these other cards */
+    bool let_into[MAX_CARDS]; /* kernels may use the memory of these other cards */
 };
 /* Whether kernels of a card may use memory of another. */
 bool is_let_into(int card, int other);

@@ -27,7 +27,7 @@
 
 namespace {
 
-enum { STACK = 128 << 10, MOST_THREADS = 1024, WARP = 32, MOST_SHARED = 232 << 10, GUARD = 64 };
+enum { STACK = 128 << 10, MAX_THREADS = 1024, WARP = 32, MAX_SHARED = 232 << 10, GUARD = 64 };
 
 /* ---- Fibers ---- */
 
@@ -77,10 +77,10 @@ struct running_block {
     bool falling; /* the order of threads */
 };
 
-fiber fibers[MOST_THREADS];
+fiber fibers[MAX_THREADS];
 running_block now;
 void *scheduler; /* where run_block stopped */
-alignas(256) unsigned char dynamic_shared[MOST_SHARED + GUARD];
+alignas(256) unsigned char dynamic_shared[MAX_SHARED + GUARD];
 uint64_t launches;
 
 [[noreturn]] void fail(const char *what) {
@@ -145,7 +145,7 @@ void resume(unsigned thread) {
     f.stack = nullptr;
 }
 
-/* ---- Meeting ---- */
+/* ---- Collective ---- */
 
 unsigned warp_of(unsigned thread) {
     return thread / WARP;

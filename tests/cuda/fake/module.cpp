@@ -20,7 +20,7 @@
 #include "driver.h"
 #include "grid.h"
 
-enum { MOST_PARAMETERS_BYTES = 32764, SHARED_WITHOUT_ASKING = 48 << 10 };
+enum { MAX_PARAMETERS_BYTES = 32764, SHARED_WITHOUT_ASKING = 48 << 10 };
 
 struct CUfunc_st {
     std::string name;
@@ -220,7 +220,7 @@ static CUresult check_launch(const CUfunc_st *f, point blocks, point threads, un
     NEED((int)shared <= f->most_shared, CUDA_ERROR_INVALID_VALUE);
     size_t bytes = 0;
     for (size_t size : f->parameters) bytes += size;
-    NEED(bytes <= MOST_PARAMETERS_BYTES, CUDA_ERROR_INVALID_VALUE);
+    NEED(bytes <= MAX_PARAMETERS_BYTES, CUDA_ERROR_INVALID_VALUE);
     return CUDA_SUCCESS;
 }
 

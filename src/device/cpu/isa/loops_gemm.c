@@ -100,8 +100,8 @@ static inline void transpose_lanes(const float *from, int64_t from_row, float *t
 /* clang-format on */
 
 #ifdef MANY_REGISTERS
-#define MOST_VECTORS 4
-#define MOST_ROWS 24
+#define MAX_VECTORS 4
+#define MAX_ROWS 24
 #define ROWS_BY_VECTORS                                                                                      \
     { 0, 24, 14, 8, 6 }
 /* clang-format off */
@@ -109,8 +109,8 @@ static inline void transpose_lanes(const float *from, int64_t from_row, float *t
     TO_6(1) TO_8(1) TO_10(1) TO_14(1) TO_24(1)  TO_6(2) TO_8(2) TO_10(2) TO_14(2)  TO_6(3) TO_8(3)  TO_6(4)
 /* clang-format on */
 #else
-#define MOST_VECTORS 2
-#define MOST_ROWS 10
+#define MAX_VECTORS 2
+#define MAX_ROWS 10
 #define ROWS_BY_VECTORS                                                                                      \
     { 0, 10, 6 }
 #define TILES TO_6(1) TO_8(1) TO_10(1) TO_6(2)
@@ -195,7 +195,7 @@ static void sum_transposed_bf16(int64_t count, const void *parts, int64_t stride
 #define PAIR_LOOPS(tile_function)                                                                            \
     {                                                                                                        \
         .bytes = sizeof(float), .operand_bytes = sizeof(uint16_t), .vector = WIDTH_f32,                      \
-        .most_vectors = MOST_VECTORS, .most_rows = ROWS_BY_VECTORS, .tile = (tile_function),                 \
+        .most_vectors = MAX_VECTORS, .most_rows = ROWS_BY_VECTORS, .tile = (tile_function),                  \
         .pair = pair_bf16, .sum_transposed = sum_transposed_bf16                                             \
     }
 

@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { CPU_GEMM_MOST_VECTORS = 4 };
+enum { CPU_GEMM_MAX_VECTORS = 4 };
 
 typedef struct cpu_gemm_tile {
     const void *a;
@@ -40,7 +40,7 @@ typedef struct cpu_gemm_loops {
     int operand_bytes; /* of a number in memory: less than an element where those are pairs */
     int vector;        /* elements in a vector */
     int most_vectors;  /* of a tile's row: panels of b are at most this wide */
-    int most_rows[CPU_GEMM_MOST_VECTORS + 1]; /* of a tile whose row has that many vectors */
+    int most_rows[CPU_GEMM_MAX_VECTORS + 1]; /* of a tile whose row has that many vectors */
     void (*tile)(const cpu_gemm_tile *tile);
     /* n pairs (low[i], high[i]); NULL stands for zeros. NULL itself where elements are single numbers. */
     void (*pair)(int64_t n, const void *low, const void *high, void *pairs);

@@ -55,17 +55,17 @@ static void NAME(finish_edge)(const cpu_gemm_tile *t, const REAL *sums, int64_t 
  * addresses without arithmetic. */
 TARGET static inline __attribute__((always_inline)) void NAME(tile)(const cpu_gemm_tile *t, const int rows,
                                                                     const int vectors) {
-    NAME(vector) sum[MOST_ROWS][CPU_GEMM_MOST_VECTORS];
+    NAME(vector) sum[MAX_ROWS][CPU_GEMM_MAX_VECTORS];
     const int64_t a_row = t->a_row, a_step = t->a_step, b_step = t->b_step;
     UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vectors; v++) sum[r][v] =
         (NAME(vector)){0};
     for (int64_t block = 0; block < t->blocks; block++) {
         const ELEMENT *b = (const ELEMENT *)t->b + block * t->b_block;
-        const ELEMENT *a[(MOST_ROWS + 2) / 3];
+        const ELEMENT *a[(MAX_ROWS + 2) / 3];
         UNROLL for (int r = 0; r < rows; r += 3) a[r / 3] =
             (const ELEMENT *)t->a + t->a_blocks[block] + r * a_row;
         for (int64_t k = 0; k < t->depth; k++) {
-            NAME(elements) row[CPU_GEMM_MOST_VECTORS];
+            NAME(elements) row[CPU_GEMM_MAX_VECTORS];
             UNROLL for (int v = 0; v < vectors; v++) row[v] = NAME(load_elements)(b + v * NAME(WIDTH));
             UNROLL for (int r = 0; r < rows; r++) {
                 NAME(elements) x = NAME(splat)(a[r / 3][(r % 3) * a_row]);
@@ -83,7 +83,7 @@ TARGET static inline __attribute__((always_inline)) void NAME(tile)(const cpu_ge
         }
         return;
     }
-    REAL edge[MOST_ROWS * CPU_GEMM_MOST_VECTORS * NAME(WIDTH)];
+    REAL edge[MAX_ROWS * CPU_GEMM_MAX_VECTORS * NAME(WIDTH)];
     UNROLL for (int r = 0; r < rows; r++) UNROLL for (int v = 0; v < vectors; v++)
         NAME(store)(edge + (r * vectors + v) * NAME(WIDTH), sum[r][v]);
     NAME(finish_edge)(t, edge, (int64_t)vectors * NAME(WIDTH));
@@ -106,7 +106,7 @@ static inline void NAME(fetch_result)(const cpu_gemm_tile *t) {
 static void NAME(any_tile)(const cpu_gemm_tile *t) {
     typedef void tile_function(const cpu_gemm_tile *t);
 #define TILE(rows, vectors) [vectors][rows] = NAME(tile_##rows##_##vectors),
-    static tile_function *const table[CPU_GEMM_MOST_VECTORS + 1][MOST_ROWS + 1] = {TILES};
+    static tile_function *const table[CPU_GEMM_MAX_VECTORS + 1][MAX_ROWS + 1] = {TILES};
 #undef TILE
     NAME(fetch_result)(t);
     table[(t->columns + NAME(WIDTH) - 1) / NAME(WIDTH)][t->rows](t);

@@ -6,7 +6,7 @@ enum {
     COMBINE_THREADS = 256,
     COMBINE_WORDS = 4, /* of 16 bytes: that a thread adds up */
     COMBINE_RANKS = 8, /* up to so many shares are held in registers, all under way at once */
-    COMBINE_MOST_RANKS = 64,
+    COMBINE_MAX_RANKS = 64,
     COMBINE_PIECES = 16,    /* of one launch, at most; fewer where there are many ranks */
     COMBINE_POINTERS = 256, /* of all pieces: 2 a rank */
 };

@@ -129,7 +129,7 @@ template <typename T, int N> struct alignas(sizeof(T) * N) pack { T element[N]; 
 __device__ inline i64 thread_of_grid() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline i64 threads_of_grid() { return (i64)gridDim.x * blockDim.x; }
 
-/* ---- Division by a number known before (src/device/cuda/cuda.h), for numbers below 2^31 ---- */
+/* ---- Division by a number known before (src/device/cuda/runtime/cuda.h), for numbers below 2^31 ---- */
 
 struct divider { u32 divisor, multiplier, shift; };
 __device__ inline u32 divide(u32 n, divider d) { return d.divisor == 1 ? n : __umulhi(n, d.multiplier) >> d.shift; }

@@ -1,0 +1,56 @@
+/* Devices that use each other's memory.
+ *
+ * Logical devices of one card share its memory. Of two cards it depends on the machine, and somebody must ask for it before
+ * it is so (`reach` of the interface): here, for the pairs that copy or meet, both ways, before anything is decided that
+ * hangs on it: how a collective is held (meet.c), whether steps are taken together (joint.c), what a report says. A card that
+ * cannot is no error: values then go through the host. */
+#include "compile/collectives.h"
+
+bool tu__partition_is_with(const tu__partition *part, const tu__partition *other) {
+    const tu__device *a = part->device, *b = other->device;
+    return a->api == b->api && a->options.index == b->options.index;
+}
+
+/* Bit q of `wanted[p]`: parts p and q exchange something. */
+static void note_pair(uint64_t *wanted, uint32_t p, uint32_t q) {
+    wanted[p] |= UINT64_C(1) << q;
+    wanted[q] |= UINT64_C(1) << p;
+}
+
+static void note_copies(const tu__partition *part, uint64_t *wanted) {
+    for (uint32_t i = 0; i < part->receive_count; i++)
+        note_pair(wanted, part->receives[i].source_part, part->receives[i].part);
+}
+
+static void note_collective(const tu__collective *m, uint64_t *wanted) {
+    for (uint32_t r = 1; r < m->ranks; r++)
+        for (uint32_t q = 0; q < r; q++) note_pair(wanted, m->members[r].part, m->members[q].part);
+}
+
+static tu_status reach(tu__partition *part, const tu__partition *other, size_t number) {
+    const tu_device_api *api = part->device->api;
+    if (!api->enable_peer_access || other->device->api != api || tu__partition_is_with(part, other))
+        return TU_OK;
+    tu_status status = api->enable_peer_access(part->device->instance, other->device->instance);
+    if (status == TU_OK) part->reaches |= UINT64_C(1) << number;
+    return status == TU_UNSUPPORTED ? TU_OK : status;
+}
+
+tu_status tu__partitions_enable_peer_access(const tu__collectives *collectives, tu__partition *parts,
+                                            size_t count) {
+    uint64_t wanted[TU__MAX_DEVICES] = {0};
+    for (size_t p = 0; p < count; p++) note_copies(&parts[p], wanted);
+    for (uint32_t i = 0; i < collectives->count; i++) note_collective(&collectives->list[i], wanted);
+    for (size_t p = 0; p < count; p++)
+        for (size_t q = 0; q < count; q++)
+            if (wanted[p] >> q & 1) TU_TRY(reach(&parts[p], &parts[q], q));
+    return TU_OK;
+}
+
+tu__copy_way tu__partitions_copy_way(const tu__partition *parts, uint32_t from, uint32_t to) {
+    const tu__partition *a = &parts[from], *b = &parts[to];
+    if (a->device->api->host_memory || b->device->api->host_memory) return TU__COPY_DIRECT;
+    bool knows_no_peers = !b->device->api->enable_peer_access; /* its own copy is then all there is to say */
+    if (b->device->api->copy && (knows_no_peers || tu__partition_is_with(a, b))) return TU__COPY_DIRECT;
+    return a->reaches >> to & b->reaches >> from & 1 ? TU__COPY_PEERS : TU__COPY_THROUGH_HOST;
+}

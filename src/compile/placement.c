@@ -1,0 +1,88 @@
+/* Placing on devices that are there: the answers that the pass `place` asks for.
+ *
+ * The pass knows graphs and names; which device has a kernel for what, the devices themselves say. So this file stands
+ * between: it asks the slot `takes` of the device interface, and knows what one without it can be trusted with. */
+#include "compile/placement.h"
+
+#include <string.h>
+
+static tu_status supports(void *context, size_t device, const tu_graph *graph, uint32_t node) {
+    const tu__open_list *list = context;
+    const tu__device *d = list->devices[device];
+    if (d->api->supports) return d->api->supports(d->instance, graph, node);
+    if (d->api->host_memory || graph->nodes[node]->op->code != TU__OP_CUSTOM) return TU_OK;
+    return tu_fail(TU_UNSUPPORTED, "a custom operation is a function on host memory");
+}
+
+static bool is_host(void *context, size_t device) {
+    const tu__open_list *list = context;
+    return list->devices[device]->api->host_memory;
+}
+
+static void show_to_unit(tu__open_list *list, tu__unit *unit) {
+    for (size_t i = 0; i < *list->count; i++) list->names[i] = list->devices[i]->name;
+    unit->devices = list->names;
+    unit->device_count = *list->count;
+}
+
+/* The threads of a processor that is added to devices whose memory is elsewhere. Each of these has a host thread that
+ * launches and may have one that copies; a loop over all cores would wait for whichever of its threads they are in the
+ * way of. So it gets the cores that are left. */
+static int threads_beside(const tu__open_list *list) {
+    int threads_elsewhere = 0;
+    tu_device_info info;
+    for (size_t i = 0; i < *list->count; i++)
+        if (!list->devices[i]->api->host_memory) threads_elsewhere += 2;
+    if (list->options.threads || !threads_elsewhere) return list->options.threads;
+    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++)
+        if (strcmp(info.name, "cpu:0") == 0)
+            return info.cores > threads_elsewhere ? info.cores - threads_elsewhere : 1;
+    return 0;
+}
+
+tu_status tu__open_list_add(tu__open_list *list, tu__unit *unit, const char *name) {
+    if (*list->count == TU__MAX_DEVICES)
+        return tu_fail(TU_UNSUPPORTED, "at most %d devices in one program", TU__MAX_DEVICES);
+    tu__device *opened[TU__MAX_DEVICES];
+    size_t added;
+    tu_open_options options = list->options;
+    if (strcmp(name, "cpu:0") == 0) options.threads = threads_beside(list);
+    TU_TRY(tu__devices_open(name, &options, TU__MAX_DEVICES, opened, &added));
+    if (added > 1) {
+        tu__devices_close(added, opened);
+        return tu_fail(TU_INVALID, "'%s' is %zu devices: expected the name of one", name, added);
+    }
+    list->devices[(*list->count)++] = opened[0];
+    show_to_unit(list, unit);
+    return TU_OK;
+}
+
+static tu_status add_host(void *context, tu__unit *unit) {
+    return tu__open_list_add(context, unit, "cpu:0");
+}
+
+bool tu__asks_for_all(const char *devices) {
+    for (const char *at = devices ? devices : "all"; *at;) {
+        size_t length = strcspn(at, ",");
+        if (length == 3 && strncmp(at, "all", 3) == 0) return true;
+        at += length + (at[length] == ',');
+    }
+    return false;
+}
+
+tu_status tu__placing_begin(tu__open_list *list, tu__placing *how, tu__unit *unit, const char *devices,
+                            const tu_open_options *options, const tu_compile_options *rules) {
+    list->options = options ? *options : (tu_open_options){0};
+    TU_TRY(tu__devices_open(devices, &list->options, TU__MAX_DEVICES, list->devices, list->count));
+    *how = (tu__placing){.patterns = rules->place,
+                         .by = rules->place_by,
+                         .by_context = rules->place_context,
+                         .strict = rules->strict_placement,
+                         .context = list,
+                         .supports = supports,
+                         .is_host = is_host,
+                         .add_host = tu__asks_for_all(devices) ? add_host : NULL};
+    show_to_unit(list, unit);
+    unit->placing = how;
+    return tu__replication_begin(list, unit, rules);
+}

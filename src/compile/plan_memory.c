@@ -1,0 +1,331 @@
+/* The memory planner: lifetimes to offsets.
+ *
+ * A buffer is alive from the kernel that writes it (or from the start, if it is filled before) to the last that reads
+ * it (or to the end, if it is read after). Workspaces live for one kernel. Where a kernel may write over an input that
+ * dies with it, the output joins the input's memory. What is left are intervals with sizes; they are placed largest
+ * first, each at the lowest offset where nothing placed overlaps it in time and space. The height of the pile is the
+ * part's scratch, exactly: nothing else is ever taken while a program runs.
+ *
+ * What is added up between devices is alive from when the others may write it until they have read it; where nobody else
+ * wants a share, the sum takes its place.
+ *
+ * An assignment whose value is written by a kernel after the last read of the variable's old value goes straight into
+ * the variable's memory. */
+#include "compile/plan_memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+
+enum { ALIGNMENT = 64 };
+
+typedef struct interval { /* of a group of buffers that share memory, or of a workspace */
+    size_t bytes;
+    int64_t first, last; /* positions in the order; -1: before the first kernel */
+    size_t offset;
+    uint32_t id; /* a buffer's group, or buffer_count + kernel for a workspace */
+} interval;
+
+typedef struct planner {
+    const tu__memory_request *request;
+    const tu_plan *plan;
+    tu__memory_plan *out;
+    int64_t *written, *read_last; /* per buffer: positions; -2: never */
+    uint32_t *group;              /* per buffer: the buffer whose memory it shares (itself at the root) */
+    int64_t *interval_of;         /* per group: its interval, or -1 */
+    interval *intervals;
+    size_t interval_count;
+} planner;
+
+static uint32_t root(const planner *p, uint32_t buffer) {
+    while (p->group[buffer] != buffer) buffer = p->group[buffer];
+    return buffer;
+}
+
+/* ---- Lifetimes ---- */
+
+/* Others may write the sum as soon as the kernel before `ready` is done, and read the share until the one at `held`
+ * begins: which therefore, and none before it, may take the share's memory. */
+static void find_sum_lifetime(planner *p, const tu__sum *sum) {
+    p->written[sum->out] = (int64_t)sum->ready - 1;
+    if (p->read_last[sum->in] < sum->held) p->read_last[sum->in] = sum->held;
+    if (p->read_last[sum->out] < sum->held) p->read_last[sum->out] = sum->held;
+}
+
+static void find_lifetimes(planner *p) {
+    const tu_plan *plan = p->plan;
+    for (uint32_t b = 0; b < plan->buffer_count; b++) {
+        p->group[b] = b;
+        p->written[b] = p->request->from_start[b] || p->request->outside[b] ? -1 : -2;
+        p->read_last[b] = -2;
+    }
+    for (uint32_t i = 0; i < plan->kernel_count; i++) {
+        const tu_kernel *k = &plan->kernels[p->request->order[i]];
+        for (uint32_t r = 0; r < k->read_count; r++) p->read_last[k->reads[r]] = i;
+        for (uint32_t w = 0; w < k->write_count; w++) {
+            if (p->written[k->writes[w]] == -2) p->written[k->writes[w]] = i;
+            if (p->read_last[k->writes[w]] < i)
+                p->read_last[k->writes[w]] = i; /* it exists while it is written */
+        }
+    }
+    for (uint32_t i = 0; i < p->request->sum_count; i++) find_sum_lifetime(p, &p->request->sums[i]);
+    for (uint32_t b = 0; b < plan->buffer_count; b++)
+        if (p->request->to_end[b]) p->read_last[b] = plan->kernel_count;
+}
+
+/* ---- Sharing ---- */
+
+/* A buffer assigned to a variable may lie in the variable's memory from the start of its life: when the kernel that
+ * writes it runs, nobody reads the old value any more, or only that kernel, which may work in place. */
+static bool may_become(const planner *p, uint32_t buffer, uint32_t target) {
+    if (p->request->outside[buffer] || p->request->from_start[buffer] || p->request->to_end[target])
+        return false;
+    if (p->plan->buffers[buffer].bytes != p->plan->buffers[target].bytes) return false;
+    int64_t at = p->written[buffer];
+    if (at < (int64_t)p->plan->kernel_count - p->request->update_kernels || p->read_last[target] > at)
+        return false;
+    if (p->read_last[target] < at) return true;
+    const tu_kernel *k = &p->plan->kernels[p->request->order[at]];
+    for (uint32_t w = 0; w < k->write_count; w++)
+        if (k->writes[w] == buffer && k->in_place && k->in_place[w] >= 0)
+            return k->reads[k->in_place[w]] == target;
+    return false;
+}
+
+static void grant_assignments(planner *p) {
+    for (uint32_t b = 0; b < p->plan->buffer_count; b++) {
+        uint32_t target = p->request->becomes[b];
+        p->out->same_as[b] = target != TU_NO_NODE && may_become(p, b, target) ? target : TU_NO_NODE;
+    }
+}
+
+static void share_sums(planner *p) {
+    for (uint32_t i = 0; i < p->request->sum_count; i++) {
+        const tu__sum *sum = &p->request->sums[i];
+        bool elsewhere = p->out->same_as[sum->in] != TU_NO_NODE || p->out->same_as[sum->out] != TU_NO_NODE;
+        if (sum->in_place && !elsewhere) p->group[sum->out] = sum->in;
+    }
+}
+
+static void share_in_place(planner *p) {
+    for (uint32_t i = 0; i < p->plan->kernel_count; i++) {
+        const tu_kernel *k = &p->plan->kernels[p->request->order[i]];
+        for (uint32_t w = 0; k->in_place && w < k->write_count; w++) {
+            if (k->in_place[w] < 0) continue;
+            uint32_t out = k->writes[w], in = k->reads[k->in_place[w]];
+            bool free_to_take = p->read_last[in] == i && !p->request->outside[in] && !p->request->to_end[in];
+            bool fresh = p->written[out] == i && p->group[out] == out && !p->request->outside[out];
+            bool fits = p->plan->buffers[out].bytes <= p->plan->buffers[in].bytes;
+            bool elsewhere = p->out->same_as[out] != TU_NO_NODE || p->out->same_as[in] != TU_NO_NODE;
+            if (!free_to_take || !fresh || !fits || elsewhere || in == out) continue;
+            p->group[out] = root(p, in);
+            p->read_last[in] = (int64_t)i - 1; /* taken: a second output may not take it too */
+        }
+    }
+}
+
+/* ---- Placing ---- */
+
+static void gather_intervals(planner *p) {
+    const tu_plan *plan = p->plan;
+    int64_t *at = p->interval_of;
+    for (uint32_t b = 0; b < plan->buffer_count; b++) at[b] = -1;
+    for (uint32_t b = 0; b < plan->buffer_count; b++) {
+        bool used = p->written[b] != -2 && (p->read_last[b] != -2 || p->group[b] != b);
+        bool outside = p->request->outside[b] || p->out->same_as[b] != TU_NO_NODE;
+        p->out->storage[b] = outside ? TU__STORAGE_OUTSIDE : used ? TU__STORAGE_SCRATCH : TU__STORAGE_UNUSED;
+        if (outside || !used) continue;
+        uint32_t r = root(p, b);
+        if (at[r] < 0) {
+            at[r] = (int64_t)p->interval_count;
+            p->intervals[p->interval_count++] = (interval){.first = INT64_MAX, .last = -2, .id = r};
+        }
+        interval *v = &p->intervals[at[r]];
+        if (plan->buffers[b].bytes > v->bytes) v->bytes = plan->buffers[b].bytes;
+        if (p->written[b] < v->first) v->first = p->written[b];
+        if (p->read_last[b] > v->last) v->last = p->read_last[b];
+    }
+    for (uint32_t i = 0; i < plan->kernel_count; i++) {
+        uint32_t k = p->request->order[i];
+        if (!plan->kernels[k].workspace) continue;
+        p->intervals[p->interval_count++] = (interval){
+            .bytes = plan->kernels[k].workspace, .first = i, .last = i, .id = plan->buffer_count + k};
+    }
+}
+
+/* Memory used again puts one kernel behind another. Where a device runs small kernels beside each other, what they touch
+ * lies apart as long as it is little in all. */
+static void keep_small_apart(planner *p) {
+    enum { SMALL = 1 << 20, MOST = 64 << 20 };
+    size_t bytes = 0;
+    for (size_t i = 0; i < p->interval_count; i++)
+        if (p->intervals[i].bytes <= SMALL) bytes += p->intervals[i].bytes;
+    if (!p->request->keep_apart || bytes > MOST) return;
+    for (size_t i = 0; i < p->interval_count; i++) {
+        interval *v = &p->intervals[i];
+        if (v->bytes > SMALL) continue;
+        v->first = -1;
+        v->last = p->plan->kernel_count;
+    }
+}
+
+static int larger_first(const void *left, const void *right) {
+    const interval *a = left, *b = right;
+    if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
+    return a->id < b->id ? -1 : 1; /* the same plan every time */
+}
+
+static size_t aligned(size_t bytes) {
+    return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
+}
+
+/* The lowest offset where `v` fits among those placed before it, which come in ascending order of their offsets. */
+static size_t lowest_offset(const interval *v, size_t count, const interval *const *placed) {
+    size_t offset = 0;
+    for (size_t i = 0; i < count && placed[i]->offset < offset + aligned(v->bytes); i++) {
+        if (placed[i]->first > v->last || v->first > placed[i]->last) continue;
+        size_t end = placed[i]->offset + aligned(placed[i]->bytes);
+        if (end > offset) offset = end;
+    }
+    return offset;
+}
+
+static void insert_by_offset(const interval *v, size_t count, const interval **placed) {
+    size_t low = 0, high = count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (placed[middle]->offset < v->offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    memmove(placed + low + 1, placed + low, (count - low) * sizeof *placed);
+    placed[low] = v;
+}
+
+static tu_status place_intervals(planner *p) {
+    const interval **placed = tu__alloc_array(p->interval_count + 1, sizeof *placed, "a memory plan");
+    if (!placed) return TU_NO_MEMORY;
+    qsort(p->intervals, p->interval_count, sizeof *p->intervals, larger_first);
+    for (size_t i = 0; i < p->interval_count; i++) {
+        interval *v = &p->intervals[i];
+        v->offset = lowest_offset(v, i, placed);
+        insert_by_offset(v, i, placed);
+        size_t end = v->offset + aligned(v->bytes);
+        if (end > p->out->scratch_bytes) p->out->scratch_bytes = end;
+    }
+    tu__free(placed);
+    return TU_OK;
+}
+
+static void write_offsets(planner *p) {
+    uint32_t buffers = p->plan->buffer_count;
+    for (size_t i = 0; i < p->interval_count; i++) {
+        const interval *v = &p->intervals[i];
+        if (v->id < buffers)
+            p->out->offset[v->id] = v->offset;
+        else
+            p->out->workspace[v->id - buffers] = v->offset;
+    }
+    for (uint32_t b = 0; b < buffers; b++)
+        if (p->out->storage[b] == TU__STORAGE_SCRATCH) p->out->offset[b] = p->out->offset[root(p, b)];
+}
+
+/* ---- The peak ---- */
+
+/* The position at which most is alive: the first of them. */
+static tu_status find_peak(const planner *p, int64_t *position) {
+    size_t count =
+        (size_t)p->plan->kernel_count + 3; /* from -1, before the first kernel, to one after the last */
+    size_t *begins = tu__alloc_array(2 * count, sizeof *begins, "a memory plan"), *ends = begins + count;
+    if (!begins) return TU_NO_MEMORY;
+    for (size_t i = 0; i < p->interval_count; i++) {
+        const interval *v = &p->intervals[i];
+        begins[v->first + 1] += aligned(v->bytes);
+        ends[v->last + 2] += aligned(v->bytes);
+    }
+    size_t alive = 0, most = 0;
+    *position = -1;
+    for (size_t i = 0; i < count; i++) {
+        alive = alive + begins[i] - ends[i];
+        if (alive > most) most = alive, *position = (int64_t)i - 1;
+    }
+    tu__free(begins);
+    return TU_OK;
+}
+
+/* Of the buffers that share a group's memory in turn, the one whose turn it is. */
+static uint32_t holder_at(const planner *p, uint32_t group, int64_t position) {
+    uint32_t holder = group;
+    for (uint32_t b = 0; b < p->plan->buffer_count; b++) {
+        if (p->out->storage[b] != TU__STORAGE_SCRATCH || root(p, b) != group) continue;
+        if (p->written[b] <= position && p->written[b] >= p->written[holder]) holder = b;
+    }
+    return holder;
+}
+
+static tu_status list_residents(planner *p) {
+    int64_t peak;
+    TU_TRY(find_peak(p, &peak));
+    p->out->residents = tu__alloc_array(p->interval_count, sizeof *p->out->residents, "a memory plan");
+    if (!p->out->residents) return TU_NO_MEMORY;
+    for (size_t i = 0; i < p->interval_count; i++) {
+        const interval *v = &p->intervals[i];
+        if (v->first > peak || v->last < peak) continue;
+        tu__resident *r = &p->out->residents[p->out->resident_count++];
+        *r = (tu__resident){.buffer = TU_NO_NODE, .bytes = aligned(v->bytes)};
+        if (v->id < p->plan->buffer_count)
+            r->buffer = holder_at(p, v->id, peak);
+        else
+            r->kernel = v->id - p->plan->buffer_count;
+    }
+    return TU_OK;
+}
+
+static tu_status plan_all(planner *p) {
+    size_t buffers = p->plan->buffer_count, kernels = p->plan->kernel_count;
+    p->out->storage = tu__alloc_array(buffers, sizeof *p->out->storage, "a memory plan");
+    p->out->offset = tu__alloc_array(buffers, sizeof *p->out->offset, "a memory plan");
+    p->out->same_as = tu__alloc_array(buffers, sizeof *p->out->same_as, "a memory plan");
+    p->out->workspace = tu__alloc_array(kernels, sizeof *p->out->workspace, "a memory plan");
+    p->written = tu__alloc_array(buffers, sizeof *p->written, "a memory plan");
+    p->read_last = tu__alloc_array(buffers, sizeof *p->read_last, "a memory plan");
+    p->group = tu__alloc_array(buffers, sizeof *p->group, "a memory plan");
+    p->interval_of = tu__alloc_array(buffers, sizeof *p->interval_of, "a memory plan");
+    p->intervals = tu__alloc_array(buffers + kernels, sizeof *p->intervals, "a memory plan");
+    if (!p->out->storage || !p->out->offset || !p->out->same_as || !p->out->workspace || !p->written ||
+        !p->read_last || !p->group || !p->interval_of || !p->intervals)
+        return TU_NO_MEMORY;
+    find_lifetimes(p);
+    grant_assignments(p);
+    share_sums(p);
+    share_in_place(p);
+    gather_intervals(p);
+    keep_small_apart(p);
+    TU_TRY(place_intervals(p));
+    write_offsets(p);
+    return list_residents(p);
+}
+
+tu_status tu__plan_memory(const tu__memory_request *request, tu__memory_plan *plan) {
+    *plan = (tu__memory_plan){0};
+    planner p = {.request = request, .plan = request->plan, .out = plan};
+    tu_status status = plan_all(&p);
+    tu__free(p.written);
+    tu__free(p.read_last);
+    tu__free(p.group);
+    tu__free(p.interval_of);
+    tu__free(p.intervals);
+    if (status != TU_OK) tu__memory_plan_free(plan);
+    return status;
+}
+
+void tu__memory_plan_free(tu__memory_plan *plan) {
+    tu__free(plan->storage);
+    tu__free(plan->offset);
+    tu__free(plan->same_as);
+    tu__free(plan->workspace);
+    tu__free(plan->residents);
+    *plan = (tu__memory_plan){0};
+}

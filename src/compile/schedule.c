@@ -1,0 +1,160 @@
+/* The order of a plan's kernels: a topological sort that keeps the graph's own order where it can.
+ *
+ * What a kernel hangs on by way of others is known once kernels are in some order that respects what they read. So where
+ * values come from other devices, kernels are placed twice: in the graph's order, and then with those first that can
+ * begin first. */
+#include "compile/schedule.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+
+typedef struct scheduler {
+    const tu_plan *plan;
+    uint32_t *writer; /* per buffer: the kernel that writes it, or TU_NO_NODE */
+    const uint32_t *level;
+    const bool *sends;
+    uint32_t
+        *awaits;    /* per kernel: the last made of the values from other devices that it hangs on; 0: none */
+    uint64_t *rank; /* per kernel: the graph's order */
+    uint8_t *seen;  /* per kernel: 0 new, 1 on the way, 2 placed */
+    uint32_t *sorted;
+    uint32_t *stack; /* every kernel is opened once and pushes at most what it reads */
+    uint32_t *order, count;
+} scheduler;
+
+/* A kernel ranks with the last of the nodes it covers; ties by its place in the plan. */
+static uint64_t rank_of(const tu_plan *plan, uint32_t kernel) {
+    uint32_t node = 0;
+    for (uint32_t i = 0; i < plan->kernels[kernel].node_count; i++)
+        if (plan->kernels[kernel].nodes[i] > node) node = plan->kernels[kernel].nodes[i];
+    return ((uint64_t)node << 32) | kernel;
+}
+
+static bool comes_before(const scheduler *s, uint32_t a, uint32_t b) {
+    if (s->level[a] != s->level[b]) return s->level[a] < s->level[b];
+    if (s->sends[a] != s->sends[b]) return s->sends[a];
+    return s->awaits[a] != s->awaits[b] ? s->awaits[a] < s->awaits[b] : s->rank[a] < s->rank[b];
+}
+
+static void sift(scheduler *s, uint32_t at, uint32_t count) {
+    for (;;) {
+        uint32_t child = 2 * at + 1;
+        if (child >= count) return;
+        if (child + 1 < count && comes_before(s, s->sorted[child], s->sorted[child + 1])) child++;
+        if (!comes_before(s, s->sorted[at], s->sorted[child])) return;
+        uint32_t swap = s->sorted[at];
+        s->sorted[at] = s->sorted[child];
+        s->sorted[child] = swap;
+        at = child;
+    }
+}
+
+/* Heap sort by rank: no recursion, no allocation. */
+static void sort_by_rank(scheduler *s) {
+    uint32_t n = s->plan->kernel_count;
+    for (uint32_t i = 0; i < n; i++) s->sorted[i] = i;
+    for (uint32_t i = n / 2; i-- > 0;) sift(s, i, n);
+    for (uint32_t end = n; end-- > 1;) {
+        uint32_t swap = s->sorted[0];
+        s->sorted[0] = s->sorted[end];
+        s->sorted[end] = swap;
+        sift(s, 0, end);
+    }
+}
+
+/* Places a kernel behind those that write what it reads. Kernels on the way are kept on a stack; one met a second
+ * time while still on it would depend on itself. */
+static tu_status place(scheduler *s, uint32_t kernel) {
+    uint32_t depth = 0;
+    s->stack[depth++] = kernel;
+    while (depth) {
+        uint32_t top = s->stack[depth - 1], before = depth;
+        if (s->seen[top] == 2) {
+            depth--;
+            continue;
+        }
+        bool again = s->seen[top] == 1;
+        s->seen[top] = 1;
+        const tu_kernel *k = &s->plan->kernels[top];
+        for (uint32_t i = 0; i < k->read_count; i++) {
+            uint32_t w = s->writer[k->reads[i]];
+            if (w == TU_NO_NODE || w == top || s->seen[w] == 2) continue;
+            if (again || s->seen[w] == 1)
+                return tu_fail(TU_INTERNAL, "kernel '%s' depends on itself", s->plan->kernels[w].name);
+            s->stack[depth++] = w; /* perhaps twice: it is passed over once it is placed */
+        }
+        if (depth == before) {
+            s->seen[top] = 2;
+            s->order[s->count++] = top;
+            depth--;
+        }
+    }
+    return TU_OK;
+}
+
+static void begin(scheduler *s) {
+    uint32_t n = s->plan->kernel_count;
+    for (uint32_t b = 0; b < s->plan->buffer_count; b++) s->writer[b] = TU_NO_NODE;
+    for (uint32_t k = 0; k < n; k++) {
+        s->rank[k] = rank_of(s->plan, k);
+        for (uint32_t w = 0; w < s->plan->kernels[k].write_count; w++)
+            s->writer[s->plan->kernels[k].writes[w]] = k;
+    }
+}
+
+static tu_status place_all(scheduler *s, const bool *last, uint32_t *last_count) {
+    uint32_t n = s->plan->kernel_count;
+    sort_by_rank(s);
+    memset(s->seen, 0, n);
+    s->count = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (!last[s->sorted[i]]) TU_TRY(place(s, s->sorted[i]));
+    *last_count = n - s->count;
+    for (uint32_t i = 0; i < n; i++) TU_TRY(place(s, s->sorted[i]));
+    return TU_OK;
+}
+
+/* Whether any kernel hangs on a value from another device. Kernels are in an order that respects what they read. */
+static bool find_awaited(scheduler *s, const uint32_t *made) {
+    bool any = false;
+    for (uint32_t i = 0; i < s->plan->kernel_count; i++) {
+        const tu_kernel *k = &s->plan->kernels[s->order[i]];
+        uint32_t *awaits = &s->awaits[s->order[i]];
+        for (uint32_t r = 0; r < k->read_count; r++) {
+            uint32_t writer = s->writer[k->reads[r]];
+            uint32_t read = writer == TU_NO_NODE ? made[k->reads[r]] : s->awaits[writer];
+            if (read > *awaits) *awaits = read;
+        }
+        any = any || *awaits;
+    }
+    return any;
+}
+
+static tu_status sort(scheduler *s, const uint32_t *made, const bool *last, uint32_t *last_count) {
+    begin(s);
+    TU_TRY(place_all(s, last, last_count));
+    return find_awaited(s, made) ? place_all(s, last, last_count) : TU_OK;
+}
+
+tu_status tu__schedule(const tu__schedule_request *request, uint32_t *order, uint32_t *last_count) {
+    const tu_plan *plan = request->plan;
+    scheduler s = {.plan = plan, .level = request->level, .sends = request->sends, .order = order};
+    size_t kernels = plan->kernel_count, buffers = plan->buffer_count, reads = 0;
+    for (size_t k = 0; k < kernels; k++) reads += plan->kernels[k].read_count;
+    s.writer = tu__alloc_array(buffers, sizeof *s.writer, "a schedule");
+    s.awaits = tu__alloc_array(kernels, sizeof *s.awaits, "a schedule");
+    s.rank = tu__alloc_array(kernels, sizeof *s.rank, "a schedule");
+    s.seen = tu__alloc_array(kernels, sizeof *s.seen, "a schedule");
+    s.sorted = tu__alloc_array(kernels, sizeof *s.sorted, "a schedule");
+    s.stack = tu__alloc_array(reads + 1, sizeof *s.stack, "a schedule");
+    bool ready = s.writer && s.awaits && s.rank && s.seen && s.sorted && s.stack;
+    tu_status status = ready ? sort(&s, request->made, request->last, last_count) : TU_NO_MEMORY;
+    tu__free(s.writer);
+    tu__free(s.awaits);
+    tu__free(s.rank);
+    tu__free(s.seen);
+    tu__free(s.sorted);
+    tu__free(s.stack);
+    return status;
+}

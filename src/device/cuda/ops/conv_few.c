@@ -1,0 +1,218 @@
+/* First layers: y of a convolution over few channels, and its filter's gradient, by kernels of ours (kernels/conv_few.cu
+ * says how).
+ *
+ * cuDNN fills 3 channels up to 8 in a pass of its own before it multiplies, and has few fused engines for them.
+ * bench/cuda/bench_conv.c times both. */
+#include "device/cuda/ops/conv.h"
+
+#include "device/cuda/kernels/conv_few_args.h"
+
+enum {
+    MAX_CHANNELS = 4,
+    OUT_TILE = 64, /* channels of y that a block makes or reads */
+    THREADS = 256,
+    WARPS = THREADS / 32,
+    BLOCKS = 2,             /* that a multiprocessor holds */
+    SUMMED = 32,            /* results of a block of the second kernel, of as many threads */
+    LEAST_CAPABILITY = 80,  /* its tensor cores take bf16 and tf32 */
+    MAX_SHARED = 113 << 10, /* so that two blocks share 228 KiB */
+    SLACK_WORDS = 16,       /* that the last product of a patch reads too much */
+    FILTER_WORDS = 8 * 64,  /* of the filter in shared memory, for a step */
+    PASS_PIXELS = 32 * WARPS,
+    WINDOW_TILE = 16, /* elements of the window that a product of the gradient sums, */
+    WARP_TILES = 5,   /* how many of those a warp does, */
+    SIDES = 2,        /* and how many warps share the channels */
+    Y_PITCH = 72,
+    SUM_PITCH = 72
+};
+
+struct cuda_conv_few {
+    cuda_conv_side side;
+    conv_few_args args; /* all but addresses */
+    const cuda_function *function, *sum;
+    cuda_grid grid;
+};
+
+/* Elements that a product takes along its depth, and those of a word: mma_word<T> in mma.cuh. */
+static int64_t depth_of(tu_dtype dtype) {
+    return dtype == TU_F32 ? 8 : 16;
+}
+static int64_t word_of(tu_dtype dtype) {
+    return depth_of(dtype) / 8;
+}
+
+static int64_t up(int64_t number, int64_t unit) {
+    return (number + unit - 1) / unit;
+}
+
+/* The shape is one that the kernel is for; sizes are looked at when they are known. */
+static bool is_first_layer(const cuda_convolution *c) {
+    const tu__windows *w = &c->windows;
+    return c->side != CUDA_CONV_X && c->groups == 1 && c->x_channels <= MAX_CHANNELS &&
+           c->y_channels % OUT_TILE == 0 && cuda_conv_has_tensor_cores(c) && w->dilation[0] == 1 &&
+           w->dilation[1] == 1;
+}
+
+static bool fits(const cuda_convolution *c) {
+    const int64_t limit = 1 << 20; /* of everything along an axis: products of a few stay ints */
+    const tu__windows *w = &c->windows;
+    for (int i = 0; i < 2; i++)
+        if (c->x_size[i] > limit || c->y_size[i] > limit || w->size[i] > 64 || w->stride[i] > 64 ||
+            w->pad[2 * i] > limit)
+            return false;
+    return c->y_channels <= limit && c->images <= INT32_MAX / c->y_size[0];
+}
+
+/* What does not depend on the band's height. */
+static conv_few_args args_of(const cuda_convolution *c) {
+    const tu__windows *w = &c->windows;
+    const bool of_y = c->side == CUDA_CONV_Y;
+    int64_t channels = c->x_channels, word = word_of(c->dtype);
+    int64_t pad = w->pad[2] * channels, lead = up(pad, word) * word, shift = lead - pad;
+    int64_t patch_elements = ((c->y_size[1] - 1) * w->stride[1] + w->size[1]) * channels + shift;
+    int64_t pixel_stride = w->stride[1] * channels, patch_words = up(patch_elements, word);
+    return (conv_few_args){.relu = c->relu,
+                           .x_height = (int)c->x_size[0],
+                           .row_elements = (int)(c->x_size[1] * channels),
+                           .y_height = (int)c->y_size[0],
+                           .y_width = (int)c->y_size[1],
+                           .out = (int)c->y_channels,
+                           .places = cuda_divider((uint32_t)(of_y ? c->y_size[1] : up(c->y_size[1], word))),
+                           .window_rows = (int)w->size[0],
+                           .window_elements = (int)(w->size[1] * channels),
+                           .row_steps = (int)up(w->size[1] * channels, depth_of(c->dtype)),
+                           .row_stride = (int)w->stride[0],
+                           .pixel_stride = (int)pixel_stride,
+                           .pad_rows = (int)w->pad[0],
+                           .lead = (int)lead,
+                           .shift = (int)shift,
+                           .pitch = (int)(patch_words * word),
+                           .patch_words = cuda_divider((uint32_t)patch_words),
+                           .pair = of_y ? 1 : (int)pixel_stride};
+}
+
+/* Shares out the tiles of the window among a block's warps, and among blocks where these are too few; how many blocks. */
+static unsigned split_window(conv_few_args *a) {
+    int64_t tiles = up((int64_t)a->window_rows * a->window_elements, WINDOW_TILE);
+    int64_t splits = up(tiles, WARP_TILES), blocks = up(splits, WARPS / SIDES);
+    a->splits = (int)up(splits, blocks);
+    a->split_tiles = (int)up(tiles, blocks * a->splits);
+    return (unsigned)blocks;
+}
+
+/* Bands of `rows` rows. */
+static void set_band(const cuda_convolution *c, int64_t rows, conv_few_args *a) {
+    int64_t depth = depth_of(c->dtype), word = word_of(c->dtype), bands = up(a->y_height, rows);
+    a->band_rows = (int)rows;
+    a->bands = cuda_divider((uint32_t)bands);
+    a->band_count = (int)(c->images * bands);
+    a->patch_rows = (int)((rows - 1) * a->row_stride + a->window_rows);
+    a->raw_words = (int)(up((int64_t)a->patch_rows * a->patch_words.divisor, 4) * 4);
+    if (c->side == CUDA_CONV_FILTER)
+        a->y_words = (int)(up(rows * a->places.divisor * word, depth) * depth * Y_PITCH / word);
+}
+
+/* For y the bias, the filter, two patches as they come and, of types of two bytes, one spread out to words; for the
+ * filter's gradient twice y and a patch, one spread out, and in the end the sums. */
+static int64_t shared_bytes(const cuda_convolution *c, const conv_few_args *a) {
+    int64_t spread = c->dtype == TU_F32 ? 0 : (int64_t)a->patch_rows * a->pitch;
+    int64_t words = 2 * ((int64_t)a->y_words + a->raw_words) + spread + SLACK_WORDS;
+    if (c->side == CUDA_CONV_Y)
+        return 4 * (words + OUT_TILE + (int64_t)a->window_rows * a->row_steps * FILTER_WORDS);
+    int64_t sums = (int64_t)a->splits * a->split_tiles * WINDOW_TILE * SUM_PITCH;
+    return 4 * (words > sums ? words : sums);
+}
+
+/* About how many instructions a warp takes for a band: its products, and what it costs to begin one. */
+static int64_t band_cost(const cuda_convolution *c, const conv_few_args *a) {
+    int64_t begin = 400 + (int64_t)a->patch_rows * a->pitch * 7 / THREADS;
+    if (c->side == CUDA_CONV_Y) {
+        int64_t passes = up((int64_t)a->band_rows * a->y_width, PASS_PIXELS);
+        return begin + passes * (150 + (int64_t)a->window_rows * a->row_steps * 40);
+    }
+    int64_t steps = up((int64_t)a->band_rows * a->places.divisor, 8), groups = WARPS / SIDES / a->splits;
+    return begin + up(steps, groups) * (40 + a->split_tiles * 16);
+}
+
+/* Bands so high that all blocks are done soonest. The memory it takes, or 0 when not even one row fits. */
+static int64_t choose_band(const cuda_convolution *c, int64_t blocks, int64_t most_shared, conv_few_args *a) {
+    int64_t least = INT64_MAX, best_rows = 0, best_shared = 0;
+    for (int64_t rows = 1; rows <= a->y_height; rows++) {
+        set_band(c, rows, a);
+        int64_t shared = shared_bytes(c, a);
+        if (shared > most_shared) break;
+        int64_t cost = up(a->band_count, blocks) * band_cost(c, a);
+        if (cost > least) continue;
+        least = cost, best_rows = rows, best_shared = shared;
+    }
+    if (best_rows) set_band(c, best_rows, a);
+    return best_shared;
+}
+
+/* Blocks along the window and along the channels; those along bands fill the card. */
+static cuda_grid grid_of(const cuda_convolution *c, int multiprocessors, unsigned windows) {
+    unsigned channels = (unsigned)(c->y_channels / OUT_TILE), all = (unsigned)(BLOCKS * multiprocessors);
+    unsigned along = all / (windows * channels);
+    cuda_grid grid = {.blocks = {along ? along : 1, windows, channels}, .threads = THREADS};
+    if (c->side == CUDA_CONV_Y) grid.blocks[1] = channels, grid.blocks[2] = 1;
+    return grid;
+}
+
+static tu_status request(tu__selection *s, const cuda_convolution *c, cuda_conv_few *f) {
+    const char *type = cuda_type(c->dtype);
+    f->function =
+        cuda_request(s, "conv_few", c->side == CUDA_CONV_Y ? "conv_few<%s>" : "conv_few_filter<%s>", type);
+    if (!f->function) return TU_NO_MEMORY;
+    if (c->side == CUDA_CONV_Y) return TU_OK;
+    f->sum = cuda_request(s, "conv_few", "conv_few_sum<%s>", type);
+    return f->sum ? TU_OK : TU_NO_MEMORY;
+}
+
+tu_status cuda_conv_few_new(tu__selection *s, const cuda_convolution *c, cuda_conv_few **few) {
+    const cuda_device *device = cuda_of(s);
+    *few = NULL;
+    if (!is_first_layer(c) || !fits(c) || device->capability < LEAST_CAPABILITY ||
+        cuda_conv_wanted() == CUDA_CONV_BY_DNN)
+        return TU_OK;
+    cuda_conv_few f = {.side = c->side, .args = args_of(c)};
+    f.grid = grid_of(c, device->multiprocessors, c->side == CUDA_CONV_Y ? 1 : split_window(&f.args));
+    int64_t most_shared = device->shared_bytes < MAX_SHARED ? device->shared_bytes : MAX_SHARED;
+    f.grid.shared = (unsigned)choose_band(c, f.grid.blocks[0], most_shared, &f.args);
+    if (!f.grid.shared) return TU_OK;
+    if ((unsigned)f.args.band_count < f.grid.blocks[0]) f.grid.blocks[0] = (unsigned)f.args.band_count;
+    TU_TRY(request(s, c, &f));
+    *few = tu__arena_alloc(&s->arena, sizeof f);
+    if (!*few) return TU_NO_MEMORY;
+    **few = f;
+    return TU_OK;
+}
+
+/* Of the gradient: the elements of the window, for each channel of y. */
+static int64_t window_of(const cuda_conv_few *f) {
+    return (int64_t)f->args.window_rows * f->args.window_elements;
+}
+
+size_t cuda_conv_few_workspace(const cuda_conv_few *f) {
+    return f->sum ? f->grid.blocks[0] * (size_t)(window_of(f) * f->args.out) * sizeof(float) : 0;
+}
+
+static tu_status run_filter(const tu__kernel *k, const cuda_conv_few *f) {
+    conv_few_args a = f->args;
+    a.x = k->in[0], a.y = k->in[1], a.partial = k->workspace;
+    TU_TRY(cuda_launch(k, f->function, f->grid, &a));
+    conv_few_sum_args sum = {.partial = k->workspace,
+                             .filter = k->out[0],
+                             .parts = (int)f->grid.blocks[0],
+                             .window = (int)window_of(f),
+                             .out = f->args.out};
+    cuda_grid grid = {.blocks = {(unsigned)up(window_of(f) * sum.out, SUMMED)}, .threads = THREADS};
+    return cuda_launch(k, f->sum, grid, &sum);
+}
+
+tu_status cuda_conv_few_run(const tu__kernel *k, const cuda_conv_few *f) {
+    if (f->side == CUDA_CONV_FILTER) return run_filter(k, f);
+    conv_few_args a = f->args;
+    a.x = k->in[0], a.filter = k->in[1], a.y = k->out[0];
+    a.bias = k->read_count > 2 ? k->in[2] : NULL;
+    return cuda_launch(k, f->function, f->grid, &a);
+}

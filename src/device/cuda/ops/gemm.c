@@ -1,0 +1,392 @@
+/* Products by cuBLASLt. See gemm.h.
+ *
+ * The library counts columns first: to it a row-major [rows, columns] is the transpose, columns x rows. So it is asked
+ * for out^T = op(b)^T op(a)^T: our b is its A, our a its B, and nothing moves. A bias over our last axis is then one over
+ * its rows, which is the one its epilogues know.
+ *
+ * Bits. For one card and version of the library an algorithm adds up in one order. Splitting k is allowed where the
+ * parts are added in a second pass over a workspace, in the type computed in; never in place, never by atomics.
+ *
+ * Logical devices. On a part of a card the other parts have work too: tiles are chosen for its share of the
+ * multiprocessors, and k is not split, which fills a card that would else be idle, at the price of a second kernel and
+ * of megabytes through a cache that all parts share.
+ *
+ * Algorithms. The library's first suggestion is nearly always within a few percent of the best. With device->tune its
+ * first CANDIDATES are timed on memory of their own and the fastest is remembered (choices.h) by what it is configured to
+ * do. Its bytes would not do: the library leaves some of them as they were. */
+#include "device/cuda/ops/gemm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "device/cuda/runtime/choices.h"
+
+enum {
+    CANDIDATES = 8,
+    BUFFER_ALIGNMENT = 64,     /* of every address that the engine gives */
+    WORKSPACE_ALIGNMENT = 256, /* that the library asks for */
+};
+static const uint64_t most_workspace = (uint64_t)32 << 20;
+
+struct cuda_gemm_plan {
+    cublasLtMatmulDesc_t description;
+    cublasLtMatrixLayout_t a, b, out; /* the library's A and B */
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace_bytes;
+    bool wide, subtract, with_bias;
+};
+
+typedef struct product_type {
+    bool known;
+    cudaDataType_t data, scale;
+    cublasComputeType_t compute;
+} product_type;
+
+static const product_type product_types[TU_DTYPE_COUNT] = {
+    [TU_F32] = {true, CUDA_R_32F, CUDA_R_32F, CUBLAS_COMPUTE_32F},
+    [TU_F64] = {true, CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F},
+    [TU_BF16] = {true, CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F},
+    [TU_F16] = {true, CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F},
+};
+
+/* ---- Describing ---- */
+
+static tu_status set_address(const cuda_gemm_plan *p, cublasLtMatmulDescAttributes_t attribute,
+                             const void *address) {
+    BLAS_TRY(cublasLtMatmulDescSetAttribute, p->description, attribute, &address, sizeof address);
+    return TU_OK;
+}
+
+/* Addresses are given with every run; here they only say how they are aligned: as buffers are, and no better. */
+static tu_status describe_epilogue(const cuda_gemm *g, cuda_gemm_plan *p) {
+    static _Alignas(2 * BUFFER_ALIGNMENT) const char somewhere[2 * BUFFER_ALIGNMENT];
+    const void *aligned = somewhere + BUFFER_ALIGNMENT;
+    uint32_t epilogue = (uint32_t)g->epilogue;
+    BLAS_TRY(cublasLtMatmulDescSetAttribute, p->description, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+             sizeof epilogue);
+    p->with_bias = g->epilogue & CUBLASLT_EPILOGUE_BIAS;
+    return p->with_bias ? set_address(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned) : TU_OK;
+}
+
+static tu_status describe_product(const cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p) {
+    int32_t multiprocessors = device->multiprocessors / device->share;
+    product_type type = product_types[g->dtype];
+    bool tf32 = g->tf32 && g->dtype == TU_F32;
+    int32_t first = g->transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    int32_t second = g->transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    BLAS_TRY(cublasLtMatmulDescCreate, &p->description, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : type.compute,
+             type.scale);
+    BLAS_TRY(cublasLtMatmulDescSetAttribute, p->description, CUBLASLT_MATMUL_DESC_TRANSA, &first,
+             sizeof first);
+    BLAS_TRY(cublasLtMatmulDescSetAttribute, p->description, CUBLASLT_MATMUL_DESC_TRANSB, &second,
+             sizeof second);
+    if (device->share > 1)
+        BLAS_TRY(cublasLtMatmulDescSetAttribute, p->description, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
+                 &multiprocessors, sizeof multiprocessors);
+    return describe_epilogue(g, p);
+}
+
+/* A row-major matrix [rows, columns], as often as the batch says. */
+static tu_status describe_matrix(const cuda_gemm *g, int64_t rows, int64_t columns, int64_t row, int64_t step,
+                                 cublasLtMatrixLayout_t *layout) {
+    int32_t batch = (int32_t)g->batch;
+    BLAS_TRY(cublasLtMatrixLayoutCreate, layout, product_types[g->dtype].data, (uint64_t)columns,
+             (uint64_t)rows, row);
+    BLAS_TRY(cublasLtMatrixLayoutSetAttribute, *layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch,
+             sizeof batch);
+    BLAS_TRY(cublasLtMatrixLayoutSetAttribute, *layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step,
+             sizeof step);
+    return TU_OK;
+}
+
+static int64_t a_rows(const cuda_gemm *g) {
+    return g->transpose_a ? g->k : g->m;
+}
+
+static int64_t b_rows(const cuda_gemm *g) {
+    return g->transpose_b ? g->n : g->k;
+}
+
+static tu_status describe(const cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p) {
+    TU_TRY(describe_product(device, g, p));
+    TU_TRY(describe_matrix(g, b_rows(g), g->transpose_b ? g->k : g->n, g->b_row, g->b_step, &p->a));
+    TU_TRY(describe_matrix(g, a_rows(g), g->transpose_a ? g->m : g->k, g->a_row, g->a_step, &p->b));
+    return describe_matrix(g, g->m, g->n, g->out_row, g->out_step, &p->out);
+}
+
+/* ---- Asking for algorithms ---- */
+
+static uint32_t alignment_of(const cuda_gemm *g) {
+    size_t alignment = BUFFER_ALIGNMENT;
+    while (g->offset_bytes % alignment) alignment /= 2;
+    return (uint32_t)alignment;
+}
+
+static tu_status set_preference(const cuda_device *device, const cuda_gemm *g,
+                                cublasLtMatmulPreference_t preference) {
+    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    uint32_t alignment = alignment_of(g);
+    uint32_t schemes =
+        device->share > 1 ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    BLAS_TRY(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+             &most_workspace, sizeof most_workspace);
+    BLAS_TRY(cublasLtMatmulPreferenceSetAttribute, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+             &schemes, sizeof schemes);
+    for (size_t i = 0; i < sizeof alignments / sizeof *alignments; i++)
+        BLAS_TRY(cublasLtMatmulPreferenceSetAttribute, preference, alignments[i], &alignment,
+                 sizeof alignment);
+    return TU_OK;
+}
+
+typedef struct suggestions {
+    cublasLtMatmulHeuristicResult_t list[CANDIDATES];
+    int count;
+} suggestions;
+
+/* What the library cannot do it says in one of two ways: that is an answer, none at all. */
+static tu_status ask_library(const cuda_device *device, const cuda_gemm_plan *p,
+                             cublasLtMatmulPreference_t preference, int wanted, suggestions *found) {
+    static const char name[] = "cublasLtMatmulAlgoGetHeuristic";
+    cublasStatus_t result =
+        cuda_call_fails(name)
+            ? CUBLAS_STATUS_INTERNAL_ERROR
+            : cuda.cublasLtMatmulAlgoGetHeuristic(device->blas, p->description, p->a, p->b, p->out, p->out,
+                                                  preference, wanted, found->list, &found->count);
+    if (result != CUBLAS_STATUS_NOT_SUPPORTED && result != CUBLAS_STATUS_INVALID_VALUE)
+        return cuda_check_blas(result, name);
+    found->count = 0;
+    return TU_OK;
+}
+
+static tu_status suggest(const cuda_device *device, const cuda_gemm *g, const cuda_gemm_plan *p, int wanted,
+                         suggestions *found) {
+    cublasLtMatmulPreference_t preference = NULL;
+    *found = (suggestions){.count = 0};
+    BLAS_TRY(cublasLtMatmulPreferenceCreate, &preference);
+    tu_status status = set_preference(device, g, preference);
+    if (status == TU_OK) status = ask_library(device, p, preference, wanted, found);
+    cuda.cublasLtMatmulPreferenceDestroy(preference);
+    int usable = 0;
+    for (int i = 0; i < found->count; i++)
+        if (found->list[i].state == CUBLAS_STATUS_SUCCESS) found->list[usable++] = found->list[i];
+    found->count = usable;
+    return status;
+}
+
+/* ---- Running ---- */
+
+static const void *scale(bool wide, int number) {
+    static const float narrow_numbers[] = {-1, 0, 1};
+    static const double wide_numbers[] = {-1, 0, 1};
+    return wide ? (const void *)&wide_numbers[number + 1] : (const void *)&narrow_numbers[number + 1];
+}
+
+static void *aligned_workspace(void *workspace) {
+    return (char *)workspace + (-(uintptr_t)workspace & (WORKSPACE_ALIGNMENT - 1));
+}
+
+static tu_status enqueue(cuda_device *device, const cuda_gemm_plan *p, const cuda_gemm_operands *o) {
+    if (p->with_bias) TU_TRY(set_address(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o->bias));
+    void *workspace = p->workspace_bytes ? aligned_workspace(o->workspace) : NULL;
+    BLAS_TRY(cublasLtMatmul, device->blas, p->description, scale(p->wide, p->subtract ? -1 : 1), o->b, p->a,
+             o->a, p->b, scale(p->wide, p->subtract ? 1 : 0), o->out, p->out, o->out, p->out, &p->algorithm,
+             workspace, p->workspace_bytes, device->stream);
+    return TU_OK;
+}
+
+tu_status cuda_gemm_run(const tu__kernel *k, const cuda_gemm_plan *plan, const cuda_gemm_operands *o) {
+    return enqueue(cuda_of(k), plan, o);
+}
+
+size_t cuda_gemm_workspace(const cuda_gemm_plan *plan) {
+    return plan->workspace_bytes ? plan->workspace_bytes + WORKSPACE_ALIGNMENT - BUFFER_ALIGNMENT : 0;
+}
+
+/* ---- Tuning ---- */
+
+/* Memory like that which the product will work on. */
+typedef struct trial {
+    cuda_device *device;
+    cuda_gemm_plan *plan;
+    CUdeviceptr memory;
+    cuda_gemm_operands operands;
+} trial;
+
+static tu_status run_trial(void *context) {
+    trial *t = context;
+    return enqueue(t->device, t->plan, &t->operands);
+}
+
+static size_t whole_blocks(size_t bytes) {
+    return (bytes + WORKSPACE_ALIGNMENT - 1) / WORKSPACE_ALIGNMENT * WORKSPACE_ALIGNMENT;
+}
+
+static size_t span(const cuda_gemm *g, int64_t rows, int64_t row, int64_t step) {
+    return whole_blocks((size_t)((g->batch - 1) * step + rows * row) * tu_dtype_size(g->dtype));
+}
+
+/* Numbers near 0.01, or near 1 in f16: zeros would draw less power and let the card run faster than it will. */
+static tu_status begin_trial(const cuda_gemm *g, trial *t) {
+    enum { PATTERN = 0x3c };
+    size_t a = span(g, a_rows(g), g->a_row, g->a_step), b = span(g, b_rows(g), g->b_row, g->b_step);
+    size_t out = span(g, g->m, g->out_row, g->out_step), bias = span(g, 1, g->n, 0);
+    size_t total = a + b + out + bias + most_workspace;
+    TU_TRY(cuda_take(t->device->memory, total, &t->memory));
+    CUDA_TRY(cuMemsetD8Async, t->memory, PATTERN, total, t->device->stream);
+    char *at;
+    memcpy(&at, &t->memory, sizeof at);
+    t->operands = (cuda_gemm_operands){.a = at,
+                                       .b = at + a,
+                                       .out = at + a + b,
+                                       .bias = at + a + b + out,
+                                       .workspace = at + a + b + out + bias};
+    return TU_OK;
+}
+
+static void take(cuda_gemm_plan *p, const cublasLtMatmulHeuristicResult_t *suggestion) {
+    p->algorithm = suggestion->algo;
+    p->workspace_bytes = suggestion->workspaceSize;
+}
+
+static tu_status time_suggestions(trial *t, const suggestions *found, int *best) {
+    double best_seconds = 0;
+    *best = 0;
+    for (int i = 0; i < found->count; i++) {
+        double seconds = 0;
+        take(t->plan, &found->list[i]);
+        TU_TRY(cuda_choice_time(t->device, run_trial, t, &seconds));
+        if (i > 0 && seconds >= best_seconds) continue;
+        best_seconds = seconds;
+        *best = i;
+    }
+    return TU_OK;
+}
+
+/* Without memory for a trial the library's advice is taken, and nothing is remembered. */
+static tu_status try_suggestions(cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p,
+                                 const suggestions *found, int *best) {
+    trial t = {.device = device, .plan = p};
+    tu_status status = begin_trial(g, &t);
+    if (status == TU_OK) status = time_suggestions(&t, found, best);
+    cuda.cuStreamSynchronize(device->stream);
+    cuda_give(device->memory, t.memory);
+    return status;
+}
+
+/* What tells one algorithm from another, and the bytes of each number. */
+static const struct algorithm_attribute {
+    cublasLtMatmulAlgoConfigAttributes_t name;
+    size_t bytes;
+} algorithm_attributes[] = {
+    {CUBLASLT_ALGO_CONFIG_ID, 4},
+    {CUBLASLT_ALGO_CONFIG_TILE_ID, 4},
+    {CUBLASLT_ALGO_CONFIG_STAGES_ID, 4},
+    {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4},
+    {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, 4},
+    {CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, 4},
+    {CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, 4},
+    {CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, 2},
+    {CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2},
+};
+enum {
+    ALGORITHM_ATTRIBUTES = sizeof algorithm_attributes / sizeof *algorithm_attributes,
+    ALGORITHM_TEXT = 11 * ALGORITHM_ATTRIBUTES + 1
+};
+
+/* "21 18 12 9 2 0 0 0 0": its attributes in the table's order. */
+static tu_status algorithm_text(const cublasLtMatmulAlgo_t *algorithm, char text[ALGORITHM_TEXT]) {
+    size_t length = 0;
+    for (size_t i = 0; i < ALGORITHM_ATTRIBUTES; i++) {
+        uint32_t number = 0; /* little-endian machines alone have such cards */
+        size_t written;
+        BLAS_TRY(cublasLtMatmulAlgoConfigGetAttribute, algorithm, algorithm_attributes[i].name, &number,
+                 algorithm_attributes[i].bytes, &written);
+        length += (size_t)snprintf(text + length, ALGORITHM_TEXT - length, "%s%u", i ? " " : "", number);
+    }
+    return TU_OK;
+}
+
+static tu_status problem_key(const cuda_device *device, const cuda_gemm *g, tu__text *key) {
+    tu__text_printf(key, "gemm %s%s [%lld,%lld,%lld]%s%s rows %lld,%lld,%lld batch %lld steps %lld,%lld,%lld",
+                    tu_dtype_name(g->dtype), g->tf32 && g->dtype == TU_F32 ? " as tf32" : "", (long long)g->m,
+                    (long long)g->n, (long long)g->k, g->transpose_a ? " a^T" : "",
+                    g->transpose_b ? " b^T" : "", (long long)g->a_row, (long long)g->b_row,
+                    (long long)g->out_row, (long long)g->batch, (long long)g->a_step, (long long)g->b_step,
+                    (long long)g->out_step);
+    tu__text_printf(key, " aligned %u epilogue %d%s", (unsigned)alignment_of(g), (int)g->epilogue,
+                    g->subtract ? " subtract" : "");
+    if (device->share > 1) tu__text_printf(key, " share %d", device->share);
+    return cuda_choice_key(device, CUDA_blas, key);
+}
+
+/* The suggestion that an earlier trial found best; -1 when there was none, or it is not among these. */
+static tu_status remembered(const char *key, const suggestions *found, int *best) {
+    char kept[ALGORITHM_TEXT], text[ALGORITHM_TEXT];
+    *best = -1;
+    if (!cuda_choice_find(key, kept, sizeof kept)) return TU_OK;
+    for (int i = 0; i < found->count && *best < 0; i++) {
+        TU_TRY(algorithm_text(&found->list[i].algo, text));
+        if (strcmp(text, kept) == 0) *best = i;
+    }
+    return TU_OK;
+}
+
+static tu_status choose_best(cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p,
+                             const suggestions *found, const char *key, int *best) {
+    TU_TRY(remembered(key, found, best));
+    if (*best >= 0) return TU_OK;
+    tu_status status = try_suggestions(device, g, p, found, best);
+    if (status == TU_NO_MEMORY) *best = 0;
+    if (status != TU_OK) return status == TU_NO_MEMORY ? TU_OK : status;
+    char text[ALGORITHM_TEXT];
+    TU_TRY(algorithm_text(&found->list[*best].algo, text));
+    cuda_choice_keep(key, text);
+    return TU_OK;
+}
+
+/* ---- Planning ---- */
+
+static tu_status choose(cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p) {
+    suggestions found;
+    TU_TRY(suggest(device, g, p, device->tune ? CANDIDATES : 1, &found));
+    if (found.count == 0) return TU_UNSUPPORTED;
+    int best = 0;
+    if (device->tune && found.count > 1) {
+        tu__text key = {0};
+        tu_status status = problem_key(device, g, &key);
+        if (status == TU_OK) status = choose_best(device, g, p, &found, tu__text_string(&key), &best);
+        tu__text_free(&key);
+        TU_TRY(status);
+    }
+    take(p, &found.list[best]);
+    return TU_OK;
+}
+
+tu_status cuda_gemm_plan_new(cuda_device *device, const cuda_gemm *gemm, cuda_gemm_plan **plan) {
+    *plan = NULL;
+    if (!product_types[gemm->dtype].known || gemm->batch > INT32_MAX) return TU_UNSUPPORTED;
+    cuda_gemm_plan *p = tu__alloc(sizeof *p, "a matrix product");
+    if (!p) return TU_NO_MEMORY;
+    p->wide = gemm->dtype == TU_F64;
+    p->subtract = gemm->subtract;
+    tu_status status = describe(device, gemm, p);
+    if (status == TU_OK) status = choose(device, gemm, p);
+    if (status != TU_OK) {
+        cuda_gemm_plan_free(p);
+        return status;
+    }
+    *plan = p;
+    return TU_OK;
+}
+
+void cuda_gemm_plan_free(cuda_gemm_plan *p) {
+    if (!p) return;
+    if (p->description) cuda.cublasLtMatmulDescDestroy(p->description);
+    if (p->a) cuda.cublasLtMatrixLayoutDestroy(p->a);
+    if (p->b) cuda.cublasLtMatrixLayoutDestroy(p->b);
+    if (p->out) cuda.cublasLtMatrixLayoutDestroy(p->out);
+    tu__free(p);
+}

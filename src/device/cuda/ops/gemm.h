@@ -1,0 +1,45 @@
+/* Products of matrices by cuBLASLt: described, planned once, enqueued many times.
+ *
+ * matmul.c makes the operation of that name from it, linalg.c updates blocks of triangular systems with it.
+ *
+ *     cuda_gemm g = {.m = m, .n = n, .k = k, .a_row = k, .b_row = n, .out_row = n, .batch = 1, .dtype = TU_F32,
+ *                    .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
+ *     TU_TRY(cuda_gemm_plan_new(device, &g, &plan));      // TU_UNSUPPORTED: the library has no kernel for it
+ *     k->workspace_bytes = cuda_gemm_workspace(plan);
+ *     TU_TRY(cuda_gemm_run(k, plan, &(cuda_gemm_operands){a, b, out, k->workspace}));
+ */
+#ifndef TU__DEVICE_CUDA_OPS_GEMM_H
+#define TU__DEVICE_CUDA_OPS_GEMM_H
+
+#include "device/cuda/runtime/cuda.h"
+
+/* out [m, n] = op(a) [m, k] op(b) [k, n], all row-major; `batch` times. */
+typedef struct cuda_gemm {
+    int64_t m, n, k;
+    bool transpose_a, transpose_b;    /* stored as [k, m], [n, k] */
+    int64_t a_row, b_row, out_row;    /* elements from one stored row to the next */
+    int64_t batch;                    /* at most INT32_MAX */
+    int64_t a_step, b_step, out_step; /* elements from one matrix of the batch to the next; 0: the same one */
+    size_t offset_bytes; /* addresses are multiples of 64 bytes, shifted by multiples of this; 0: not */
+    tu_dtype dtype;      /* f32, f64, bf16 or f16, of all three */
+    bool tf32;           /* f32 may be rounded to tf32 */
+    bool subtract;       /* out -= instead of out = */
+    cublasLtEpilogue_t epilogue; /* biases are [n] */
+} cuda_gemm;
+
+typedef struct cuda_gemm_operands {
+    const void *a, *b;
+    void *out, *workspace;
+    const void *bias;
+} cuda_gemm_operands;
+
+typedef struct cuda_gemm_plan cuda_gemm_plan;
+
+/* Picks an algorithm: the library's advice, or with device->tune the fastest of what it suggests. TU_UNSUPPORTED, without
+ * a message, when it has none. */
+tu_status cuda_gemm_plan_new(cuda_device *device, const cuda_gemm *gemm, cuda_gemm_plan **plan);
+void cuda_gemm_plan_free(cuda_gemm_plan *plan); /* NULL is fine */
+size_t cuda_gemm_workspace(const cuda_gemm_plan *plan);
+tu_status cuda_gemm_run(const tu__kernel *k, const cuda_gemm_plan *plan, const cuda_gemm_operands *o);
+
+#endif

@@ -1,0 +1,480 @@
+/* Linear algebra: inverse, solve, cholesky and triangular_solve, f32 and f64.
+ *
+ * Small matrices, and batches of middling ones, are worked on in shared memory by kernels of our own, a block each
+ * (kernels/linalg.cu). Larger ones go to cuSOLVER one after another. It counts columns first, so that to it our row-major
+ * A is A^T, and the identities do the rest:
+ *
+ *     inverse           (A^T)^-1 = (A^-1)^T: solved against the identity, what it leaves is A^-1 to us
+ *     solve             with A^T = P L U, A X = B is (P L U)^T X = B, which getrs knows as "transposed"; only the right
+ *                       sides must be columns, so they are transposed on the way in and out, unless there is one
+ *     cholesky          the lower triangle of A is the upper one of A^T = U^T U, and U is to us L
+ *
+ * cuSOLVER's calls look at results on the host here and there and cannot be captured; a plan that has one is enqueued
+ * kernel by kernel.
+ *
+ * triangular_solve is a recursion, laid out when it is made: the first half of the unknowns, a product that takes them out
+ * of the rest, the second half. Nearly all work is in the products, which are cuBLASLt's; halves of 64 rows end it. These
+ * products never are in tf32: errors of a system are not those of a layer.
+ *
+ * A matrix that cannot be used gives NaN everywhere. The CPU answers TU_NUMERIC, naming it; here nobody waits for it. */
+#include <limits.h>
+
+#include "device/cuda/ops/gemm.h"
+
+#include "device/cuda/kernels/linalg_args.h"
+
+enum {
+    THREADS = 256,
+    MAX_BLOCKS = 65535,    /* of a grid along y */
+    SMALL = 64,            /* rows up to which a matrix is always ours */
+    MIDDLING = 160,        /* rows up to which a batch is, where its shared memory allows */
+    BATCH = 4,             /* matrices that are one */
+    MAX_SIDES = 64,        /* right sides that a block takes along */
+    RESERVED_SHARED = 1024 /* bytes that blocks have for other things */
+};
+
+typedef enum task { INVERSE, SOLVE, CHOLESKY } task;
+
+/* A batch of n x n matrices beside k right sides each. */
+typedef struct systems {
+    int64_t count, n, k;
+    tu_dtype dtype;
+} systems;
+
+static systems systems_of(const tu__selection *s, const tu__node *node) {
+    tu_type a = *tu__type_of(s, node->inputs[0]), x = node->outputs[0];
+    int64_t n = a.shape.dim[a.shape.rank - 1];
+    return (systems){tu_shape_elements(a.shape) / (n * n), n, x.shape.dim[x.shape.rank - 1], a.dtype};
+}
+
+static size_t element_of(const systems *y) {
+    return tu_dtype_size(y->dtype);
+}
+
+static size_t matrix_bytes(const systems *y) {
+    return (size_t)(y->n * y->n) * element_of(y);
+}
+
+static size_t sides_bytes(const systems *y) {
+    return (size_t)(y->n * y->k) * element_of(y);
+}
+
+static int64_t parts_of(int64_t count, int64_t each) {
+    return (count + each - 1) / each;
+}
+
+static unsigned at_most(int64_t count, int64_t limit) {
+    return (unsigned)(count < limit ? count : limit);
+}
+
+/* Reads all inputs; the result may take over the memory of input `in_place`. */
+static tu_status bind(tu__kernel *k, const tu__node *node, int in_place) {
+    tu_type in[2] = {0};
+    k->bytes_moved = (int64_t)tu_type_bytes(node->outputs[0]);
+    for (uint32_t i = 0; i < node->input_count; i++) {
+        in[i] = *tu__type_of(k->owner, node->inputs[i]);
+        k->bytes_moved += (int64_t)tu_type_bytes(in[i]);
+        TU_TRY(tu__kernel_read(k, node->inputs[i]));
+    }
+    k->flops = node->op->flops(node, in);
+    return tu__kernel_write(k, (tu__edge){node->id, 0}, in_place);
+}
+
+/* ---- Small matrices ---- */
+
+typedef struct small_data {
+    const cuda_function *function;
+    cuda_grid grid;
+    solve_args solve;
+    cholesky_args cholesky;
+} small_data;
+
+static tu_status run_small_solve(const tu__kernel *k) {
+    const small_data *d = k->data;
+    solve_args a = d->solve;
+    a.a = k->in[0];
+    a.b = k->read_count > 1 ? k->in[1] : NULL;
+    a.x = k->out[0];
+    return cuda_launch(k, d->function, d->grid, &a);
+}
+
+static tu_status run_small_cholesky(const tu__kernel *k) {
+    const small_data *d = k->data;
+    cholesky_args a = d->cholesky;
+    a.a = k->in[0];
+    a.l = k->out[0];
+    return cuda_launch(k, d->function, d->grid, &a);
+}
+
+/* Odd, so that a column lies in different banks. */
+static int64_t width_of(int64_t columns) {
+    return columns | 1;
+}
+
+static size_t small_bytes(const systems *y, int64_t columns) {
+    return (size_t)(y->n * width_of(y->n + columns)) * element_of(y);
+}
+
+/* The right sides that a block can take along; 0 when the matrix alone is too large. */
+static int64_t sides_that_fit(const cuda_device *device, const systems *y) {
+    size_t room =
+        (size_t)(device->shared_bytes > RESERVED_SHARED ? device->shared_bytes - RESERVED_SHARED : 0);
+    int64_t columns = y->k < MAX_SIDES ? y->k : MAX_SIDES;
+    while (columns && small_bytes(y, columns) > room) columns /= 2;
+    return columns;
+}
+
+static bool is_small(const cuda_device *device, const systems *y) {
+    int64_t limit = y->count >= BATCH ? MIDDLING : SMALL;
+    return y->n <= limit && y->count <= INT_MAX && sides_that_fit(device, y) > 0;
+}
+
+static tu_status make_small_solve(tu__selection *s, const tu__node *node, const systems *y) {
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_small_solve);
+    small_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
+    if (!d) return TU_NO_MEMORY;
+    int64_t columns = sides_that_fit(cuda_of(s), y), shares = parts_of(y->k, columns);
+    d->solve = (solve_args){
+        .n = (int)y->n, .columns = (int)columns, .width = (int)width_of(y->n + columns), .k = y->k};
+    d->grid = (cuda_grid){
+        {(unsigned)y->count, at_most(shares, MAX_BLOCKS)}, THREADS, (unsigned)small_bytes(y, columns)};
+    d->function = cuda_request(s, "linalg", "solve<%s>", cuda_type(y->dtype));
+    if (!d->function) return TU_NO_MEMORY;
+    /* Blocks that share out the columns of an inverse all read the whole matrix. */
+    return bind(k, node, node->input_count > 1 ? 1 : shares > 1 ? -1 : 0);
+}
+
+static tu_status make_small_cholesky(tu__selection *s, const tu__node *node, const systems *y) {
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_small_cholesky);
+    small_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
+    if (!d) return TU_NO_MEMORY;
+    d->cholesky = (cholesky_args){.n = (int)y->n, .width = (int)width_of(y->n)};
+    d->grid = (cuda_grid){{(unsigned)y->count}, THREADS, (unsigned)small_bytes(y, 0)};
+    d->function = cuda_request(s, "linalg", "cholesky<%s>", cuda_type(y->dtype));
+    return d->function ? bind(k, node, 0) : TU_NO_MEMORY;
+}
+
+/* ---- Large matrices: cuSOLVER ---- */
+
+/* Memory of one matrix at a time, at these distances from the kernel's workspace. */
+typedef struct large_data {
+    systems systems;
+    task task;
+    cusolverDnHandle_t solver;
+    const cuda_function *identity, *transposed, *finish; /* as the task needs them */
+    int work_elements;
+    size_t factors, sides, pivots, infos, work;
+} large_data;
+
+static void *part(const tu__kernel *k, size_t at) {
+    return (char *)k->workspace + at;
+}
+
+static tu_status factor_lu(const large_data *d, void *a, void *work, int *pivots, int *info) {
+    int n = (int)d->systems.n;
+    if (d->systems.dtype == TU_F64)
+        SOLVER_TRY(cusolverDnDgetrf, d->solver, n, n, a, n, work, pivots, info);
+    else
+        SOLVER_TRY(cusolverDnSgetrf, d->solver, n, n, a, n, work, pivots, info);
+    return TU_OK;
+}
+
+static tu_status solve_lu(const large_data *d, cublasOperation_t transposed, const void *factors,
+                          const int *pivots, void *x, int *info) {
+    int n = (int)d->systems.n, k = (int)d->systems.k;
+    if (d->systems.dtype == TU_F64)
+        SOLVER_TRY(cusolverDnDgetrs, d->solver, transposed, n, k, factors, n, pivots, x, n, info);
+    else
+        SOLVER_TRY(cusolverDnSgetrs, d->solver, transposed, n, k, factors, n, pivots, x, n, info);
+    return TU_OK;
+}
+
+static tu_status factor_cholesky(const large_data *d, void *a, void *work, int *info) {
+    int n = (int)d->systems.n;
+    if (d->systems.dtype == TU_F64)
+        SOLVER_TRY(cusolverDnDpotrf, d->solver, CUBLAS_FILL_MODE_UPPER, n, a, n, work, d->work_elements,
+                   info);
+    else
+        SOLVER_TRY(cusolverDnSpotrf, d->solver, CUBLAS_FILL_MODE_UPPER, n, a, n, work, d->work_elements,
+                   info);
+    return TU_OK;
+}
+
+static tu_status launch_square(const tu__kernel *k, const cuda_function *function, void *x, int64_t count) {
+    const large_data *d = k->data;
+    square_args a = {.x = x, .info = part(k, d->infos), .n = d->systems.n, .count = count};
+    return cuda_launch(k, function, cuda_grid_for(k, count), &a);
+}
+
+/* from [rows, columns] -> to [columns, rows] */
+static tu_status launch_transposed(const tu__kernel *k, const void *from, void *to, int64_t rows,
+                                   int64_t columns) {
+    enum { TILE = 32 };
+    const large_data *d = k->data;
+    transposed_args a = {.from = from, .to = to, .rows = rows, .columns = columns};
+    cuda_grid grid = {
+        {(unsigned)parts_of(columns, TILE), at_most(parts_of(rows, TILE), MAX_BLOCKS)}, THREADS, 0};
+    return cuda_launch(k, d->transposed, grid, &a);
+}
+
+/* The matrix's copy becomes its factors. */
+static tu_status factor(const tu__kernel *k, const void *a) {
+    const large_data *d = k->data;
+    TU_TRY(cuda_copy(k, part(k, d->factors), a, matrix_bytes(&d->systems)));
+    return factor_lu(d, part(k, d->factors), part(k, d->work), part(k, d->pivots), part(k, d->infos));
+}
+
+static tu_status solve_with_factors(const tu__kernel *k, cublasOperation_t transposed, void *x) {
+    const large_data *d = k->data;
+    int *infos =
+        part(k, d->infos); /* what it says of its parameters must not cover what was said of the matrix */
+    return solve_lu(d, transposed, part(k, d->factors), part(k, d->pivots), x, infos + 1);
+}
+
+static tu_status invert_one(const tu__kernel *k, const void *a, void *x) {
+    const large_data *d = k->data;
+    int64_t count = d->systems.n * d->systems.n;
+    TU_TRY(factor(k, a));
+    TU_TRY(launch_square(k, d->identity, x, count));
+    TU_TRY(solve_with_factors(k, CUBLAS_OP_N, x));
+    return launch_square(k, d->finish, x, count);
+}
+
+static tu_status solve_one(const tu__kernel *k, const void *a, const void *b, void *x) {
+    const large_data *d = k->data;
+    const systems *y = &d->systems;
+    TU_TRY(factor(k, a));
+    if (y->k == 1) {
+        if (x != b) TU_TRY(cuda_copy(k, x, b, sides_bytes(y)));
+        TU_TRY(solve_with_factors(k, CUBLAS_OP_T, x));
+    } else {
+        TU_TRY(launch_transposed(k, b, part(k, d->sides), y->n, y->k));
+        TU_TRY(solve_with_factors(k, CUBLAS_OP_T, part(k, d->sides)));
+        TU_TRY(launch_transposed(k, part(k, d->sides), x, y->k, y->n));
+    }
+    return launch_square(k, d->finish, x, y->n * y->k);
+}
+
+static tu_status cholesky_one(const tu__kernel *k, const void *a, void *l) {
+    const large_data *d = k->data;
+    if (l != a) TU_TRY(cuda_copy(k, l, a, matrix_bytes(&d->systems)));
+    TU_TRY(factor_cholesky(d, l, part(k, d->work), part(k, d->infos)));
+    return launch_square(k, d->finish, l, d->systems.n * d->systems.n);
+}
+
+static tu_status run_large(const tu__kernel *k) {
+    const large_data *d = k->data;
+    size_t out_bytes = d->task == SOLVE ? sides_bytes(&d->systems) : matrix_bytes(&d->systems);
+    for (int64_t i = 0; i < d->systems.count; i++) {
+        const char *a = (const char *)k->in[0] + (size_t)i * matrix_bytes(&d->systems);
+        char *x = (char *)k->out[0] + (size_t)i * out_bytes;
+        switch (d->task) {
+        case INVERSE: TU_TRY(invert_one(k, a, x)); break;
+        case SOLVE: TU_TRY(solve_one(k, a, (const char *)k->in[1] + (size_t)i * out_bytes, x)); break;
+        case CHOLESKY: TU_TRY(cholesky_one(k, a, x)); break;
+        }
+    }
+    return TU_OK;
+}
+
+static tu_status ask_work(large_data *d) {
+    int n = (int)d->systems.n;
+    bool wide = d->systems.dtype == TU_F64;
+    if (d->task != CHOLESKY && wide)
+        SOLVER_TRY(cusolverDnDgetrf_bufferSize, d->solver, n, n, NULL, n, &d->work_elements);
+    else if (d->task != CHOLESKY)
+        SOLVER_TRY(cusolverDnSgetrf_bufferSize, d->solver, n, n, NULL, n, &d->work_elements);
+    else if (wide)
+        SOLVER_TRY(cusolverDnDpotrf_bufferSize, d->solver, CUBLAS_FILL_MODE_UPPER, n, NULL, n,
+                   &d->work_elements);
+    else
+        SOLVER_TRY(cusolverDnSpotrf_bufferSize, d->solver, CUBLAS_FILL_MODE_UPPER, n, NULL, n,
+                   &d->work_elements);
+    return TU_OK;
+}
+
+/* The place of `bytes` more in the workspace. */
+static size_t reserve(tu__kernel *k, size_t bytes) {
+    enum { ALIGNMENT = 256 };
+    size_t at = k->workspace_bytes;
+    k->workspace_bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return at;
+}
+
+static void lay_out(tu__kernel *k, large_data *d) {
+    const systems *y = &d->systems;
+    d->infos = reserve(k, 2 * sizeof(int));
+    d->work = reserve(k, (size_t)d->work_elements * element_of(y));
+    if (d->task == CHOLESKY) return;
+    d->pivots = reserve(k, (size_t)y->n * sizeof(int));
+    d->factors = reserve(k, matrix_bytes(y));
+    if (d->task == SOLVE && y->k > 1) d->sides = reserve(k, sides_bytes(y));
+}
+
+static tu_status request_functions(tu__selection *s, large_data *d) {
+    const char *type = cuda_type(d->systems.dtype);
+    d->finish = cuda_request(s, "linalg", d->task == CHOLESKY ? "finish_cholesky<%s>" : "spoil<%s>", type);
+    if (d->task == INVERSE) d->identity = cuda_request(s, "linalg", "identity<%s>", type);
+    if (d->task == SOLVE) d->transposed = cuda_request(s, "linalg", "transposed<%s>", type);
+    bool all = d->finish && (d->identity || d->task != INVERSE) && (d->transposed || d->task != SOLVE);
+    return all ? TU_OK : TU_NO_MEMORY;
+}
+
+static tu_status make_large(tu__selection *s, const tu__node *node, const systems *y, task wanted) {
+    static const char *const names[] = {
+        [INVERSE] = "inverse (cuSOLVER)", [SOLVE] = "solve (cuSOLVER)", [CHOLESKY] = "cholesky (cuSOLVER)"};
+    if (y->n > INT_MAX / y->n || y->k > INT_MAX / y->n) return TU_UNSUPPORTED; /* cuSOLVER's integers */
+    large_data plan = {.systems = *y, .task = wanted, .solver = cuda_solver(cuda_of(s))};
+    if (!plan.solver) return TU_NOT_FOUND;
+    TU_TRY(ask_work(&plan));
+    TU_TRY(request_functions(s, &plan));
+    tu__kernel *k = tu__kernel_new(s, node, names[wanted], run_large);
+    large_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
+    if (!d) return TU_NO_MEMORY;
+    *d = plan;
+    lay_out(k, d);
+    cuda_forbid_capture(s);
+    return bind(k, node, wanted == SOLVE ? 1 : 0);
+}
+
+tu_status cuda_lower_inverse(tu__selection *s, const tu__node *node) {
+    systems y = systems_of(s, node);
+    return is_small(cuda_of(s), &y) ? make_small_solve(s, node, &y) : make_large(s, node, &y, INVERSE);
+}
+
+tu_status cuda_lower_solve(tu__selection *s, const tu__node *node) {
+    systems y = systems_of(s, node);
+    return is_small(cuda_of(s), &y) ? make_small_solve(s, node, &y) : make_large(s, node, &y, SOLVE);
+}
+
+tu_status cuda_lower_cholesky(tu__selection *s, const tu__node *node) {
+    systems y = systems_of(s, node);
+    return is_small(cuda_of(s), &y) ? make_small_cholesky(s, node, &y) : make_large(s, node, &y, CHOLESKY);
+}
+
+/* ---- Triangular systems ---- */
+
+/* Solves rows first … first + rows - 1, or takes what is known out of other rows. */
+typedef struct triangular_step {
+    cuda_gemm_plan *plan; /* NULL: solves */
+    int64_t first, rows;
+    int64_t a, known, rest; /* elements: where the product's matrices begin */
+} triangular_step;
+
+typedef struct triangular_data {
+    systems systems;
+    bool transpose, downwards;
+    const cuda_function *function;
+    int64_t step_count;
+    triangular_step *steps;
+} triangular_data;
+
+enum { BLOCK_ROWS = 64, BLOCK_COLUMNS = 32 }; /* of kernels/linalg.cu */
+
+static tu_status run_solve_step(const tu__kernel *k, const triangular_step *step) {
+    const triangular_data *d = k->data;
+    const systems *y = &d->systems;
+    substitute_args a = {.a = k->in[0],
+                         .x = k->out[0],
+                         .n = y->n,
+                         .k = y->k,
+                         .first = step->first,
+                         .rows = (int)step->rows,
+                         .transpose = d->transpose,
+                         .downwards = d->downwards};
+    cuda_grid grid = {{(unsigned)y->count, at_most(parts_of(y->k, BLOCK_COLUMNS), MAX_BLOCKS)}, THREADS, 0};
+    return cuda_launch(k, d->function, grid, &a);
+}
+
+static tu_status run_product_step(const tu__kernel *k, const triangular_step *step) {
+    size_t element = element_of(&((const triangular_data *)k->data)->systems);
+    char *x = k->out[0];
+    return cuda_gemm_run(k, step->plan,
+                         &(cuda_gemm_operands){.a = (const char *)k->in[0] + (size_t)step->a * element,
+                                               .b = x + (size_t)step->known * element,
+                                               .out = x + (size_t)step->rest * element,
+                                               .workspace = k->workspace});
+}
+
+static tu_status run_triangular(const tu__kernel *k) {
+    const triangular_data *d = k->data;
+    if (k->out[0] != k->in[1])
+        TU_TRY(cuda_copy(k, k->out[0], k->in[1], (size_t)d->systems.count * sides_bytes(&d->systems)));
+    for (int64_t i = 0; i < d->step_count; i++)
+        TU_TRY(d->steps[i].plan ? run_product_step(k, &d->steps[i]) : run_solve_step(k, &d->steps[i]));
+    return TU_OK;
+}
+
+static void release_triangular(void *data) {
+    triangular_data *d = data;
+    for (int64_t i = 0; i < d->step_count; i++) cuda_gemm_plan_free(d->steps[i].plan);
+}
+
+/* x[rest] -= op(a)[rest, known] x[known], both of them ranges of rows. */
+static tu_status add_product(tu__kernel *k, int64_t known, int64_t known_rows, int64_t rest,
+                             int64_t rest_rows) {
+    triangular_data *d = k->data;
+    const systems *y = &d->systems;
+    triangular_step *step = &d->steps[d->step_count];
+    step->a = d->transpose ? known * y->n + rest : rest * y->n + known;
+    step->known = known * y->k;
+    step->rest = rest * y->k;
+    cuda_gemm g = {.m = rest_rows,
+                   .n = y->k,
+                   .k = known_rows,
+                   .transpose_a = d->transpose,
+                   .a_row = y->n,
+                   .b_row = y->k,
+                   .out_row = y->k,
+                   .batch = y->count,
+                   .a_step = y->n * y->n,
+                   .b_step = y->n * y->k,
+                   .out_step = y->n * y->k,
+                   .offset_bytes = (size_t)(step->a | step->known | step->rest) * element_of(y),
+                   .dtype = y->dtype,
+                   .subtract = true,
+                   .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
+    TU_TRY(cuda_gemm_plan_new(cuda_of(k), &g, &step->plan));
+    d->step_count++;
+    size_t workspace = cuda_gemm_workspace(step->plan);
+    if (workspace > k->workspace_bytes) k->workspace_bytes = workspace;
+    return TU_OK;
+}
+
+/* Halves are whole blocks, so that most products are of few sizes. */
+static tu_status add_steps(tu__kernel *k, int64_t first, int64_t rows) {
+    triangular_data *d = k->data;
+    if (rows <= BLOCK_ROWS) {
+        d->steps[d->step_count++] = (triangular_step){.first = first, .rows = rows};
+        return TU_OK;
+    }
+    int64_t upper = (parts_of(rows, BLOCK_ROWS) + 1) / 2 * BLOCK_ROWS, lower = rows - upper;
+    int64_t middle = first + upper;
+    if (d->downwards) {
+        TU_TRY(add_steps(k, first, upper));
+        TU_TRY(add_product(k, first, upper, middle, lower));
+        return add_steps(k, middle, lower);
+    }
+    TU_TRY(add_steps(k, middle, lower));
+    TU_TRY(add_product(k, middle, lower, first, upper));
+    return add_steps(k, first, upper);
+}
+
+tu_status cuda_lower_triangular_solve(tu__selection *s, const tu__node *node) {
+    const struct tu__triangular_solve_attrs *attrs = tu__attrs(node, triangular_solve);
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_triangular);
+    triangular_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
+    if (!d) return TU_NO_MEMORY;
+    k->release = release_triangular;
+    d->systems = systems_of(s, node);
+    if (d->systems.count > INT_MAX) return TU_UNSUPPORTED; /* blocks of a grid */
+    d->transpose = attrs->transpose;
+    d->downwards = !attrs->upper == !attrs->transpose;
+    /* A block takes one step, and a product stands between any two. */
+    size_t most = 2 * (size_t)parts_of(d->systems.n, BLOCK_ROWS);
+    d->steps = tu__arena_alloc(&s->arena, most * sizeof *d->steps);
+    d->function = cuda_request(s, "linalg", "substitute<%s>", cuda_type(d->systems.dtype));
+    if (!d->steps || !d->function) return TU_NO_MEMORY;
+    TU_TRY(add_steps(k, 0, d->systems.n));
+    return bind(k, node, 1);
+}

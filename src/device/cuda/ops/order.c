@@ -1,0 +1,179 @@
+/* Running sums and the k largest along an axis. The kernels: kernels/order.cu. */
+#include "device/cuda/ops/reduce.h"
+
+#include "device/cuda/kernels/order_args.h"
+#include "device/cuda/kernels/reduce_args.h"
+
+enum {
+    SHORT_LANE = 64,      /* elements that a thread sums by itself */
+    MANY_LANES = 1 << 14, /* side by side: enough threads for the card */
+    LEAST_SEGMENT = 8192, /* elements of a lane that is cut */
+    MAX_SEGMENTS = 1024,
+    LARGEST_RUN = 1024, /* kernels/order.cu */
+};
+
+/* x [outer, size, inner] around an axis; lanes = outer * inner. */
+typedef struct lanes {
+    int64_t lanes, n, inner;
+} lanes;
+
+static lanes lanes_of(tu_shape shape, int64_t axis) {
+    lanes l = {.n = shape.dim[axis], .inner = 1};
+    for (int64_t i = axis + 1; i < shape.rank; i++) l.inner *= shape.dim[i];
+    l.lanes = tu_shape_elements(shape) / l.n;
+    return l;
+}
+
+static int64_t quotient_up(int64_t n, int64_t d) {
+    return (n + d - 1) / d;
+}
+
+/* ---- Running sums ---- */
+
+typedef struct scan_data {
+    scan_args scan;
+    cuda_grid grid;
+    const cuda_function *function;
+    /* of a lane that is cut: the segments' sums, and the running sums of these */
+    const cuda_function *fold, *scan_sums;
+    fold_rows_args sums;
+    size_t before; /* offset in the workspace; the sums are at its start */
+} scan_data;
+
+static tu_status run_scan(const tu__kernel *k) {
+    scan_data *d = k->data;
+    if (d->fold) {
+        void *before = (char *)k->workspace + d->before;
+        scan_args sums = {.x = k->workspace,
+                          .y = before,
+                          .lanes = d->scan.lanes,
+                          .n = d->scan.splits,
+                          .inner = 1,
+                          .segment = d->scan.splits,
+                          .splits = 1,
+                          .exclusive = true,
+                          .reverse = d->scan.reverse};
+        d->sums.x = k->in[0], d->sums.y = k->workspace;
+        TU_TRY(cuda_launch(k, d->fold, cuda_row_grid(d->sums.rows, d->sums.lanes), &d->sums));
+        TU_TRY(cuda_launch(k, d->scan_sums, (cuda_grid){.blocks = {(unsigned)sums.lanes}, .threads = 256},
+                           &sums));
+        d->scan.before = before;
+    }
+    d->scan.x = k->in[0], d->scan.y = k->out[0];
+    return cuda_launch(k, d->function, d->grid, &d->scan);
+}
+
+/* Few long lanes of neighbouring elements are cut, so that the whole card sums. */
+static tu_status cut_lanes(tu__kernel *k, scan_data *d, tu_dtype dtype) {
+    int64_t wanted = quotient_up(2 * (int64_t)cuda_of(k)->multiprocessors, d->scan.lanes);
+    int64_t worth = d->scan.n / LEAST_SEGMENT, most = wanted < MAX_SEGMENTS ? wanted : MAX_SEGMENTS;
+    int64_t splits = worth < most ? worth : most;
+    if (d->scan.inner > 1 || splits < 2) return TU_OK;
+    d->scan.segment = quotient_up(quotient_up(d->scan.n, splits), 1024) * 1024;
+    d->scan.splits = (int)quotient_up(d->scan.n, d->scan.segment);
+    d->sums = (fold_rows_args){.rows = d->scan.lanes * d->scan.splits,
+                               .reduced = d->scan.n,
+                               .segment = d->scan.segment,
+                               .splits = d->scan.splits,
+                               .lanes = 256,
+                               .divisor = 1};
+    size_t bytes = (size_t)d->sums.rows * (cuda_is_wide(dtype) ? sizeof(double) : sizeof(float));
+    d->before = (bytes + 63) & ~(size_t)63;
+    k->workspace_bytes = d->before + bytes;
+    d->fold = cuda_request(k->owner, "reduce", "fold_rows<summing, %s, true, false>", cuda_type(dtype));
+    d->scan_sums = cuda_request(k->owner, "order", "scan_blocks<%s>", cuda_is_wide(dtype) ? "f64" : "f32");
+    return d->fold && d->scan_sums ? TU_OK : TU_NO_MEMORY;
+}
+
+tu_status cuda_lower_cumsum(tu__selection *s, const tu__node *node) {
+    const struct tu__cumsum_attrs *a = tu__attrs(node, cumsum);
+    tu_type x = node->outputs[0];
+    lanes l = lanes_of(x.shape, a->axis);
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_scan);
+    scan_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
+    if (!d) return TU_NO_MEMORY;
+    bool alone = l.n <= SHORT_LANE || (l.inner > 1 && l.lanes >= MANY_LANES);
+    d->scan = (scan_args){.lanes = l.lanes,
+                          .n = l.n,
+                          .inner = l.inner,
+                          .segment = l.n,
+                          .splits = 1,
+                          .exclusive = (int)a->exclusive,
+                          .reverse = (int)a->reverse};
+    if (!alone) TU_TRY(cut_lanes(k, d, x.dtype));
+    d->grid = alone ? cuda_grid_for(k, l.lanes)
+                    : (cuda_grid){.blocks = {(unsigned)(l.lanes * d->scan.splits)}, .threads = 256};
+    d->function =
+        cuda_request(s, "order", "%s<%s>", alone ? "scan_lanes" : "scan_blocks", cuda_type(x.dtype));
+    if (!d->function) return TU_NO_MEMORY;
+    cuda_kernel_count(k, node);
+    return cuda_kernel_bind(k, node, -1);
+}
+
+/* ---- The k largest: sorted runs, merged until one is left ---- */
+
+typedef struct top_data {
+    const cuda_function *sort, *merge;
+    top_sort_args args;
+    size_t half; /* of the workspace: candidates go to and fro */
+} top_data;
+
+/* Where a pass writes `runs` runs of `kept` candidates; the last pass writes the result. */
+static top_to pass_to(const tu__kernel *k, int64_t runs, int64_t kept, int pass) {
+    const top_data *d = k->data;
+    top_to to = d->args.to;
+    to.runs = runs;
+    to.kept = kept;
+    to.values = k->out[0];
+    to.places = k->out[1];
+    to.candidates = runs > 1 ? (char *)k->workspace + (size_t)(pass % 2) * d->half : NULL;
+    return to;
+}
+
+static tu_status run_top(const tu__kernel *k) {
+    const top_data *d = k->data;
+    top_sort_args sort = d->args;
+    int64_t runs = sort.to.runs, kept = sort.to.kept;
+    unsigned threads = sort.segment / 2 < 32 ? 32 : sort.segment / 2 > 256 ? 256 : (unsigned)sort.segment / 2;
+    sort.x = k->in[0];
+    sort.to = pass_to(k, runs, kept, 0);
+    TU_TRY(cuda_launch(k, d->sort, (cuda_grid){.blocks = {(unsigned)(sort.lanes * runs)}, .threads = threads},
+                       &sort));
+    const void *from = sort.to.candidates;
+    for (int pass = 1; runs > 1; pass++) {
+        int64_t pairs = quotient_up(runs, 2), more = 2 * kept < sort.to.k ? 2 * kept : sort.to.k;
+        top_merge_args merge = {.from = from,
+                                .lanes = sort.lanes,
+                                .runs = runs,
+                                .kept = kept,
+                                .to = pass_to(k, pairs, more, pass)};
+        TU_TRY(cuda_launch(k, d->merge, cuda_grid_for(k, sort.lanes * pairs * 2 * kept), &merge));
+        from = merge.to.candidates;
+        runs = pairs;
+        kept = more;
+    }
+    return TU_OK;
+}
+
+tu_status cuda_lower_top_k(tu__selection *s, const tu__node *node) {
+    const struct tu__top_k_attrs *a = tu__attrs(node, top_k);
+    enum { CANDIDATE_BYTES = 16 };
+    tu_type x = *tu__type_of(s, node->inputs[0]);
+    lanes l = lanes_of(x.shape, a->axis);
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_top);
+    top_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
+    if (!d) return TU_NO_MEMORY;
+    int segment = 2;
+    while (segment < LARGEST_RUN && segment < l.n) segment *= 2;
+    int64_t runs = quotient_up(l.n, segment), kept = a->k < segment ? a->k : segment;
+    d->args = (top_sort_args){.lanes = l.lanes, .n = l.n, .segment = segment};
+    d->args.to = (top_to){.k = a->k, .inner = l.inner, .kept = kept, .runs = runs};
+    /* Merging pads an odd run with a partner's worth of candidates: one run more than there are. */
+    d->half = (size_t)(l.lanes * (runs + 1) * kept) * CANDIDATE_BYTES;
+    k->workspace_bytes = runs > 1 ? 2 * d->half : 0;
+    d->sort = cuda_request(s, "order", "top_sort<%s>", cuda_type(x.dtype));
+    d->merge = runs > 1 ? cuda_request(s, "order", "top_merge<%s>", cuda_type(x.dtype)) : NULL;
+    if (!d->sort || (runs > 1 && !d->merge)) return TU_NO_MEMORY;
+    cuda_kernel_count(k, node);
+    return cuda_kernel_bind(k, node, -1);
+}

@@ -1,0 +1,479 @@
+/* Fused pointwise kernels: programs put into sources, compiled, launched.
+ *
+ * Three forms of kernels:
+ *   one piece     every thread takes packs, a grid apart;
+ *   many pieces   the update of all parameters: pieces that do not depend on each other share one launch. A block finds
+ *                 its piece by its number; pieces with the same program share its code;
+ *   with sums     the values are summed as they are made. Over the rows (the gradient of a bias): a block takes a run of
+ *                 rows, a thread a pack of columns in every so many of them; along rows: a warp a row, or blocks for long
+ *                 ones. Where several blocks have parts of a sum, a second launch adds those up (kernels/sums.cu).
+ * Sums are made in an order that sizes and the card decide, so results are the same bits every time. */
+#include "device/cuda/ops/pointwise.h"
+
+#include <string.h>
+
+#include "base/text.h"
+
+#include "device/cuda/kernels/sums_args.h"
+
+enum {
+    THREADS = 256,
+    WARP = 32,
+    MAX_ARGUMENTS = 28 * 1024, /* bytes: a kernel's parameters are 32,764 at most */
+    MAX_BLOCKS_A_PIECE = 1024,
+    FEW_ROWS =
+        256, /* that one block can sum before a second launch would have added up the parts of several */
+    FEW_LANES = 8,     /* along the columns of such a block: with 16 bytes each, a line of memory */
+    FEW_THREADS = 512, /* at most */
+};
+
+/* ---- What is launched ---- */
+
+typedef struct launch_plan {
+    const cuda_function *function;
+    const cuda_piece *pieces;
+    uint32_t count;
+    cuda_grid grid;
+    unsigned char *arguments; /* addresses are filled in at each run */
+    size_t bytes;
+    size_t *offsets; /* of the pieces in it */
+    /* sums */
+    size_t tail;   /* where what follows the piece begins */
+    int64_t parts; /* of each sum; 1: the kernel finishes it */
+    const cuda_function *finish[TU__MAX_SUMS];
+} launch_plan;
+
+typedef struct fused {
+    uint32_t count;
+    launch_plan *launches;
+} fused;
+
+/* What follows the piece in the arguments of a kernel with sums; the same in the text below. */
+typedef struct sum_tail {
+    int64_t rows, chunk;
+    uint32_t row_packs, lanes, split, parts;
+    void *partial;
+    void *out[TU__MAX_SUMS];
+    double divisor[TU__MAX_SUMS];
+} sum_tail;
+
+static const char sum_tail_text[] =
+    "struct arguments { program0::piece p; i64 rows, chunk; u32 row_packs, lanes, split, parts; void *partial; "
+    "void *out[4]; double divisor[4]; };\n";
+
+/* ---- Arguments ---- */
+
+static void *address_in(const tu__kernel *k, uint32_t place) {
+    return place >= CUDA_WRITE ? k->out[place - CUDA_WRITE] : k->in[place];
+}
+
+static void put(unsigned char **at, const void *bytes, size_t size) {
+    memcpy(*at, bytes, size);
+    *at += size;
+}
+
+/* A list that is empty has one entry all the same: C++ has no arrays of none. */
+static void skip_if_empty(unsigned char **at, uint32_t count, size_t size) {
+    if (count == 0) *at += size;
+}
+
+static void write_piece(const tu__kernel *k, const cuda_piece *p, unsigned char *at) {
+    for (uint32_t i = 0; i < p->address_count; i++) {
+        void *address = k->in ? address_in(k, p->address[i]) : NULL;
+        put(&at, &address, sizeof address);
+    }
+    skip_if_empty(&at, p->address_count, 8);
+    put(&at, &p->packs, sizeof p->packs);
+    put(&at, p->strides, p->stride_count * sizeof *p->strides);
+    skip_if_empty(&at, p->stride_count, 8);
+    put(&at, p->numbers, p->number_count * sizeof *p->numbers);
+    skip_if_empty(&at, p->number_count, 8);
+    put(&at, p->axes, p->axis_count * sizeof *p->axes);
+}
+
+/* ---- Sources ---- */
+
+static void begin_source(tu__text *text) {
+    tu__text_printf(text, "#include \"prelude.cuh\"\n#define K(n) ((C)(n))\n");
+}
+
+static void add_program(tu__text *text, uint32_t index, const char *body) {
+    tu__text_printf(text, "namespace program%u {\n%s}\n", index, body);
+}
+
+static const cuda_function *request_text(tu__selection *s, tu__text *text) {
+    const cuda_function *f = text->failed ? NULL : cuda_request_source(s, tu__text_string(text), "fused");
+    tu__text_free(text);
+    return f;
+}
+
+static const cuda_function *request_single(tu__selection *s, const cuda_piece *piece) {
+    tu__text text = {0};
+    begin_source(&text);
+    add_program(&text, 0, piece->body);
+    tu__text_printf(&text, "extern \"C\" __global__ void fused(const __grid_constant__ program0::piece p) {\n"
+                           "    typedef program0::I I;\n"
+                           "    for (I i = (I)thread_of_grid(); i < (I)p.packs; i += (I)threads_of_grid())\n"
+                           "        program0::run(p, i);\n"
+                           "}\n");
+    return request_text(s, &text);
+}
+
+/* The number of a body among the first `count` pieces' distinct ones. */
+static uint32_t program_of(const cuda_piece *pieces, uint32_t count, uint32_t index) {
+    uint32_t number = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t first = 0;
+        while (strcmp(pieces[first].body, pieces[i].body) != 0) first++;
+        if (strcmp(pieces[i].body, pieces[index].body) == 0) return number;
+        number += first == i;
+    }
+    return number;
+}
+
+static bool is_first(const cuda_piece *pieces, uint32_t index) {
+    for (uint32_t i = 0; i < index; i++)
+        if (strcmp(pieces[i].body, pieces[index].body) == 0) return false;
+    return true;
+}
+
+static const cuda_function *request_joint(tu__selection *s, const launch_plan *l, size_t blob) {
+    tu__text text = {0};
+    begin_source(&text);
+    uint32_t programs = 0;
+    for (uint32_t i = 0; i < l->count; i++)
+        if (is_first(l->pieces, i)) add_program(&text, programs++, l->pieces[i].body);
+    tu__text_printf(
+        &text,
+        "struct arguments { u32 first[%u], offset[%u], program[%u]; alignas(8) u8 blob[%zu]; };\n"
+        "extern \"C\" __global__ void fused(const __grid_constant__ arguments a) {\n"
+        "    u32 low = 0, high = %u;\n"
+        "    while (high - low > 1) {\n"
+        "        u32 middle = (low + high) / 2;\n"
+        "        if (a.first[middle] <= blockIdx.x) low = middle; else high = middle;\n"
+        "    }\n"
+        "    u32 blocks = a.first[low + 1] - a.first[low];\n"
+        "    i64 start = (i64)(blockIdx.x - a.first[low]) * blockDim.x + threadIdx.x, step = (i64)blocks * "
+        "blockDim.x;\n"
+        "    switch (a.program[low]) {\n",
+        l->count + 1, l->count, l->count, blob, l->count);
+    for (uint32_t i = 0; i < programs; i++)
+        tu__text_printf(
+            &text,
+            "    case %u: {\n"
+            "        const program%u::piece &p = *(const program%u::piece *)(a.blob + a.offset[low]);\n"
+            "        for (i64 i = start; i < p.packs; i += step) program%u::run(p, (program%u::I)i);\n"
+            "        break;\n"
+            "    }\n",
+            i, i, i, i, i);
+    tu__text_printf(&text, "    }\n}\n");
+    return request_text(s, &text);
+}
+
+/* Stores a finished sum, or a part of one. `expression` is where among the results. */
+static void write_sum_store(tu__text *text, const cuda_piece *piece, const char *which, const char *column,
+                            const char *part) {
+    tu__text_printf(
+        text, "            if (a.parts > 1) ((C *)a.partial)[%s] = total;\n            else switch (%s) {\n",
+        part, which);
+    for (uint32_t i = 0; i < piece->sum_count; i++)
+        tu__text_printf(
+            text,
+            "            case %u: ((%s *)a.out[%u])[%s] = narrow<%s>(total / (C)a.divisor[%u]); break;\n", i,
+            cuda_type(piece->sum[i].dtype), i, column, cuda_type(piece->sum[i].dtype), i);
+    tu__text_printf(text, "            }\n");
+}
+
+static void write_column_kernel(tu__text *text, const cuda_piece *piece) {
+    tu__text_printf(
+        text,
+        "extern \"C\" __global__ void fused(const __grid_constant__ arguments a) {\n"
+        "    typedef program0::C C;\n"
+        "    const int W = program0::W, S = %u;\n"
+        "    extern __shared__ double room_words[];\n"
+        "    C *room = (C *)room_words;\n"
+        "    u32 lane = threadIdx.x %% a.lanes, level = threadIdx.x / a.lanes, height = blockDim.x / a.lanes;\n"
+        "    u32 column = blockIdx.y * a.lanes + lane;\n"
+        "    C sum[S][W];\n"
+        "    for (int s = 0; s < S; s++) for (int w = 0; w < W; w++) sum[s][w] = 0;\n"
+        "    i64 end = (i64)(blockIdx.x + 1) * a.chunk;\n"
+        "    if (end > a.rows) end = a.rows;\n"
+        "    if (level < height && column < a.row_packs)\n"
+        "        for (i64 r = (i64)blockIdx.x * a.chunk + level; r < end; r += height)\n"
+        "            program0::run(a.p, (program0::I)(r * a.row_packs + column), sum);\n"
+        "    u32 values = S * W * a.lanes;\n"
+        "    if (level < height)\n"
+        "        for (int s = 0; s < S; s++) for (int w = 0; w < W; w++)\n"
+        "            room[level * values + (s * W + w) * a.lanes + lane] = sum[s][w];\n"
+        "    __syncthreads();\n"
+        "    for (; height > 8; height = (height + 1) / 2) {\n"
+        "        u32 half = (height + 1) / 2;\n"
+        "        for (u32 v = threadIdx.x; v < (height - half) * values; v += blockDim.x) room[v] += room[half * values + v];\n"
+        "        __syncthreads();\n"
+        "    }\n"
+        "    for (u32 v = threadIdx.x; v < values; v += blockDim.x) {\n"
+        "        C total = room[v];\n"
+        "        for (u32 h = 1; h < height; h++) total += room[h * values + v];\n"
+        "        u32 s = v / (W * a.lanes), w = v / a.lanes %% W, c = blockIdx.y * a.lanes + v %% a.lanes;\n"
+        "        i64 row = (i64)a.row_packs * W, place = (i64)c * W + w;\n"
+        "        if (c < a.row_packs) {\n",
+        piece->sum_count);
+    write_sum_store(text, piece, "s", "place", "((i64)blockIdx.x * S + s) * row + place");
+    tu__text_printf(text, "        }\n    }\n}\n");
+}
+
+/* A row is summed by `lanes` threads: a warp, or whole blocks of which `split` share a row. */
+static void write_row_kernel(tu__text *text, const cuda_piece *piece) {
+    tu__text_printf(
+        text,
+        "extern \"C\" __global__ void fused(const __grid_constant__ arguments a) {\n"
+        "    typedef program0::C C;\n"
+        "    const int W = program0::W, S = %u;\n"
+        "    __shared__ C room[32];\n"
+        "    bool warps = a.lanes == 32;\n"
+        "    u32 lane = warps ? threadIdx.x & 31 : threadIdx.x;\n"
+        "    i64 row = warps ? (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5) : (i64)blockIdx.x / a.split;\n"
+        "    u32 part = warps ? 0 : blockIdx.x %% a.split;\n"
+        "    C sum[S][W];\n"
+        "    for (int s = 0; s < S; s++) for (int w = 0; w < W; w++) sum[s][w] = 0;\n"
+        "    if (row < a.rows)\n"
+        "        for (i64 i = (i64)part * a.lanes + lane; i < a.row_packs; i += (i64)a.split * a.lanes)\n"
+        "            program0::run(a.p, (program0::I)(row * a.row_packs + i), sum);\n"
+        "#pragma unroll\n"
+        "    for (int s = 0; s < S; s++) {\n"
+        "        C total = sum[s][0];\n"
+        "        for (int w = 1; w < W; w++) total += sum[s][w];\n"
+        "        total = warps ? fold_warp(total, adding()) : fold_block(total, adding(), room);\n"
+        "        if (lane == 0 && row < a.rows) {\n",
+        piece->sum_count);
+    write_sum_store(text, piece, "s", "row", "((i64)s * a.rows + row) * a.split + part");
+    tu__text_printf(text, "        }\n    }\n}\n");
+}
+
+static const cuda_function *request_sums(tu__selection *s, const cuda_piece *piece) {
+    tu__text text = {0};
+    begin_source(&text);
+    add_program(&text, 0, piece->body);
+    tu__text_append(&text, sum_tail_text, sizeof sum_tail_text - 1);
+    if (piece->sums == TU__COLUMN_SUMS)
+        write_column_kernel(&text, piece);
+    else
+        write_row_kernel(&text, piece);
+    return request_text(s, &text);
+}
+
+/* ---- Kernels with sums ---- */
+
+static uint32_t blocks_for(int64_t packs) {
+    int64_t blocks = (packs + THREADS - 1) / THREADS;
+    return (uint32_t)(blocks < MAX_BLOCKS_A_PIECE ? blocks : MAX_BLOCKS_A_PIECE);
+}
+
+static size_t room_of(const cuda_piece *p, int64_t threads) {
+    return (size_t)threads * p->sum_count * (size_t)p->width * (p->wide ? 8 : 4);
+}
+
+/* All rows in one block for a few columns: threads enough that each has a row or a few, and nothing is left to a second
+ * launch, which would cost more than the sum. */
+static void arrange_few_rows(launch_plan *l, sum_tail *t) {
+    enum { MAX_ROOM = 32 << 10 };
+    const cuda_piece *p = l->pieces;
+    int64_t threads = FEW_THREADS;
+    while (room_of(p, threads) > MAX_ROOM) threads /= 2;
+    t->lanes = t->row_packs < FEW_LANES ? t->row_packs : FEW_LANES;
+    t->chunk = p->rows;
+    l->parts = 1;
+    l->grid = (cuda_grid){.blocks = {1, (t->row_packs + t->lanes - 1) / t->lanes},
+                          .threads = (unsigned)threads,
+                          .shared = (unsigned)room_of(p, threads)};
+}
+
+/* A warp's lanes lie along the columns; rows are cut into as many parts as keep the card busy. */
+static void arrange_columns(const tu__kernel *k, launch_plan *l, sum_tail *t) {
+    const cuda_piece *p = l->pieces;
+    t->lanes = t->row_packs < WARP ? t->row_packs : WARP;
+    int64_t height = THREADS / t->lanes, tiles = (t->row_packs + t->lanes - 1) / t->lanes;
+    int64_t wanted = 4 * (int64_t)cuda_of(k)->multiprocessors / tiles, most = (p->rows + height - 1) / height;
+    int64_t parts = wanted < 1 ? 1 : wanted < most ? wanted : most;
+    t->chunk = ((p->rows + parts - 1) / parts + height - 1) / height * height;
+    l->parts = (p->rows + t->chunk - 1) / t->chunk;
+    l->grid = (cuda_grid){.blocks = {(unsigned)l->parts, (unsigned)tiles},
+                          .threads = THREADS,
+                          .shared = (unsigned)room_of(p, THREADS)};
+}
+
+static void arrange_rows(const tu__kernel *k, launch_plan *l, sum_tail *t) {
+    const cuda_piece *p = l->pieces;
+    bool warps = t->row_packs <= 8 * WARP;
+    t->lanes = warps ? WARP : THREADS;
+    int64_t wanted = 4 * (int64_t)cuda_of(k)->multiprocessors / p->rows, most = t->row_packs / (4 * THREADS);
+    int64_t split = warps || wanted < 1 || most < 1 ? 1 : wanted < most ? wanted : most;
+    t->split = (uint32_t)split;
+    l->parts = split;
+    int64_t blocks = warps ? (p->rows + THREADS / WARP - 1) / (THREADS / WARP) : p->rows * split;
+    l->grid = (cuda_grid){.blocks = {(unsigned)blocks}, .threads = THREADS};
+}
+
+static tu_status request_finish(tu__selection *s, launch_plan *l) {
+    const cuda_piece *p = l->pieces;
+    for (uint32_t i = 0; i < p->sum_count && l->parts > 1; i++) {
+        l->finish[i] = cuda_request(s, "sums", "finish_sums<%s, %s>", p->wide ? "double" : "float",
+                                    cuda_type(p->sum[i].dtype));
+        if (!l->finish[i]) return TU_NO_MEMORY;
+    }
+    return TU_OK;
+}
+
+static tu_status plan_sums(tu__kernel *k, launch_plan *l) {
+    const cuda_piece *p = l->pieces;
+    sum_tail t = {.rows = p->rows, .row_packs = (uint32_t)(p->row / p->width), .split = 1};
+    if (p->sums == TU__COLUMN_SUMS && p->rows <= FEW_ROWS)
+        arrange_few_rows(l, &t);
+    else if (p->sums == TU__COLUMN_SUMS)
+        arrange_columns(k, l, &t);
+    else
+        arrange_rows(k, l, &t);
+    t.parts = (uint32_t)l->parts;
+    for (uint32_t i = 0; i < p->sum_count; i++) t.divisor[i] = p->sum[i].divisor;
+    int64_t results = p->sums == TU__COLUMN_SUMS ? p->row : p->rows;
+    if (l->parts > 1) k->workspace_bytes = (size_t)(l->parts * results * p->sum_count) * (p->wide ? 8 : 4);
+    l->tail = cuda_piece_size(p);
+    l->bytes = l->tail + sizeof t;
+    l->arguments = tu__arena_alloc(&k->owner->arena, l->bytes);
+    if (!l->arguments) return TU_NO_MEMORY;
+    memcpy(l->arguments + l->tail, &t, sizeof t);
+    l->function = request_sums(k->owner, p);
+    return l->function ? request_finish(k->owner, l) : TU_NO_MEMORY;
+}
+
+static tu_status finish_sum(const tu__kernel *k, const launch_plan *l, uint32_t index) {
+    const cuda_piece *p = l->pieces;
+    size_t element = p->wide ? 8 : 4;
+    bool columns = p->sums == TU__COLUMN_SUMS;
+    int64_t results = columns ? p->row : p->rows;
+    finish_sums_args a = {.partial = (char *)k->workspace +
+                                     (size_t)(index * results * (columns ? 1 : l->parts)) * element,
+                          .out = k->out[p->sum[index].out],
+                          .results = results,
+                          .parts = l->parts,
+                          .result_stride = columns ? 1 : l->parts,
+                          .part_stride = columns ? results * p->sum_count : 1,
+                          .divisor = p->sum[index].divisor};
+    cuda_grid grid = {.blocks = {(unsigned)((results + THREADS / WARP - 1) / (THREADS / WARP))},
+                      .threads = THREADS};
+    return cuda_launch(k, l->finish[index], grid, &a);
+}
+
+static tu_status run_sums(const tu__kernel *k, const launch_plan *l) {
+    const cuda_piece *p = l->pieces;
+    sum_tail t;
+    write_piece(k, p, l->arguments);
+    memcpy(&t, l->arguments + l->tail, sizeof t);
+    t.partial = k->workspace;
+    for (uint32_t i = 0; i < p->sum_count; i++) t.out[i] = k->out[p->sum[i].out];
+    memcpy(l->arguments + l->tail, &t, sizeof t);
+    TU_TRY(cuda_launch(k, l->function, l->grid, l->arguments));
+    for (uint32_t i = 0; i < p->sum_count && l->parts > 1; i++) TU_TRY(finish_sum(k, l, i));
+    return TU_OK;
+}
+
+tu__sum_kind cuda_sum_kind_of(const tu__cluster *c, tu_dtype dtype, tu__sum_form f, bool *cut) {
+    enum { WIDEST = 1 << 16 }; /* columns; a wider sum is one of reduce.c's own */
+    (void)c;
+    (void)dtype;
+    *cut = false;
+    bool fits = f.outer * f.reduced * f.inner < INT32_MAX;
+    if (f.inner == 1) return fits ? TU__ROW_SUMS : TU__NO_SUMS;
+    return fits && f.outer == 1 && f.inner <= WIDEST ? TU__COLUMN_SUMS : TU__NO_SUMS;
+}
+
+/* ---- Kernels without ---- */
+
+static tu_status plan_single(tu__kernel *k, launch_plan *l) {
+    const cuda_piece *p = l->pieces;
+    l->bytes = cuda_piece_size(p);
+    l->arguments = tu__arena_alloc(&k->owner->arena, l->bytes);
+    l->function = request_single(k->owner, p);
+    l->grid = cuda_grid_for(k, p->packs);
+    return l->arguments && l->function ? TU_OK : TU_NO_MEMORY;
+}
+
+/* Before the pieces lie three lists of numbers: the first block of each (and the end), offsets, programs. */
+static size_t head_bytes(uint32_t count) {
+    size_t bytes = (3 * (size_t)count + 1) * sizeof(uint32_t);
+    return (bytes + 7) & ~(size_t)7;
+}
+
+static tu_status plan_joint(tu__kernel *k, launch_plan *l) {
+    size_t head = head_bytes(l->count), blob = 0;
+    l->offsets = tu__arena_alloc(&k->owner->arena, l->count * sizeof *l->offsets);
+    if (!l->offsets) return TU_NO_MEMORY;
+    for (uint32_t i = 0; i < l->count; i++) {
+        l->offsets[i] = head + blob;
+        blob += cuda_piece_size(&l->pieces[i]);
+    }
+    l->bytes = head + blob;
+    l->arguments = tu__arena_alloc(&k->owner->arena, l->bytes);
+    if (!l->arguments) return TU_NO_MEMORY;
+    uint32_t *first = (uint32_t *)(void *)l->arguments, *offset = first + l->count + 1,
+             *program = offset + l->count;
+    for (uint32_t i = 0; i < l->count; i++) {
+        first[i + 1] = first[i] + blocks_for(l->pieces[i].packs);
+        offset[i] = (uint32_t)(l->offsets[i] - head);
+        program[i] = program_of(l->pieces, l->count, i);
+    }
+    l->grid = (cuda_grid){.blocks = {first[l->count]}, .threads = THREADS};
+    l->function = request_joint(k->owner, l, blob);
+    return l->function ? TU_OK : TU_NO_MEMORY;
+}
+
+static tu_status plan_launch(tu__kernel *k, launch_plan *l) {
+    if (l->count > 1) return plan_joint(k, l);
+    return l->pieces->sum_count ? plan_sums(k, l) : plan_single(k, l);
+}
+
+/* How many pieces from here on fit into one launch. */
+static uint32_t count_fitting(const cuda_piece *pieces, uint32_t count) {
+    size_t bytes = 0;
+    uint32_t fitting = 0;
+    while (fitting < count &&
+           (bytes += cuda_piece_size(&pieces[fitting])) + head_bytes(fitting + 1) <= MAX_ARGUMENTS)
+        fitting++;
+    return fitting ? fitting : 1;
+}
+
+tu_status cuda_make_piece(tu__kernel *k, struct tu__cluster *c, void *piece) {
+    k->flops += (int64_t)(c->member_count + c->sum_count) * tu_shape_elements(c->space);
+    return cuda_write_program(k, c, piece);
+}
+
+tu_status cuda_finish_pieces(tu__kernel *k, uint32_t count, void *made) {
+    const cuda_piece *pieces = made;
+    fused *d = tu__kernel_data(k, sizeof *d);
+    if (!d) return TU_NO_MEMORY;
+    d->launches = tu__arena_alloc(&k->owner->arena, count * sizeof *d->launches);
+    if (!d->launches) return TU_NO_MEMORY;
+    for (uint32_t done = 0; done < count;) {
+        launch_plan *l = &d->launches[d->count++];
+        l->pieces = pieces + done;
+        l->count = count_fitting(l->pieces, count - done);
+        TU_TRY(plan_launch(k, l));
+        done += l->count;
+    }
+    return TU_OK;
+}
+
+tu_status cuda_run_pointwise(const tu__kernel *k) {
+    const fused *d = k->data;
+    for (uint32_t i = 0; i < d->count; i++) {
+        const launch_plan *l = &d->launches[i];
+        if (l->pieces->sum_count) {
+            TU_TRY(run_sums(k, l));
+            continue;
+        }
+        for (uint32_t p = 0; p < l->count; p++)
+            write_piece(k, &l->pieces[p], l->arguments + (l->count > 1 ? l->offsets[p] : 0));
+        TU_TRY(cuda_launch(k, l->function, l->grid, l->arguments));
+    }
+    return TU_OK;
+}

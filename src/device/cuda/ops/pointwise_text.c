@@ -1,0 +1,407 @@
+/* The program of a cluster, written as CUDA C.
+ *
+ * A program computes one pack of elements: `width` of them that follow each other along the last axis, as many as make
+ * accesses of 16 bytes. Its text depends on what is computed, on types, and on how operands are reached, but neither
+ * on sizes nor on numbers: those are given, so that a network's many updates are one program, and compiled once.
+ *
+ * Axes along which every operand goes on alike are merged first. What is left is seldom more than [rows, channels].
+ * An operand is dense (as the space: one load), one number for all, or is found by coordinates and strides. Indices are
+ * 32 bits wide and divisions multiplications, unless the space has 2^31 elements.
+ *
+ *     typedef float C; typedef u32 I; enum { W = 4 };
+ *     struct piece { const void *address[3]; i64 packs; i64 stride[1]; double number[1]; divider axis[1]; };
+ *     static __device__ inline void run(const piece &p, I i) {
+ *         pack<f32, W> v0 = ((const pack<f32, W> *)p.address[0])[i];
+ *         …
+ *         for (int w = 0; w < W; w++) { const C x0 = widen(v0.element[w]); … s0.element[w] = narrow<f32>(m2); }
+ *         ((pack<f32, W> *)p.address[2])[i] = s0;
+ *     }
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/text.h"
+#include "device/cuda/ops/pointwise.h"
+#include "graph/walk.h"
+
+typedef struct load {
+    tu__edge value;
+    tu_type type;
+    uint32_t in; /* place in the kernel's reads */
+    int64_t stride[TU_MAX_RANK];
+    bool dense, single; /* reached by the pack's number; one element for all */
+} load;
+
+typedef struct writer {
+    tu__kernel *k;
+    tu__cluster *c;
+    cuda_piece *piece;
+    tu__text text;
+    load loads[CUDA_MAX_LOADS];
+    uint32_t load_count;
+    int64_t rank, dim[TU_MAX_RANK]; /* of the space, axes merged */
+    int64_t elements;
+    bool big;
+    /* the piece's lists in the making */
+    uint32_t address[CUDA_MAX_LOADS + TU__MAX_CLUSTER_NODES], address_count;
+    int64_t strides[CUDA_MAX_LOADS * TU_MAX_RANK];
+    uint32_t stride_count;
+    double numbers[5 * TU__MAX_CLUSTER_NODES];
+    uint32_t number_count;
+    divider axes[TU_MAX_RANK];
+} writer;
+
+/* ---- Operands ---- */
+
+static uint32_t find_load(const writer *w, tu__edge value) {
+    for (uint32_t i = 0; i < w->load_count; i++)
+        if (w->loads[i].value.node == value.node && w->loads[i].value.output == value.output) return i;
+    return TU__NONE;
+}
+
+static tu_status add_load(writer *w, const tu__operand *operand) {
+    if (find_load(w, operand->value) != TU__NONE) return TU_OK;
+    load *l = &w->loads[w->load_count++];
+    *l = (load){.value = operand->value, .type = operand->type, .in = w->k->read_count};
+    tu__broadcast_strides(operand->type.shape, w->c->space, l->stride);
+    return tu__kernel_read(w->k, operand->value);
+}
+
+static tu_status find_loads(writer *w) {
+    for (uint32_t i = 0; i < w->c->member_count; i++)
+        for (uint32_t n = 0; n < w->c->members[i]->input_count; n++) {
+            tu__operand operand = tu__resolve(w->c, w->c->members[i]->inputs[n]);
+            if (operand.kind == TU__LOAD) TU_TRY(add_load(w, &operand));
+        }
+    return TU_OK;
+}
+
+/* ---- The space ---- */
+
+static bool axes_merge(const writer *w, int64_t outer, int64_t inner, int64_t size) {
+    for (uint32_t i = 0; i < w->load_count; i++)
+        if (w->loads[i].stride[outer] != w->loads[i].stride[inner] * size) return false;
+    return true;
+}
+
+static void keep_axis(writer *w, int64_t from, int64_t to) {
+    for (uint32_t i = 0; i < w->load_count; i++) w->loads[i].stride[to] = w->loads[i].stride[from];
+}
+
+/* The border between rows and columns of sums stays. */
+static void merge_axes(writer *w) {
+    tu_shape space = w->c->space;
+    int64_t left = w->elements; /* elements of the axes from here on */
+    for (int64_t axis = 0; axis < space.rank; axis++) {
+        int64_t size = space.dim[axis];
+        if (size == 1) continue;
+        bool border = w->c->sums != TU__NO_SUMS && left == w->c->sum_row;
+        left /= size;
+        if (w->rank && !border && axes_merge(w, w->rank - 1, axis, size)) {
+            w->dim[w->rank - 1] *= size;
+            keep_axis(w, axis, w->rank - 1);
+            continue;
+        }
+        w->dim[w->rank] = size;
+        keep_axis(w, axis, w->rank++);
+    }
+    if (w->rank == 0) {
+        w->dim[w->rank++] = 1; /* a scalar */
+        for (uint32_t i = 0; i < w->load_count; i++) w->loads[i].stride[0] = 1;
+    }
+}
+
+static void classify_loads(writer *w) {
+    for (uint32_t i = 0; i < w->load_count; i++) {
+        load *l = &w->loads[i];
+        int64_t step = 1;
+        l->dense = l->single = true;
+        for (int64_t axis = w->rank - 1; axis >= 0; axis--) {
+            if (l->stride[axis] != step) l->dense = false;
+            if (l->stride[axis] != 0) l->single = false;
+            step *= w->dim[axis];
+        }
+    }
+}
+
+/* As many elements as the narrowest type has in 16 bytes, at most eight; fewer where rows are not made of such packs. */
+static int choose_width(const writer *w) {
+    size_t narrowest = 8;
+    for (uint32_t i = 0; i < w->load_count; i++) {
+        size_t size = tu_dtype_size(w->loads[i].type.dtype);
+        if (!w->loads[i].single && size < narrowest) narrowest = size;
+    }
+    for (uint32_t i = 0; i < w->c->member_count; i++) {
+        size_t size = tu_dtype_size(w->c->members[i]->outputs[0].dtype);
+        if (w->c->stored[i] && size < narrowest) narrowest = size;
+    }
+    for (int width = narrowest == 1 ? 8 : (int)(16 / narrowest); width > 1; width /= 2)
+        if (w->dim[w->rank - 1] % width == 0) return width;
+    return 1;
+}
+
+/* ---- Text ---- */
+
+static void write_space(writer *w) {
+    tu__text_printf(&w->text, "typedef %s C;\ntypedef %s I;\nenum { W = %d };\n",
+                    w->c->wide ? "double" : "float", w->big ? "i64" : "u32", w->piece->width);
+}
+
+static bool needs_coordinates(const writer *w) {
+    for (uint32_t i = 0; i < w->load_count; i++)
+        if (!w->loads[i].dense && !w->loads[i].single) return true;
+    return false;
+}
+
+/* c0 … of the pack's first element: outermost last. */
+static void write_coordinates(writer *w) {
+    if (!needs_coordinates(w)) return;
+    tu__text_printf(&w->text, "    I at = i * W;\n");
+    for (int64_t axis = w->rank - 1; axis > 0; axis--) {
+        if (w->big)
+            tu__text_printf(&w->text, "    I c%d = at %% p.axis[%d].divisor; at /= p.axis[%d].divisor;\n",
+                            (int)axis, (int)axis, (int)axis);
+        else
+            tu__text_printf(&w->text, "    I c%d = divide_off(at, p.axis[%d]);\n", (int)axis, (int)axis);
+        w->axes[axis] = cuda_divider((uint32_t)w->dim[axis]);
+    }
+    tu__text_printf(&w->text, "    I c0 = at;\n");
+    w->piece->axis_count = (uint32_t)w->rank;
+}
+
+/* "c0 * p.stride[0] + c1 * p.stride[1]" */
+static void write_offset(writer *w, const load *l) {
+    bool first = true;
+    for (int64_t axis = 0; axis < w->rank; axis++) {
+        if (l->stride[axis] == 0) continue;
+        tu__text_printf(&w->text, "%s(i64)c%d * p.stride[%u]", first ? "" : " + ", (int)axis,
+                        w->stride_count);
+        w->strides[w->stride_count++] = l->stride[axis];
+        first = false;
+    }
+}
+
+static void write_load(writer *w, uint32_t index) {
+    load *l = &w->loads[index];
+    const char *type = cuda_type(l->type.dtype);
+    uint32_t place = w->address_count;
+    w->address[w->address_count++] = l->in;
+    if (l->single) {
+        tu__text_printf(&w->text, "    const C x%u = (C)widen(*(const %s *)p.address[%u]);\n", index, type,
+                        place);
+    } else if (l->dense) {
+        tu__text_printf(&w->text, "    const pack<%s, W> v%u = ((const pack<%s, W> *)p.address[%u])[i];\n",
+                        type, index, type, place);
+    } else if (l->stride[w->rank - 1] == 0) {
+        tu__text_printf(&w->text, "    const C x%u = (C)widen(((const %s *)p.address[%u])[", index, type,
+                        place);
+        write_offset(w, l);
+        tu__text_printf(&w->text, "]);\n");
+    } else {
+        tu__text_printf(&w->text,
+                        "    const pack<%s, W> v%u = *(const pack<%s, W> *)((const %s *)p.address[%u] + ",
+                        type, index, type, type, place);
+        write_offset(w, l);
+        tu__text_printf(&w->text, ");\n");
+    }
+}
+
+static bool is_packed(const writer *w, const load *l) {
+    return l->dense ? !l->single : !l->single && l->stride[w->rank - 1] != 0;
+}
+
+static void write_loads(writer *w) {
+    for (uint32_t i = 0; i < w->load_count; i++) write_load(w, i);
+}
+
+static uint32_t add_number(writer *w, double number) {
+    w->numbers[w->number_count] = number;
+    return w->number_count++;
+}
+
+static uint32_t member_index(const writer *w, const tu__node *node) {
+    uint32_t i = 0;
+    while (i < w->c->member_count && w->c->members[i] != node) i++;
+    return i;
+}
+
+static void write_operand(writer *w, char name, tu__edge value) {
+    tu__operand operand = tu__resolve(w->c, value);
+    tu__text_printf(&w->text, "const C %c = ", name);
+    switch (operand.kind) {
+    case TU__NUMBER: tu__text_printf(&w->text, "(C)p.number[%u]; ", add_number(w, operand.number)); break;
+    case TU__LOAD: tu__text_printf(&w->text, "x%u; ", find_load(w, operand.value)); break;
+    default:
+        tu__text_printf(&w->text, "m%u; ", member_index(w, w->c->s->graph->nodes[operand.value.node]));
+        break;
+    }
+}
+
+/* The attributes that expressions call a and b are numbers: clip's bounds, a slope. */
+static void write_attributes(writer *w, const tu__node *node) {
+    const double *cells = node->attrs;
+    for (uint32_t i = 0; i < node->op->attr_count && i < 2; i++)
+        if (node->op->attrs[i].kind == TU__ATTR_F64)
+            tu__text_printf(&w->text, "const C %c = (C)p.number[%u]; ", "ab"[i], add_number(w, cells[i]));
+}
+
+/* Truth values that a comparison made need no rounding, nor what is computed in its own type. */
+static bool needs_rounding(const writer *w, const tu__node *node) {
+    tu_dtype dtype = node->outputs[0].dtype;
+    if (dtype == TU_BOOL) return node->op->code == TU__OP_CAST;
+    return dtype != (w->c->wide ? TU_F64 : TU_F32);
+}
+
+static void write_member(writer *w, uint32_t index) {
+    const tu__node *node = w->c->members[index];
+    tu__text_printf(&w->text, "        C m%u; { ", index);
+    for (uint32_t i = 0; i < node->input_count; i++) write_operand(w, "xyz"[i], node -> inputs[i]);
+    write_attributes(w, node);
+    tu__text_printf(&w->text, "m%u = (C)(%s); }", index, node->op->expression);
+    if (needs_rounding(w, node))
+        tu__text_printf(&w->text, " m%u = rounded<%s>(m%u);", index, cuda_type(node->outputs[0].dtype),
+                        index);
+    tu__text_printf(&w->text, "\n");
+}
+
+static void write_elements(writer *w) {
+    for (uint32_t i = 0; i < w->c->member_count; i++)
+        if (w->c->stored[i])
+            tu__text_printf(&w->text, "    pack<%s, W> s%u;\n", cuda_type(w->c->members[i]->outputs[0].dtype),
+                            i);
+    tu__text_printf(&w->text, "#pragma unroll\n    for (int w = 0; w < W; w++) {\n");
+    for (uint32_t i = 0; i < w->load_count; i++)
+        if (is_packed(w, &w->loads[i]))
+            tu__text_printf(&w->text, "        const C x%u = (C)widen(v%u.element[w]);\n", i, i);
+    for (uint32_t i = 0; i < w->c->member_count; i++) write_member(w, i);
+    for (uint32_t i = 0; i < w->c->member_count; i++)
+        if (w->c->stored[i])
+            tu__text_printf(&w->text, "        s%u.element[w] = narrow<%s>(m%u);\n", i,
+                            cuda_type(w->c->members[i]->outputs[0].dtype), i);
+    for (uint32_t i = 0; i < w->c->sum_count; i++)
+        tu__text_printf(&w->text, "        sum[%u][w] += m%u;\n", i, w->c->sum_members[i]);
+    tu__text_printf(&w->text, "    }\n");
+}
+
+/* ---- Stores ---- */
+
+/* The read whose memory a result may take over: dense, of the same size, best the variable that it is assigned to. A
+ * pack is read whole before any of it is written. */
+static int find_place(const writer *w, const tu__node *node, bool *taken) {
+    size_t size = tu_dtype_size(node->outputs[0].dtype);
+    uint32_t variable = w->c->s->plan->assigned[node->id], chosen = TU__NONE;
+    for (uint32_t i = 0; i < w->load_count; i++) {
+        const load *l = &w->loads[i];
+        bool own = l->value.node == variable;
+        if (!l->dense || taken[i] || tu_dtype_size(l->type.dtype) != size || (chosen != TU__NONE && !own))
+            continue;
+        chosen = i;
+    }
+    if (chosen == TU__NONE) return -1;
+    taken[chosen] = true;
+    return (int)w->loads[chosen].in;
+}
+
+static tu_status write_stores(writer *w) {
+    bool taken[CUDA_MAX_LOADS] = {false};
+    for (uint32_t i = 0; i < w->c->member_count; i++) {
+        const tu__node *node = w->c->members[i];
+        if (!w->c->stored[i]) continue;
+        tu__text_printf(&w->text, "    ((pack<%s, W> *)p.address[%u])[i] = s%u;\n",
+                        cuda_type(node->outputs[0].dtype), w->address_count, i);
+        w->address[w->address_count++] = CUDA_WRITE + w->k->write_count;
+        TU_TRY(tu__kernel_write(w->k, (tu__edge){node->id, 0}, find_place(w, node, taken)));
+    }
+    return TU_OK;
+}
+
+static tu_status list_sums(writer *w) {
+    tu__cluster *c = w->c;
+    cuda_piece *piece = w->piece;
+    piece->sums = c->sums;
+    piece->row = c->sum_row;
+    piece->rows = c->sum_count ? w->elements / c->sum_row : 0;
+    for (uint32_t i = 0; i < c->sum_count; i++) {
+        const tu__node *node = c->sum_nodes[i];
+        int64_t results = tu_shape_elements(node->outputs[0].shape);
+        piece->sum[i] =
+            (cuda_sum){.out = w->k->write_count,
+                       .dtype = node->outputs[0].dtype,
+                       .divisor = node->op->code == TU__OP_MEAN ? (double)w->elements / (double)results : 1};
+        TU_TRY(tu__kernel_write(w->k, (tu__edge){node->id, 0}, -1));
+    }
+    piece->sum_count = c->sum_count;
+    return TU_OK;
+}
+
+/* ---- All of it ---- */
+
+static uint32_t at_least_one(uint32_t count) {
+    return count ? count : 1;
+}
+
+static void write_head(tu__text *text, const writer *w) {
+    tu__text_printf(text,
+                    "struct piece { void *address[%u]; i64 packs; i64 stride[%u]; double number[%u]; "
+                    "divider axis[%u]; };\n",
+                    at_least_one(w->address_count), at_least_one(w->stride_count),
+                    at_least_one(w->number_count), at_least_one(w->piece->axis_count));
+    tu__text_printf(text, "static __device__ inline void run(const piece &p, I i");
+    if (w->c->sum_count) tu__text_printf(text, ", C (&sum)[%u][W]", w->c->sum_count);
+    tu__text_printf(text, ") {\n");
+}
+
+static tu_status keep_lists(writer *w, const tu__text *whole) {
+    tu__arena *arena = &w->c->s->arena;
+    cuda_piece *piece = w->piece;
+    piece->body = whole->failed ? NULL : tu__arena_string(arena, tu__text_string(whole));
+    piece->address_count = w->address_count;
+    piece->stride_count = w->stride_count;
+    piece->number_count = w->number_count;
+    piece->address = tu__arena_copy(arena, w->address, sizeof w->address);
+    piece->strides = tu__arena_copy(arena, w->strides, (w->stride_count + 1) * sizeof *w->strides);
+    piece->numbers = tu__arena_copy(arena, w->numbers, (w->number_count + 1) * sizeof *w->numbers);
+    piece->axes = tu__arena_copy(arena, w->axes, sizeof w->axes);
+    return piece->body && piece->address && piece->strides && piece->numbers && piece->axes ? TU_OK
+                                                                                            : TU_NO_MEMORY;
+}
+
+static tu_status write_program(writer *w) {
+    TU_TRY(find_loads(w));
+    merge_axes(w);
+    classify_loads(w);
+    w->piece->width = choose_width(w);
+    w->piece->packs = w->elements / w->piece->width;
+    write_coordinates(w);
+    write_loads(w);
+    write_elements(w);
+    TU_TRY(write_stores(w));
+    TU_TRY(list_sums(w));
+    tu__text_printf(&w->text, "}\n");
+    tu__text body = w->text, whole = {0};
+    w->text = (tu__text){0};
+    write_space(w);
+    tu__text_append(&whole, tu__text_string(&w->text), w->text.length);
+    write_head(&whole, w);
+    tu__text_append(&whole, tu__text_string(&body), body.length);
+    if (body.failed) whole.failed = true;
+    tu_status status = keep_lists(w, &whole);
+    tu__text_free(&body);
+    tu__text_free(&whole);
+    return status;
+}
+
+tu_status cuda_write_program(tu__kernel *k, tu__cluster *c, cuda_piece *piece) {
+    writer *w = tu__alloc(sizeof *w, "a fused kernel");
+    if (!w) return TU_NO_MEMORY;
+    *piece = (cuda_piece){.wide = c->wide};
+    w->k = k;
+    w->c = c;
+    w->piece = piece;
+    w->elements = tu_shape_elements(c->space);
+    w->big = w->elements >= INT32_MAX;
+    tu_status status = write_program(w);
+    tu__text_free(&w->text);
+    tu__free(w);
+    return status;
+}

@@ -1,0 +1,289 @@
+/* Pooling: which kernel for which window, and where winners come from. kernels/pool.cu says what they do.
+ *
+ * max_pool looks whether a max_pool_grad of the same x and windows is still to come in this part. If so it leaves the
+ * winners' places for it (tu__kernel_leave), and x can be forgotten after the forward pass. A gradient that finds none,
+ * because the maximum itself is computed elsewhere or again, has them made first, in its workspace. */
+#include <string.h>
+
+#include "device/cuda/ops/columns.h"
+#include "device/cuda/ops/rectified.h"
+
+#include "device/cuda/kernels/pool_args.h"
+
+enum { MAX_SMALL_PLACES = 128 }; /* that leave a bit of a byte free */
+
+/* The attributes that all five operations begin with. */
+typedef struct windows {
+    int64_t window[2], stride[2], pad[4];
+} windows;
+
+static windows windows_of(const tu__node *node) {
+    windows w;
+    memcpy(&w, node->attrs, sizeof w);
+    return w;
+}
+
+#define BEGINS_WITH_WINDOWS(op)                                                                              \
+    _Static_assert(offsetof(struct tu__##op##_attrs, window) == offsetof(windows, window) &&                 \
+                       offsetof(struct tu__##op##_attrs, stride) == offsetof(windows, stride) &&             \
+                       offsetof(struct tu__##op##_attrs, pad) == offsetof(windows, pad),                     \
+                   #op " begins with window, stride and pad")
+BEGINS_WITH_WINDOWS(max_pool);
+BEGINS_WITH_WINDOWS(max_pool_grad);
+BEGINS_WITH_WINDOWS(max_pool_pick);
+BEGINS_WITH_WINDOWS(avg_pool);
+BEGINS_WITH_WINDOWS(avg_pool_grad);
+
+/* ---- A launch ---- */
+
+typedef struct pool_launch {
+    pool_args args; /* all but the addresses */
+    cuda_grid grid;
+    cuda_function *function;
+} pool_launch;
+
+typedef enum spot_kind { WINDOWS, ELEMENTS, PATCHES } spot_kind;
+
+/* Kernels count rows and columns in 32 bits, and add a stride or a window to them. */
+static bool is_small(const windows *w, tu_shape x) {
+    const int64_t most = INT32_MAX / 4;
+    bool small = x.dim[3] <= most;
+    for (int i = 0; i < 2; i++)
+        small = small && x.dim[1 + i] <= most && w->window[i] <= most && w->stride[i] <= most;
+    return small && w->window[0] * w->window[1] <= most;
+}
+
+/* Spots of an image along each axis. Patches cover x and its padding, and every window has one. */
+static void count_spots(const pool_args *a, spot_kind kind, int64_t count[2]) {
+    for (int i = 0; i < 2; i++) {
+        int64_t stride = a->stride[i].divisor, padded = a->x_size[i] + a->pad[i];
+        int64_t patches = (padded + stride - 1) / stride;
+        count[i] = kind == WINDOWS ? a->y_size[i] : kind == ELEMENTS ? a->x_size[i] : patches;
+        if (kind == PATCHES && count[i] < a->y_size[i]) count[i] = a->y_size[i];
+    }
+}
+
+/* Everything but the function; TU_UNSUPPORTED for sizes that no kernel counts. `few`: it sums. */
+static tu_status lay_out(tu__selection *s, const windows *w, tu_shape x, tu_shape y, spot_kind kind, int pack,
+                         bool few, pool_launch *l) {
+    if (!is_small(w, x)) return TU_UNSUPPORTED;
+    pool_args *a = &l->args;
+    a->channels = (int)x.dim[3];
+    for (int i = 0; i < 2; i++) {
+        a->x_size[i] = (int)x.dim[1 + i];
+        a->y_size[i] = (int)y.dim[1 + i];
+        a->window[i] = (int)w->window[i];
+        a->pad[i] = (int)w->pad[2 * i];
+        a->stride[i] = cuda_divider((uint32_t)w->stride[i]);
+    }
+    int64_t count[2];
+    count_spots(a, kind, count);
+    a->spots_high = cuda_divider((uint32_t)count[0]);
+    a->spots_wide = cuda_divider((uint32_t)count[1]);
+    bool laid = cuda_lay_columns(cuda_of(s), x.dim[0] * count[0] * count[1], x.dim[3] / pack, few, &a->over,
+                                 &l->grid);
+    return laid ? TU_OK : TU_UNSUPPORTED;
+}
+
+static tu_shape input_shape(const tu__selection *s, const tu__node *node, uint32_t index) {
+    return tu__type_of(s, node->inputs[index])->shape;
+}
+
+/* ---- Winners ---- */
+
+static int64_t places_of(const windows *w) {
+    return w->window[0] * w->window[1];
+}
+
+static size_t place_bytes(const windows *w) {
+    return places_of(w) <= MAX_SMALL_PLACES ? 1 : 4;
+}
+
+static const char *place_type(const windows *w) {
+    return place_bytes(w) == 1 ? "u8" : "u32";
+}
+
+/* The side of a window that kernels are unrolled for; 0: any other. */
+static int unrolled_side(const windows *w) {
+    bool square = w->window[0] == w->window[1];
+    return square && (w->window[0] == 2 || w->window[0] == 3) ? (int)w->window[0] : 0;
+}
+
+static tu_status request_winners(tu__selection *s, const windows *w, tu_type x, tu_shape y, pool_launch *l) {
+    int pack = cuda_pack_width(x.dtype, x.shape.dim[3]);
+    TU_TRY(lay_out(s, w, x.shape, y, WINDOWS, pack, false, l));
+    l->function = cuda_request(s, "pool", "max_pool<%s, %d, %s, %d>", cuda_type(x.dtype), pack, place_type(w),
+                               unrolled_side(w));
+    return l->function ? TU_OK : TU_NO_MEMORY;
+}
+
+/* Another reader of x that has the same windows. */
+static const tu__node *find_partner(tu__selection *s, const tu__node *node, tu__opcode op) {
+    const tu__kernel_plan *p = s->plan;
+    const tu__plan_value *x = tu__plan_value_of(s, node->inputs[0]);
+    windows own = windows_of(node);
+    for (uint32_t i = 0; i < x->reader_count; i++) {
+        const tu__node *reader = s->graph->nodes[p->readers[x->first_reader + i]];
+        if (reader->op->code != op || reader->inputs[0].node != node->inputs[0].node ||
+            reader->inputs[0].output != node->inputs[0].output)
+            continue;
+        windows w = windows_of(reader);
+        bool waits =
+            op == TU__OP_MAX_POOL_GRAD ? p->state[reader->id] != TU__DONE : p->beside[reader->id] != TU__NONE;
+        if (waits && memcmp(&w, &own, sizeof w) == 0) return reader;
+    }
+    return NULL;
+}
+
+static tu_status run_max_pool(const tu__kernel *k) {
+    const pool_launch *l = k->data;
+    pool_args a = l->args;
+    a.x = k->in[0], a.to = k->out[0], a.places = k->write_count > 1 ? k->out[1] : NULL;
+    return cuda_launch(k, l->function, l->grid, &a);
+}
+
+tu_status cuda_lower_max_pool(tu__selection *s, const tu__node *node) {
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_max_pool);
+    pool_launch *l = k ? tu__kernel_data(k, sizeof *l) : NULL;
+    if (!l) return TU_NO_MEMORY;
+    windows w = windows_of(node);
+    tu_type y = node->outputs[0];
+    TU_TRY(request_winners(s, &w, *tu__type_of(s, node->inputs[0]), y.shape, l));
+    TU_TRY(tu__kernel_read(k, node->inputs[0]));
+    TU_TRY(tu__kernel_write(k, (tu__edge){node->id, 0}, -1));
+    if (!find_partner(s, node, TU__OP_MAX_POOL_GRAD)) return TU_OK;
+    return tu__kernel_leave(k, node, (size_t)tu_shape_elements(y.shape) * place_bytes(&w));
+}
+
+/* ---- Gradient of the maximum ---- */
+
+typedef struct max_grad_data {
+    pool_launch winners; /* function NULL: places are found */
+    pool_launch gradient;
+    cuda_column_sums sums;
+    size_t sums_at; /* in the workspace, behind places */
+} max_grad_data;
+
+static size_t whole_lines(size_t bytes) {
+    return (bytes + 255) / 256 * 256;
+}
+
+/* in: dy, then places or x. */
+static tu_status run_max_pool_grad(const tu__kernel *k) {
+    const max_grad_data *d = k->data;
+    pool_args a = d->gradient.args;
+    a.from = k->in[0], a.to = k->out[0];
+    a.places = d->winners.function ? k->workspace : k->in[1];
+    if (d->winners.function) {
+        pool_args find = d->winners.args;
+        find.x = k->in[1], find.places = k->workspace;
+        TU_TRY(cuda_launch(k, d->winners.function, d->winners.grid, &find));
+    }
+    if (d->sums.function) a.sums = (char *)k->workspace + d->sums_at;
+    TU_TRY(cuda_launch(k, d->gradient.function, d->gradient.grid, &a));
+    return d->sums.function ? cuda_run_column_sums(k, &d->sums, a.sums, k->out[1]) : TU_OK;
+}
+
+/* Patches for the windows that networks have: others take an element a thread. */
+static tu_status request_gradient(tu__selection *s, const windows *w, tu_type x, tu_shape y, int epilogue,
+                                  pool_launch *l) {
+    int pack = cuda_pack_width(x.dtype, x.shape.dim[3]), side = unrolled_side(w);
+    bool patches = side && w->stride[0] == 2 && w->stride[1] == 2;
+    TU_TRY(lay_out(s, w, x.shape, y, patches ? PATCHES : ELEMENTS, pack, epilogue >= 2, l));
+    if (patches)
+        l->function = cuda_request(s, "pool", "max_pool_grad_patches<%s, %d, %d, 2, %d>", cuda_type(x.dtype),
+                                   pack, side, epilogue);
+    else
+        l->function = cuda_request(s, "pool", "max_pool_grad<%s, %d, %s, %d>", cuda_type(x.dtype), pack,
+                                   place_type(w), epilogue);
+    return l->function ? TU_OK : TU_NO_MEMORY;
+}
+
+static tu_status read_winners(tu__kernel *k, const tu__node *node, const windows *w, max_grad_data *d) {
+    const tu__node *forward = find_partner(k->owner, node, TU__OP_MAX_POOL);
+    if (forward) return tu__kernel_find(k, forward);
+    tu_shape y = input_shape(k->owner, node, 1);
+    TU_TRY(request_winners(k->owner, w, node->outputs[0], y, &d->winners));
+    d->sums_at = whole_lines((size_t)tu_shape_elements(y) * place_bytes(w));
+    return tu__kernel_read(k, node->inputs[0]);
+}
+
+tu_status cuda_lower_max_pool_grad(tu__selection *s, const tu__node *node) {
+    static const char *const names[4] = CUDA_RECTIFIED_NAMES("max_pool_grad");
+    tu_type x = node->outputs[0];
+    cuda_rectified epilogue = cuda_rectified_of(s, node, node->inputs[0]);
+    int bits = cuda_rectified_bits(&epilogue);
+    tu__kernel *k = tu__kernel_new(s, node, names[bits], run_max_pool_grad);
+    max_grad_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
+    if (!d) return TU_NO_MEMORY;
+    windows w = windows_of(node);
+    TU_TRY(request_gradient(s, &w, x, input_shape(s, node, 1), bits, &d->gradient));
+    TU_TRY(tu__kernel_read(k, node->inputs[1]));
+    TU_TRY(read_winners(k, node, &w, d));
+    if (epilogue.sum)
+        TU_TRY(cuda_request_column_sums(s, "pool", x.dtype, x.shape.dim[3], d->gradient.grid, &d->sums));
+    k->workspace_bytes = d->sums_at + d->sums.bytes;
+    return cuda_kernel_rectify(k, &epilogue, -1);
+}
+
+/* ---- Single launches: values in, one out ---- */
+
+static tu_status run_pick(const tu__kernel *k) {
+    const pool_launch *l = k->data;
+    pool_args a = l->args;
+    a.x = k->in[0], a.from = k->in[1], a.to = k->out[0];
+    return cuda_launch(k, l->function, l->grid, &a);
+}
+
+static tu_status run_avg_pool(const tu__kernel *k) {
+    const pool_launch *l = k->data;
+    pool_args a = l->args;
+    a.x = k->in[0], a.to = k->out[0];
+    return cuda_launch(k, l->function, l->grid, &a);
+}
+
+static tu_status run_avg_pool_grad(const tu__kernel *k) {
+    const pool_launch *l = k->data;
+    pool_args a = l->args;
+    a.from = k->in[0], a.to = k->out[0];
+    return cuda_launch(k, l->function, l->grid, &a);
+}
+
+static tu_status bind(tu__kernel *k, const tu__node *node) {
+    for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
+    return tu__kernel_write(k, (tu__edge){node->id, 0}, -1);
+}
+
+tu_status cuda_lower_max_pool_pick(tu__selection *s, const tu__node *node) {
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_pick);
+    pool_launch *l = k ? tu__kernel_data(k, sizeof *l) : NULL;
+    if (!l) return TU_NO_MEMORY;
+    windows w = windows_of(node);
+    TU_TRY(lay_out(s, &w, input_shape(s, node, 0), node->outputs[0].shape, WINDOWS, 1, false, l));
+    l->function = cuda_request(s, "pool", "max_pool_pick<%s>", cuda_type(node->outputs[0].dtype));
+    return l->function ? bind(k, node) : TU_NO_MEMORY;
+}
+
+static tu_status make_mean(tu__selection *s, const tu__node *node, tu_shape x, tu_shape y, spot_kind kind,
+                           int64_t count_padding, tu_status (*run)(const tu__kernel *k)) {
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run);
+    pool_launch *l = k ? tu__kernel_data(k, sizeof *l) : NULL;
+    if (!l) return TU_NO_MEMORY;
+    windows w = windows_of(node);
+    tu_dtype dtype = node->outputs[0].dtype;
+    int pack = cuda_pack_width(dtype, x.dim[3]);
+    TU_TRY(lay_out(s, &w, x, y, kind, pack, false, l));
+    l->args.count_padding = count_padding != 0;
+    l->function = cuda_request(s, "pool", "%s<%s, %d>", node->op->name, cuda_type(dtype), pack);
+    return l->function ? bind(k, node) : TU_NO_MEMORY;
+}
+
+tu_status cuda_lower_avg_pool(tu__selection *s, const tu__node *node) {
+    return make_mean(s, node, input_shape(s, node, 0), node->outputs[0].shape, WINDOWS,
+                     tu__attrs(node, avg_pool)->count_padding, run_avg_pool);
+}
+
+tu_status cuda_lower_avg_pool_grad(tu__selection *s, const tu__node *node) {
+    return make_mean(s, node, node->outputs[0].shape, input_shape(s, node, 0), ELEMENTS,
+                     tu__attrs(node, avg_pool_grad)->count_padding, run_avg_pool_grad);
+}

@@ -1,0 +1,58 @@
+/* Random draws. The key comes from the state's seed, which is read when the kernel is enqueued: a plan whose seed has
+ * changed is captured anew. Whose draws they are, ordinals of samples or the step, is read on the device. */
+#include <math.h>
+
+#include <tutti/ops.h>
+
+#include "base/draw.h"
+#include "device/cuda/ops/extent.h"
+#include "device/cuda/runtime/cuda.h"
+
+#include "device/cuda/kernels/random_args.h"
+
+_Static_assert((int)DRAW_UNIFORM == (int)TU__UNIFORM && (int)DRAW_NORMAL == (int)TU__NORMAL &&
+                   (int)DRAW_TRUNCATED_NORMAL == (int)TU__TRUNCATED_NORMAL &&
+                   (int)DRAW_BERNOULLI == (int)TU__BERNOULLI,
+               "kernels count distributions as base/draw.h does");
+
+typedef struct draw_data {
+    draw_args args;
+    uint64_t operation; /* hash of the scoped name */
+    cuda_function *function;
+} draw_data;
+
+static tu_status run_draw(const tu__kernel *k) {
+    const draw_data *d = k->data;
+    draw_args a = d->args;
+    tu__draw_key key = tu__draw_key_of(*k->seed, d->operation);
+    a.key[0] = key.word[0], a.key[1] = key.word[1];
+    a.ordinals = k->in[0], a.y = k->out[0];
+    return cuda_launch(k, d->function, cuda_grid_for(k, a.blocks), &a);
+}
+
+/* How many of the 2^24 numbers n / 2^24 lie below p: exact, since scaling by a power of two is. */
+static unsigned numbers_below(double p) {
+    return (unsigned)ceil(fmin(fmax(p, 0), 1) * 0x1p24);
+}
+
+tu_status cuda_lower_random(tu__selection *s, const tu__node *node) {
+    tu__kernel *k = tu__kernel_new(s, node, "random", run_draw);
+    draw_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
+    if (!d) return TU_NO_MEMORY;
+    const struct tu__random_attrs *attrs = tu__attrs(node, random);
+    int64_t samples = tu_shape_elements(tu__type_of(s, node->inputs[0])->shape);
+    int64_t row = tu_shape_elements(attrs->shape) / samples, each = (row + 3) / 4;
+    d->operation = (uint64_t)attrs->key;
+    d->args = (draw_args){.blocks = samples * each,
+                          .each = cuda_extent(each),
+                          .row = row,
+                          .a = attrs->a,
+                          .b = attrs->distribution == TU__UNIFORM ? attrs->b - attrs->a : attrs->b,
+                          .threshold = numbers_below(attrs->a)};
+    d->function = cuda_request(s, "random", "draw<%s, %d, %s>", cuda_type((tu_dtype)attrs->dtype),
+                               (int)attrs->distribution, cuda_index_type(d->args.blocks));
+    if (!d->function) return TU_NO_MEMORY;
+    k->bytes_moved = (int64_t)tu_type_bytes(node->outputs[0]);
+    TU_TRY(tu__kernel_read(k, node->inputs[0]));
+    return tu__kernel_write(k, (tu__edge){node->id, 0}, -1);
+}

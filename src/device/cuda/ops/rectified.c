@@ -1,0 +1,83 @@
+/* Finding what a gradient's kernel takes in: the choice of a rectifier behind it, and the sum that is a bias' gradient.
+ *
+ * A convolution's result passes a bias, a rectifier and then pooling or normalisation. Backwards, the gradient dx of the
+ * latter is kept where x, the rectified value, is above zero, and what is kept is both read by the convolution's
+ * gradients and summed over all pixels. Three kernels would pass over values of x's size seven times: dx written; dx and
+ * x read, the choice written; the choice read and summed. One kernel writes the choice, adds up as it goes, and knows
+ * whether x > 0 (kernels/pool.cu, kernels/lrn.cu say how).
+ *
+ * The sums are of dx before it is rounded to its type: nearer to the truth than the parts would be, and not their bits.
+ * As in any kernel with several results, all must be of one level (device/select.c). */
+#include "device/cuda/ops/rectified.h"
+
+static bool is_free(const tu__selection *s, const tu__node *node, uint32_t level) {
+    return tu__is_free(s, node) && s->plan->level[node->id] == level;
+}
+
+/* The comparison x > 0 that `select` chooses dx by; NULL: it is another choice. */
+static const tu__node *comparison_of(const tu__selection *s, const tu__node *select, tu__edge dx,
+                                     tu__edge x) {
+    if (select->op->code != TU__OP_SELECT || !tu__same_edge(select->inputs[1], dx) ||
+        !tu__is_zero(s, select->inputs[2]))
+        return NULL;
+    const tu__node *greater = s->graph->nodes[select->inputs[0].node];
+    bool positive = greater->op->code == TU__OP_GREATER && tu__same_edge(greater->inputs[0], x) &&
+                    tu__is_zero(s, greater->inputs[1]);
+    return positive && tu_shape_equal(select->outputs[0].shape, tu__type_of(s, dx)->shape) ? greater : NULL;
+}
+
+static bool is_column_sum(const tu__node *node, const tu_type *value) {
+    int64_t all_but_last = ((int64_t)1 << (value->shape.rank - 1)) - 1;
+    return node->op->code == TU__OP_SUM && tu__attrs(node, sum)->axes == all_but_last;
+}
+
+static const tu__node *column_sum_of(tu__selection *s, tu__edge value, uint32_t level) {
+    const tu__kernel_plan *p = s->plan;
+    const tu__plan_value *v = tu__plan_value_of(s, value);
+    for (uint32_t i = 0; i < v->reader_count; i++) {
+        const tu__node *reader = s->graph->nodes[p->readers[v->first_reader + i]];
+        if (is_free(s, reader, level) && is_column_sum(reader, tu__type_of(s, value))) return reader;
+    }
+    return NULL;
+}
+
+cuda_rectified cuda_rectified_of(tu__selection *s, const tu__node *node, tu__edge x) {
+    uint32_t level = s->plan->level[node->id];
+    cuda_rectified r = {.result = {node->id, 0}};
+    const tu__node *reader = tu__only_reader(s, r.result);
+    const tu__node *greater =
+        reader && is_free(s, reader, level) ? comparison_of(s, reader, r.result, x) : NULL;
+    if (greater) {
+        r.select = reader;
+        r.greater = greater;
+        r.result = (tu__edge){reader->id, 0};
+    }
+    r.sum = column_sum_of(s, r.result, level);
+    return r;
+}
+
+int cuda_rectified_bits(const cuda_rectified *r) {
+    return (r->select ? 1 : 0) + (r->sum ? 2 : 0);
+}
+
+static tu_status take_in(tu__kernel *k, const tu__node *node) {
+    tu__mark_done(k->owner, node);
+    return tu__kernel_cover(k, node);
+}
+
+/* Others that read the comparison compute it for themselves. */
+static tu_status take_choice(tu__kernel *k, const cuda_rectified *r) {
+    TU_TRY(take_in(k, r->select));
+    uint8_t state = k->owner->plan->state[r->greater->id];
+    if (state == TU__OUTSIDE || state == TU__DONE) return TU_OK;
+    bool only = tu__only_reader(k->owner, (tu__edge){r->greater->id, 0}) == r->select;
+    return only ? take_in(k, r->greater) : tu__kernel_cover(k, r->greater);
+}
+
+tu_status cuda_kernel_rectify(tu__kernel *k, const cuda_rectified *r, int in_place) {
+    if (r->select) TU_TRY(take_choice(k, r));
+    TU_TRY(tu__kernel_write(k, r->result, in_place));
+    if (!r->sum) return TU_OK;
+    TU_TRY(take_in(k, r->sum));
+    return tu__kernel_write(k, (tu__edge){r->sum->id, 0}, -1);
+}

@@ -1,0 +1,278 @@
+/* Reductions: sum, mean, maximum, minimum, product, logsumexp along any axes; places of extremes along one.
+ *
+ * Axes of size 1 count for nothing, and neighbouring axes that are both reduced or both kept are one axis. Each run of
+ * reduced axes that then remains is folded by a stage, x [outer, reduced, inner] -> [outer, inner], the innermost run
+ * first; between stages stand states in the workspace (kernels/folds.cuh). Nearly all reductions have one run:
+ *
+ *     a loss's mean                [1, n, 1]         a bias's gradient    [1, n h w, c]
+ *     a global average pool        [n, h w, c]       a row's maximum      [rows, n, 1]
+ *
+ * A run with too few results to occupy the card is cut along its reduced axis and becomes two stages: parts, and the
+ * fold of the parts. How the work is cut follows from shapes and the card, so a card always gives the same bits. */
+#include "device/cuda/ops/reduce.h"
+
+#include "device/cuda/kernels/reduce_args.h"
+
+enum {
+    BLOCK = 256,
+    MAX_STAGES = TU_MAX_RANK, /* at most 4 runs, of two stages each */
+    MAX_SPLITS = 4096,
+    BLOCKS_EACH = 4, /* of a multiprocessor: enough loads under way to keep memory busy */
+    ROWS_EACH = 8,   /* of a thread, before a column is shared out further */
+    SMALL = 1 << 16, /* words: 1 MB */
+};
+
+/* ---- Folds ---- */
+
+typedef struct fold {
+    const char *name;    /* in kernels/folds.cuh */
+    size_t narrow, wide; /* bytes of a state computed in float, in double */
+} fold;
+
+static const fold folds[] = {
+    [CUDA_SUM] = {"summing", 4, 8},
+    [CUDA_PRODUCT] = {"multiplying", 4, 8},
+    [CUDA_LARGEST] = {"largest", 4, 8},
+    [CUDA_SMALLEST] = {"smallest", 4, 8},
+    [CUDA_LOG_SUM_EXP] = {"log_sum_exp", 8, 16},
+    [CUDA_PLACE_OF_LARGEST] = {"place_of_largest", 16, 16},
+    [CUDA_PLACE_OF_SMALLEST] = {"place_of_smallest", 16, 16},
+};
+
+/* ---- Stages ---- */
+
+typedef struct stage {
+    int64_t outer, reduced, inner, splits;
+    size_t to; /* offset in the workspace; the last stage writes the result */
+    const cuda_function *function;
+    cuda_grid grid;
+    fold_rows_args rows; /* inner == 1 */
+    fold_columns_args columns;
+} stage;
+
+typedef struct reduce_data {
+    int count;
+    stage stages[MAX_STAGES];
+} reduce_data;
+
+static int64_t quotient_up(int64_t n, int64_t d) {
+    return (n + d - 1) / d;
+}
+
+static int64_t least_of(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* Elements of a 16-byte word, as in kernels/folds.cuh. */
+static int64_t word_of(size_t element) {
+    return least_of(16 / (int64_t)element, 8);
+}
+
+/* ---- Rows: lanes for each, and cuts ---- */
+
+/* Threads for a row of so many words: neighbours in a warp, or a block where a warp would take long. */
+static int lanes_for(int64_t words) {
+    int lanes = 1;
+    while (lanes < 32 && lanes < words) lanes *= 2;
+    return words >= 4 * BLOCK ? BLOCK : lanes;
+}
+
+int cuda_row_lanes(int64_t n, size_t element) {
+    return lanes_for(quotient_up(n, word_of(element)));
+}
+
+static void plan_rows(stage *st, size_t element, int multiprocessors, bool may_cut) {
+    int64_t word = word_of(element), words = quotient_up(st->reduced, word);
+    int lanes = lanes_for(words);
+    int64_t wanted = quotient_up((int64_t)BLOCKS_EACH * multiprocessors, st->outer);
+    int64_t worth = lanes == BLOCK ? words / (4 * BLOCK) : 1; /* four words in flight for each thread */
+    int64_t splits = least_of(least_of(wanted, worth), MAX_SPLITS);
+    if (!may_cut || st->outer >= 2 * (int64_t)multiprocessors || splits < 2) splits = 1;
+    int64_t segment = quotient_up(quotient_up(st->reduced, splits), word) * word;
+    st->splits = quotient_up(st->reduced, segment);
+    st->rows = (fold_rows_args){.rows = st->outer * st->splits,
+                                .reduced = st->reduced,
+                                .segment = segment,
+                                .splits = (int)st->splits,
+                                .lanes = lanes};
+    st->grid = cuda_row_grid(st->rows.rows, lanes);
+}
+
+cuda_grid cuda_row_grid(int64_t rows, int lanes) {
+    return (cuda_grid){.blocks = {(unsigned)quotient_up(rows, BLOCK / lanes)}, .threads = BLOCK};
+}
+
+/* ---- Columns: groups and slices of a block, and cuts ---- */
+
+/* Groups that a block takes side by side: all that fit, fewer where that leaves too few blocks with too many rows, but a
+ * whole line of 128 bytes; half of one where all lies in the cache anyway. */
+static int64_t columns_for(int64_t groups, int64_t reduced, int64_t blocks_wanted) {
+    int64_t columns = quotient_up(groups, quotient_up(groups, BLOCK));
+    int64_t least = groups * reduced <= SMALL ? 4 : 8;
+    while (columns >= 2 * least && quotient_up(groups, columns) < blocks_wanted &&
+           reduced > ROWS_EACH * (BLOCK / columns))
+        columns = quotient_up(columns, 2);
+    return columns;
+}
+
+cuda_tiling cuda_tile_columns(int64_t groups, int64_t reduced, int multiprocessors, int resident) {
+    int64_t wanted = (int64_t)resident * multiprocessors, columns = columns_for(groups, reduced, wanted);
+    int64_t slices = least_of(BLOCK / columns, reduced), worth = reduced / (slices * ROWS_EACH * 4);
+    int64_t splits = least_of(least_of(wanted / quotient_up(groups, columns), worth), MAX_SPLITS);
+    int64_t segment = quotient_up(reduced, splits > 1 ? splits : 1);
+    return (cuda_tiling){(int)columns, (int)slices, (int)quotient_up(reduced, segment), segment};
+}
+
+static void plan_columns(stage *st, int64_t width, int multiprocessors, bool may_cut) {
+    int64_t row_groups = st->inner / width, groups = st->outer * row_groups;
+    cuda_tiling t = cuda_tile_columns(groups, st->reduced, multiprocessors, BLOCKS_EACH);
+    st->splits = may_cut ? t.splits : 1;
+    st->columns = (fold_columns_args){.groups = groups,
+                                      .row_groups = row_groups,
+                                      .reduced = st->reduced,
+                                      .inner = st->inner,
+                                      .segment = may_cut ? t.segment : st->reduced,
+                                      .columns = t.columns,
+                                      .slices = t.slices};
+    st->grid = (cuda_grid){.blocks = {(unsigned)quotient_up(groups, t.columns), (unsigned)st->splits},
+                           .threads = BLOCK};
+}
+
+/* ---- Making ---- */
+
+typedef struct recipe {
+    tu__selection *s;
+    cuda_folding folding;
+    tu_dtype dtype;
+    double divisor;
+    reduce_data *data;
+    size_t workspace;
+} recipe;
+
+static size_t state_bytes(const recipe *r) {
+    return cuda_is_wide(r->dtype) ? folds[r->folding].wide : folds[r->folding].narrow;
+}
+
+/* Adds a stage for x [outer, reduced, inner], and the one that folds its parts if it is cut. `last`: of all runs. */
+static tu_status add_run(recipe *r, int64_t outer, int64_t reduced, int64_t inner, bool last, bool may_cut) {
+    const char *name = folds[r->folding].name, *type = cuda_type(r->dtype);
+    bool first = r->data->count == 0;
+    size_t element = first ? tu_dtype_size(r->dtype) : state_bytes(r);
+    stage *st = &r->data->stages[r->data->count++];
+    *st = (stage){.outer = outer, .reduced = reduced, .inner = inner, .to = r->workspace};
+    int64_t width = inner % word_of(element) == 0 ? word_of(element) : 1;
+    if (inner == 1)
+        plan_rows(st, element, cuda_of(r->s)->multiprocessors, may_cut);
+    else
+        plan_columns(st, width, cuda_of(r->s)->multiprocessors, may_cut);
+    bool ends = last && st->splits == 1;
+    const char *form =
+        first ? (ends ? "true, true" : "true, false") : (ends ? "false, true" : "false, false");
+    st->rows.divisor = st->columns.divisor = r->divisor;
+    st->function = inner == 1 ? cuda_request(r->s, "reduce", "fold_rows<%s, %s, %s>", name, type, form)
+                              : cuda_request(r->s, "reduce", "fold_columns<%s, %s, %s, %d>", name, type, form,
+                                             (int)width);
+    if (!st->function) return TU_NO_MEMORY;
+    if (!ends) r->workspace += ((size_t)(outer * st->splits * inner) * state_bytes(r) + 63) & ~(size_t)63;
+    return st->splits > 1 ? add_run(r, outer, st->splits, inner, last, false) : TU_OK;
+}
+
+/* Neighbours joined: sizes of axes that are reduced and kept in turn, beginning with a kept one (perhaps 1). */
+typedef struct turns {
+    int count;
+    int64_t size[TU_MAX_RANK + 1];
+} turns;
+
+static turns turns_of(tu_shape shape, int64_t axes) {
+    turns t = {.count = 1, .size = {1}};
+    for (int64_t i = 0; i < shape.rank; i++) {
+        if (shape.dim[i] == 1) continue;
+        bool reduced = axes >> i & 1, in_reduced = t.count % 2 == 0;
+        if (reduced != in_reduced) t.size[t.count++] = 1;
+        t.size[t.count - 1] *= shape.dim[i];
+    }
+    return t;
+}
+
+/* Folds the innermost run and goes on with what is left of the shape. */
+static tu_status add_runs(recipe *r, turns t) {
+    int64_t inner = 1, outer = 1;
+    if (t.count == 1) return add_run(r, 1, 1, t.size[0], true, false); /* nothing to fold: a copy */
+    if (t.count % 2 == 1) inner = t.size[--t.count];
+    int64_t reduced = t.size[--t.count];
+    for (int i = 0; i < t.count; i++) outer *= t.size[i];
+    bool last = t.count == 1;
+    TU_TRY(add_run(r, outer, reduced, inner, last, true));
+    if (last) return TU_OK;
+    t.size[t.count - 1] *= inner;
+    return add_runs(r, t);
+}
+
+static tu_status run_reduce(const tu__kernel *k) {
+    reduce_data *d = k->data;
+    const void *x = k->in[0];
+    for (int i = 0; i < d->count; i++) {
+        stage *st = &d->stages[i];
+        void *y = i == d->count - 1 ? k->out[0] : (char *)k->workspace + st->to;
+        st->rows.x = st->columns.x = x;
+        st->rows.y = st->columns.y = y;
+        const void *arguments = st->inner == 1 ? (const void *)&st->rows : &st->columns;
+        TU_TRY(cuda_launch(k, st->function, st->grid, arguments));
+        x = y;
+    }
+    return TU_OK;
+}
+
+static tu_status make_fold(tu__selection *s, const tu__node *node, cuda_folding folding, int64_t axes,
+                           bool mean) {
+    tu_type x = *tu__type_of(s, node->inputs[0]);
+    tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_reduce);
+    reduce_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
+    if (!d) return TU_NO_MEMORY;
+    int64_t folded = tu_shape_elements(x.shape) / tu_shape_elements(node->outputs[0].shape);
+    recipe r = {s, folding, x.dtype, mean ? (double)folded : 1, d, 0};
+    TU_TRY(add_runs(&r, turns_of(x.shape, axes)));
+    k->workspace_bytes = r.workspace;
+    cuda_kernel_count(k, node);
+    return cuda_kernel_bind(k, node, -1);
+}
+
+/* The six reductions have the attributes of sum. */
+tu_status cuda_lower_reduce(tu__selection *s, const tu__node *node) {
+    static const cuda_folding of_op[TU__OP_COUNT] = {
+        [TU__OP_SUM] = CUDA_SUM,
+        [TU__OP_MEAN] = CUDA_SUM,
+        [TU__OP_PROD] = CUDA_PRODUCT,
+        [TU__OP_REDUCE_MAX] = CUDA_LARGEST,
+        [TU__OP_REDUCE_MIN] = CUDA_SMALLEST,
+        [TU__OP_LOGSUMEXP] = CUDA_LOG_SUM_EXP,
+    };
+    tu__opcode op = node->op->code;
+    return make_fold(s, node, of_op[op], tu__attrs(node, sum)->axes, op == TU__OP_MEAN);
+}
+
+/* argmin has the attributes of argmax. */
+tu_status cuda_lower_arg(tu__selection *s, const tu__node *node) {
+    cuda_folding folding = node->op->code == TU__OP_ARGMIN ? CUDA_PLACE_OF_SMALLEST : CUDA_PLACE_OF_LARGEST;
+    return make_fold(s, node, folding, INT64_C(1) << tu__attrs(node, argmax)->axis, false);
+}
+
+/* ---- What the lowering rules of this family share ---- */
+
+tu_status cuda_kernel_bind(tu__kernel *k, const tu__node *node, int in_place) {
+    for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));
+    for (uint32_t i = 0; i < node->output_count; i++)
+        TU_TRY(tu__kernel_write(k, (tu__edge){node->id, i}, i == 0 ? in_place : -1));
+    return TU_OK;
+}
+
+void cuda_kernel_count(tu__kernel *k, const tu__node *node) {
+    tu_type in[8];
+    for (uint32_t i = 0; i < node->input_count && i < 8; i++) {
+        in[i] = *tu__type_of(k->owner, node->inputs[i]);
+        k->bytes_moved += (int64_t)tu_type_bytes(in[i]);
+    }
+    for (uint32_t i = 0; i < node->output_count; i++)
+        k->bytes_moved += (int64_t)tu_type_bytes(node->outputs[i]);
+    k->flops = node->op->flops ? node->op->flops(node, in) : tu_shape_elements(node->outputs[0].shape);
+}

@@ -1,0 +1,287 @@
+/* What comes to a card and leaves it while its kernels run: moves, and the events that tell when a value is made.
+ *
+ * What comes in and what goes out have a stream each, so that the card's two copy engines work at once and neither waits
+ * for kernels. Memory of programs is pageable, which the engines cannot read: larger moves go through two pinned
+ * pieces a direction, of which one is filled or emptied by the processor while the engine is at the other:
+ *
+ *     processor   fill 0 | fill 1 | wait, fill 0 | wait, fill 1 | …
+ *     engine               move 0 |  move 1      |  move 0      | …
+ *
+ * Small ones are handed to the driver, which copies them into a buffer of its own at once. Memory that the engine has let
+ * us pin (scratch and variables of a processor that shares programs with cards) is moved from where it lies and to it:
+ * such moves are begun, stand behind the kernels that make what they move, and are waited for by those that read it. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "device/cuda/runtime/cuda.h"
+
+enum {
+    PIECES = 2,
+    PIECE = 1 << 20,  /* bytes: the weights of a layer are several, so that processor and engine both work */
+    SMALL = 64 << 10, /* up to here the driver's way is the faster one */
+};
+
+/* ---- Lanes ---- */
+
+tu_status cuda_lane_open(cuda_lane *lane) {
+    CUDA_TRY(cuStreamCreate, &lane->stream, CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < PIECES; i++) CUDA_TRY(cuEventCreate, &lane->done[i], CU_EVENT_DISABLE_TIMING);
+    return TU_OK;
+}
+
+void cuda_lane_close(cuda_lane *lane) {
+    if (lane->stream) cuda.cuStreamSynchronize(lane->stream);
+    for (int i = 0; i < PIECES; i++)
+        if (lane->done[i]) cuda.cuEventDestroy(lane->done[i]);
+    if (lane->pinned) cuda.cuMemFreeHost(lane->pinned);
+    if (lane->stream) cuda.cuStreamDestroy(lane->stream);
+}
+
+static unsigned char *piece_of(const cuda_lane *lane, size_t number) {
+    return lane->pinned + number % PIECES * PIECE;
+}
+
+static CUevent done_of(const cuda_lane *lane, size_t number) {
+    return lane->done[number % PIECES];
+}
+
+static size_t piece_bytes(size_t bytes, size_t number) {
+    size_t left = bytes - number * PIECE;
+    return left < PIECE ? left : PIECE;
+}
+
+typedef struct move {
+    void *to;
+    const void *from;
+    size_t bytes;
+} move;
+
+/* ---- Memory that is pinned ---- */
+
+typedef struct pinned_range {
+    const char *begin, *end;
+    struct pinned_range *next;
+} pinned_range;
+
+static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER;
+static pinned_range *ranges; /* of all cards: there are few */
+
+tu_status cuda_pin(cuda_device *d, void *host, size_t bytes) {
+    TU_TRY(cuda_enter(d));
+    pinned_range *range = tu__alloc(sizeof *range, "pinned memory");
+    if (!range) return TU_NO_MEMORY;
+    tu_status status = CUDA_CALL(cuMemHostRegister, host, bytes, CU_MEMHOSTREGISTER_PORTABLE);
+    if (status != TU_OK) {
+        tu__free(range);
+        return status;
+    }
+    pthread_mutex_lock(&ranges_lock);
+    *range = (pinned_range){.begin = host, .end = (const char *)host + bytes, .next = ranges};
+    ranges = range;
+    pthread_mutex_unlock(&ranges_lock);
+    return TU_OK;
+}
+
+void cuda_unpin(cuda_device *d, void *host) {
+    pthread_mutex_lock(&ranges_lock);
+    pinned_range **at = &ranges;
+    while (*at && (*at)->begin != host) at = &(*at)->next;
+    pinned_range *gone = *at;
+    if (gone) *at = gone->next;
+    pthread_mutex_unlock(&ranges_lock);
+    tu__free(gone);
+    if (cuda_is_given_up(d)) return;
+    if (cuda.cuCtxSetCurrent(d->context) == CUDA_SUCCESS) cuda.cuMemHostUnregister(host);
+}
+
+static bool is_pinned(const void *host, size_t bytes) {
+    const char *begin = host;
+    pthread_mutex_lock(&ranges_lock);
+    const pinned_range *r = ranges;
+    while (r && !(begin >= r->begin && begin + bytes <= r->end)) r = r->next;
+    pthread_mutex_unlock(&ranges_lock);
+    return r != NULL;
+}
+
+/* ---- In ---- */
+
+static tu_status send_piece(const cuda_lane *lane, const move *m, size_t number) {
+    size_t offset = number * PIECE, bytes = piece_bytes(m->bytes, number);
+    if (number >= PIECES) CUDA_TRY(cuEventSynchronize, done_of(lane, number));
+    memcpy(piece_of(lane, number), (const char *)m->from + offset, bytes);
+    CUDA_TRY(cuMemcpyHtoDAsync, cuda_address((char *)m->to + offset), piece_of(lane, number), bytes,
+             lane->stream);
+    CUDA_TRY(cuEventRecord, done_of(lane, number), lane->stream);
+    return TU_OK;
+}
+
+static tu_status send(const cuda_lane *lane, const move *m) {
+    for (size_t i = 0; i * PIECE < m->bytes; i++) TU_TRY(send_piece(lane, m, i));
+    return TU_OK;
+}
+
+static tu_status send_whole(const cuda_lane *lane, const move *m) {
+    CUDA_TRY(cuMemcpyHtoDAsync, cuda_address(m->to), m->from, m->bytes, lane->stream);
+    return TU_OK;
+}
+
+/* ---- Out ---- */
+
+static tu_status ask_for_piece(const cuda_lane *lane, const move *m, size_t number) {
+    size_t offset = number * PIECE;
+    CUDA_TRY(cuMemcpyDtoHAsync, piece_of(lane, number), cuda_address((const char *)m->from + offset),
+             piece_bytes(m->bytes, number), lane->stream);
+    CUDA_TRY(cuEventRecord, done_of(lane, number), lane->stream);
+    return TU_OK;
+}
+
+static tu_status take_piece(const cuda_lane *lane, const move *m, size_t number) {
+    CUDA_TRY(cuEventSynchronize, done_of(lane, number));
+    memcpy((char *)m->to + number * PIECE, piece_of(lane, number), piece_bytes(m->bytes, number));
+    return TU_OK;
+}
+
+static tu_status receive(const cuda_lane *lane, const move *m) {
+    size_t count = (m->bytes + PIECE - 1) / PIECE;
+    for (size_t i = 0; i < count; i++) {
+        TU_TRY(ask_for_piece(lane, m, i));
+        if (i) TU_TRY(take_piece(lane, m, i - 1));
+    }
+    return take_piece(lane, m, count - 1);
+}
+
+static tu_status receive_whole(const cuda_lane *lane, const move *m) {
+    CUDA_TRY(cuMemcpyDtoHAsync, m->to, cuda_address(m->from), m->bytes, lane->stream);
+    return TU_OK;
+}
+
+/* ---- Either ---- */
+
+/* Also after a failure nothing may be under way: pieces and the caller's memory are used again. */
+static tu_status finish(const cuda_lane *lane, tu_status status) {
+    if (status != TU_OK) {
+        cuda.cuStreamSynchronize(lane->stream);
+        return status;
+    }
+    CUDA_TRY(cuStreamSynchronize, lane->stream);
+    return TU_OK;
+}
+
+static tu_status pin(cuda_lane *lane) {
+    if (!lane->pinned) CUDA_TRY(cuMemHostAlloc, (void **)&lane->pinned, (size_t)PIECES * PIECE, 0);
+    return TU_OK;
+}
+
+/* `whole` moves everything at once, `in_pieces` what the engines cannot reach. */
+static tu_status go(cuda_device *d, cuda_lane *lane, const move *m, const void *host,
+                    tu_status (*whole)(const cuda_lane *lane, const move *m),
+                    tu_status (*in_pieces)(const cuda_lane *lane, const move *m)) {
+    TU_TRY(cuda_enter(d));
+    if (!m->bytes) return TU_OK;
+    if (m->bytes <= SMALL || is_pinned(host, m->bytes)) return finish(lane, whole(lane, m));
+    pthread_mutex_lock(&lane->lock); /* pieces serve one move at a time */
+    tu_status status = pin(lane);
+    if (status == TU_OK) status = in_pieces(lane, m);
+    status = finish(lane, status);
+    pthread_mutex_unlock(&lane->lock);
+    return status;
+}
+
+tu_status cuda_upload(cuda_device *d, void *to, const void *host, size_t bytes) {
+    return go(d, &d->in, &(move){to, host, bytes}, host, send_whole, send);
+}
+
+tu_status cuda_upload_begin(cuda_device *d, void *to, const void *host, size_t bytes, CUevent event) {
+    TU_TRY(cuda_enter(d));
+    bool in_pieces = bytes > SMALL && !is_pinned(host, bytes);
+    if (in_pieces) TU_TRY(cuda_upload(d, to, host, bytes));
+    if (!in_pieces && bytes) TU_TRY(send_whole(&d->in, &(move){to, host, bytes}));
+    CUDA_TRY(cuEventRecord, event, d->in.stream);
+    return TU_OK;
+}
+
+tu_status cuda_download(cuda_device *d, void *host, const void *from, size_t bytes) {
+    return go(d, &d->out, &(move){host, from, bytes}, host, receive_whole, receive);
+}
+
+/* Into memory that is not pinned the driver would wait for all of it, holding up who launches. */
+tu_status cuda_download_begin(cuda_device *d, void *host, const void *from, size_t bytes, CUevent after,
+                              CUevent event) {
+    TU_TRY(cuda_enter(d));
+    if (is_pinned(host, bytes)) {
+        CUDA_TRY(cuStreamWaitEvent, d->out.stream, after, 0);
+        if (bytes) TU_TRY(receive_whole(&d->out, &(move){host, from, bytes}));
+    } else {
+        TU_TRY(cuda_event_synchronize(d, after));
+        TU_TRY(cuda_download(d, host, from, bytes));
+    }
+    CUDA_TRY(cuEventRecord, event, d->out.stream);
+    return TU_OK;
+}
+
+/* Between cards from one to the other where they were let into each other's memory (peers.c); else the driver takes it through
+ * pinned memory of its own. */
+tu_status cuda_copy_from(cuda_device *d, void *to, const cuda_device *other, const void *from, size_t bytes) {
+    TU_TRY(cuda_enter(d));
+    if (!bytes) return TU_OK;
+    if (other->handle == d->handle)
+        CUDA_TRY(cuMemcpyDtoDAsync, cuda_address(to), cuda_address(from), bytes, d->in.stream);
+    else
+        CUDA_TRY(cuMemcpyPeerAsync, cuda_address(to), d->context, cuda_address(from), other->context, bytes,
+                 d->in.stream);
+    CUDA_TRY(cuStreamSynchronize, d->in.stream);
+    return TU_OK;
+}
+
+/* ---- Events ---- */
+
+tu_status cuda_event_new(cuda_device *d, void **event) {
+    TU_TRY(cuda_enter(d));
+    CUevent made = NULL;
+    CUDA_TRY(cuEventCreate, &made, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+    *event = made;
+    return TU_OK;
+}
+
+void cuda_event_free(cuda_device *d, void *event) {
+    cuda.cuCtxSetCurrent(d->context);
+    cuda.cuEventDestroy(event);
+}
+
+tu_status cuda_event_record(cuda_device *d, void *event) {
+    TU_TRY(cuda_enter(d));
+    CUDA_TRY(cuEventRecord, event, d->stream);
+    return TU_OK;
+}
+
+tu_status cuda_event_wait(cuda_device *d, void *event) {
+    TU_TRY(cuda_enter(d));
+    CUDA_TRY(cuStreamWaitEvent, d->stream, event, 0);
+    return TU_OK;
+}
+
+/* Values of a step are made shortly one after another: being woken for each takes longer than most waits. Between two looks some
+ * time passes, since each keeps the driver from those who launch. */
+static void watch_for_a_moment(CUevent event) {
+    const double moment = 300e-6, pause = 1e-6;
+    double time = tu__now(), until = time + moment;
+    while (time < until && cuda.cuEventQuery(event) == CUDA_ERROR_NOT_READY)
+        for (double next = time + pause; time < next;) time = tu__now();
+}
+
+/* Whatever happened, a failure too, the driver tells again. */
+tu_status cuda_event_synchronize(cuda_device *d, void *event) {
+    TU_TRY(cuda_enter(d));
+    watch_for_a_moment(event);
+    tu_status status = CUDA_CALL(cuEventSynchronize, event);
+    return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
+}
+
+/* How it went the driver tells again. */
+tu_status cuda_event_query(cuda_device *d, void *event, bool *happened) {
+    TU_TRY(cuda_enter(d));
+    *happened = cuda.cuEventQuery(event) != CUDA_ERROR_NOT_READY;
+    tu_status status = *happened ? CUDA_CALL(cuEventSynchronize, event) : TU_OK;
+    return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
+}

@@ -1,0 +1,465 @@
+/* The CUDA device: cards, memory, streams, and the table through which the engine uses them.
+ *
+ * "gpu:0" is a card; part p of "gpu:0/n" is a logical device on it, with a stream, kernels and a share of the memory of
+ * its own. All of them use the card's primary context, which CUDA shares within a process, so tensors can be copied
+ * from one to the other. An entry of the table may be called from any thread, so each begins by making the context
+ * the thread's (cuda_enter); that costs some ten nanoseconds. */
+#include "device/cuda/runtime/cuda.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "device/cuda/runtime/combine.h"
+#include "device/cuda/runtime/streams.h"
+
+enum {
+    LEAST_DRIVER = 13000,  /* what machine code of NVRTC 13 needs */
+    LEAST_CAPABILITY = 75, /* what CUDA 13 compiles for */
+};
+
+struct tu_device_instance {
+    cuda_device device;
+};
+
+cuda_device *cuda_inside(tu_device_instance *device) {
+    return &device->device;
+}
+
+/* ---- What there is ---- */
+
+static tu_status start_driver(void) {
+    TU_TRY(cuda_need(CUDA_driver));
+    CUDA_TRY(cuInit, 0);
+    return TU_OK;
+}
+
+static tu_status check_driver(void) {
+    int version = 0;
+    CUDA_TRY(cuDriverGetVersion, &version);
+    if (version < LEAST_DRIVER)
+        return tu_fail(TU_UNSUPPORTED,
+                       "NVIDIA's driver serves CUDA %d.%d, but %d.%d is needed: install driver 580 or later",
+                       version / 1000, version % 1000 / 10, LEAST_DRIVER / 1000, LEAST_DRIVER % 1000 / 10);
+    return TU_OK;
+}
+
+static tu_status read_capability(CUdevice handle, int *capability) {
+    int major = 0, minor = 0;
+    CUDA_TRY(cuDeviceGetAttribute, &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, handle);
+    CUDA_TRY(cuDeviceGetAttribute, &minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, handle);
+    *capability = 10 * major + minor;
+    return TU_OK;
+}
+
+/* Everything that stands in the way of using a card, but for cuDNN and cuSOLVER: only some programs need those. */
+static tu_status check_usable(CUdevice handle) {
+    int capability;
+    TU_TRY(check_driver());
+    TU_TRY(read_capability(handle, &capability));
+    if (capability < LEAST_CAPABILITY)
+        return tu_fail(TU_UNSUPPORTED,
+                       "its compute capability is %d.%d, and CUDA 13 needs %d.%d or higher: use a newer card",
+                       capability / 10, capability % 10, LEAST_CAPABILITY / 10, LEAST_CAPABILITY % 10);
+    TU_TRY(cuda_need(CUDA_nvrtc));
+    return cuda_need(CUDA_blas);
+}
+
+typedef struct card {
+    char name[128];
+    size_t memory;
+    int capability, multiprocessors;
+} card;
+
+static tu_status read_card(CUdevice handle, card *c) {
+    CUDA_TRY(cuDeviceGetName, c->name, sizeof c->name, handle);
+    CUDA_TRY(cuDeviceTotalMem, &c->memory, handle);
+    CUDA_TRY(cuDeviceGetAttribute, &c->multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, handle);
+    return read_capability(handle, &c->capability);
+}
+
+/* "NVIDIA H200, capability 9.0, 132 multiprocessors; driver CUDA 13.0, NVRTC 13.0, cuBLASLt 13.0, cuDNN 9.19" */
+static void write_description(const card *c, char *text, size_t capacity) {
+    int used = snprintf(text, capacity, "%s, capability %d.%d, %d multiprocessors; driver CUDA %s", c->name,
+                        c->capability / 10, c->capability % 10, c->multiprocessors,
+                        cuda_library_version(CUDA_driver));
+    static const struct {
+        cuda_library library;
+        const char *name;
+    } others[] = {{CUDA_nvrtc, "NVRTC"}, {CUDA_blas, "cuBLASLt"}, {CUDA_dnn, "cuDNN"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others && used < (int)capacity; i++) {
+        bool there = cuda_need(others[i].library) == TU_OK;
+        used += snprintf(text + used, capacity - (size_t)used, there ? ", %s %s" : ", no %s", others[i].name,
+                         cuda_library_version(others[i].library));
+    }
+}
+
+typedef struct description {
+    char name[24], text[400], unusable[700];
+} description;
+
+static tu_status describe_card(int index, description *d, tu_device_info *info) {
+    CUdevice handle = 0;
+    card c = {0};
+    CUDA_TRY(cuDeviceGet, &handle, index);
+    TU_TRY(read_card(handle, &c));
+    info->memory_bytes = c.memory;
+    if (check_usable(handle) != TU_OK) {
+        snprintf(d->unusable, sizeof d->unusable, "%s", tu_message());
+        info->unusable = d->unusable;
+    }
+    write_description(&c, d->text, sizeof d->text);
+    return TU_OK;
+}
+
+/* Without a driver there is still one line to show: it says what is missing. A card that there is has its own. */
+static tu_status describe(int index, tu_device_info *info) {
+    static _Thread_local description d;
+    int count = 0;
+    snprintf(d.name, sizeof d.name, "gpu:%d", index);
+    snprintf(d.text, sizeof d.text, "NVIDIA GPU");
+    *info = (tu_device_info){.name = d.name, .kind = "gpu", .description = d.text};
+    tu_status status = start_driver();
+    if (status == TU_OK) status = CUDA_CALL(cuDeviceGetCount, &count);
+    bool there = status == TU_OK && index < count;
+    if (there && describe_card(index, &d, info) == TU_OK) return TU_OK;
+    if (!there && status == TU_OK)
+        return tu_fail(TU_NOT_FOUND, "there is no GPU gpu:%d: NVIDIA's driver shows %d", index, count);
+    if (!there && index > 0) return status;
+    snprintf(d.unusable, sizeof d.unusable, "%s", tu_message());
+    info->unusable = d.unusable;
+    return TU_OK;
+}
+
+/* ---- Opening ---- */
+
+tu_status cuda_enter(const cuda_device *device) {
+    TU_TRY(cuda_refuse_given_up(device));
+    tu_status status = CUDA_CALL(cuCtxSetCurrent, device->context);
+    return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", device->name, tu_message());
+}
+
+static tu_status check_options(const tu_open_options *o) {
+    int count = 0;
+    TU_TRY(start_driver());
+    CUDA_TRY(cuDeviceGetCount, &count);
+    if (count > CUDA_MAX_CARDS) count = CUDA_MAX_CARDS;
+    if (o->index < 0 || o->index >= count)
+        return tu_fail(TU_NOT_FOUND, "there is no GPU gpu:%d: NVIDIA's driver shows %d", o->index, count);
+    return TU_OK;
+}
+
+/* Memory that is gone before anything is planned: context, libraries, other programs on the card. */
+static tu_status measure_overhead(cuda_device *d) {
+    uint64_t elsewhere = 0;
+    TU_TRY(cuda_memory_elsewhere(d->memory, &elsewhere));
+    d->overhead_bytes = elsewhere / (uint64_t)d->parts;
+    return TU_OK;
+}
+
+static tu_status open_handles(cuda_device *d) {
+    TU_TRY(cuda_enter(d));
+    d->memory = cuda_memory_open(d->index);
+    if (!d->memory) return TU_NO_MEMORY;
+    CUDA_TRY(cuStreamCreate, &d->stream, CU_STREAM_NON_BLOCKING);
+    TU_TRY(cuda_lane_open(&d->in));
+    TU_TRY(cuda_lane_open(&d->out));
+    BLAS_TRY(cublasLtCreate, &d->blas);
+    return measure_overhead(d);
+}
+
+static tu_status open_card(const tu_open_options *o, cuda_device *d) {
+    card c = {0};
+    CUDA_TRY(cuDeviceGet, &d->handle, o->index);
+    TU_TRY(check_usable(d->handle));
+    TU_TRY(read_card(d->handle, &c));
+    d->capability = c.capability;
+    d->multiprocessors = c.multiprocessors;
+    d->memory_bytes = c.memory / (size_t)d->parts;
+    CUDA_TRY(cuDeviceGetAttribute, &d->shared_bytes, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+             d->handle);
+    CUDA_TRY(cuDevicePrimaryCtxRetain, &d->context, d->handle);
+    return open_handles(d);
+}
+
+/* What has no handle was not opened. */
+static void close_handles(cuda_device *d) {
+    if (d->context && cuda.cuCtxSetCurrent(d->context) == CUDA_SUCCESS) {
+        if (d->stream) cuda.cuStreamSynchronize(d->stream);
+        cuda_modules_free(d);
+        if (d->solver) cuda.cusolverDnDestroy(d->solver);
+        if (d->dnn) cuda.cudnnDestroy(d->dnn);
+        if (d->blas) cuda.cublasLtDestroy(d->blas);
+        for (int i = 0; i < CUDA_STREAMS; i++) {
+            if (d->side[i]) cuda.cuStreamDestroy(d->side[i]);
+            if (d->joined[i]) cuda.cuEventDestroy(d->joined[i]);
+        }
+        cuda_lane_close(&d->in);
+        cuda_lane_close(&d->out);
+        if (d->stream) cuda.cuStreamDestroy(d->stream);
+    }
+    cuda_memory_close(d->memory);
+    if (d->context) cuda.cuDevicePrimaryCtxRelease(d->handle);
+    pthread_mutex_destroy(&d->lock);
+    pthread_mutex_destroy(&d->in.lock);
+    pthread_mutex_destroy(&d->out.lock);
+}
+
+static void name_device(cuda_device *d) {
+    if (d->parts > 1)
+        snprintf(d->name, sizeof d->name, "gpu:%d.%d", d->index, d->part);
+    else
+        snprintf(d->name, sizeof d->name, "gpu:%d", d->index);
+}
+
+static tu_status open_device(const tu_open_options *o, tu_device_instance **device) {
+    TU_TRY(check_options(o));
+    tu_device_instance *made = tu__alloc(sizeof *made, "a device");
+    if (!made) return TU_NO_MEMORY;
+    cuda_device *d = &made->device;
+    d->index = o->index;
+    d->part = o->part;
+    d->parts = o->parts > 0 ? o->parts : 1;
+    d->share = o->alike ? 1 : d->parts;
+    d->streams = o->streams;
+    d->tune = o->tune;
+    d->nondeterministic = o->any_order;
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_mutex_init(&d->in.lock, NULL);
+    pthread_mutex_init(&d->out.lock, NULL);
+    name_device(d);
+    tu_status status = open_card(o, d);
+    if (status != TU_OK) {
+        char message[768];
+        snprintf(message, sizeof message, "%s cannot be used: %s", d->name, tu_message());
+        close_handles(d);
+        tu__free(made);
+        return tu_fail(status, "%s", message);
+    }
+    *device = made;
+    return TU_OK;
+}
+
+static void close_device(tu_device_instance *device) {
+    if (cuda_is_given_up(&device->device)) return;
+    close_handles(&device->device);
+    tu__free(device);
+}
+
+/* ---- Libraries that only some programs need ---- */
+
+static tu_status open_dnn(cuda_device *d) {
+    TU_TRY(cuda_need(CUDA_dnn));
+    DNN_TRY(cudnnCreate, &d->dnn);
+    DNN_TRY(cudnnSetStream, d->dnn, d->stream);
+    return measure_overhead(d);
+}
+
+static tu_status open_solver(cuda_device *d) {
+    TU_TRY(cuda_need(CUDA_solver));
+    SOLVER_TRY(cusolverDnCreate, &d->solver);
+    SOLVER_TRY(cusolverDnSetStream, d->solver, d->stream);
+    return measure_overhead(d);
+}
+
+cudnnHandle_t cuda_dnn(cuda_device *device) {
+    pthread_mutex_lock(&device->lock);
+    bool there = device->dnn || open_dnn(device) == TU_OK;
+    pthread_mutex_unlock(&device->lock);
+    return there ? device->dnn : NULL;
+}
+
+cusolverDnHandle_t cuda_solver(cuda_device *device) {
+    pthread_mutex_lock(&device->lock);
+    bool there = device->solver || open_solver(device) == TU_OK;
+    pthread_mutex_unlock(&device->lock);
+    return there ? device->solver : NULL;
+}
+
+/* ---- Memory ---- */
+
+static tu_status allocate(tu_device_instance *device, size_t bytes, void **address) {
+    cuda_device *d = cuda_inside(device);
+    TU_TRY(cuda_enter(d));
+    CUdeviceptr block = 0;
+    tu_status status = cuda_take(d->memory, bytes, &block);
+    if (status != TU_OK) return tu_fail(status, "%s: %s", d->name, tu_message());
+    *address = cuda_pointer(block);
+    return TU_OK;
+}
+
+static void release(tu_device_instance *device, void *address) {
+    const cuda_device *d = cuda_inside(device);
+    if (!address || cuda_is_given_up(d)) return;
+    cuda.cuCtxSetCurrent(d->context);
+    cuda_give(d->memory, cuda_address(address));
+}
+
+static tu_status reserve(tu_device_instance *device, uint64_t bytes) {
+    const cuda_device *d = cuda_inside(device);
+    TU_TRY(cuda_enter(d));
+    tu_status status = cuda_memory_reserve(d->memory, bytes);
+    return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
+}
+
+static tu_status pin(tu_device_instance *device, void *host, size_t bytes) {
+    return cuda_pin(cuda_inside(device), host, bytes);
+}
+
+static void unpin(tu_device_instance *device, void *host) {
+    cuda_unpin(cuda_inside(device), host);
+}
+
+static tu_status upload(tu_device_instance *device, void *to, const void *host, size_t bytes) {
+    return cuda_upload(cuda_inside(device), to, host, bytes);
+}
+
+static tu_status upload_begin(tu_device_instance *device, void *to, const void *host, size_t bytes,
+                              void *event) {
+    return cuda_upload_begin(cuda_inside(device), to, host, bytes, event);
+}
+
+static tu_status download(tu_device_instance *device, void *host, const void *from, size_t bytes) {
+    return cuda_download(cuda_inside(device), host, from, bytes);
+}
+
+static tu_status download_begin(tu_device_instance *device, void *host, const void *from, size_t bytes,
+                                void *after, void *event) {
+    return cuda_download_begin(cuda_inside(device), host, from, bytes, after, event);
+}
+
+static tu_status copy(tu_device_instance *device, void *to, tu_device_instance *other,
+                      const tu_device_api *other_api, const void *from, size_t bytes) {
+    if (other_api->host_memory) return upload(device, to, from, bytes);
+    if (strcmp(other_api->kind, "gpu") != 0) return TU_UNSUPPORTED;
+    return cuda_copy_from(cuda_inside(device), to, cuda_inside(other), from, bytes);
+}
+
+static tu_status event_new(tu_device_instance *device, void **event) {
+    return cuda_event_new(cuda_inside(device), event);
+}
+
+static void event_free(tu_device_instance *device, void *event) {
+    if (!cuda_is_given_up(cuda_inside(device))) cuda_event_free(cuda_inside(device), event);
+}
+
+static tu_status event_record(tu_device_instance *device, void *event) {
+    return cuda_event_record(cuda_inside(device), event);
+}
+
+static tu_status event_wait(tu_device_instance *device, void *event) {
+    return cuda_event_wait(cuda_inside(device), event);
+}
+
+static tu_status event_synchronize(tu_device_instance *device, void *event) {
+    return cuda_event_synchronize(cuda_inside(device), event);
+}
+
+static tu_status event_query(tu_device_instance *device, void *event, bool *happened) {
+    return cuda_event_query(cuda_inside(device), event, happened);
+}
+
+/* ---- Programs: plan.c ---- */
+
+static tu_status select_kernels(tu_device_instance *device, const tu_partition *part, tu_plan **plan) {
+    return cuda_select(cuda_inside(device), part, plan);
+}
+
+static tu_status supports(tu_device_instance *device, const tu_graph *graph, uint32_t node) {
+    (void)device; /* every card has all kernels */
+    return cuda_supports(graph->nodes[node]);
+}
+
+static tu_status build(tu_device_instance *device, tu_plan *plan, const tu_binding *binding) {
+    return cuda_build(cuda_inside(device), plan, binding);
+}
+
+static void plan_free(tu_device_instance *device, tu_plan *plan) {
+    if (!cuda_is_given_up(cuda_inside(device))) cuda_plan_free(cuda_inside(device), plan);
+}
+
+static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count) {
+    return cuda_launch_plan(cuda_inside(device), plan, first, count);
+}
+
+static tu_status trace(tu_device_instance *device, tu_plan *plan, uint32_t place, double *start,
+                       double *seconds) {
+    return cuda_trace(cuda_inside(device), plan, place, start, seconds);
+}
+
+static tu_status synchronize(tu_device_instance *device) {
+    const cuda_device *d = cuda_inside(device);
+    TU_TRY(cuda_enter(d));
+    return cuda_synchronize(d);
+}
+
+static tu_status combine(tu_device_instance *device, const tu_combination *what) {
+    cuda_device *d = cuda_inside(device);
+    TU_TRY(cuda_enter(d));
+    return cuda_combine(d, what, d->stream);
+}
+
+static tu_status enable_peer_access(tu_device_instance *device, tu_device_instance *other) {
+    return cuda_enable_peer_access(cuda_inside(device), cuda_inside(other));
+}
+
+static void allow(tu_device_instance *device, double seconds) {
+    cuda_inside(device)->allowed = seconds;
+}
+
+static void give_up(tu_device_instance *device) {
+    cuda_give_up(cuda_inside(device));
+}
+
+static uint64_t overhead(tu_device_instance *device) {
+    return cuda_inside(device)->overhead_bytes;
+}
+
+static const tu_device_api api = {
+    .abi = TU_DEVICE_ABI,
+    .struct_size = sizeof(tu_device_api),
+    .kind = "gpu",
+    .describe = describe,
+    .open = open_device,
+    .close = close_device,
+    .allocate = allocate,
+    .release = release,
+    .upload = upload,
+    .download = download,
+    .copy = copy,
+    .select = select_kernels,
+    .build = build,
+    .plan_free = plan_free,
+    .launch = launch,
+    .synchronize = synchronize,
+    .event_new = event_new,
+    .event_free = event_free,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .trace = trace,
+    .repeat = cuda_repeat_plan,
+    .overhead = overhead,
+    .supports = supports,
+    .event_synchronize = event_synchronize,
+    .combine = combine,
+    .repeat_joint = cuda_repeat_joint,
+    .pin = pin,
+    .unpin = unpin,
+    .upload_begin = upload_begin,
+    .download_begin = download_begin,
+    .enable_peer_access = enable_peer_access,
+    .reserve = reserve,
+    .allow = allow,
+    .give_up = give_up,
+    .event_query = event_query,
+};
+
+/* The device reads the engine's own structures: it serves the very version it was built with. */
+TU_API const tu_device_api *tu_device_plugin(void);
+const tu_device_api *tu_device_plugin(void) {
+    static tu_device_api other;
+    if (strcmp(tu_version(), TU_VERSION) == 0) return &api;
+    other.kind = "gpu"; /* abi 0: refused, with the path and what to do */
+    return &other;
+}

@@ -1,0 +1,203 @@
+/* Finding NVIDIA's libraries and checking what their functions answer. See driver.h. */
+#include "device/cuda/runtime/driver.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+cuda_calls cuda;
+
+/* ---- Libraries ---- */
+
+typedef struct library {
+    const char *names[3]; /* in the order tried */
+    const char *install;  /* what to do when there is none */
+    bool tried;
+    tu_status status;
+    char message[640];
+} library;
+
+#define TOOLKIT "install CUDA 13 or its package"
+static library libraries[CUDA_LIBRARIES] = {
+    [CUDA_driver] = {.names = {"libcuda.so.1"}, .install = "install NVIDIA's driver, version 580 or later"},
+    [CUDA_nvrtc] = {.names = {"libnvrtc.so.13"}, .install = TOOLKIT " cuda-nvrtc"},
+    [CUDA_blas] = {.names = {"libcublasLt.so.13"}, .install = TOOLKIT " libcublas"},
+    [CUDA_dnn] = {.names = {"libcudnn.so.9"}, .install = "install cuDNN 9 for CUDA 13"},
+    [CUDA_solver] = {.names = {"libcusolver.so.12"}, .install = TOOLKIT " libcusolver"},
+};
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The library in one of a list of folders with ':' between them. */
+static void *open_in(const char *folders, const char *name) {
+    while (folders && *folders) {
+        size_t length = strcspn(folders, ":");
+        char path[1024];
+        snprintf(path, sizeof path, "%.*s/%s", (int)length, folders, name);
+        void *found = length ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+        if (found) return found;
+        folders += length + (folders[length] == ':');
+    }
+    return NULL;
+}
+
+/* TUTTI_CUDA_LIBRARIES names the only folders to look into; else the system's own places come first. */
+static void *open_library(const char *name) {
+    const char *only = getenv("TUTTI_CUDA_LIBRARIES");
+    if (only) return open_in(only, name);
+    void *found = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    return found ? found : open_in(LIBRARY_FOLDERS, name);
+}
+
+#define TEXT_OF(name) TEXT_OF_(name)
+#define TEXT_OF_(name) #name
+static const struct call {
+    cuda_library library;
+    const char *name; /* as exported: some names in the headers stand for later versions of a function */
+    size_t offset;
+} calls[] = {
+#define CALL(library, function) {CUDA_##library, TEXT_OF(function), offsetof(cuda_calls, function)},
+#include "device/cuda/runtime/calls.def"
+};
+
+static tu_status find_functions(cuda_library which, void *handle, const char *file) {
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        if (calls[i].library != which) continue;
+        void *function = dlsym(handle, calls[i].name);
+        if (!function)
+            return tu_fail(TU_UNSUPPORTED, "%s has no function %s: it is too old; %s", file, calls[i].name,
+                           libraries[which].install);
+        memcpy((char *)&cuda + calls[i].offset, &function, sizeof function);
+    }
+    return TU_OK;
+}
+
+static tu_status load(cuda_library which) {
+    const library *l = &libraries[which];
+    for (int i = 0; l->names[i]; i++) {
+        void *handle = open_library(l->names[i]); /* stays open as long as the process lives */
+        if (handle) return find_functions(which, handle, l->names[i]);
+    }
+    const char *only = getenv("TUTTI_CUDA_LIBRARIES");
+    return tu_fail(TU_NOT_FOUND, "%s was not found%s%s: %s, or name its folder in TUTTI_CUDA_LIBRARIES",
+                   l->names[0], only ? " in " : "", only ? only : "", l->install);
+}
+
+tu_status cuda_need(cuda_library which) {
+    library *l = &libraries[which];
+    pthread_mutex_lock(&lock);
+    if (!l->tried) {
+        l->status = load(which);
+        if (l->status != TU_OK) snprintf(l->message, sizeof l->message, "%s", tu_message());
+        l->tried = true;
+    }
+    pthread_mutex_unlock(&lock);
+    return l->status == TU_OK ? TU_OK : tu_fail(l->status, "%s", l->message);
+}
+
+/* How each library writes its version as one number: major * scale + minor * step + ... */
+static void split_version(size_t number, size_t scale, size_t step, char *text, size_t capacity) {
+    snprintf(text, capacity, "%zu.%zu", number / scale, number % scale / step);
+}
+
+const char *cuda_library_version(cuda_library which) {
+    static _Thread_local char text[24];
+    int major = 0, minor = 0;
+    *text = '\0';
+    if (!libraries[which].tried || libraries[which].status != TU_OK) return text;
+    switch (which) {
+    case CUDA_driver:
+        if (cuda.cuDriverGetVersion(&major) == CUDA_SUCCESS)
+            split_version((size_t)major, 1000, 10, text, sizeof text);
+        break;
+    case CUDA_nvrtc:
+        if (cuda.nvrtcVersion(&major, &minor) == NVRTC_SUCCESS)
+            snprintf(text, sizeof text, "%d.%d", major, minor);
+        break;
+    case CUDA_blas: split_version(cuda.cublasLtGetVersion(), 10000, 100, text, sizeof text); break;
+    case CUDA_dnn: split_version(cuda.cudnnGetVersion(), 10000, 100, text, sizeof text); break;
+    default: break;
+    }
+    return text;
+}
+
+/* ---- Calls that tests fail ---- */
+
+static uint64_t call_count;
+static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* "17", or "cuMemAlloc:2"; counted anew whenever the variable changes. */
+static bool is_named(const char *wanted, const char *function) {
+    static char before[128];
+    static uint64_t seen;
+    if (strncmp(before, wanted, sizeof before - 1) != 0) {
+        snprintf(before, sizeof before, "%s", wanted);
+        seen = 0;
+    }
+    const char *colon = strchr(wanted, ':');
+    size_t length = colon ? (size_t)(colon - wanted) : 0;
+    if (colon && (strncmp(function, wanted, length) != 0 || (function[length] && function[length] != '_')))
+        return false; /* "cuMemAlloc" is also what the driver calls cuMemAlloc_v2 */
+    return ++seen == strtoull(colon ? colon + 1 : wanted, NULL, 10);
+}
+
+bool cuda_call_fails(const char *function) {
+    const char *wanted = getenv("TUTTI_CUDA_FAIL");
+    if (!wanted) return false;
+    pthread_mutex_lock(&count_lock);
+    call_count++;
+    bool fails = is_named(wanted, function);
+    pthread_mutex_unlock(&count_lock);
+    return fails;
+}
+
+uint64_t cuda_call_count(void) {
+    pthread_mutex_lock(&count_lock);
+    uint64_t count = call_count;
+    pthread_mutex_unlock(&count_lock);
+    return count;
+}
+
+/* ---- What functions answer ---- */
+
+tu_status cuda_check_driver(CUresult result, const char *function) {
+    if (result == CUDA_SUCCESS) return TU_OK;
+    const char *name = NULL, *text = NULL;
+    cuda.cuGetErrorName(result, &name);
+    cuda.cuGetErrorString(result, &text);
+    return tu_fail(result == CUDA_ERROR_OUT_OF_MEMORY ? TU_NO_MEMORY : TU_DEVICE, "%s: %s (%s)", function,
+                   name ? name : "an error it does not name", text ? text : "unknown");
+}
+
+tu_status cuda_check_nvrtc(nvrtcResult result, const char *function) {
+    if (result == NVRTC_SUCCESS) return TU_OK;
+    return tu_fail(result == NVRTC_ERROR_OUT_OF_MEMORY ? TU_NO_MEMORY : TU_DEVICE, "%s: %s", function,
+                   cuda.nvrtcGetErrorString(result));
+}
+
+tu_status cuda_check_blas(cublasStatus_t result, const char *function) {
+    if (result == CUBLAS_STATUS_SUCCESS) return TU_OK;
+    tu_status status = result == CUBLAS_STATUS_ALLOC_FAILED    ? TU_NO_MEMORY
+                       : result == CUBLAS_STATUS_NOT_SUPPORTED ? TU_UNSUPPORTED
+                                                               : TU_DEVICE;
+    return tu_fail(status, "%s: %s", function, cuda.cublasLtGetStatusString(result));
+}
+
+tu_status cuda_check_dnn(cudnnStatus_t result, const char *function) {
+    if (result == CUDNN_STATUS_SUCCESS) return TU_OK;
+    char detail[256] = "";
+    cuda.cudnnGetLastErrorString(detail, sizeof detail);
+    tu_status status = CUDNN_STATUS_CATEGORY(result) == CUDNN_STATUS_NOT_SUPPORTED ? TU_UNSUPPORTED
+                       : result == CUDNN_STATUS_ALLOC_FAILED                       ? TU_NO_MEMORY
+                                                                                   : TU_DEVICE;
+    return tu_fail(status, "%s: %s%s%s", function, cuda.cudnnGetErrorString(result), *detail ? ": " : "",
+                   detail);
+}
+
+tu_status cuda_check_solver(cusolverStatus_t result, const char *function) {
+    if (result == CUSOLVER_STATUS_SUCCESS) return TU_OK;
+    return tu_fail(result == CUSOLVER_STATUS_ALLOC_FAILED ? TU_NO_MEMORY : TU_DEVICE, "%s: status %d",
+                   function, (int)result);
+}

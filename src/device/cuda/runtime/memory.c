@@ -1,0 +1,282 @@
+/* What is taken from a card's memory, and its reserve.
+ *
+ * As a rule every block is the driver's: it is taken when it is needed. On a card that others use too, that is a promise
+ * nobody made: the evaluation after an hour of training may find the card full. A reserve is memory taken at once and
+ * kept until the last device on the card is closed. Blocks come out of it, first fit, and only what does not fit there is
+ * the driver's. All logical parts of a card have the same one, as they have the same context.
+ *
+ * The driver frees a block when nothing uses it any more. Within a reserve that is ours to see to: what was given back is
+ * handed out again only after everything that is under way on the card has ended. A context cannot be waited for while a
+ * stream of it is being captured, by whichever thread, so captures and that waiting keep out of each other's way. */
+#include "device/cuda/runtime/memory.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+#include "base/alloc.h"
+
+enum { ALIGNMENT = 512 }; /* as the driver's own blocks have */
+
+typedef struct block {
+    CUdeviceptr address;
+    size_t bytes;
+    struct block *next;
+} block;
+
+struct cuda_memory {
+    int index, users;
+    pthread_mutex_t lock; /* of what follows */
+    block *reserves;      /* the driver's, one for each time it grew */
+    block *taken;         /* by address, of the reserves and of the driver */
+    bool unsettled;       /* what was given back to a reserve may still be in use */
+    struct cuda_memory *next;
+};
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static cuda_memory *list;
+static pthread_rwlock_t captures = PTHREAD_RWLOCK_INITIALIZER;
+
+void cuda_capture_begins(void) {
+    pthread_rwlock_rdlock(&captures);
+}
+
+void cuda_capture_ends(void) {
+    pthread_rwlock_unlock(&captures);
+}
+
+static size_t aligned(size_t bytes) {
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* ---- Lists ---- */
+
+static uint64_t sum(const block *b) {
+    uint64_t bytes = 0;
+    for (; b; b = b->next) bytes += b->bytes;
+    return bytes;
+}
+
+static bool is_within(CUdeviceptr address, const block *b) {
+    return address >= b->address && address - b->address < b->bytes;
+}
+
+static bool is_reserved(const cuda_memory *m, CUdeviceptr address) {
+    for (const block *r = m->reserves; r; r = r->next)
+        if (is_within(address, r)) return true;
+    return false;
+}
+
+/* Bytes of blocks in the reserves, or of the driver's own. */
+static uint64_t taken(const cuda_memory *m, bool reserved) {
+    uint64_t bytes = 0;
+    for (const block *b = m->taken; b; b = b->next)
+        if (is_reserved(m, b->address) == reserved) bytes += b->bytes;
+    return bytes;
+}
+
+static void insert(block **at, block *b) {
+    while (*at && (*at)->address < b->address) at = &(*at)->next;
+    b->next = *at;
+    *at = b;
+}
+
+/* ---- What cannot be had ---- */
+
+static double mebibytes(uint64_t bytes) {
+    return (double)bytes / 1048576;
+}
+
+/* Adds to the message of a failure what the card has left. */
+static tu_status say_what_is_free(const cuda_memory *m, tu_status status, bool for_reserve, uint64_t bytes) {
+    size_t unused = 0, total = 0;
+    char reason[256], reserve[96] = "";
+    uint64_t reserved = sum(m->reserves);
+    snprintf(reason, sizeof reason, "%s", tu_message());
+    cuda.cuMemGetInfo(&unused, &total);
+    if (reserved)
+        snprintf(reserve, sizeof reserve, ", beside %.1f of the %.1f MiB of its reserve",
+                 mebibytes(reserved - taken(m, true)), mebibytes(reserved));
+    return tu_fail(status, "no %s%.1f MiB%s: %.1f of its %.1f MiB are free%s (%s)",
+                   for_reserve ? "reserve of " : "", mebibytes(bytes), for_reserve ? "" : " of memory",
+                   mebibytes(unused), mebibytes(total), reserve, reason);
+}
+
+/* ---- Reserves ---- */
+
+static tu_status add_reserve(cuda_memory *m, size_t bytes) {
+    block *b = tu__alloc(sizeof *b, "a reserve");
+    if (!b) return TU_NO_MEMORY;
+    b->bytes = aligned(bytes);
+    tu_status status = CUDA_CALL(cuMemAlloc, &b->address, b->bytes);
+    if (status == TU_OK)
+        insert(&m->reserves, b);
+    else
+        tu__free(b);
+    return status;
+}
+
+static void free_reserves(cuda_memory *m) {
+    while (m->reserves) {
+        block *b = m->reserves;
+        m->reserves = b->next;
+        cuda.cuMemFree(b->address);
+        tu__free(b);
+    }
+}
+
+/* Where a card has no room for both a reserve that nobody uses yet and a block that is larger, the reserve grows to the
+ * block's size in its own place. */
+static tu_status exchange_reserve(cuda_memory *m, size_t bytes) {
+    uint64_t before = sum(m->reserves);
+    char message[512];
+    free_reserves(m);
+    tu_status status = add_reserve(m, bytes > before ? bytes : before);
+    if (status == TU_OK) return TU_OK;
+    snprintf(message, sizeof message, "%s", tu_message());
+    add_reserve(m, before);
+    return tu_fail(status, "%s", message);
+}
+
+static bool find_gap(const cuda_memory *m, const block *reserve, size_t bytes, CUdeviceptr *address) {
+    CUdeviceptr from = reserve->address, end = reserve->address + reserve->bytes;
+    for (const block *b = m->taken; b; b = b->next) {
+        if (!is_within(b->address, reserve)) continue;
+        if (b->address - from >= bytes) break;
+        from = b->address + b->bytes;
+    }
+    *address = from;
+    return end - from >= bytes;
+}
+
+/* Waits until nobody uses what was given back. */
+static tu_status settle(cuda_memory *m) {
+    if (!m->unsettled) return TU_OK;
+    pthread_rwlock_wrlock(&captures);
+    tu_status status = CUDA_CALL(cuCtxSynchronize);
+    pthread_rwlock_unlock(&captures);
+    m->unsettled = status != TU_OK;
+    return status;
+}
+
+tu_status cuda_memory_reserve(cuda_memory *m, uint64_t bytes) {
+    tu_status status = TU_OK;
+    pthread_mutex_lock(&m->lock);
+    uint64_t before = sum(m->reserves);
+    if (bytes > before) status = add_reserve(m, bytes - before);
+    if (status != TU_OK) status = say_what_is_free(m, status, true, bytes);
+    pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
+/* ---- Blocks ---- */
+
+/* The driver sees to the alignment of its own. */
+static tu_status take_reserved(cuda_memory *m, block *b) {
+    size_t bytes = aligned(b->bytes);
+    for (const block *r = m->reserves; r; r = r->next)
+        if (find_gap(m, r, bytes, &b->address)) {
+            b->bytes = bytes;
+            return settle(m);
+        }
+    return TU_NOT_FOUND;
+}
+
+static tu_status place(cuda_memory *m, block *b) {
+    tu_status status = take_reserved(m, b);
+    if (status != TU_NOT_FOUND) return status;
+    status = CUDA_CALL(cuMemAlloc, &b->address, b->bytes);
+    if (status != TU_NO_MEMORY || !m->reserves || taken(m, true)) return status;
+    TU_TRY(exchange_reserve(m, b->bytes));
+    return take_reserved(m, b);
+}
+
+static tu_status take(cuda_memory *m, block *b) {
+    pthread_mutex_lock(&m->lock);
+    tu_status status = place(m, b);
+    if (status == TU_OK)
+        insert(&m->taken, b);
+    else if (status == TU_NO_MEMORY) /* not where the card is lost */
+        status = say_what_is_free(m, status, false, b->bytes);
+    pthread_mutex_unlock(&m->lock);
+    return status;
+}
+
+tu_status cuda_take(cuda_memory *m, size_t bytes, CUdeviceptr *address) {
+    block *b = tu__alloc(sizeof *b, "a block of a card");
+    if (!b) return TU_NO_MEMORY;
+    b->bytes = bytes ? bytes : 1;
+    tu_status status = take(m, b);
+    if (status == TU_OK)
+        *address = b->address;
+    else
+        tu__free(b);
+    return status;
+}
+
+/* Takes it out of the list; NULL: it is not there. */
+static block *find_taken(cuda_memory *m, CUdeviceptr address) {
+    block **at = &m->taken;
+    while (*at && (*at)->address != address) at = &(*at)->next;
+    block *b = *at;
+    if (b) *at = b->next;
+    return b;
+}
+
+void cuda_give(cuda_memory *m, CUdeviceptr address) {
+    if (!address) return;
+    pthread_mutex_lock(&m->lock);
+    block *b = find_taken(m, address);
+    if (is_reserved(m, address))
+        m->unsettled = true;
+    else
+        cuda.cuMemFree(address);
+    pthread_mutex_unlock(&m->lock);
+    tu__free(b);
+}
+
+tu_status cuda_memory_elsewhere(cuda_memory *m, uint64_t *bytes) {
+    size_t unused = 0, total = 0;
+    CUDA_TRY(cuMemGetInfo, &unused, &total);
+    pthread_mutex_lock(&m->lock);
+    uint64_t gone = total - unused, own = sum(m->reserves) + taken(m, false);
+    pthread_mutex_unlock(&m->lock);
+    *bytes = gone > own ? gone - own : 0;
+    return TU_OK;
+}
+
+/* ---- Cards ---- */
+
+static cuda_memory *find_or_add(int index) {
+    for (cuda_memory *m = list; m; m = m->next)
+        if (m->index == index) return m;
+    cuda_memory *m = tu__alloc(sizeof *m, "the memory of a card");
+    if (!m) return NULL;
+    m->index = index;
+    pthread_mutex_init(&m->lock, NULL);
+    m->next = list;
+    return list = m;
+}
+
+cuda_memory *cuda_memory_open(int index) {
+    pthread_mutex_lock(&list_lock);
+    cuda_memory *m = find_or_add(index);
+    if (m) m->users++;
+    pthread_mutex_unlock(&list_lock);
+    return m;
+}
+
+static void drop(cuda_memory *m) {
+    cuda_memory **at = &list;
+    while (*at != m) at = &(*at)->next;
+    *at = m->next;
+    free_reserves(m);
+    pthread_mutex_destroy(&m->lock);
+    tu__free(m);
+}
+
+void cuda_memory_close(cuda_memory *m) {
+    if (!m) return;
+    pthread_mutex_lock(&list_lock);
+    if (--m->users == 0) drop(m);
+    pthread_mutex_unlock(&list_lock);
+}

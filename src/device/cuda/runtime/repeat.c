@@ -1,0 +1,421 @@
+/* Many steps without the engine in between: of one plan, or of several parts together.
+ *
+ * A step, of one plan or of all parts (joint.c), is the same graph every time, since inputs come from ring slots
+ * and results go to ring slots (ring.c). The first step is enqueued as it is, so that libraries load what they load
+ * at first use; the second is captured, and replayed from then on. Short steps are captured several to a graph.
+ *
+ * Rings have two halves. While the steps of one run, the other is filled: the host copies into pinned memory, the
+ * card's copy engine takes it from there, on a stream of its own. What the steps of a half left is fetched behind
+ * them.
+ *
+ *     host     stage 0 | stage 1 |  … wait for 0, read results 0, stage 2 | …
+ *     copies           upload 0  | upload 1 |                   upload 2
+ *     compute                      steps of 0  | steps of 1  | steps of 2
+ *
+ * From the captured steps on nothing here waits in the driver for the steps of a card, which might never end: events are
+ * asked for until a deadline (cuda_device.allowed) at which the card counts as given up. The driver takes so many launches
+ * and no more before it waits, too, so launches keep to a number that are under way at once. A step that is enqueued kernel
+ * by kernel may be more than that.
+ *
+ * What is kept between calls belongs to the first part's plan, and goes when that plan gets other addresses. */
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "base/clock.h"
+#include "device/cuda/runtime/joint.h"
+
+enum {
+    NODES_OF_A_GRAPH = 512, /* of a part at most, when several steps share one */
+    MAX_STEPS_OF_A_GRAPH = 16,
+    LAUNCHES_OF_A_GROUP = 32, /* two groups are under way at most */
+};
+
+typedef struct cuda_repetition {
+    cuda_joint joint;
+    uint32_t half; /* steps, of every ring */
+    CUevent done[CUDA_HALVES];
+    bool warm; /* a step was enqueued as it is */
+    uint64_t seed;
+    uint32_t steps_of_a_graph;
+    CUgraphExec one, several;
+    uint32_t steps; /* of the call */
+    CUevent group;  /* behind the latest group of launches that is complete */
+    uint32_t in_group;
+} cuda_repetition;
+
+typedef struct call { /* of repeat_joint */
+    uint32_t part_count;
+    const tu_joint_part *parts;
+    uint32_t steps;
+} call;
+
+static cuda_device *first_device(const cuda_repetition *r) {
+    return r->joint.members[0].device;
+}
+
+/* ---- Making and freeing ---- */
+
+static void drop_graphs(cuda_repetition *r) {
+    if (r->one) cuda.cuGraphExecDestroy(r->one);
+    if (r->several) cuda.cuGraphExecDestroy(r->several);
+    r->one = r->several = NULL;
+}
+
+void cuda_repetition_free(cuda_runtime *runtime) {
+    cuda_repetition *r = runtime->repetition;
+    if (!r) return;
+    runtime->repetition = NULL;
+    for (uint32_t i = 0; i < r->joint.member_count; i++) { /* of which some may not have been made */
+        const cuda_device *device = r->joint.members[i].device;
+        if (device && cuda_is_given_up(device)) return;
+    }
+    drop_graphs(r);
+    for (int i = 0; i < CUDA_HALVES; i++)
+        if (r->done[i]) cuda.cuEventDestroy(r->done[i]);
+    if (r->group) cuda.cuEventDestroy(r->group);
+    cuda_joint_end(&r->joint);
+    tu__free(r);
+}
+
+/* Few enough that a graph stays small. Between two graphs all parts wait for each other, so parts have each its nodes. */
+static uint32_t choose_steps_of_a_graph(const cuda_joint *j) {
+    uint32_t nodes = j->move_count + j->member_count; /* more than there are: waits are edges */
+    for (uint32_t i = 0; i < j->member_count; i++) nodes += j->members[i].plan->kernel_count;
+    uint32_t several = NODES_OF_A_GRAPH * j->member_count / (nodes ? nodes : 1);
+    return several > MAX_STEPS_OF_A_GRAPH ? MAX_STEPS_OF_A_GRAPH : several;
+}
+
+static tu_status make_repetition(cuda_runtime *runtime, uint32_t part_count, const tu_joint_part *parts,
+                                 uint32_t move_count, const tu_joint_move *moves) {
+    cuda_repetition *r = runtime->repetition = tu__alloc(sizeof *r, "many steps");
+    if (!r) return TU_NO_MEMORY;
+    TU_TRY(cuda_joint_begin(&r->joint, part_count, parts, move_count, moves));
+    r->steps_of_a_graph = choose_steps_of_a_graph(&r->joint);
+    TU_TRY(cuda_enter(first_device(r)));
+    for (int i = 0; i < CUDA_HALVES; i++) CUDA_TRY(cuEventCreate, &r->done[i], CU_EVENT_DISABLE_TIMING);
+    CUDA_TRY(cuEventCreate, &r->group, CU_EVENT_DISABLE_TIMING);
+    return TU_OK;
+}
+
+/* ---- Rings ---- */
+
+static bool needs_ring(const tu_repetition *what) {
+    return what->feed_count || what->fetch_count;
+}
+
+/* Parts take their steps together, so the hungriest decides. */
+static uint32_t choose_half(const call *c) {
+    uint32_t least = UINT32_MAX;
+    for (uint32_t i = 0; i < c->part_count; i++) {
+        uint32_t half = cuda_ring_half(&c->parts[i].what, c->steps);
+        if (half < least) least = half;
+    }
+    return least;
+}
+
+static bool rings_fit(const cuda_repetition *r, const call *c, uint32_t half) {
+    bool are_small = r->half < half && r->half < c->steps / CUDA_HALVES; /* fewer steps than pay now */
+    if (!r->half || are_small) return false;
+    for (uint32_t i = 0; i < c->part_count; i++) {
+        const cuda_ring *ring = r->joint.members[i].ring;
+        if (needs_ring(&c->parts[i].what) != (ring != NULL)) return false;
+        if (ring && !cuda_ring_fits(ring, &c->parts[i].what)) return false;
+    }
+    return true;
+}
+
+static tu_status make_ring(cuda_member *m, uint32_t half, const tu_repetition *what) {
+    cuda_ring_free(m->ring);
+    m->ring = NULL;
+    if (!needs_ring(what)) return TU_OK;
+    tu_status status = cuda_ring_new(m->device, half, what, &m->ring);
+    if (status == TU_OK) return TU_OK;
+    return tu_fail(status, "no ring of %.1f MiB for the inputs and results of steps: %s",
+                   m->ring ? cuda_ring_mebibytes(m->ring) : 0, tu_message());
+}
+
+static tu_status make_rings(cuda_repetition *r, const call *c) {
+    uint32_t half = choose_half(c);
+    if (rings_fit(r, c, half)) return TU_OK;
+    drop_graphs(r);
+    r->half = half;
+    for (uint32_t i = 0; i < c->part_count; i++)
+        TU_TRY(make_ring(&r->joint.members[i], half, &c->parts[i].what));
+    return TU_OK;
+}
+
+/* ---- Waiting ---- */
+
+/* What the parts' counts tell. */
+typedef struct progress {
+    const cuda_member *last; /* the part that is furthest behind; NULL: none counts, since none has a ring */
+    uint32_t least, most;    /* steps that are done: by that part, and by the one ahead of all */
+    uint64_t all;            /* by all of them: parts that exchange nothing may take theirs in turns */
+} progress;
+
+static progress see_progress(const cuda_repetition *r) {
+    progress p = {0};
+    for (uint32_t i = 0; i < r->joint.member_count; i++) {
+        const cuda_member *m = &r->joint.members[i];
+        if (!m->ring) continue;
+        cuda.cuCtxSetCurrent(m->device->context);
+        uint32_t done = cuda_ring_done(m->ring);
+        if (!p.last || done < p.least) p.last = m, p.least = done;
+        if (done > p.most) p.most = done;
+        p.all += done;
+    }
+    cuda.cuCtxSetCurrent(first_device(r)->context);
+    return p;
+}
+
+typedef struct patience {
+    double limit; /* seconds without the end of a step; 0: any time */
+    double look;  /* when to see how far the steps are */
+    double alive; /* when a part was last seen to have come further */
+    progress seen;
+} patience;
+
+static double between_looks(const patience *p) {
+    enum { LOOKS = 16 }; /* within the limit */
+    return p->limit < LOOKS ? p->limit / LOOKS : 1;
+}
+
+/* Where nobody counts, all steps of the call are one. */
+static patience begin_patience(const cuda_repetition *r, double now) {
+    patience p = {.limit = first_device(r)->allowed, .alive = now};
+    bool counted = false;
+    for (uint32_t i = 0; i < r->joint.member_count; i++) counted |= r->joint.members[i].ring != NULL;
+    if (!counted) p.limit *= r->steps;
+    p.look = now + between_looks(&p);
+    return p;
+}
+
+static bool is_late(const cuda_repetition *r, patience *p, double now) {
+    if (p->limit <= 0 || now < p->look) return false;
+    uint64_t before = p->seen.all;
+    p->seen = see_progress(r);
+    if (p->seen.all != before) p->alive = now;
+    p->look = now + between_looks(p);
+    return now - p->alive > p->limit;
+}
+
+static tu_status give_up(const cuda_repetition *r, const patience *p) {
+    const progress *seen = &p->seen;
+    for (uint32_t i = 0; i < r->joint.member_count; i++) cuda_give_up(r->joint.members[i].device);
+    if (r->steps == 1) return tu_fail(TU_DEVICE, "its step has not ended after %g s", p->limit);
+    if (!seen->last) return tu_fail(TU_DEVICE, "%u steps have not ended after %g s", r->steps, p->limit);
+    bool is_behind = seen->least < seen->most;
+    return tu_fail(TU_DEVICE, "no step%s%s has ended for %g s: %u of these %u are done",
+                   is_behind ? " of " : "", is_behind ? seen->last->device->name : "", p->limit, seen->least,
+                   r->steps);
+}
+
+/* Waits for an event behind steps. How they went the driver tells at the end. */
+static tu_status await(const cuda_repetition *r, CUevent event) {
+    double began = tu__now();
+    patience p = begin_patience(r, began);
+    while (cuda.cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
+        double now = tu__now();
+        if (is_late(r, &p, now)) return give_up(r, &p);
+        cuda_pause(now - began);
+    }
+    CUDA_TRY(cuEventSynchronize, event);
+    return TU_OK;
+}
+
+/* ---- Steps ---- */
+
+typedef struct steps_of {
+    cuda_joint *joint;
+    uint32_t count;
+} steps_of;
+
+static tu_status enqueue_steps(cuda_device *device, void *context) {
+    const steps_of *s = context;
+    (void)device; /* the first part's */
+    return cuda_joint_enqueue(s->joint, s->count);
+}
+
+static tu_status launch_graph(cuda_repetition *r, uint32_t count, CUgraphExec *exec) {
+    steps_of s = {&r->joint, count};
+    if (!*exec) TU_TRY(cuda_capture(first_device(r), enqueue_steps, &s, exec));
+    CUDA_TRY(cuGraphLaunch, *exec, first_device(r)->stream);
+    return TU_OK;
+}
+
+static bool may_be_captured(const cuda_repetition *r) {
+    for (uint32_t i = 0; i < r->joint.member_count; i++) {
+        const cuda_runtime *runtime = r->joint.members[i].plan->runtime;
+        if (runtime->capture_forbidden) return false;
+    }
+    return r->warm && !r->joint.staged;
+}
+
+/* After so many launches more. When they complete a group, it waits until the one before is done. */
+static tu_status keep_pace(cuda_repetition *r, uint32_t launches) {
+    r->in_group += launches;
+    if (r->in_group < LAUNCHES_OF_A_GROUP) return TU_OK;
+    r->in_group = 0;
+    TU_TRY(await(r, r->group));
+    CUDA_TRY(cuEventRecord, r->group, first_device(r)->stream);
+    return TU_OK;
+}
+
+static tu_status launch_steps(cuda_repetition *r, uint32_t count) {
+    for (uint32_t done = 0; done < count;) {
+        bool captured = may_be_captured(r);
+        if (!captured) {
+            TU_TRY(cuda_joint_enqueue(&r->joint, 1));
+            r->warm = true;
+            done++;
+        } else if (r->steps_of_a_graph > 1 && count - done >= r->steps_of_a_graph) {
+            TU_TRY(launch_graph(r, r->steps_of_a_graph, &r->several));
+            done += r->steps_of_a_graph;
+        } else {
+            TU_TRY(launch_graph(r, 1, &r->one));
+            done++;
+        }
+        TU_TRY(keep_pace(r, captured ? 1 : LAUNCHES_OF_A_GROUP)); /* kernel by kernel a step is many */
+    }
+    return TU_OK;
+}
+
+/* ---- Halves ---- */
+
+static tu_status begin_rings(const cuda_repetition *r, const call *c) {
+    for (uint32_t i = 0; i < c->part_count; i++) {
+        const cuda_member *m = &r->joint.members[i];
+        TU_TRY(cuda_enter(m->device));
+        if (m->ring) TU_TRY(cuda_ring_begin(m->ring, &c->parts[i].what));
+    }
+    return TU_OK;
+}
+
+static tu_status stage(const cuda_repetition *r, const call *c, uint32_t half, uint32_t first,
+                       uint32_t count) {
+    for (uint32_t i = 0; i < c->part_count; i++) {
+        const cuda_member *m = &r->joint.members[i];
+        TU_TRY(cuda_enter(m->device));
+        if (m->ring)
+            TU_TRY(cuda_ring_stage(m->ring, &c->parts[i].what, half, first, count, first_device(r)->stream));
+    }
+    return cuda_enter(first_device(r));
+}
+
+static tu_status fetch_behind(const cuda_repetition *r, uint32_t half, uint32_t count) {
+    CUstream steps = first_device(r)->stream;
+    for (uint32_t i = 0; i < r->joint.member_count; i++)
+        if (r->joint.members[i].ring) TU_TRY(cuda_ring_fetch(r->joint.members[i].ring, half, count, steps));
+    CUDA_TRY(cuEventRecord, r->done[half], steps);
+    return TU_OK;
+}
+
+/* Waits for the half's steps and hands over what they left. */
+static tu_status collect(const cuda_repetition *r, const call *c, uint32_t half, uint32_t first,
+                         uint32_t count) {
+    TU_TRY(await(r, r->done[half]));
+    for (uint32_t i = 0; i < c->part_count; i++)
+        if (r->joint.members[i].ring)
+            cuda_ring_hand_over(r->joint.members[i].ring, &c->parts[i].what, half, first, count);
+    return TU_OK;
+}
+
+static uint32_t steps_in(const cuda_repetition *r, uint32_t steps, uint32_t round) {
+    uint32_t first = round * r->half;
+    return steps - first < r->half ? steps - first : r->half;
+}
+
+static tu_status run_rounds(cuda_repetition *r, const call *c) {
+    uint32_t steps = c->steps, rounds = steps / r->half + (steps % r->half > 0);
+    TU_TRY(begin_rings(r, c));
+    for (uint32_t round = 0; round < rounds + CUDA_HALVES; round++) {
+        uint32_t half = round % CUDA_HALVES, before = round - CUDA_HALVES;
+        if (round >= CUDA_HALVES) TU_TRY(collect(r, c, half, before * r->half, steps_in(r, steps, before)));
+        if (round >= rounds) continue;
+        uint32_t count = steps_in(r, steps, round);
+        TU_TRY(stage(r, c, half, round * r->half, count));
+        TU_TRY(launch_steps(r, count));
+        TU_TRY(fetch_behind(r, half, count));
+    }
+    return TU_OK;
+}
+
+/* ---- A repetition ---- */
+
+static uint64_t seed_of(const cuda_joint *j) {
+    for (uint32_t i = 0; i < j->member_count; i++)
+        if (j->members[i].plan->kernel_count) return *j->members[i].plan->kernels[0]->seed;
+    return 0;
+}
+
+/* Events that time kernels belong to single launches. */
+static void leave_out_times(const cuda_joint *j) {
+    for (uint32_t i = 0; i < j->member_count; i++) {
+        cuda_runtime *runtime = j->members[i].plan->runtime;
+        j->members[i].was_timed = runtime->timed;
+        runtime->timed = false;
+    }
+}
+
+static void take_times_again(const cuda_joint *j) {
+    for (uint32_t i = 0; i < j->member_count; i++) {
+        cuda_runtime *runtime = j->members[i].plan->runtime;
+        runtime->timed = j->members[i].was_timed;
+    }
+}
+
+static tu_status repeat(cuda_repetition *r, const call *c) {
+    TU_TRY(make_rings(r, c));
+    if (r->seed != seed_of(&r->joint)) drop_graphs(r);
+    r->seed = seed_of(&r->joint);
+    r->steps = c->steps;
+    leave_out_times(&r->joint);
+    tu_status status = run_rounds(r, c);
+    take_times_again(&r->joint);
+    return status;
+}
+
+/* "gpu:0.0", or "gpu:0.0 to gpu:0.3 together": of which the failure itself need not name one. */
+static tu_status failed(tu_status status, const call *c) {
+    const char *first = cuda_inside(c->parts[0].device)->name;
+    if (c->part_count == 1) return tu_fail(status, "%s: %s", first, tu_message());
+    return tu_fail(status, "%s to %s together: %s", first,
+                   cuda_inside(c->parts[c->part_count - 1].device)->name, tu_message());
+}
+
+/* Nothing may be under way when what it uses goes. */
+static void wait_for_all(const call *c) {
+    for (uint32_t i = 0; i < c->part_count; i++) {
+        const cuda_device *device = cuda_inside(c->parts[i].device);
+        cuda.cuCtxSetCurrent(device->context);
+        cuda.cuStreamSynchronize(device->stream);
+    }
+}
+
+tu_status cuda_repeat_joint(uint32_t part_count, const tu_joint_part *parts, uint32_t move_count,
+                            const tu_joint_move *moves, uint32_t steps) {
+    const tu__kernel_plan *first = (tu__kernel_plan *)parts[0].plan;
+    cuda_runtime *runtime = first->runtime;
+    const call c = {part_count, parts, steps};
+    if (steps == 0) return TU_OK;
+    tu_status status = cuda_enter(cuda_inside(parts[0].device));
+    if (status == TU_OK && !runtime->repetition)
+        status = make_repetition(runtime, part_count, parts, move_count, moves);
+    if (status == TU_OK) status = repeat(runtime->repetition, &c);
+    if (status == TU_OK) return TU_OK;
+    failed(status, &c);
+    for (uint32_t i = 0; i < part_count; i++)
+        if (cuda_is_given_up(cuda_inside(parts[i].device))) return status;
+    wait_for_all(&c);
+    cuda_repetition_free(runtime);
+    return status;
+}
+
+/* A part alone is one launch. */
+tu_status cuda_repeat_plan(tu_device_instance *device, tu_plan *plan, uint32_t steps,
+                           const tu_repetition *what) {
+    const tu_joint_part part = {.device = device, .plan = plan, .what = *what};
+    const tu_joint_move moves[] = {{.kind = TU_JOINT_LAUNCH, .count = plan->kernel_count},
+                                   {.kind = TU_JOINT_KEEP}};
+    return cuda_repeat_joint(1, &part, sizeof moves / sizeof *moves, moves, steps);
+}

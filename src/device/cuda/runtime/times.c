@@ -1,0 +1,121 @@
+/* When kernels ran, by the card's clock, told by the host's.
+ *
+ * Events are recorded before every kernel and behind the last of a launch; the end of any other kernel is the beginning
+ * of the next. An event of the same kind whose moment is known on the host ties the two clocks together; it is recorded anew
+ * every second, since the driver tells distances with 24 bits. Kernels are timed one after another, on one stream. */
+
+#include "base/clock.h"
+#include "device/cuda/runtime/plan.h"
+
+typedef struct cuda_times {
+    uint32_t count;  /* kernels */
+    CUevent *begins; /* per place */
+    CUevent *ends;
+    bool *is_last; /* per place: of a launch; its end has an event of its own */
+    bool *known;   /* per place: it was launched */
+    CUevent origin;
+    double origin_time; /* CLOCK_MONOTONIC */
+} cuda_times;
+
+/* The moment lies between asking and hearing: some microseconds, of which the middle is taken. On a busy machine the thread may
+ * be interrupted between the two; then it asks again. */
+static tu_status record_origin(cuda_device *device, cuda_times *t) {
+    enum { TRIES = 10 };
+    const double short_enough = 30e-6;
+    CUDA_TRY(cuStreamSynchronize, device->stream);
+    double waited = 1;
+    for (int i = 0; i < TRIES && waited > short_enough; i++) {
+        double asked = tu__now();
+        CUDA_TRY(cuEventRecord, t->origin, device->stream);
+        CUDA_TRY(cuEventSynchronize, t->origin);
+        waited = tu__now() - asked;
+        t->origin_time = asked + waited / 2;
+    }
+    return TU_OK;
+}
+
+tu_status cuda_times_align(cuda_device *device, cuda_runtime *runtime) {
+    const double often = 1; /* second */
+    if (!runtime->timed || tu__now() - runtime->times->origin_time < often) return TU_OK;
+    return record_origin(device, runtime->times);
+}
+
+static tu_status make_events(cuda_times *t) {
+    for (uint32_t i = 0; i < t->count; i++) {
+        if (!t->begins[i]) CUDA_TRY(cuEventCreate, &t->begins[i], CU_EVENT_DEFAULT);
+        if (!t->ends[i]) CUDA_TRY(cuEventCreate, &t->ends[i], CU_EVENT_DEFAULT);
+    }
+    if (!t->origin) CUDA_TRY(cuEventCreate, &t->origin, CU_EVENT_DEFAULT);
+    return TU_OK;
+}
+
+tu_status cuda_times_begin(cuda_device *device, tu__kernel_plan *p) {
+    cuda_runtime *runtime = p->runtime;
+    tu__arena *arena = &p->selection.arena;
+    if (!runtime->times) {
+        cuda_times *t = tu__arena_alloc(arena, sizeof *t);
+        if (!t) return TU_NO_MEMORY;
+        t->count = p->kernel_count;
+        t->begins = tu__arena_alloc(arena, t->count * sizeof *t->begins);
+        t->ends = tu__arena_alloc(arena, t->count * sizeof *t->ends);
+        t->is_last = tu__arena_alloc(arena, t->count);
+        t->known = tu__arena_alloc(arena, t->count);
+        if (!t->begins || !t->ends || !t->is_last || !t->known) return TU_NO_MEMORY;
+        runtime->times = t;
+    }
+    TU_TRY(make_events(runtime->times));
+    TU_TRY(record_origin(device, runtime->times));
+    runtime->timed = true;
+    return TU_OK;
+}
+
+void cuda_times_free(cuda_runtime *runtime) {
+    cuda_times *t = runtime->times;
+    for (uint32_t i = 0; t && i < t->count; i++) {
+        if (t->begins[i]) cuda.cuEventDestroy(t->begins[i]);
+        if (t->ends[i]) cuda.cuEventDestroy(t->ends[i]);
+    }
+    if (t && t->origin) cuda.cuEventDestroy(t->origin);
+}
+
+/* In a capture it is a node of the graph, recorded anew at each replay. */
+static tu_status record(const cuda_device *device, CUevent event) {
+    if (device->capturing)
+        CUDA_TRY(cuEventRecordWithFlags, event, device->stream, CU_EVENT_RECORD_EXTERNAL);
+    else
+        CUDA_TRY(cuEventRecord, event, device->stream);
+    return TU_OK;
+}
+
+tu_status cuda_mark_begin(const cuda_device *device, const cuda_runtime *runtime, uint32_t place) {
+    if (!runtime->timed) return TU_OK;
+    runtime->times->known[place] = true;
+    runtime->times->is_last[place] = false;
+    return record(device, runtime->times->begins[place]);
+}
+
+tu_status cuda_mark_end(const cuda_device *device, const cuda_runtime *runtime, uint32_t place) {
+    if (!runtime->timed) return TU_OK;
+    runtime->times->is_last[place] = true;
+    return record(device, runtime->times->ends[place]);
+}
+
+/* Times are known from the launch after the first question on. */
+tu_status cuda_trace(cuda_device *device, tu_plan *plan, uint32_t place, double *start, double *seconds) {
+    tu__kernel_plan *p = (tu__kernel_plan *)plan;
+    cuda_runtime *runtime = p->runtime;
+    *start = *seconds = 0;
+    if (place >= p->kernel_count)
+        return tu_fail(TU_INVALID, "there is no kernel %u: the plan has %u", place, p->kernel_count);
+    TU_TRY(cuda_enter(device));
+    if (!runtime->timed) return cuda_times_begin(device, p);
+    const cuda_times *t = runtime->times;
+    if (!t->known[place]) return TU_OK;
+    float from_origin = 0, milliseconds = 0;
+    CUevent end = t->is_last[place] ? t->ends[place] : t->begins[place + 1];
+    CUDA_TRY(cuEventElapsedTime, &from_origin, t->origin, t->begins[place]);
+    CUDA_TRY(cuEventElapsedTime, &milliseconds, t->begins[place], end);
+    *start = t->origin_time + 1e-3 * (double)from_origin;
+    *seconds = 1e-3 * (double)milliseconds;
+    return TU_OK;
+}

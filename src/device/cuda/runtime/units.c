@@ -1,0 +1,29 @@
+/* The kernels' source text, carried inside the library: what NVRTC compiles on the user's machine. */
+#include <string.h>
+
+#include "device/cuda/runtime/cuda.h"
+
+/* KERNELS is the folder, given by the build. The assembler reads the files; a NUL follows each. */
+#define UNIT(file, symbol)                                                                                   \
+    extern const char cuda_text_##symbol[];                                                                  \
+    __asm__(".pushsection .rodata\n"                                                                         \
+            ".hidden cuda_text_" #symbol "\n"                                                                \
+            ".global cuda_text_" #symbol "\n"                                                                \
+            "cuda_text_" #symbol ":\n"                                                                       \
+            ".incbin \"" KERNELS "/" file "\"\n"                                                             \
+            ".byte 0\n"                                                                                      \
+            ".popsection\n");
+#include "device/cuda/runtime/units.def"
+
+static const struct unit {
+    const char *file, *text;
+} units[] = {
+#define UNIT(file, symbol) {file, cuda_text_##symbol},
+#include "device/cuda/runtime/units.def"
+};
+
+const char *cuda_unit_text(const char *file) {
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (strcmp(units[i].file, file) == 0) return units[i].text;
+    return NULL;
+}
