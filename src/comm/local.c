@@ -1,8 +1,8 @@
-/* Collectives between devices whose memory is the host's: comm.h says what they do.
+/* Collectives between host devices: see comm.h.
  *
- * Sums are made a tile at a time, which stays in the first cache: shares are read from where they lie, partial sums wait
- * in tiles, one for each level of the tree, and the result goes to every rank from the last of them. The loops are those
- * of the CPU device, compiled for each instruction set. */
+ * Sums are computed tile by tile, such that a tile stays in the L1 cache: inputs are read in place, partial sums are
+ * kept in one tile per level of the tree, and the result is written to every rank from the last one. The loops are
+ * those of the CPU device, compiled for each instruction set. */
 #include <string.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -15,16 +15,18 @@
 
 enum {
     TILE_BYTES =
-        2048, /* measured: with larger ones what two ranks bring is out of the first cache when it is written over */
-    MAX_LEVELS = 8,            /* a tree of up to 128 ranks */
-    STREAMED_BYTES = 16 << 20, /* in all: so much is out of the caches before anybody reads it */
+        /* Measured: with larger tiles, the inputs of two ranks have left the L1 cache when they are overwritten. */
+    2048,
+    MAX_LEVELS = 8, /* levels of a tree of up to 128 ranks */
+    /* Total bytes from which on outputs have left the caches before they are read. */
+    STREAMED_BYTES = 16 << 20,
 };
 
 typedef struct tiles {
     _Alignas(64) char level[MAX_LEVELS][TILE_BYTES];
 } tiles;
 
-/* Numbers in a tile: f64 is added in f64, everything else in f32. */
+/* Returns the number of elements in a tile. f64 is added in f64, every other type in f32. */
 static size_t tile_elements(tu_dtype dtype) {
     return TILE_BYTES / (dtype == TU_F64 ? sizeof(double) : sizeof(float));
 }
@@ -33,7 +35,7 @@ static const char *at(const void *base, tu_dtype dtype, size_t element) {
     return (const char *)base + element * tu_dtype_size(dtype);
 }
 
-/* One rank's numbers in the type they are added in: where they lie, or in a tile. */
+/* Returns one rank's elements in the type they are added in: in place, or converted into `tile`. */
 static const void *operand(const cpu_loops *loops, tu_dtype dtype, const void *from, size_t count,
                            void *tile) {
     if (dtype == TU_F32 || dtype == TU_F64) return from;
@@ -41,7 +43,7 @@ static const void *operand(const cpu_loops *loops, tu_dtype dtype, const void *f
     return tile;
 }
 
-/* The loops read a third operand, whatever they do with it. */
+/* Adds two arrays. The loops read a third operand, which is ignored. */
 static void add(const cpu_loops *loops, tu_dtype dtype, size_t count, const void *x, const void *y,
                 void *sum) {
     if (dtype == TU_F64)
@@ -50,8 +52,8 @@ static void add(const cpu_loops *loops, tu_dtype dtype, size_t count, const void
         loops->pointwise[TU__OP_ADD]((int64_t)count, x, y, y, 0, 0, sum);
 }
 
-/* The sum of a tile's worth of numbers from `first` on, pairwise in the order of ranks: partial sums wait like the digits of a
- * binary counter, and what is left at the end is added from the right. */
+/* Adds a tile of elements from `first` on, pairwise in the order of ranks. Partial sums are combined like the digits
+ * of a binary counter; those left at the end are added from the right. */
 static const void *add_tile(tu_dtype dtype, uint32_t ranks, const void *const *in, size_t first, size_t count,
                             tiles *t) {
     const cpu_loops *loops = cpu_loops_for_this_machine();
@@ -69,7 +71,7 @@ static const void *add_tile(tu_dtype dtype, uint32_t ranks, const void *const *i
     return waiting[0];
 }
 
-/* The sum as it is stored. */
+/* Converts a sum to the stored type, if needed. */
 static const void *stored(tu_dtype dtype, const void *sum, size_t count, void *tile) {
     if (dtype == TU_F32 || dtype == TU_F64) return sum;
     cpu_loops_for_this_machine()->convert->store[dtype]((int64_t)count, sum, tile);
@@ -80,7 +82,7 @@ static void put(void *to, const void *from, size_t bytes) {
     if (to != from) memcpy(to, from, bytes);
 }
 
-/* The same past the caches: a line that is written whole is not read first. `to` is the start of a cache line. */
+/* Copies with non-temporal stores, which do not read the cache line first. `to` is aligned to a cache line. */
 static void stream(void *to, const void *from, size_t bytes) {
 #ifdef __SSE2__
     size_t words = bytes / sizeof(__m128i);
@@ -105,26 +107,26 @@ void tu__local_add(tu_dtype dtype, uint32_t ranks, const void *const *in, size_t
     }
 }
 
-/* ---- A rank's part ---- */
+/* ---- The work of one rank ---- */
 
 typedef struct work {
     tu__collective_kind which;
     uint32_t root;
     const tu_combination *what;
-    bool large; /* sums that are too large for caches */
+    bool large; /* sums that do not fit the caches */
 } work;
 
 static bool adds(const work *w) {
     return w->which == TU__ALL_REDUCE || w->which == TU__REDUCE_SCATTER;
 }
 
-/* Elements of a piece: a tile where they are added up; otherwise as much as memcpy likes to have at once. */
+/* Returns the elements of a chunk: a tile for sums, otherwise a good size for memcpy. */
 static size_t piece_elements(const work *w) {
     enum { COPIED_BYTES = 1 << 18 };
     return adds(w) ? tile_elements(w->what->dtype) : COPIED_BYTES / tu_dtype_size(w->what->dtype);
 }
 
-/* What goes out for a piece. */
+/* Returns the result for a chunk. */
 static const void *result(const work *w, const tu_combine_segment *s, const tu__rank_share_range *p,
                           tiles *t) {
     const tu_combination *c = w->what;
@@ -143,14 +145,14 @@ static void do_piece(const work *w, const tu__rank_share_range *p, tiles *t) {
     for (uint32_t r = 0; r < c->ranks; r++) {
         char *to = (char *)s->out[r] + p->first * tu_dtype_size(c->dtype);
         if (w->which == TU__REDUCE_SCATTER && r != c->rank) continue;
-        if (w->large && s->out[r] != s->in[r]) /* what was read just now is in the cache */
+        if (w->large && s->out[r] != s->in[r]) /* in place: the line is in the cache already */
             stream(to, from, bytes);
         else
             put(to, from, bytes);
     }
 }
 
-/* Streamed lines are visible to the others before anything that is written later. */
+/* Makes non-temporal stores visible to other threads before later stores. */
 static void finish_streams(void) {
 #ifdef __SSE2__
     _mm_sfence();
@@ -174,7 +176,7 @@ static size_t bytes_of(const tu_combination *c) {
 }
 
 void tu__local_collective(tu__collective_kind which, uint32_t root, const tu_combination *what) {
-    enum { GRAIN = 1024 }; /* lines: 64 KB, below which waking a thread costs more than it saves */
+    enum { GRAIN = 1024 }; /* in cache lines: 64 KB, below which waking a thread costs more than it saves */
     work w = {.which = which, .root = root, .what = what};
     w.large = adds(&w) && bytes_of(what) > STREAMED_BYTES;
     tu__parallel_for((int64_t)tu__rank_share_lines(what), GRAIN, do_lines, &w);

@@ -1,4 +1,4 @@
-/* Collectives, before a program runs: who attends, with what, and at which level. How they are held: hold.c. */
+/* Compiles collectives: finds their ranks, values and levels. Execution: run/perform_collective.c. */
 #include "compile/collectives.h"
 
 #include <inttypes.h>
@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "base/text.h"
 
-typedef struct invitation { /* an all_reduce of the graph */
+typedef struct invitation { /* an all_reduce node of the graph */
     int64_t number, rank, ranks;
     uint32_t node;
 } invitation;
@@ -32,7 +32,8 @@ static uint32_t gather(const tu_graph *g, invitation *list) {
 
 /* ---- Checking ---- */
 
-/* What rank `rank` brings to a collective: `count` of its invitations from `list` on. */
+/* Checks the all_reduce nodes of one rank of a collective, and sets `*partition` to the rank's partition. `list`: the
+ * rank's `count` nodes. */
 static tu_status check_rank(const tu__unit *unit, const invitation *list, uint32_t count, int64_t rank,
                             int64_t ranks, uint32_t *part) {
     const tu_graph *g = unit->graph;
@@ -81,7 +82,8 @@ static tu_status check_lists(const tu__unit *unit, const tu__collective *m) {
     return TU_OK;
 }
 
-/* All of the invitations are of ranks that the collective has: they are sorted, so the last tells. */
+/* Fails if a node has a rank that the collective does not have. The list is sorted, so the last node has the
+ * highest. */
 static tu_status check_all_invited(const tu__unit *unit, const invitation *list, uint32_t count,
                                    const tu__collective *m) {
     const invitation *last = &list[count - 1];
@@ -110,7 +112,7 @@ static tu_status reserve_collective(tu__collectives *all, tu__collective *m) {
     return m->combinations && m->segments && m->order && m->addresses ? TU_OK : TU_NO_MEMORY;
 }
 
-/* Values of one element type lie side by side, in the order of their nodes otherwise. */
+/* Sorts the values by element type, then by node, and creates a combination for each type. */
 static void sort_values(const tu_graph *g, tu__collective *m) {
     uint32_t sorted = 0;
     for (int type = 0; type < TU_DTYPE_COUNT; type++) {
@@ -126,7 +128,7 @@ static void sort_values(const tu_graph *g, tu__collective *m) {
     }
 }
 
-/* The collective of `count` invitations of one number. */
+/* Creates the collective of `count` all_reduce nodes with one number. */
 static tu_status convene(const tu__unit *unit, const invitation *list, uint32_t count, tu__collectives *all,
                          tu__collective *m) {
     const tu_graph *g = unit->graph;
@@ -196,12 +198,12 @@ static bool raise(uint32_t *level, uint32_t to) {
     return true;
 }
 
-/* What the engine brings has its level already when it is there: one above where it comes from. */
+/* The result of a copy or collective already has a level one above its source's. */
 static bool is_brought(const tu__node *node) {
     return node->op->code == TU__OP_COPY || node->op->code == TU__OP_ALL_REDUCE;
 }
 
-/* One sweep in the order of nodes. */
+/* Raises the levels of all nodes, in one pass in the order of nodes. */
 static void sweep(const tu_graph *g, uint32_t *level) {
     for (uint32_t id = 0; id < g->node_count; id++) {
         const tu__node *node = g->nodes[id];
@@ -212,7 +214,7 @@ static void sweep(const tu_graph *g, uint32_t *level) {
     }
 }
 
-/* All of a collective's nodes are at the level of the highest. */
+/* Sets all nodes of a collective to the highest level among them. True if any level changed. */
 static bool level_collective(tu__collective *m, uint32_t *level) {
     bool rose = false;
     for (uint32_t r = 0; r < m->ranks; r++)
@@ -228,7 +230,8 @@ static int compare_collectives(const void *left, const void *right) {
     return (a->number > b->number) - (a->number < b->number);
 }
 
-/* Every sweep settles at least one collective more, unless some wait for each other. */
+/* Repeats until no level changes. Every round finds the final level of at least one more collective, unless they
+ * depend on each other. */
 static tu_status settle(const tu_graph *g, tu__collectives *all, uint32_t *level) {
     for (uint32_t sweeps = 0;; sweeps++) {
         bool rose = false;
@@ -242,14 +245,14 @@ static tu_status settle(const tu_graph *g, tu__collectives *all, uint32_t *level
         "the program's collectives wait for each other: what a rank brings to one hangs on its result");
 }
 
-/* Whether the kernel of `reader` can compute `node` on the way, element by element. */
+/* True if the kernel of `reader` can compute `node` on the fly, element by element. */
 static bool takes_in(const tu__node *reader, const tu__node *node) {
     if (reader->op->code == TU__OP_SUM) return true;
     return (reader->op->traits & TU__POINTWISE) &&
            tu_shape_equal(reader->outputs[0].shape, node->outputs[0].shape);
 }
 
-/* The lowest level among the readers of each node; 0 where one of them cannot take it in. */
+/* Updates `lowest`: per node, the lowest level of its readers; 0 if one of them cannot fuse it. */
 static void find_lowest_readers(const tu_graph *g, const uint32_t *level, uint32_t id, uint32_t *lowest) {
     const tu__node *reader = g->nodes[id];
     for (uint32_t i = 0; i < reader->input_count; i++) {
@@ -260,14 +263,14 @@ static void find_lowest_readers(const tu_graph *g, const uint32_t *level, uint32
     for (uint32_t i = 0; i < reader->after_count; i++) lowest[reader->after[i]] = 0;
 }
 
-/* What could be computed before something arrives, but is only read by pointwise work behind it, belongs to the latter:
- * a kernel does not mix levels, so it would be written to memory and read again. Momentum times its factor is such,
- * before gradients have come. */
+/* Raises pointwise nodes to the level of their readers if only pointwise nodes of higher levels read them. A kernel
+ * does not contain nodes of different levels, so such a node would otherwise be written to memory and read again.
+ * Example: momentum times its factor, which does not depend on the all-reduced gradients. */
 static tu_status join_readers(const tu_graph *g, uint32_t *level) {
     uint32_t *lowest = tu__alloc_array(g->node_count, sizeof *lowest, "a part");
     if (!lowest) return TU_NO_MEMORY;
     for (uint32_t id = 0; id < g->node_count; id++) lowest[id] = UINT32_MAX;
-    for (uint32_t id = g->node_count; id-- > 0;) { /* readers come behind what they read */
+    for (uint32_t id = g->node_count; id-- > 0;) { /* readers have higher ids than the nodes they read */
         bool waits = (g->nodes[id]->op->traits & TU__POINTWISE) && lowest[id] != UINT32_MAX;
         if (waits) raise(&level[id], lowest[id]);
         find_lowest_readers(g, level, id, lowest);
@@ -286,7 +289,7 @@ tu_status tu__find_levels(const tu_graph *graph, tu__collectives *collectives, u
     return status;
 }
 
-/* ---- Where things are ---- */
+/* ---- Buffers and paths ---- */
 
 static bool all_on_host(const tu__collective *m, const tu__partition *parts) {
     for (uint32_t r = 0; r < m->ranks; r++)
@@ -301,7 +304,7 @@ static bool all_on_one_card(const tu__collective *m, const tu__partition *parts)
     return first->device->api->combine != NULL;
 }
 
-/* Each adds up its share for everybody: all must reach all. */
+/* True if every rank can write its result to every other. */
 static bool all_reach_each_other(const tu__collective *m, const tu__partition *parts) {
     for (uint32_t r = 0; r < m->ranks; r++)
         for (uint32_t q = 0; q < m->ranks; q++) {

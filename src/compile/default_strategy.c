@@ -1,7 +1,6 @@
-/* What a list of devices means by default is read from its words alone: to open devices only to count them would cost a
- * GPU's context, twice.
- *
- * It uses public functions alone, so that the command can compile it in. */
+/* The default strategy depends only on the text of the device list. Opening the devices only to count them would
+ * create each GPU's context twice.
+ * This file uses only public functions, so that the CLI can compile it in. */
 #include "compile/default_strategy.h"
 
 #include <stdlib.h>
@@ -19,7 +18,7 @@ static int count_gpus(void) {
     return count;
 }
 
-/* How many devices a word of a list stands for, as far as it matters: one, or more. */
+/* Returns the number of devices that a device spec stands for; 2 stands for any larger number. */
 static int count_word(const char *word, size_t length) {
     if (length == 3 && strncmp(word, "all", 3) == 0) return count_gpus();
     const char *number = memchr(word, ':', length), *last = memchr(word, '-', length);

@@ -1,5 +1,5 @@
-/* How devices share a batch where nobody says it: one rule for training, measuring, explaining and printing, so that each
- * speaks of the program that the others run. */
+/* The default strategy of a program. Training, benchmarks, `explain` and `graph` share this rule, so that all of them
+ * describe the same program. */
 #ifndef TU__COMPILE_DEFAULT_STRATEGY_H
 #define TU__COMPILE_DEFAULT_STRATEGY_H
 
@@ -7,9 +7,9 @@
 
 #include "base/shared.h"
 
-/* "mirrored" where the batch is cut into parts in any case (`invariant`), or the list (NULL: "all") names several devices
- * of one kind and nothing else places operations (`placed`); else "single". A word that no device has is the compiler's to
- * refuse. */
+/* Returns "mirrored" if `invariant` is set, or if the device list (NULL: "all") names several devices of one kind and
+ * the caller places no operations itself (`placed`). Otherwise returns "single". Does not check the device specs:
+ * compiling does. */
 TU__SHARED const char *tu__default_strategy(const char *devices, bool placed, bool invariant);
 
 #endif

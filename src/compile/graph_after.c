@@ -1,4 +1,4 @@
-/* What the passes make of a graph, to be looked at. */
+/* tu_graph_after: returns a graph as the passes transform it, for inspection. */
 #include <tutti/run.h>
 
 #include "base/alloc.h"
@@ -6,7 +6,7 @@
 #include "device/device.h"
 #include "pass/pass.h"
 
-/* Everything that a program for the named results and the assignments would keep. */
+/* Starts a unit for a program that computes all named results and assignments. */
 static tu_status begin(tu__unit *unit, tu_graph *graph) {
     bool assigns = false;
     for (uint32_t i = 0; i < graph->node_count; i++)

@@ -1,8 +1,8 @@
-/* From a partitioned graph to one part a device: which nodes it computes, which values come from outside, which leave,
- * in which order its kernels run and where their buffers lie. In which steps it all happens is steps.c's affair.
+/* Builds one partition per device from a graph with placed nodes: which nodes it computes, which values it receives
+ * and sends, in which order its kernels run, and where their buffers are. steps.c then writes the steps.
  *
- * Everything here takes time in proportion to nodes, edges and buffers: what is asked of a value or a buffer is looked
- * up in a table made by one sweep, never searched for, since networks of thousands of layers are compiled too. */
+ * Everything here runs in time linear in nodes, edges and buffers, because networks of thousands of layers must
+ * compile too: properties of values and buffers are collected into tables by one pass, never searched for. */
 #include "compile/partition.h"
 
 #include <string.h>
@@ -30,14 +30,14 @@ static bool is_op(const tu__node *node, tu__opcode op) {
     return node->op->code == op;
 }
 
-/* Made by the engine, not by the device. */
+/* True if the engine provides the value, not a kernel. */
 static bool is_leaf(const tu__node *node) {
     return (node->op->traits & TU__LEAF) || is_op(node, TU__OP_COPY) || is_op(node, TU__OP_ALL_REDUCE);
 }
 
 /* ---- Nodes and exports ---- */
 
-/* In `buffer_of`, until the device has selected: this value is an export already. */
+/* In `buffer_of`, before the device has selected kernels: the value is an export already. */
 enum { EXPORTED = 1 };
 
 static void add_export(tu__partition *part, tu__edge value) {
@@ -46,7 +46,7 @@ static void add_export(tu__partition *part, tu__edge value) {
     *mark = EXPORTED;
 }
 
-/* Room for the lists, and the empty table of values. */
+/* Allocates the lists and the table of values. */
 static tu_status reserve_part(const tu_graph *g, tu__partition *part, size_t exports) {
     size_t nodes = g->node_count, outputs = 0;
     part->nodes = tu__alloc_array(nodes, sizeof *part->nodes, "a part");
@@ -66,7 +66,7 @@ static tu_status reserve_part(const tu_graph *g, tu__partition *part, size_t exp
     return part->buffer_of ? TU_OK : TU_NO_MEMORY;
 }
 
-/* Deals the graph's nodes out to the parts. */
+/* Assigns the graph's nodes and exports to the partitions. */
 static tu_status deal(const tu__unit *unit, size_t count, tu__partition *parts) {
     const tu_graph *g = unit->graph;
     for (size_t i = 0; i < count; i++)
@@ -78,15 +78,14 @@ static tu_status deal(const tu__unit *unit, size_t count, tu__partition *parts) 
             add_export(part, node->inputs[1]);
         } else if (is_op(node, TU__OP_COPY)) {
             add_export(&parts[tu__partition_of(unit, node->inputs[0].node)], node->inputs[0]);
-        } else if (is_op(node,
-                         TU__OP_ALL_REDUCE)) { /* both have a buffer, whoever reads them on this device */
+        } else if (is_op(node, TU__OP_ALL_REDUCE)) { /* both need a buffer, even if no kernel reads them */
             add_export(part, node->inputs[0]);
             add_export(part, (tu__edge){id, 0});
         } else if (!is_leaf(node)) {
             part->nodes[part->node_count++] = id;
         }
-        for (uint32_t i = 0; i < node->after_count;
-             i++) /* to be done when its kernel is, it needs a buffer */
+        /* A node with a control dependency on it needs its buffer. */
+        for (uint32_t i = 0; i < node->after_count; i++)
             add_export(&parts[tu__partition_of(unit, node->after[i])], (tu__edge){node->after[i], 0});
     }
     for (size_t i = 0; i < unit->fetch_count; i++) {
@@ -99,7 +98,7 @@ static tu_status deal(const tu__unit *unit, size_t count, tu__partition *parts) 
     return TU_OK;
 }
 
-/* Notes where every value lies; the plan has been checked, so a value has one dense buffer at most. */
+/* Fills `buffer_of`. The plan is verified, so a value has at most one dense buffer. */
 static void index_buffers(tu__partition *part) {
     for (uint32_t i = 0; i < part->output_count; i++) part->buffer_of[i] = TU_NO_NODE;
     for (uint32_t b = 0; b < part->plan->buffer_count; b++) {
@@ -126,7 +125,7 @@ static tu_status select_part(const tu__unit *unit, const uint32_t *levels, tu__p
 
 /* ---- Leaves, receives, updates ---- */
 
-/* Buffers that hold a leaf's value. */
+/* Lists the buffers that contain a leaf's value. */
 static void find_leaves(const tu__unit *unit, tu__partition *part) {
     for (uint32_t b = 0; b < part->plan->buffer_count; b++) {
         uint32_t node = part->plan->buffers[b].value.node;
@@ -136,13 +135,14 @@ static void find_leaves(const tu__unit *unit, tu__partition *part) {
     }
 }
 
-/* It is there before a run, and in memory of its own. */
+/* True if the value exists before a run, in memory that the program does not reuse. */
 static bool is_lasting(const tu__node *node) {
     return is_op(node, TU__OP_VARIABLE) || is_op(node, TU__OP_CONSTANT);
 }
 
-/* A processor would fetch from devices far away one after another, and wait for one that is late before it turns to the next.
- * So these bring themselves what they send to it, all at once, each in the order in which it is made. */
+/* Returns the partition whose thread performs a copy: the destination, except for copies from a GPU to the host. One
+ * host thread would fetch from several GPUs one after another and wait for the slowest. So each GPU sends its own
+ * values, all in parallel, in the order in which it produces them. */
 static uint32_t mover_of(const tu__partition *parts, uint32_t from, uint32_t to) {
     bool brings = parts[to].device->api->host_memory && !parts[from].device->api->host_memory;
     return brings ? from : to;
@@ -185,19 +185,19 @@ static void find_updates(const tu__unit *unit, tu__partition *parts) {
 
 /* ---- Order and memory ---- */
 
-/* What is asked of kernels and buffers while they are ordered and placed. */
+/* Properties of kernels and buffers, used while they are ordered and placed in memory. */
 typedef struct marks {
     const uint32_t *node_level; /* per node of the graph */
     uint32_t *level;            /* per kernel */
-    bool *last;                 /* per kernel: it runs behind the barrier */
-    bool *sends;                /* per kernel: another device waits for what it writes */
-    /* per buffer */
+    bool *last;                 /* per kernel: it runs after the barrier */
+    bool *sends;                /* per kernel: another device waits for its output */
+    /* Per buffer: */
     bool *read;     /* by a kernel */
-    bool *assigned; /* it is the next value of a variable */
-    bool *leaves;   /* another part reads it, while the run goes on */
-    bool *fetched;  /* the user reads it, after the last kernel; or of a mirror, would */
-    uint32_t *met;  /* how often it is brought to collectives or taken away from one */
-    uint32_t *made; /* it arrives: by the order in which others make what they send; 0: it does not */
+    bool *assigned; /* is the next value of a variable */
+    bool *leaves;   /* another partition reads it during the run */
+    bool *fetched;  /* the user reads it after the last kernel; or would, if it belongs to a mirror */
+    uint32_t *met;  /* number of uses as input or output of a collective */
+    uint32_t *made; /* if it is received: rank by the time at which it is produced; 0: it is not received */
     bool *outside, *from_start, *to_end;
     uint32_t *becomes;
 } marks;
@@ -207,11 +207,11 @@ static void mark_fetched(const tu__unit *unit, const tu__partition *part, size_t
     for (size_t i = 0; i < count; i++) {
         if (tu__partition_of(unit, edges[i].node) != index) continue;
         uint32_t b = tu__partition_buffer(part, edges[i]);
-        if (b != TU_NO_NODE) m->fetched[b] = true; /* an assignment has none: its value is fetched late */
+        if (b != TU_NO_NODE) m->fetched[b] = true; /* the value of an assignment has no buffer yet */
     }
 }
 
-/* Who else reads the buffers: one sweep over kernels, updates, receives and fetches. */
+/* Marks the buffers that are read, in one pass over kernels, updates, receives, collectives and fetches. */
 static void mark_readers(const tu__unit *unit, const tu__partition *parts, size_t count, size_t index,
                          marks *m) {
     const tu__partition *part = &parts[index];
@@ -229,8 +229,8 @@ static void mark_readers(const tu__unit *unit, const tu__partition *parts, size_
         const tu__member *a = &collective->members[part->collectives[i].rank];
         for (uint32_t v = 0; v < collective->value_count; v++) m->met[a->in[v]]++, m->met[a->out[v]]++;
     }
-    for (uint32_t i = 0; i < part->node_count;
-         i++) { /* what others wait for is no update kernel's, which come last */
+    /* A kernel that a control dependency names is not an update kernel, which run last. */
+    for (uint32_t i = 0; i < part->node_count; i++) {
         const tu__node *node = unit->graph->nodes[part->nodes[i]];
         for (uint32_t k = 0; k < node->after_count; k++)
             m->read[tu__partition_buffer(part, (tu__edge){node->after[k], 0})] = true;
@@ -239,8 +239,8 @@ static void mark_readers(const tu__unit *unit, const tu__partition *parts, size_
     mark_fetched(unit, part, index, unit->kept_count, unit->kept, m);
 }
 
-/* Kernels that write next values of variables, which nobody else reads, and beside them at most what the user fetches
- * at the end: they run last, behind a barrier, so that a run that fails leaves the state as it was. */
+/* True if the kernel writes only next values of variables that nothing else reads, and perhaps values that the user
+ * fetches. Such kernels run last, after the barrier, so that a run that fails leaves the state unchanged. */
 static bool is_update_kernel(const tu_kernel *kernel, const marks *m) {
     bool updates = false;
     for (uint32_t w = 0; w < kernel->write_count; w++) {
@@ -256,7 +256,7 @@ static void mark_update_kernels(const tu_plan *plan, marks *m) {
     for (uint32_t k = 0; k < plan->kernel_count; k++) m->last[k] = is_update_kernel(&plan->kernels[k], m);
 }
 
-/* Kernels that write what another device waits for. */
+/* Marks the kernels whose output another device waits for. */
 static void mark_senders(const tu_plan *plan, const marks *m) {
     for (uint32_t k = 0; k < plan->kernel_count; k++)
         for (uint32_t w = 0; w < plan->kernels[k].write_count; w++) {
@@ -265,7 +265,8 @@ static void mark_senders(const tu_plan *plan, const marks *m) {
         }
 }
 
-/* Devices compute in the graph's order as far as they can, so that this is the order of what they send. */
+/* Ranks the received values by node id. Devices compute in the graph's order as far as possible, so this is the order
+ * in which they send. */
 static void mark_receives(const tu__partition *part, const marks *m) {
     for (uint32_t i = 0; i < part->receive_count; i++)
         m->made[part->receives[i].buffer] = part->receives[i].source.node + 1;
@@ -278,9 +279,9 @@ static void kernel_levels(const tu_plan *plan, const uint32_t *node_level, uint3
                 level[k] = node_level[plan->kernels[k].nodes[i]];
 }
 
-/* Whether somebody may read an export when all kernels are done. What leaves the part does so at any time, but an old value
- * of a variable only until the barrier, behind which it may be written over; what is there for a collective alone lives as long as
- * that needs it: plan_collectives. */
+/* True if an export may be read after the last kernel. Values sent to another partition may be read at any time, but
+ * the old value of a variable only until the barrier, since it may be overwritten later. For values that only a
+ * collective uses, plan_collectives sets the lifetime. */
 static bool is_read_at_end(const marks *m, uint32_t buffer) {
     if (m->fetched[buffer] || m->assigned[buffer]) return true;
     return m->leaves[buffer] ? !m->outside[buffer] : !m->met[buffer];
@@ -301,22 +302,22 @@ static void mark_buffers(const tu__unit *unit, const tu__partition *part, marks 
     for (uint32_t i = 0; i < part->update_count; i++) {
         const tu__update *u = &part->updates[i];
         uint32_t target = tu__partition_buffer(part, (tu__edge){u->variable, 0});
-        /* Of several that get one value the first has the value's memory, as devices assume. */
+        /* If several variables get one value, the first shares the value's memory, as devices assume. */
         if (target != TU_NO_NODE && !m->fetched[target] && !m->met[target] &&
             m->becomes[u->buffer] == TU_NO_NODE)
             m->becomes[u->buffer] = target;
     }
 }
 
-/* The first place in the order whose kernel may compute a node of this level, or one that hangs on it. */
+/* Returns the first position in the order whose kernel may compute a node of this level or one that depends on it. */
 static uint32_t first_at_level(const tu__partition *part, const uint32_t *kernel_level, uint32_t level) {
     uint32_t at = 0;
     while (at < part->plan->kernel_count && kernel_level[part->order[at]] < level) at++;
     return at;
 }
 
-/* Nodes that wait for receives without reading them. A node may be computed inside the kernel of another, or looked through,
- * so not it but its level says which kernels come after the wait. */
+/* Finds control dependencies on receives. A node may be computed inside the kernel of another one, or be a view, so
+ * its level, not the node itself, decides which kernels come after the wait. */
 static tu_status find_waits(const tu__unit *unit, tu__partition *part, const marks *m) {
     size_t most = 0;
     for (uint32_t i = 0; i < part->node_count; i++) most += unit->graph->nodes[part->nodes[i]]->after_count;
@@ -335,8 +336,8 @@ static tu_status find_waits(const tu__unit *unit, tu__partition *part, const mar
 
 /* ---- Collectives ---- */
 
-/* The place in the order from which on a value is there: behind the kernel that writes it, or, for one that the engine
- * brings, where kernels of its level begin. */
+/* Returns the position in the order from which on a value is available: after the kernel that writes it, or, if the
+ * engine provides it, at the first kernel of its level. */
 static uint32_t made_at(const tu__unit *unit, const tu__partition *part, const marks *m,
                         const uint32_t *written, uint32_t buffer) {
     if (written[buffer]) return written[buffer];
@@ -344,8 +345,8 @@ static uint32_t made_at(const tu__unit *unit, const tu__partition *part, const m
     return is_leaf(unit->graph->nodes[node]) ? first_at_level(part, m->level, m->node_level[node]) : 0;
 }
 
-/* Where in the order the part's values are brought, and where its collectives are held: before the first kernel of their level,
- * and before variables change. */
+/* Sets the positions at which the partition posts its values, and at which its collectives run: before the first
+ * kernel of their level, and before variables change. */
 static void time_collectives(const tu__unit *unit, tu__partition *part, const marks *m,
                              const uint32_t *written) {
     uint32_t computing = part->plan->kernel_count - part->update_kernels;
@@ -361,7 +362,7 @@ static void time_collectives(const tu__unit *unit, tu__partition *part, const ma
     }
 }
 
-/* A sum may take its share's place where nobody else wants the share and a kernel makes it anew in every run. */
+/* True if a sum may overwrite its input: a kernel writes the input in every run, and nothing else reads it. */
 static bool may_take_over(const marks *m, const uint32_t *written, uint32_t in) {
     return written[in] && m->met[in] == 1 && !m->read[in] && !m->leaves[in] && !m->fetched[in] &&
            !m->assigned[in];
@@ -376,7 +377,7 @@ static tu_status plan_collectives(const tu__unit *unit, tu__partition *part, con
     if (!values) return TU_OK;
     tu__sum *sums = tu__arena_alloc(arena, values * sizeof *sums);
     uint32_t *written =
-        tu__arena_alloc(arena, plan->buffer_count * sizeof *written); /* place + 1; 0: never */
+        tu__arena_alloc(arena, plan->buffer_count * sizeof *written); /* position + 1; 0: never */
     if (!sums || !written) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < plan->kernel_count; i++) {
         const tu_kernel *k = &plan->kernels[part->order[i]];
@@ -397,7 +398,7 @@ static tu_status plan_collectives(const tu__unit *unit, tu__partition *part, con
     return TU_OK;
 }
 
-/* Only a device whose launch returns early can; one with a limit wants its memory for something else. */
+/* True if the device may run kernels in parallel. With a memory limit, the memory is needed elsewhere. */
 static bool runs_kernels_together(const tu__partition *part) {
     const tu__device *device = part->device;
     return device->api->event_synchronize && device->options.streams != 1 && !part->memory_limit;
@@ -426,8 +427,8 @@ static tu_status order_and_place(const tu__unit *unit, tu__partition *parts, siz
                                   .keep_apart = runs_kernels_together(part)};
     TU_TRY(plan_collectives(unit, part, m, arena, &request));
     TU_TRY(tu__plan_memory(&request, &part->memory));
-    for (uint32_t i = 0; i < part->update_count;
-         i++) { /* of several variables given one value, one has it in place */
+    /* If several variables get one value, only one has it in place. */
+    for (uint32_t i = 0; i < part->update_count; i++) {
         tu__update *u = &part->updates[i];
         uint32_t at = part->memory.same_as[u->buffer];
         u->in_place = at != TU_NO_NODE && at == tu__partition_buffer(part, (tu__edge){u->variable, 0});
@@ -465,7 +466,7 @@ static tu_status order_part(const tu__unit *unit, const uint32_t *levels, tu__pa
     return status;
 }
 
-/* ---- All of it ---- */
+/* ---- Building ---- */
 
 static tu_status build_parts(const tu__unit *unit, const uint32_t *levels, size_t count, tu__device **devices,
                              tu__partition *parts, tu__collectives *collectives, uint32_t *event_count) {

@@ -1,9 +1,9 @@
-/* Devices that use each other's memory.
+/* Enables peer access between devices.
  *
- * Logical devices of one card share its memory. Of two cards it depends on the machine, and somebody must ask for it before
- * it is so (`reach` of the interface): here, for the pairs that copy or meet, both ways, before anything is decided that
- * hangs on it: how a collective is held (meet.c), whether steps are taken together (joint.c), what a report says. A card that
- * cannot is no error: values then go through the host. */
+ * Logical devices of one GPU share its memory. Between two GPUs, peer access depends on the machine and must be
+ * enabled first. This is done for all pairs that copy or take part in a collective, in both directions, before it
+ * decides how a collective runs (collectives.c), whether devices run steps jointly (joint.c), and what reports say.
+ * Without peer access, values go through the host. */
 #include "compile/collectives.h"
 
 bool tu__partition_is_with(const tu__partition *part, const tu__partition *other) {
@@ -11,7 +11,7 @@ bool tu__partition_is_with(const tu__partition *part, const tu__partition *other
     return a->api == b->api && a->options.index == b->options.index;
 }
 
-/* Bit q of `wanted[p]`: parts p and q exchange something. */
+/* Sets bit q of `wanted[p]` and bit p of `wanted[q]`: the partitions exchange values. */
 static void note_pair(uint64_t *wanted, uint32_t p, uint32_t q) {
     wanted[p] |= UINT64_C(1) << q;
     wanted[q] |= UINT64_C(1) << p;
@@ -50,7 +50,7 @@ tu_status tu__partitions_enable_peer_access(const tu__collectives *collectives, 
 tu__copy_way tu__partitions_copy_way(const tu__partition *parts, uint32_t from, uint32_t to) {
     const tu__partition *a = &parts[from], *b = &parts[to];
     if (a->device->api->host_memory || b->device->api->host_memory) return TU__COPY_DIRECT;
-    bool knows_no_peers = !b->device->api->enable_peer_access; /* its own copy is then all there is to say */
+    bool knows_no_peers = !b->device->api->enable_peer_access; /* its `copy` handles every pair */
     if (b->device->api->copy && (knows_no_peers || tu__partition_is_with(a, b))) return TU__COPY_DIRECT;
     return a->reaches >> to & b->reaches >> from & 1 ? TU__COPY_PEERS : TU__COPY_THROUGH_HOST;
 }

@@ -1,7 +1,5 @@
-/* Placing on devices that are there: the answers that the pass `place` asks for.
- *
- * The pass knows graphs and names; which device has a kernel for what, the devices themselves say. So this file stands
- * between: it asks the slot `takes` of the device interface, and knows what one without it can be trusted with. */
+/* Opens devices and implements the callbacks of the pass `place`, which sees only graphs and names: `supports` calls
+ * the device's `supports` function, or assumes the default for devices without one. */
 #include "compile/placement.h"
 
 #include <string.h>
@@ -25,9 +23,9 @@ static void show_to_unit(tu__open_list *list, tu__unit *unit) {
     unit->device_count = *list->count;
 }
 
-/* The threads of a processor that is added to devices whose memory is elsewhere. Each of these has a host thread that
- * launches and may have one that copies; a loop over all cores would wait for whichever of its threads they are in the
- * way of. So it gets the cores that are left. */
+/* Returns the number of threads for a CPU that is added to GPUs. Each GPU has a compute thread on the host and may
+ * have a copy thread; a parallel loop over all cores would wait for the worker that shares a core with them. So the
+ * CPU gets the remaining cores. */
 static int threads_beside(const tu__open_list *list) {
     int threads_elsewhere = 0;
     tu_device_info info;

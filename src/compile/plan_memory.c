@@ -1,15 +1,15 @@
-/* The memory planner: lifetimes to offsets.
+/* The memory planner: turns lifetimes into offsets.
  *
- * A buffer is alive from the kernel that writes it (or from the start, if it is filled before) to the last that reads
- * it (or to the end, if it is read after). Workspaces live for one kernel. Where a kernel may write over an input that
- * dies with it, the output joins the input's memory. What is left are intervals with sizes; they are placed largest
- * first, each at the lowest offset where nothing placed overlaps it in time and space. The height of the pile is the
- * part's scratch, exactly: nothing else is ever taken while a program runs.
+ * A buffer is alive from the kernel that writes it (or from the start, if it is filled before the run) to the last
+ * kernel that reads it (or to the end, if it is read afterwards). A workspace is alive during one kernel. If a kernel
+ * may overwrite an input that no later kernel reads, the output shares the input's memory. The remaining intervals
+ * are placed largest first, each at the lowest offset where no placed interval overlaps it in time and space. The
+ * highest end is the partition's scratch size; a running program allocates nothing else.
  *
- * What is added up between devices is alive from when the others may write it until they have read it; where nobody else
- * wants a share, the sum takes its place.
+ * The output of an all-reduce is alive from when other ranks may write it until they have read it. If nothing else
+ * reads the input, the output shares its memory.
  *
- * An assignment whose value is written by a kernel after the last read of the variable's old value goes straight into
+ * If a kernel computes a variable's next value after the last read of the old one, the value is written directly into
  * the variable's memory. */
 #include "compile/plan_memory.h"
 
@@ -20,9 +20,9 @@
 
 enum { ALIGNMENT = 64 };
 
-typedef struct interval { /* of a group of buffers that share memory, or of a workspace */
+typedef struct interval { /* lifetime and size of a group of buffers that share memory, or of a workspace */
     size_t bytes;
-    int64_t first, last; /* positions in the order; -1: before the first kernel */
+    int64_t first, last; /* positions in the kernel order; -1: before the first kernel */
     size_t offset;
     uint32_t id; /* a buffer's group, or buffer_count + kernel for a workspace */
 } interval;
@@ -32,7 +32,7 @@ typedef struct planner {
     const tu_plan *plan;
     tu__memory_plan *out;
     int64_t *written, *read_last; /* per buffer: positions; -2: never */
-    uint32_t *group;              /* per buffer: the buffer whose memory it shares (itself at the root) */
+    uint32_t *group;              /* per buffer: a buffer whose memory it shares (itself at the root) */
     int64_t *interval_of;         /* per group: its interval, or -1 */
     interval *intervals;
     size_t interval_count;
@@ -45,8 +45,8 @@ static uint32_t root(const planner *p, uint32_t buffer) {
 
 /* ---- Lifetimes ---- */
 
-/* Others may write the sum as soon as the kernel before `ready` is done, and read the share until the one at `held`
- * begins: which therefore, and none before it, may take the share's memory. */
+/* Other ranks may write the output as soon as the kernel before post_position has finished, and read the input until
+ * the kernel at run_position begins. So that kernel is the first that may reuse the input's memory. */
 static void find_sum_lifetime(planner *p, const tu__sum *sum) {
     p->written[sum->out] = (int64_t)sum->ready - 1;
     if (p->read_last[sum->in] < sum->held) p->read_last[sum->in] = sum->held;
@@ -66,7 +66,7 @@ static void find_lifetimes(planner *p) {
         for (uint32_t w = 0; w < k->write_count; w++) {
             if (p->written[k->writes[w]] == -2) p->written[k->writes[w]] = i;
             if (p->read_last[k->writes[w]] < i)
-                p->read_last[k->writes[w]] = i; /* it exists while it is written */
+                p->read_last[k->writes[w]] = i; /* it is alive while it is written */
         }
     }
     for (uint32_t i = 0; i < p->request->sum_count; i++) find_sum_lifetime(p, &p->request->sums[i]);
@@ -76,8 +76,8 @@ static void find_lifetimes(planner *p) {
 
 /* ---- Sharing ---- */
 
-/* A buffer assigned to a variable may lie in the variable's memory from the start of its life: when the kernel that
- * writes it runs, nobody reads the old value any more, or only that kernel, which may work in place. */
+/* True if a buffer that is assigned to a variable can be the variable's memory: when the kernel that writes it runs,
+ * no later kernel reads the old value, and the kernel itself reads it only if it can work in place. */
 static bool may_become(const planner *p, uint32_t buffer, uint32_t target) {
     if (p->request->outside[buffer] || p->request->from_start[buffer] || p->request->to_end[target])
         return false;
@@ -120,7 +120,7 @@ static void share_in_place(planner *p) {
             bool elsewhere = p->out->same_as[out] != TU_NO_NODE || p->out->same_as[in] != TU_NO_NODE;
             if (!free_to_take || !fresh || !fits || elsewhere || in == out) continue;
             p->group[out] = root(p, in);
-            p->read_last[in] = (int64_t)i - 1; /* taken: a second output may not take it too */
+            p->read_last[in] = (int64_t)i - 1; /* a second output must not reuse it too */
         }
     }
 }
@@ -154,8 +154,8 @@ static void gather_intervals(planner *p) {
     }
 }
 
-/* Memory used again puts one kernel behind another. Where a device runs small kernels beside each other, what they touch
- * lies apart as long as it is little in all. */
+/* Reused memory forces one kernel to wait for another. If a device runs small kernels in parallel, their buffers do
+ * not share memory, as long as the total is small. */
 static void keep_small_apart(planner *p) {
     enum { SMALL = 1 << 20, MOST = 64 << 20 };
     size_t bytes = 0;
@@ -173,14 +173,14 @@ static void keep_small_apart(planner *p) {
 static int larger_first(const void *left, const void *right) {
     const interval *a = left, *b = right;
     if (a->bytes != b->bytes) return a->bytes < b->bytes ? 1 : -1;
-    return a->id < b->id ? -1 : 1; /* the same plan every time */
+    return a->id < b->id ? -1 : 1; /* deterministic order */
 }
 
 static size_t aligned(size_t bytes) {
     return (bytes + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1);
 }
 
-/* The lowest offset where `v` fits among those placed before it, which come in ascending order of their offsets. */
+/* Returns the lowest offset where `v` fits. `placed`: the intervals placed so far, sorted by offset. */
 static size_t lowest_offset(const interval *v, size_t count, const interval *const *placed) {
     size_t offset = 0;
     for (size_t i = 0; i < count && placed[i]->offset < offset + aligned(v->bytes); i++) {
@@ -234,7 +234,7 @@ static void write_offsets(planner *p) {
 
 /* ---- The peak ---- */
 
-/* The position at which most is alive: the first of them. */
+/* Finds the first position at which the maximum number of bytes is alive. */
 static tu_status find_peak(const planner *p, int64_t *position) {
     size_t count =
         (size_t)p->plan->kernel_count + 3; /* from -1, before the first kernel, to one after the last */
@@ -255,7 +255,7 @@ static tu_status find_peak(const planner *p, int64_t *position) {
     return TU_OK;
 }
 
-/* Of the buffers that share a group's memory in turn, the one whose turn it is. */
+/* Returns the buffer of a group that uses the group's memory at `position`. */
 static uint32_t holder_at(const planner *p, uint32_t group, int64_t position) {
     uint32_t holder = group;
     for (uint32_t b = 0; b < p->plan->buffer_count; b++) {

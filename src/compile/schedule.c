@@ -1,8 +1,8 @@
-/* The order of a plan's kernels: a topological sort that keeps the graph's own order where it can.
+/* Orders a plan's kernels: a topological sort that keeps the graph's order where possible.
  *
- * What a kernel hangs on by way of others is known once kernels are in some order that respects what they read. So where
- * values come from other devices, kernels are placed twice: in the graph's order, and then with those first that can
- * begin first. */
+ * Which values from other devices a kernel depends on indirectly is known only after a first topological sort. So if
+ * there are such values, kernels are sorted twice: in the graph's order, and then with the kernels first that can
+ * start first. */
 #include "compile/schedule.h"
 
 #include <string.h>
@@ -15,15 +15,16 @@ typedef struct scheduler {
     const uint32_t *level;
     const bool *sends;
     uint32_t
-        *awaits;    /* per kernel: the last made of the values from other devices that it hangs on; 0: none */
-    uint64_t *rank; /* per kernel: the graph's order */
-    uint8_t *seen;  /* per kernel: 0 new, 1 on the way, 2 placed */
+        /* Per kernel: the latest-produced of the values from other devices that it depends on; 0: none. */
+        *awaits;
+    uint64_t *rank; /* per kernel: position in the graph's order */
+    uint8_t *seen;  /* per kernel: 0 new, 1 on the stack, 2 placed */
     uint32_t *sorted;
-    uint32_t *stack; /* every kernel is opened once and pushes at most what it reads */
+    uint32_t *stack; /* a kernel is expanded once and pushes at most its inputs' writers */
     uint32_t *order, count;
 } scheduler;
 
-/* A kernel ranks with the last of the nodes it covers; ties by its place in the plan. */
+/* A kernel ranks with the last of its nodes; ties by its index in the plan. */
 static uint64_t rank_of(const tu_plan *plan, uint32_t kernel) {
     uint32_t node = 0;
     for (uint32_t i = 0; i < plan->kernels[kernel].node_count; i++)
@@ -63,8 +64,8 @@ static void sort_by_rank(scheduler *s) {
     }
 }
 
-/* Places a kernel behind those that write what it reads. Kernels on the way are kept on a stack; one met a second
- * time while still on it would depend on itself. */
+/* Places a kernel after those that write what it reads. A kernel reached again while it is still on the stack depends
+ * on itself. */
 static tu_status place(scheduler *s, uint32_t kernel) {
     uint32_t depth = 0;
     s->stack[depth++] = kernel;
@@ -82,7 +83,7 @@ static tu_status place(scheduler *s, uint32_t kernel) {
             if (w == TU_NO_NODE || w == top || s->seen[w] == 2) continue;
             if (again || s->seen[w] == 1)
                 return tu_fail(TU_INTERNAL, "kernel '%s' depends on itself", s->plan->kernels[w].name);
-            s->stack[depth++] = w; /* perhaps twice: it is passed over once it is placed */
+            s->stack[depth++] = w; /* a kernel may be pushed twice: it is skipped once placed */
         }
         if (depth == before) {
             s->seen[top] = 2;
@@ -115,7 +116,8 @@ static tu_status place_all(scheduler *s, const bool *last, uint32_t *last_count)
     return TU_OK;
 }
 
-/* Whether any kernel hangs on a value from another device. Kernels are in an order that respects what they read. */
+/* Sets `latest_arrival` of all kernels; true if any depends on a value from another device. Needs a topological
+ * order. */
 static bool find_awaited(scheduler *s, const uint32_t *made) {
     bool any = false;
     for (uint32_t i = 0; i < s->plan->kernel_count; i++) {

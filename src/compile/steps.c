@@ -1,43 +1,46 @@
-/* The steps of a part: kernels in their order, with the waits, signals and the barrier that belong between them.
+/* Writes the steps of a partition: its kernels in order, with waits, signals, collectives and the barrier between
+ * them.
  *
- * A kernel that reads a value from another device, or must come after it, stands behind the wait for its receive. A
- * value that leaves is signalled right behind the kernel that wrote it; one that no kernel writes, before the first.
- * The barrier stands in front of the kernels that change variables, or at the end where there are none: behind it,
- * every part has computed and every value has arrived. Neighbouring kernels become one launch. What a collective wants
- * is brought, and the collective held, where meet.h says.
+ * A kernel that reads a value from another device, or has a control dependency on it, comes after the wait for its
+ * receive. A value that another partition needs is signalled right after the kernel that writes it; one that no
+ * kernel writes, before the first kernel. The barrier comes before the kernels that change variables, or at the end
+ * if there are none; after it, every partition has computed and every value has been received. Adjacent kernels
+ * become one launch. collectives.h says where collectives are posted and run.
  *
- * A part that is alone waits for nobody, so it has no barrier: all its kernels are one launch, which a device may
- * replay as a whole. The kernels that change variables still come last, and a device stops at the first that fails. */
+ * A partition that is the only active one needs no barrier: all its kernels are one launch, which a device may replay
+ * as a whole. The kernels that change variables still come last, and a device stops at the first kernel that
+ * fails. */
 #include <stdlib.h>
 
 #include "base/alloc.h"
 #include "compile/collectives.h"
 
-typedef struct send { /* a value that another part waits for */
+typedef struct send { /* a value that another partition receives */
     tu__receive *receive;
-    const struct send *next; /* written by the same kernel */
+    const struct send *next; /* next value written by the same kernel */
 } send;
 
-typedef struct
-    appointment { /* something to do about a collective, before the kernel at a place of the order */
+/* A post or a run of a collective, before the kernel at a position of the order. */
+typedef struct appointment {
     uint32_t place, membership;
-    bool hold; /* false: bring */
+    bool hold; /* false: post */
 } appointment;
 
 typedef struct writer {
     tu__partition *part;
-    bool alone;             /* the only part of its program that has anything to do */
-    uint32_t *receive_in;   /* per buffer: the receive that fills it, or TU_NO_NODE */
-    bool *awaited;          /* per receive */
-    uint32_t *wait_at;      /* per place in the order: the first wait without a read, or TU_NO_NODE */
-    uint32_t *written_by;   /* per buffer: the kernel, or kernel_count: none */
-    const send **departing; /* per kernel, one more for what no kernel writes, and per collective */
+    bool alone;           /* the only partition of its program that is not idle */
+    uint32_t *receive_in; /* per buffer: index of the receive that fills it, or TU_NO_NODE */
+    bool *awaited;        /* per receive: a wait step is written */
+    uint32_t *wait_at;    /* per position: first control dependency on a receive, or TU_NO_NODE */
+    uint32_t *written_by; /* per buffer: index into `sends_of` */
+    /* Lists of sends: one per kernel, one for values that no kernel writes, and one per collective. */
+    const send **departing;
     send *sends;
-    appointment *appointments; /* in the order in which they are kept */
+    appointment *appointments; /* sorted by position */
     uint32_t kept;
 } writer;
 
-/* ---- Who waits for what ---- */
+/* ---- Collecting dependencies ---- */
 
 static void note_receives(writer *w) {
     for (uint32_t b = 0; b < w->part->plan->buffer_count; b++) w->receive_in[b] = TU_NO_NODE;
@@ -97,7 +100,8 @@ static void add_step(tu__partition *part, tu__step step) {
         part->steps[part->step_count++] = step;
 }
 
-/* Values that are there once `kernel` is done; kernel_count: those that no kernel writes. */
+/* Signals the values that kernel `writer` has written. kernel_count: values that no kernel writes; above:
+ * collectives. */
 static void signal_sends(writer *w, uint32_t kernel) {
     for (const send *d = w->departing[kernel]; d; d = d->next)
         add_step(w->part,
@@ -125,13 +129,14 @@ static void note_waits(writer *w) {
     }
 }
 
-/* What the kernel at a place of the order comes after without reading it. */
+/* Waits for the control dependencies of the kernel at `position`. */
 static void wait_in_line(writer *w, uint32_t place) {
     for (uint32_t i = w->wait_at[place]; i != TU_NO_NODE; i = w->part->waits[i].next)
         wait_receive(w, w->receive_in[w->part->waits[i].buffer]);
 }
 
-/* Everything has arrived before the first update, and what only a fetch or an assignment wants arrives too. */
+/* Waits for all receives that no kernel waited for: before the first update every value has been received, including
+ * those that are only fetched or assigned. */
 static void wait_all(writer *w) {
     for (uint32_t i = 0; i < w->part->receive_count; i++) wait_receive(w, i);
 }
@@ -144,7 +149,7 @@ static void bring(writer *w, uint32_t membership) {
     add_step(w->part, (tu__step){.kind = TU__STEP_POST, .membership = membership});
 }
 
-/* What is to be done about collectives before the kernel at a place of the order. */
+/* Writes the posts and runs of collectives that come before the kernel at `position`. */
 static void keep_appointments(writer *w, uint32_t place) {
     for (; w->kept < 2 * w->part->collective_count && w->appointments[w->kept].place == place; w->kept++) {
         const appointment *a = &w->appointments[w->kept];
@@ -181,7 +186,7 @@ static void write_all(writer *w) {
     if (!part->update_kernels) meet_the_others(w);
 }
 
-/* A value that no kernel writes leaves too: a variable that another device reads. */
+/* True if another partition receives a value from this one. A variable that another device reads is sent too. */
 static bool sends(const tu__partition *parts, size_t count, size_t index) {
     for (size_t p = 0; p < count; p++)
         for (uint32_t i = 0; i < parts[p].receive_count; i++)
@@ -227,14 +232,14 @@ tu_status tu__write_steps(tu__partition *parts, size_t count, size_t index) {
     return ready ? TU_OK : TU_NO_MEMORY;
 }
 
-/* ---- What is moved ---- */
+/* ---- Copies ---- */
 
 static bool is_sent_by(const tu__step *step, uint32_t index) {
     return step->kind == TU__STEP_SIGNAL && step->receive->mover == index;
 }
 
-/* What comes stands before what leaves, which is listed in the order in which it is made: a thread that waits for the first of them to
- * be made misses none of the others. */
+/* Lists receives before sends, and sends in the order in which they are produced: a thread that waits for the first
+ * produced value does not miss another. */
 tu_status tu__list_moves(tu__partition *parts, uint32_t index) {
     tu__partition *part = &parts[index];
     part->moves =
@@ -247,7 +252,7 @@ tu_status tu__list_moves(tu__partition *parts, uint32_t index) {
     return TU_OK;
 }
 
-/* Whether a part signals a value before it waits for anything. */
+/* True if a partition signals a value before it waits for anything. */
 static bool signals_at_once(const tu__partition *part, const tu__receive *a) {
     for (uint32_t i = 0; i < part->step_count; i++) {
         const tu__step *step = &part->steps[i];

@@ -1,7 +1,7 @@
-/* The strategy of a program: from the words of tu_compile_options to what the pass `replicate` is told.
+/* Translates the strategy fields of tu_compile_options into the input of the pass `replicate`.
  *
- * The devices of the list are the replicas. A central device that is not among them is opened beside them, and computes no
- * part of the batch. */
+ * The devices of the list are the replicas. A central device that is not in the list is opened in addition, and
+ * computes no shard of the batch. */
 #include <string.h>
 
 #include "compile/placement.h"
@@ -22,7 +22,7 @@ static const char *find_host(const tu__open_list *list) {
     return NULL;
 }
 
-/* The device that was named, else the first of the list on the host, else the CPU. */
+/* Finds the central device: the named one, else the first host device of the list, else the CPU. */
 static tu_status find_central(tu__open_list *list, tu__unit *unit, const char *asked) {
     const char *found = asked ? find_by_name(unit, asked) : find_host(list);
     if (!found) {
@@ -33,7 +33,7 @@ static tu_status find_central(tu__open_list *list, tu__unit *unit, const char *a
     return TU_OK;
 }
 
-/* What says how a batch is shared, where it is not shared so. */
+/* Fails if options about sharing a batch contradict the strategy. */
 static tu_status check_options(const tu__unit *unit, tu__strategy strategy, const tu_compile_options *rules) {
     if (rules->central && strategy != TU__CENTRAL)
         return tu_fail(TU_INVALID, "central device '%s' with strategy '%s': expected strategy 'central'",
@@ -52,7 +52,7 @@ static tu_status check_options(const tu__unit *unit, tu__strategy strategy, cons
     return TU_OK;
 }
 
-/* Which device computes a part must not be seen in its bits. */
+/* Fails if the devices are of different kinds: results must not depend on which device computes a shard. */
 static tu_status check_alike(const tu__open_list *list, int invariant) {
     const tu__device *first = list->devices[0];
     for (size_t i = 1; invariant && i < *list->count; i++)

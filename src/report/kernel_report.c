@@ -1,8 +1,8 @@
-/* What one kernel of a program covers, moves and took: the rows of `tutti bench --kernels`.
+/* Reports the nodes, bytes, operations and time of one kernel: the rows of `tutti bench --kernels`.
  *
- * Operations are counted by the graph, not by the device, so that two devices, or a library and our own kernel, are
- * measured with one yardstick. A device that knows how many bytes it moves says so; for the others every buffer read
- * or written counts once, which is the least that a kernel can move. */
+ * Operations are counted from the graph, not by the device, so that kernels of different devices and libraries are
+ * comparable. A device may report the bytes that a kernel transfers. Otherwise every buffer that it reads or writes
+ * counts once, which is the minimum. */
 #include "base/alloc.h"
 #include "graph/summary.h"
 #include "run/program.h"
@@ -34,7 +34,7 @@ static int64_t count_bytes(const tu_plan *plan, const tu_kernel *kernel) {
     return (int64_t)bytes;
 }
 
-/* Kernel `place` of a part's order. */
+/* Reports the kernel at a position of a partition's order. */
 static tu_status report_kernel(const tu_program *program, const tu__partition *part, uint32_t place,
                                tu_kernel_report *report) {
     const tu_graph *graph = program->unit.graph;

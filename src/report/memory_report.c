@@ -1,7 +1,8 @@
-/* What a program weighs: totals, what lies in memory when most does, and the table of kernels.
+/* Reports a program's memory: totals, the contents at the peak, and the table of kernels.
  *
- * The totals are those of the plan, and the items of the peak add up to them: the tensors and workspaces alive at the
- * moment when most are, the gaps between them, what outlives a run, and what the device takes for itself. memory_refusal.c speaks of the same numbers. */
+ * The totals are those of the memory plan. The items of the peak add up to them: the tensors and workspaces alive at
+ * the peak, the gaps between them, variables and constants, and the device's overhead. memory_limit.c uses the same
+ * numbers. */
 #include "base/alloc.h"
 #include "run/program.h"
 
@@ -13,9 +14,9 @@ static bool is_read_as_leaf(const tu__partition *part, uint32_t node) {
 
 /* ---- The items of the peak ---- */
 
-/* The heaviest items so far, at most as many as the caller has room for. */
+/* The largest items so far, at most as many as the caller has room for. */
 typedef struct listing {
-    size_t capacity, count; /* count: of all items that came by */
+    size_t capacity, count; /* count: number of all items */
     tu_memory_item *items;
 } listing;
 
@@ -33,7 +34,7 @@ static void add_node(listing *list, tu_memory_kind kind, const tu__node *node, u
     add_item(list, (tu_memory_item){kind, node->name, node->outputs[0], bytes});
 }
 
-/* What is alive in scratch, and the gaps between. */
+/* Adds what is alive in scratch memory, and the gaps. */
 static void add_scratch(listing *list, const tu_graph *g, const tu__partition *part) {
     uint64_t left = part->memory.scratch_bytes;
     for (uint32_t i = 0; i < part->memory.resident_count; i++) {
@@ -52,7 +53,7 @@ static void add_scratch(listing *list, const tu_graph *g, const tu__partition *p
     if (left) add_item(list, (tu_memory_item){TU_MEMORY_GAP, "", {0}, left});
 }
 
-/* Variables that the part reads or assigns, and constants. */
+/* Adds the variables that the partition reads or assigns, and the constants. */
 static void add_leaves(listing *list, const tu_graph *g, const tu__partition *part) {
     for (uint32_t i = 0; i < part->leaf_count; i++) {
         const tu__node *node = g->nodes[part->leaves[i].node];
@@ -88,7 +89,7 @@ size_t tu_program_peak(const tu_program *program, size_t index, size_t capacity,
 
 /* ---- Totals ---- */
 
-/* Of the variables that the part reads or assigns. */
+/* Returns the bytes of the variables that the partition reads or assigns. */
 static size_t variable_bytes(const tu_program *p, const tu__partition *part) {
     const tu_graph *g = p->unit.graph;
     size_t bytes = 0;
@@ -101,7 +102,7 @@ static size_t variable_bytes(const tu_program *p, const tu__partition *part) {
     return bytes;
 }
 
-/* Constants, and the room where values wait that are exchanged between variables. */
+/* Returns the bytes of the constants and of the staging buffers of updates. */
 static size_t constant_bytes(const tu_program *p, const tu__partition *part) {
     size_t bytes = 0;
     for (uint32_t i = 0; i < part->leaf_count; i++)
@@ -113,7 +114,8 @@ static size_t constant_bytes(const tu_program *p, const tu__partition *part) {
     return bytes;
 }
 
-/* What the device may take: logical devices share a card's memory evenly, and the host's as they come. */
+/* Returns the maximum bytes for the partition. Logical devices of a GPU get equal fractions of its memory; logical
+ * CPU devices share host memory freely. */
 static uint64_t limit_of(const tu__partition *part) {
     if (part->memory_limit) return part->memory_limit;
     const tu__device *device = part->device;

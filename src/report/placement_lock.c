@@ -1,9 +1,9 @@
-/* Locks: a placement written down, so that a change of it is noticed.
+/* Placement locks: files that record a placement, so that changes are detected.
  *
- * A new version of the engine, another machine or one more line in a network may move operations between devices without
- * anybody having asked for it. A lock file holds, for every operation, the device it was on: JSON, an operation a line in
- * the order of the graph, so that a version-control system shows its changes well. A program is compared with it by names.
- * Operations that are made wherever they are read, and copies, follow from the others: they are not in it. */
+ * A new version of the engine, another machine, or a change of the network may move operations between devices
+ * unexpectedly. A lock file contains the device of every operation: JSON, one operation per line in the order of the
+ * graph, so that version control shows changes well. Operations are compared by name. Copies, and operations that are
+ * placed with their reader, follow from the others and are not in the file. */
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,7 +16,7 @@
 
 enum { LOCK_VERSION = 1, MAX_LOCK_BYTES = 1 << 30 };
 
-/* Placed for a reason of its own. */
+/* True if the placement of the node was decided for itself. */
 static bool is_locked(const tu__node *node) {
     return node->why && node->op->code != TU__OP_COPY;
 }
@@ -55,12 +55,13 @@ typedef struct comparison {
     const char *path;
     tu__text diff;
     size_t differences;
-    /* of the first: the name of what differs, the device it was locked on, and where it is; NULL: there is no such */
+    /* Of the first difference: name, locked device and current device; NULL: not in the lock or not in the
+     * program. */
     const char *first, *locked, *now;
-    bool *seen; /* per node: the lock knows it */
+    bool *seen; /* per node: it is in the lock */
 } comparison;
 
-/* `locked` or `now` may be NULL. */
+/* Adds a difference. `locked` or `now` may be NULL. */
 static void differ(comparison *c, const char *name, const char *locked, const char *now) {
     if (!c->differences++) c->first = name, c->locked = locked, c->now = now;
     if (locked) tu__text_printf(&c->diff, "  - %s %s\n", name, locked);

@@ -1,5 +1,5 @@
-/* Where a program computes what, and why: the decisions of the pass `place` and the copies of the pass `partition`, as they
- * stand in the program's graph. Nothing is worked out a second time, so what is told is what is done. */
+/* Reports where a program computes each operation, and why. Reads the decisions of the passes `place` and `partition`
+ * from the program's graph, so the report always agrees with what is executed. */
 #include <stdio.h>
 
 #include "base/alloc.h"
@@ -13,7 +13,7 @@ static uint64_t bytes_of(const tu_graph *graph, tu__edge value) {
     return tu_type_bytes(tu_edge_type(graph, value));
 }
 
-/* What arrives for a node: its inputs that are copies. */
+/* Returns the bytes of a node's inputs that are copied from other devices. */
 static uint64_t bytes_in(const tu_graph *graph, const tu__node *node) {
     if (is_copy(node)) return bytes_of(graph, node->inputs[0]);
     uint64_t bytes = 0;
@@ -66,7 +66,8 @@ tu_status tu_program_placement(const tu_program *program, size_t index, tu_place
     return TU_OK;
 }
 
-/* The first that was moved, and how many there are; else a pattern that fits nothing. */
+/* Returns a notice about the first moved operation and the number of others; else about a pattern that matches
+ * nothing. */
 static const char *notice_of(const tu_program *program, const tu__node *first, size_t moved) {
     tu__arena *arena = &program->unit.graph->arena;
     char others[96] = "", text[1024];

@@ -1,29 +1,30 @@
-/* The critical path of traced runs: the chain of kernels, copies, feeds and fetches whose lengths add up to the run.
+/* The critical path of traced runs: the chain of kernels, copies, feeds and fetches that determines the length of the
+ * run.
  *
- * Found backwards: from what ended last to that one of the things it had to wait for which ended last itself, and so on.
- * A kernel had to wait for the kernel before it on its device, and for the copies it reads; the first that changes a
- * variable, for all that others compute. A copy had to wait for the kernel that wrote its value and for the copy that
- * the same thread made before it; a share of a collective, for what every rank brought; a kernel behind a collective, for all shares of it; whatever
- * waits for nothing else, for the latest feed. */
+ * It is found backwards, from the span that ended last to the latest-ending span that it waited for, and so on. A
+ * kernel waits for the previous kernel on its device and for the copies it reads; after a collective, for all ranks'
+ * slices of it; the first kernel that changes a variable, for everything that other devices compute. A copy waits for
+ * the kernel that wrote its value and for the previous copy of the same thread. A rank's slice of a collective waits
+ * for the kernels before each rank's post. Anything that waits for nothing else waits for the latest feed. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/alloc.h"
 #include "run/trace.h"
 
-/* What there was to see of one run, by what it is. */
+/* The spans of one run, by kernel, copy and collective. */
 typedef struct scene {
     const tu_program *program;
     uint32_t run;
     uint32_t first_kernel[TU__MAX_DEVICES], first_copy[TU__MAX_DEVICES], first_buffer[TU__MAX_DEVICES];
     uint32_t first_share[TU__MAX_DEVICES];
     uint32_t kernel_count, copy_count, buffer_count, share_count;
-    const tu__span **kernels, **copies, **shares; /* NULL: none noted in this run; shares: of collectives */
-    uint32_t *written_at; /* per buffer of every part: the place of the kernel that writes it */
+    const tu__span **kernels, **copies, **shares; /* NULL: no such span in this run; slices: of collectives */
+    uint32_t *written_at; /* per buffer of every partition: position of the kernel that writes it */
     size_t *next;         /* per row: the first span of this run or a later one */
 } scene;
 
-/* ---- The scene ---- */
+/* ---- Collecting the spans of a run ---- */
 
 static void lay_out(scene *s) {
     for (size_t i = 0; i < s->program->device_count; i++) {
@@ -71,14 +72,14 @@ static void look_at_run(scene *s, uint32_t run) {
     }
 }
 
-/* ---- One step back ---- */
+/* ---- The span before ---- */
 
 static const tu__span *later(const tu__span *a, const tu__span *b) {
     if (!a || !b) return a ? a : b;
     return a->end >= b->end ? a : b;
 }
 
-/* The latest of the run's spans of a kind, on any device, that ended by `time`. */
+/* Returns the latest of the run's spans of a kind, on any device, that ended by `time`. */
 static const tu__span *latest(const scene *s, tu__span_kind kind, double time) {
     const tu__trace *trace = s->program->trace;
     const tu__span *found = NULL;
@@ -99,7 +100,7 @@ static const tu__span *last_computed(const scene *s) {
     return found;
 }
 
-/* The last rank's share of a collective. */
+/* Returns the rank's slice of a collective that ended last. */
 static const tu__span *last_share(const scene *s, const tu__collective *m) {
     const tu__span *found = NULL;
     for (uint32_t r = 0; r < m->ranks; r++)
@@ -107,7 +108,7 @@ static const tu__span *last_share(const scene *s, const tu__collective *m) {
     return found;
 }
 
-/* What kernels that change variables wait for: all that the others compute. */
+/* Returns what kernels that change variables wait for: everything that is computed before the barrier. */
 static const tu__span *before_updates(const scene *s) {
     const tu__span *found = NULL;
     for (size_t i = 0; i < s->program->device_count; i++) {
@@ -141,7 +142,7 @@ static const tu__span *kernel_before(const scene *s, uint32_t part, uint32_t pla
     return place ? s->kernels[s->first_kernel[part] + place - 1] : NULL;
 }
 
-/* What every rank brings, and what this one did before. */
+/* Returns the latest of what every rank posts, and what this rank did before. */
 static const tu__span *before_share(const scene *s, const tu__span *span) {
     const tu__partition *part = &s->program->parts[span->part];
     const tu__collective *m = part->collectives[span->index].collective;
@@ -153,7 +154,7 @@ static const tu__span *before_share(const scene *s, const tu__span *span) {
     return found;
 }
 
-/* The collective that a value comes from. */
+/* Returns the last slice of the collective that computed a value. */
 static const tu__span *share_that_made(const scene *s, uint32_t index, uint32_t buffer) {
     const tu__partition *part = &s->program->parts[index];
     for (uint32_t i = 0; i < part->collective_count; i++) {
@@ -183,7 +184,8 @@ static const tu__span *before_copy(const scene *s, const tu__span *span) {
     return later(made, copy_before(s, &s->program->parts[a->mover], span));
 }
 
-/* Feeds come before everything, fetches after it, and updates by copying last; each in turn. */
+/* Feeds come before everything, fetches after everything, and updates by copying come last; each one after
+ * another. */
 static const tu__span *before(const scene *s, const tu__span *span) {
     const tu__span *found = NULL;
     switch (span->kind) {
@@ -205,7 +207,7 @@ static const tu__span *before(const scene *s, const tu__span *span) {
     return found ? found : latest(s, TU__SPAN_FEED, span->start);
 }
 
-/* ---- Adding up ---- */
+/* ---- Accumulating ---- */
 
 static tu_status count_span(tu__path *path, const tu__span *span, size_t capacity) {
     double seconds = span->end - span->start;
@@ -227,7 +229,8 @@ static tu_status walk(const scene *s, tu__path *path, size_t capacity) {
     const tu__span *span = later(latest(s, TU__SPAN_UPDATE, INFINITY), latest(s, TU__SPAN_FETCH, INFINITY));
     if (!span) span = last_computed(s);
     if (!span) span = latest(s, TU__SPAN_FEED, INFINITY);
-    /* Clocks of two devices may disagree by some microseconds: a chain longer than all there is would be a circle. */
+    /* Clocks of two devices may differ by some microseconds. A chain longer than the number of all spans would be a
+     * cycle. */
     for (size_t length = 0; span && length < capacity; length++) {
         TU_TRY(count_span(path, span, capacity));
         const tu__span *earlier = before(s, span);

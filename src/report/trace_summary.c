@@ -1,5 +1,5 @@
-/* What a trace comes to: how much of the time devices computed, what they waited for, what was copied, and what the end
- * of a run hung on. And the copies that were planned: those of a trace are the same, run for run. */
+/* Summarizes a trace: how long devices computed, what they waited for, what was copied, and the critical path. Also
+ * reports the planned copies and collectives; a traced run performs exactly these. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -52,7 +52,7 @@ static double shared(const tu__span *a, const tu__span *b) {
     return end > start ? end - start : 0;
 }
 
-/* Seconds of a wait during which the copy waited for was under way. */
+/* Returns the seconds of a wait during which the copy that it waits for was in progress. */
 static double in_copy(const tu_program *p, const tu__span *wait) {
     if (wait->kind != TU__SPAN_WAIT) return 0;
     uint32_t mover = p->parts[wait->part].receives[wait->index].mover;
@@ -66,7 +66,7 @@ static double in_copy(const tu_program *p, const tu__span *wait) {
     return 0;
 }
 
-/* A launching thread may wait while its device still computes: that time is not lost. */
+/* Adds the idle time of a wait. While a compute thread waits, its device may still compute: that time is not idle. */
 static void count_wait(const tu_program *p, const tu__span *wait, tu_trace_report *r) {
     double idle = length(wait) - tu__trace_computing(p, wait->part, wait->start, wait->end);
     if (idle <= 0) return;
@@ -76,7 +76,7 @@ static void count_wait(const tu_program *p, const tu__span *wait, tu_trace_repor
     r->waiting += idle - copy;
 }
 
-/* A device may still compute while its thread waits, or adds up on a card. */
+/* Adds a span of a collective. A device may still compute while its thread waits, or while it reduces on the GPU. */
 static void count_collective(const tu_program *p, const tu__span *s, tu_trace_report *r) {
     double computing = tu__trace_computing(p, s->part, s->start, s->end);
     if (s->kind == TU__SPAN_GATHERING) {
@@ -98,7 +98,7 @@ static void count_row(const tu_program *p, const tu__span_list *row, tu_trace_re
     }
 }
 
-/* The earliest copy to a part that ends after `time`; NULL when there is none. */
+/* Returns the earliest copy to a partition that ends after `time`; NULL if there is none. */
 static const tu__span *next_copy(const tu_program *p, size_t part, double time) {
     const tu__span *found = NULL;
     for (size_t i = 0; i < p->device_count; i++) {
@@ -113,7 +113,7 @@ static const tu__span *next_copy(const tu_program *p, size_t part, double time) 
     return found;
 }
 
-/* Several threads may bring something to a device at once: what counts is the time during which any of them does. */
+/* Adds the time during which any thread copies to the device: several may do so at once. */
 static void count_copies(const tu_program *p, size_t part, tu_trace_report *r) {
     double until = p->trace->began;
     for (const tu__span *s; (s = next_copy(p, part, until)); until = s->end) {
@@ -153,7 +153,7 @@ tu_status tu_trace_device(tu_program *program, size_t index, tu_trace_report *re
     return TU_OK;
 }
 
-/* ---- In words ---- */
+/* ---- Printing ---- */
 
 static double share(double part, double whole) {
     return whole > 0 ? 100 * part / whole : 0;
@@ -180,7 +180,7 @@ static tu_status print_devices(tu_program *program, double runs, FILE *out) {
     return TU_OK;
 }
 
-/* What devices sum up together in a run, as planned. */
+/* Prints the planned collectives of a run. */
 static void print_collectives(const tu_program *program, FILE *out) {
     uint64_t bytes = 0, through_host = 0;
     for (uint32_t i = 0; i < program->collectives.count; i++) {
@@ -198,7 +198,7 @@ static void print_collectives(const tu_program *program, FILE *out) {
     fprintf(out, "\n");
 }
 
-typedef struct passage { /* what went from one device to another */
+typedef struct passage { /* copies from one device to another */
     uint64_t bytes, count;
     double seconds;
 } passage;
@@ -215,7 +215,7 @@ static void add_passages(const tu_program *program, uint32_t from, uint32_t to, 
     }
 }
 
-/* In a run: as traced, divided by the runs. One of the two has brought it. */
+/* Prints averages per run. The copies are in the row of either device. */
 static void print_pair(const tu_program *program, uint32_t from, uint32_t to, double runs, FILE *out) {
     passage sum = {0};
     add_passages(program, from, to, to, &sum);

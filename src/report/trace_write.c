@@ -1,7 +1,8 @@
-/* Traces as JSON for ui.perfetto.dev and chrome://tracing: the trace event format, complete events ("ph": "X").
+/* Writes traces as JSON for ui.perfetto.dev and chrome://tracing: the trace event format, complete events ("ph":
+ * "X").
  *
- * A program is a process, its runs are the first row, and every device has a row for its kernels, one for its copies and,
- * where launch returns early, one for its launching thread. Times are microseconds since the trace began. */
+ * A program is a process. Its runs are the first row; every device has a row for its kernels, one for its copies and,
+ * if launches are asynchronous, one for its compute thread. Times are microseconds since the trace began. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,9 +15,9 @@ typedef struct writer {
     tu__json json;
     const tu_program *program;
     size_t process;
-    double began;              /* of the earliest program */
-    tu_kernel_report *kernels; /* all of the program's, device after device */
-    const size_t *first;       /* per device: its first in `kernels` */
+    double began;              /* begin of the earliest trace */
+    tu_kernel_report *kernels; /* all kernels of the program, device by device */
+    const size_t *first;       /* per device: index of its first kernel in `kernels` */
 } writer;
 
 static const char *const categories[] = {

@@ -1,15 +1,15 @@
-/* Binding: every buffer of a program gets its address, for the state it runs over.
+/* Binding: sets the address of every buffer of a program for one state.
  *
- * Addresses stay the same from run to run, so devices build their kernels against them once. They change only when
- * the program meets another state, a variable's memory has moved, or a hungrier program has made a device's scratch
- * grow; then the parts are bound and built anew. */
+ * Addresses stay the same from run to run, so devices build their kernels for them once. They change only if the
+ * program runs with another state, a variable's memory has moved, or another program has enlarged a device's scratch
+ * memory. Then the partitions are bound and built again. */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/status.h"
 #include "run/program.h"
 
-/* Constants are put into one block of the device's memory, once. */
+/* Uploads the constants into one block of device memory, once. */
 static tu_status place_constants(const tu_program *program, tu__partition *part) {
     const tu_graph *g = program->unit.graph;
     size_t bytes = 0;
@@ -35,7 +35,7 @@ static tu_status place_constants(const tu_program *program, tu__partition *part)
     return TU_OK;
 }
 
-/* The variable that a node of the program stands for, or the mirror of it, where the part's device computes. */
+/* Finds the variable of a node, or its mirror on the partition's device, and moves it there. */
 static tu_status place_variable(const tu_program *program, const tu__partition *part, tu_state *state,
                                 uint32_t id, tu__variable **variable, tu__mirror **mirror) {
     const tu__node *node = program->unit.graph->nodes[id];
@@ -52,15 +52,15 @@ static tu_status place_variables(const tu_program *program, tu__partition *part,
         if (program->unit.graph->nodes[l->node]->op->code == TU__OP_VARIABLE)
             TU_TRY(place_variable(program, part, state, l->node, &l->variable, &l->mirror));
     }
-    for (uint32_t i = 0; i < part->update_count;
-         i++) { /* a target nobody reads must be in the state all the same */
+    /* Variables that are assigned but not read must be in the state, too. */
+    for (uint32_t i = 0; i < part->update_count; i++) {
         tu__update *u = &part->updates[i];
         TU_TRY(place_variable(program, part, state, u->variable, &u->target, &u->mirror));
     }
     return TU_OK;
 }
 
-/* Room for next values that lie in a variable's own memory now. */
+/* Allocates staging buffers for next values that are the memory of another variable. */
 static tu_status place_staging(tu__partition *part) {
     for (uint32_t i = 0; i < part->update_count; i++) {
         tu__update *u = &part->updates[i];
@@ -76,14 +76,14 @@ static bool has_events(const tu_device_api *api) {
     return api->event_new && api->event_wait && api->event_synchronize;
 }
 
-/* Whether the device that makes a move can begin it without waiting for its end. */
+/* True if the copying device can copy asynchronously. */
 static bool can_begin(const tu__device *mover, const tu__device *from, const tu__device *to) {
     const tu_device_api *api = mover->api;
     if (!has_events(api)) return false;
     return mover == to ? from->api->host_memory && api->upload_begin : api->download_begin != NULL;
 }
 
-/* The events by which devices whose launch returns early tell that a value is made, and that a move has ended. */
+/* Creates the device events that signal that a value is produced and that a copy is complete. */
 static tu_status make_events(const tu_program *program, const tu__partition *part) {
     for (uint32_t i = 0; i < part->receive_count; i++) {
         tu__receive *a = &part->receives[i];
@@ -118,7 +118,7 @@ static tu_status build_part(tu_program *program, tu__partition *part) {
     return part->device->api->build(part->device->instance, part->plan, &binding);
 }
 
-/* Variables in host memory that a card reads in every run. */
+/* Pins variables in host memory that a GPU reads in every run. */
 static void pin_variables(const tu_program *program, const tu__partition *card, const tu_state *state) {
     for (uint32_t i = 0; i < card->receive_count; i++) {
         const tu__node *node = program->unit.graph->nodes[card->receives[i].source.node];
@@ -128,7 +128,7 @@ static void pin_variables(const tu_program *program, const tu__partition *card, 
     }
 }
 
-/* What crosses between a processor and cards does so from its scratch and variables, and to its scratch. */
+/* Pins the host memory that is copied to and from GPUs: scratch memory of host devices, and variables. */
 static void pin_memory(const tu_program *program, const tu_state *state) {
     tu__device *card = NULL;
     for (size_t i = 0; i < program->device_count; i++) {
@@ -142,20 +142,21 @@ static void pin_memory(const tu_program *program, const tu_state *state) {
             tu__device_pin_scratch(program->devices[i], card);
 }
 
-/* The variable that a buffer holds; NULL: it is no variable's. */
+/* Returns the variable in a buffer; NULL if it contains none. */
 static const tu__variable *variable_in(const tu__partition *part, uint32_t buffer) {
     for (uint32_t i = 0; i < part->leaf_count; i++)
         if (part->leaves[i].buffer == buffer) return part->leaves[i].variable;
     return NULL;
 }
 
-/* What is too small to be pinned is sent from where it lies, too; into memory that is not pinned nothing is. */
+/* True if the copying device can access the host end of a copy directly: it is pinned, or an upload too small to
+ * pin. */
 static bool reaches_host(const tu_program *program, const tu__receive *a) {
     const tu__partition *from = &program->parts[a->source_part], *to = &program->parts[a->part];
     const tu_device_api *mover = program->devices[a->mover]->api;
     bool comes = a->mover == a->part;
     const tu__device *pinned_by = comes ? from->device->pinned_by : to->device->pinned_by;
-    if (comes && a->at_hand) { /* not in scratch */
+    if (comes && a->at_hand) { /* not in scratch memory */
         const tu__variable *variable = variable_in(from, a->source_buffer);
         if (to->plan->buffers[a->buffer].bytes < TU__PINNABLE_BYTES) return true;
         pinned_by = variable ? variable->reader : NULL;
@@ -180,7 +181,7 @@ static bool is_bound(const tu_program *program, const tu_state *state) {
     return true;
 }
 
-/* Mirrors are equal to their variables when a run begins. */
+/* Brings all mirrors up to date before a run. */
 static tu_status refresh_mirrors(const tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++) {
         const tu__partition *part = &program->parts[i];
@@ -217,7 +218,7 @@ tu_status tu__program_bind(tu_program *program, tu_state *state) {
     return refresh_mirrors(program);
 }
 
-/* A mirror that a run changes is equal to nothing until the run has succeeded. */
+/* Marks the mirrors that a run changes as out of date until the run has succeeded. */
 void tu__program_begin_updates(tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++)
         for (uint32_t k = 0; k < program->parts[i].update_count; k++) {
@@ -227,7 +228,7 @@ void tu__program_begin_updates(tu_program *program) {
         }
 }
 
-/* A mirror that got the same update as its variable is equal to it; one that was changed alone is not. */
+/* Increments the versions of updated variables. A mirror that got the same update as its variable is up to date. */
 void tu__program_end_updates(tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++)
         for (uint32_t k = 0; k < program->parts[i].update_count; k++)

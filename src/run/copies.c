@@ -1,23 +1,23 @@
-/* Bringing values from one device to another while both compute.
+/* Copies values from one device to another while both compute.
  *
- * A part brings what comes to its device and, to a processor, what leaves it (part.c says why). Where the device can, a move
- * is begun and not waited for. Behind what comes from the host the device's own kernels wait; what leaves for it stands in
- * line behind the kernels that make it, so that it leaves when they are done, whatever the host's threads are about.
+ * A partition performs the copies to its device, and those from its device to the host (partition.c says why). If the
+ * device can, copies are asynchronous: the device's kernels wait for uploads, and downloads are queued after the
+ * kernels that compute the value, so that they start without a host thread.
  *
- * Where a move can be begun in no time, the launching thread does it, between two kernels: what leaves for pinned memory,
- * and what comes from it, if it is made before a run begins or in front of everything that could hold it up. Who
- * needs what left watches for its end. Everything else is for the copying thread of the device, which begins moves as values
- * are made, in whatever order that is, and waits for the end of those that leave when there is nothing more to begin. Each thread
- * less is one less that a busy machine can hold up. */
+ * The compute thread begins, between two kernels, the copies that can be begun without waiting: downloads into pinned
+ * memory, and uploads from it whose value exists before the run or is produced before the source partition waits for
+ * anything. The receiving partition polls until such a download is complete. All other copies are the work of the
+ * device's copy thread. It begins copies as their values are produced, in any order, and waits for downloads when
+ * there is nothing to begin. Using fewer threads matters on a busy machine, where each of them can be delayed. */
 #include <stdio.h>
 
 #include "base/clock.h"
 #include "run/trace.h"
 
-/* ---- Who begins a move ---- */
+/* ---- Choosing the thread ---- */
 
-/* Whoever waits for what leaves must be able to see it land. A trace tells how long a copy took, so there each is waited
- * for, and the launching thread would be held up. */
+/* True if the compute thread begins the copy. The receiver of a download must be able to poll for its completion. A
+ * traced copy is measured by waiting for it, which would block the compute thread. */
 static bool is_for_launcher(const tu_program *program, const tu__receive *a, bool traced) {
     if (!a->landed || !a->pinned || traced) return false;
     return a->mover == a->part ? a->early : program->devices[a->mover]->api->event_query != NULL;
@@ -35,14 +35,14 @@ void tu__deal_moves(tu_program *program) {
     }
 }
 
-/* The moves of a part's copying thread in one run. */
+/* The copies of a partition's copy thread in one run. */
 typedef struct mover {
     tu_program *program;
     tu__partition *part;
-    uint32_t first; /* so many of the list are known to have arrived, or are the launching thread's */
+    uint32_t first; /* copies before this one are complete, or belong to the compute thread */
 } mover;
 
-/* ---- What is to be done ---- */
+/* ---- Choosing the next copy ---- */
 
 static bool is_begun(const mover *m, uint32_t move) {
     return m->part->moves[move]->begun == m->program->exchange.epoch;
@@ -52,7 +52,7 @@ static bool has_arrived(const mover *m, uint32_t move) {
     return tu__exchange_has_happened(&m->program->exchange, m->part->moves[move]->arrived);
 }
 
-/* Any move whose value is made and which is not begun yet; TU_NO_NODE when there is none. */
+/* Returns a copy that has not begun and whose value is produced; TU_NO_NODE if there is none. */
 static uint32_t next_to_begin(mover *m) {
     while (m->first < m->part->move_count &&
            (m->part->moves[m->first]->by_launcher || has_arrived(m, m->first)))
@@ -64,14 +64,14 @@ static uint32_t next_to_begin(mover *m) {
     return TU_NO_NODE;
 }
 
-/* The first move that is under way: what leaves is listed in the order in which it does. */
+/* Returns the first copy in progress; downloads are listed in the order in which they are produced. */
 static uint32_t next_to_land(const mover *m) {
     for (uint32_t i = m->first; i < m->part->move_count; i++)
         if (!m->part->moves[i]->by_launcher && is_begun(m, i) && !has_arrived(m, i)) return i;
     return TU_NO_NODE;
 }
 
-/* Until there is something to begin, or it is time to sleep. */
+/* Polls until there is a copy to begin, for at most `spin_seconds`. */
 static void watch(mover *m) {
     const tu__exchange *x = &m->program->exchange;
     double until = x->watch > 0 ? tu__now() + x->watch : 0;
@@ -79,7 +79,7 @@ static void watch(mover *m) {
         if (next_to_begin(m) != TU_NO_NODE || tu__exchange_is_aborted(x)) return;
 }
 
-/* Sleeps until there is a move to begin; TU_NO_NODE: the run was aborted, or it is late. */
+/* Sleeps until there is a copy to begin; TU_NO_NODE if the run was aborted or timed out. */
 static uint32_t await_next(mover *m) {
     tu__exchange *x = &m->program->exchange;
     bool in_time = true;
@@ -92,7 +92,7 @@ static uint32_t await_next(mover *m) {
     return next;
 }
 
-/* ---- Doing it ---- */
+/* ---- Copying ---- */
 
 static void tell_arrived(mover *m, uint32_t move) {
     const tu__receive *a = m->part->moves[move];
@@ -113,7 +113,7 @@ static tu_status wait_until_made(const tu_program *program, const tu__receive *a
     return tu__partition_await(program, from, a->ready, &program->parts[a->mover].awaited_by_copier);
 }
 
-/* From beginning to end. */
+/* Performs a copy synchronously. */
 static tu_status move_now(mover *m, uint32_t move) {
     const tu__receive *a = m->part->moves[move];
     const tu__partition *to = &m->program->parts[a->part], *from = &m->program->parts[a->source_part];
@@ -140,7 +140,7 @@ tu_status tu__begin_move(const tu_program *program, tu__receive *a) {
     return status == TU_OK ? TU_OK : failed(program, a, status);
 }
 
-/* Uploads have arrived, as far as the host is concerned, when they are begun. */
+/* Begins an asynchronous copy. An upload counts as received once it has begun: the device waits for the rest. */
 static tu_status begin(mover *m, uint32_t move) {
     tu__receive *a = m->part->moves[move];
     TU_TRY(tu__begin_move(m->program, a));
@@ -162,7 +162,7 @@ static tu_status let_land(mover *m, uint32_t move) {
     return TU_OK;
 }
 
-/* What is late the part that waits for it says. */
+/* Returns without an error on a timeout: the partition that waits for the value reports it. */
 static tu_status make_all(mover *m) {
     for (uint32_t left = m->part->copier_moves; left || next_to_land(m) != TU_NO_NODE;) {
         uint32_t next = next_to_begin(m), under_way = next_to_land(m);

@@ -1,7 +1,7 @@
-/* What the threads of a run tell each other: that something has happened, or that the run has failed.
+/* Events, the barrier and failures of a run.
  *
- * Events are numbers that reach the run's epoch, so that nothing is reset between runs. Each thread sleeps on a bell of its own:
- * an event wakes who waits for it and nobody else. */
+ * An event is a number that is set to the run's epoch, so nothing is reset between runs. Each thread waits on a
+ * condition variable of its own, so that an event wakes only the thread that waits for it. */
 #include "run/exchange.h"
 
 #include <errno.h>
@@ -12,8 +12,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 
-/* Where devices compute elsewhere their host threads have nothing to do but wait, and being woken takes longer than most of
- * what they wait for. With a core for each they may watch for a while instead. */
+/* Returns how long a thread polls before it sleeps. The host threads of GPUs mostly wait, and waking a thread takes
+ * longer than most of these waits. So they poll, if there is a core for each of them. */
 static double time_to_watch(size_t device_count, tu__device *const *devices) {
     const double moment = 300e-6;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -42,7 +42,7 @@ tu_status tu__exchange_begin(tu__exchange *x, uint32_t event_count, double allow
 
 void tu__exchange_end(tu__exchange *x) {
     for (size_t i = 0; i < x->part_count * TU__THREADS; i++) pthread_cond_destroy(&x->bells[i]);
-    if (x->part_count) pthread_mutex_destroy(&x->lock); /* it was begun */
+    if (x->part_count) pthread_mutex_destroy(&x->lock); /* it was initialized */
     tu__free(x->events);
     tu__free(x->bells);
 }
@@ -103,7 +103,7 @@ void tu__exchange_begin_run(tu__exchange *x) {
 }
 
 tu_status tu__exchange_end_run(tu__exchange *x) {
-    pthread_mutex_lock(&x->lock); /* a thread of an abandoned run may still fail */
+    pthread_mutex_lock(&x->lock); /* a thread of an abandoned run may still set it */
     tu_status status = x->status == TU_OK ? TU_OK : tu_fail(x->status, "%s", x->message);
     pthread_mutex_unlock(&x->lock);
     return status;

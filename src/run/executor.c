@@ -1,10 +1,11 @@
-/* The executor: all parts of a program at once, each on its device's own host thread.
+/* The executor: runs all partitions of a program in parallel, each on the compute thread of its device.
  *
- * A part's thread fills its inputs and goes through its steps: wait for a value from another device, launch kernels, send a
- * value or say that it is ready. What it cannot begin to move itself a second thread brings meanwhile (moves.c). Where
- * there are several parts, updates wait at a barrier until all have computed: a run that fails changes no variable.
- * Every wait has a deadline; what is late is named. A part that is alone, or steps that are taken at once, are one call of a
- * device, which keeps the time itself if it can. */
+ * The compute thread uploads the partition's inputs and executes its steps: wait for a value from another device,
+ * launch kernels, send a value or signal that it is ready. A second thread performs the copies that the compute
+ * thread cannot begin itself (copies.c). If several partitions are active, updates wait at a barrier until all have
+ * computed, so a run that fails changes no variable. Every wait has a timeout, and its message names the device that
+ * is late. A program with one active partition, and a multi-step call, are a single call of a device, which enforces
+ * the timeout itself if it can. */
 #include <stdio.h>
 #include <time.h>
 
@@ -17,9 +18,9 @@ static const char *name_of(const tu_program *program, tu__edge value) {
     return program->unit.graph->nodes[value.node]->name;
 }
 
-/* ---- What is said of a failure ---- */
+/* ---- Error messages ---- */
 
-/* "matmul 'fc1/matmul'": the first operation of a kernel. */
+/* Writes the first operation of a kernel: "matmul 'fc1/matmul'". */
 static int write_operation(const tu_program *program, const tu__partition *part, uint32_t place, char *text,
                            size_t capacity) {
     const tu_kernel *kernel = &part->plan->kernels[part->order[place]];
@@ -28,7 +29,7 @@ static int write_operation(const tu_program *program, const tu__partition *part,
     return snprintf(text, capacity, "%s '%.100s'", node->op->name, node->name);
 }
 
-/* "matmul 'fc1/matmul'", or for a launch of several kernels "its 12 kernels from matmul 'fc1/matmul' to …" */
+/* Returns "matmul 'fc1/matmul'", or for several kernels "its 12 kernels from matmul 'fc1/matmul' to …". */
 static tu__phrase operations_of(const tu_program *program, const tu__partition *part, const tu__step *step) {
     tu__phrase p;
     size_t room = sizeof p.text, used = 0;
@@ -40,7 +41,6 @@ static tu__phrase operations_of(const tu_program *program, const tu__partition *
     return p;
 }
 
-/* What a part is about right now, as its thread noted. */
 tu__phrase tu__partition_doing(const tu_program *program, tu__partition *part) {
     tu__phrase p = {"all its steps are done"};
     uint32_t at = atomic_load(&part->at);
@@ -82,12 +82,12 @@ static tu_status late(tu_program *program, const tu__partition *part, const tu__
                    from->device->name, tu__partition_doing(program, from).text);
 }
 
-/* What a device calls an internal error is one of the device, not of the program that used it. */
+/* An internal error reported by a device is an error of the device, not of the engine. */
 static tu_status of_device(tu_status status) {
     return status == TU_INTERNAL ? TU_DEVICE : status;
 }
 
-/* Names the device and what it was at, whatever the device itself said. */
+/* Fails with a message that names the device and the kernels, and contains the device's own message. */
 static tu_status failed_launch(const tu_program *program, const tu__partition *part, const tu__step *step,
                                tu_status status) {
     char message[768];
@@ -123,8 +123,8 @@ static tu_status await_receive(tu_program *program, const tu__partition *part, c
     return TU_OK;
 }
 
-/* Short waits are watched, where there is a core for that (exchange.c); a look at an event disturbs those who launch, so some
- * time is between two. */
+/* Waits between two queries of an event. Short waits poll if there are enough cores (exchange.c), with a delay
+ * between queries, since a query slows down threads that launch. Longer waits sleep. */
 static void pass_time(const tu__exchange *x, double waited) {
     const double look = 1e-6, nap = 20e-6, longest = 10e-3;
     if (waited < x->watch) {
@@ -144,7 +144,7 @@ static tu_status ask_for_landing(const tu_program *program, tu__partition *part,
     return status == TU_OK ? TU_OK : tu__partition_failed(from, status);
 }
 
-/* Until what another device has begun to send here is there. */
+/* Waits until an asynchronous copy that another device has begun is complete. */
 static tu_status await_landing(tu_program *program, tu__partition *part, const tu__receive *a) {
     const tu__exchange *x = &program->exchange;
     double began = tu__now(), time = began;
@@ -157,7 +157,7 @@ static tu_status await_landing(tu_program *program, tu__partition *part, const t
     return TU_OK;
 }
 
-/* What the part's own thread brings from the host, unless it has begun that already. */
+/* Begins a copy from the host on the partition's own compute thread, unless it has begun already. */
 static tu_status fetch(tu_program *program, const tu__partition *part, tu__receive *a) {
     tu__exchange *x = &program->exchange;
     if (a->begun == x->epoch) return TU_OK;
@@ -165,7 +165,7 @@ static tu_status fetch(tu_program *program, const tu__partition *part, tu__recei
     return tu__exchange_is_aborted(x) ? TU_OK : tu__begin_move(program, a);
 }
 
-/* For what is still on its way from the host, the device itself waits. */
+/* Waits for a received value. If an upload is still in progress, the device waits for it, not the thread. */
 static tu_status wait_for(tu_program *program, tu__partition *part, tu__receive *a) {
     bool comes = &program->parts[a->mover] == part;
     TU_TRY(a->by_launcher && comes ? fetch(program, part, a) : await_receive(program, part, a));
@@ -175,7 +175,7 @@ static tu_status wait_for(tu_program *program, tu__partition *part, tu__receive 
     return status == TU_OK ? TU_OK : tu__partition_failed(part, status);
 }
 
-/* The first part that has not come to the barrier. */
+/* Returns the first active partition that has not reached the barrier. */
 static tu__partition *missing_part(tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++)
         if (!program->parts[i].idle && !atomic_load(&program->parts[i].there)) return &program->parts[i];
@@ -190,13 +190,13 @@ static tu_status not_all_there(tu_program *program) {
                    program->exchange.allowed, tu__partition_doing(program, part).text);
 }
 
-/* Waits until every part has computed. */
+/* Waits until every active partition has computed. */
 static tu_status wait_at_barrier(tu_program *program, size_t part) {
     if (tu__exchange_meet(&program->exchange, part, (uint32_t)program->working)) return TU_OK;
     return not_all_there(program);
 }
 
-/* ---- A part's thread ---- */
+/* ---- Compute thread ---- */
 
 tu_status tu__partition_synchronize(const tu__partition *part) {
     const tu_device_api *api = part->device->api;
@@ -212,7 +212,7 @@ tu_status tu__partition_await(const tu_program *program, const tu__partition *pa
     return status == TU_OK ? TU_OK : tu__partition_failed(part, status);
 }
 
-/* One kernel after another, since the device cannot say how long each takes. */
+/* Launches the kernels one by one and measures each, because the device cannot. */
 static tu_status launch_timed(tu_program *program, const tu__partition *part, const tu__step *step) {
     for (uint32_t i = step->first; i < step->first + step->count; i++) {
         double began = tu__trace_now(program);
@@ -239,7 +239,7 @@ static tu_status wait_for_others(tu_program *program, tu__partition *part) {
     return TU_OK;
 }
 
-/* Says that a value is made, to whoever brings it. */
+/* Signals that a value is computed, to the thread that copies it. */
 static void tell_made(tu_program *program, const tu__receive *a) {
     tu__exchange_signal_to(&program->exchange, a->made, a->mover, a->by_launcher ? TU__LAUNCHER : TU__COPIER);
 }
@@ -251,7 +251,7 @@ static tu_status send(tu_program *program, tu__receive *a) {
     return TU_OK;
 }
 
-/* Lets a value be fetched, now or by whoever waits for the device's event, or sends it. */
+/* Sends a value, or signals that it can be copied: now, or once the device's event completes. */
 static tu_status send_off(tu_program *program, const tu__partition *part, tu__receive *a) {
     if (tu__exchange_has_happened(&program->exchange, a->made)) return TU_OK;
     tu_status status = a->ready ? part->device->api->event_record(part->device->instance, a->ready) : TU_OK;
@@ -291,8 +291,8 @@ static tu_status feed_part(tu_program *program, tu__partition *part) {
     return TU_OK;
 }
 
-/* What lies on the host before a run is on its way while the first kernels are launched. Inputs go first: all of them are waited
- * for, by the first kernel most often. */
+/* Begins the copies of values that are in host memory before the run, so that they proceed while the first kernels
+ * are launched. Inputs are uploaded before: usually the first kernel waits for them. */
 static tu_status begin_early_moves(const tu_program *program, const tu__partition *part) {
     for (uint32_t i = 0; i < part->receive_count; i++) {
         tu__receive *a = &part->receives[i];
@@ -302,8 +302,8 @@ static tu_status begin_early_moves(const tu_program *program, const tu__partitio
     return TU_OK;
 }
 
-/* A part without updates ends at the barrier, with nothing under way. To ask again could only fail a run whose updates others
- * have begun. */
+/* True if the last step is the barrier: a partition without updates has no work in progress afterwards. To
+ * synchronize again could only fail a run in which other partitions have begun their updates. */
 static bool ends_at_barrier(const tu__partition *part) {
     return part->step_count && part->steps[part->step_count - 1].kind == TU__STEP_BARRIER;
 }
@@ -320,8 +320,8 @@ static void compute_part(void *argument) {
         if (status == TU_OK) taken++;
     }
     bool is_done = taken == j->part->step_count && ends_at_barrier(j->part);
-    if (status != TU_OK) tu__exchange_abort(x, status); /* before what follows has a message of its own */
-    /* Also after a failure nothing may be under way afterwards. */
+    if (status != TU_OK) tu__exchange_abort(x, status); /* before later calls replace the message */
+    /* Nothing may still be running when this function returns, also after a failure. */
     tu_status ended = is_done ? TU_OK : tu__partition_synchronize(j->part);
     if (tu__exchange_is_aborted(x)) tu__let_moves_land(j->program, j->part, TU__LAUNCHER);
     if (status == TU_OK && ended == TU_OK) atomic_store(&j->part->at, j->part->step_count);
@@ -357,14 +357,14 @@ static tu_status start_workers(tu__partition *part) {
     return TU_OK;
 }
 
-/* Where only one part has anything to do it has nobody to run beside: on a whole device it runs on the caller's thread,
- * and no hand-over is paid for. A logical device keeps to its own thread, which is pinned to its cores, and one of several
- * to that which it was attached to. */
+/* True if the run can use the caller's thread, which saves the switch to another thread: only one partition is
+ * active, on a whole device. A logical device runs on its own thread, which is pinned to its cores. With several
+ * partitions, each runs on the thread that is attached to its device. */
 static bool runs_on_caller(const tu_program *program) {
     return program->alone && program->alone->device->options.parts == 1;
 }
 
-/* A device whose thread never came back from an earlier run cannot serve another. */
+/* Fails if a thread of the device has not returned from an earlier run. */
 static tu_status check_free(const tu__partition *part) {
     if (!tu__worker_busy(part->device->compute) && !tu__worker_busy(part->device->copier)) return TU_OK;
     bool may_come_back = !part->device->api->give_up;
@@ -372,7 +372,7 @@ static tu_status check_free(const tu__partition *part) {
                    part->device->name, may_come_back ? ", or wait for it" : "");
 }
 
-/* What devices may take that keep the time themselves, where no thread is left that could. */
+/* Sets the timeout of devices that enforce it themselves, if no other thread can; 0: none. */
 static void allow(const tu_program *program, double seconds) {
     for (size_t i = 0; i < program->device_count; i++) {
         const tu__device *d = program->devices[i];
@@ -380,7 +380,7 @@ static void allow(const tu_program *program, double seconds) {
     }
 }
 
-/* The work of the only part that has any, or of all in one thread. */
+/* Runs `work` for the only active partition, or for all partitions in one thread. */
 static tu_status run_alone(tu_program *program, void (*work)(void *job), tu__job job) {
     tu__device *device = job.part->device;
     TU_TRY(check_free(job.part));
@@ -407,15 +407,15 @@ static void post_part(tu_program *program, size_t index) {
     if (part->copier_moves) tu__worker_post(part->device->copier, tu__make_moves, job);
 }
 
-/* What is freed later must not wait for it either. */
+/* Tells the device that its call is abandoned, so that freeing objects does not wait for it. */
 static void give_up(const tu__device *device) {
     if (device->api->give_up) device->api->give_up(device->instance);
 }
 
-/* Parts that wait give up at the deadline and say who is late; a device's own call may still not come back. Such a run is
- * abandoned a moment later, with its threads. */
+/* Waits for a partition's threads. Waiting partitions time out at the deadline and report who is late, but a device
+ * call may not return. If so, the run and its threads are abandoned one second later. */
 static void join_part(tu_program *program, tu__partition *part) {
-    enum { MOMENT = 1 }; /* second: for the parts that wait to be heard first */
+    enum { MOMENT = 1 }; /* so that waiting partitions report first */
     double until = program->exchange.deadline + MOMENT;
     bool computed = tu__worker_join_until(part->device->compute, until);
     bool copied = !part->copier_moves || tu__worker_join_until(part->device->copier, until);
@@ -430,7 +430,7 @@ static void join_part(tu_program *program, tu__partition *part) {
                                program->exchange.allowed, tu__partition_doing(program, late).text));
 }
 
-/* Every part that has something to do has its threads, and they are free. */
+/* Checks that the threads of all partitions are free, and starts those that do not exist yet. */
 static tu_status make_ready(tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++) TU_TRY(check_free(&program->parts[i]));
     tu__deal_moves(program);
@@ -440,9 +440,10 @@ static tu_status make_ready(tu_program *program) {
     return TU_OK;
 }
 
-/* ---- All parts at once ---- */
+/* ---- Running all partitions ---- */
 
-/* What is there before a run begins is fetched without waiting for the thread of the device that has it. */
+/* Signals the values that exist before the run, so that they can be copied without waiting for the source device's
+ * thread. */
 static void announce_what_is_at_hand(tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++)
         for (uint32_t k = 0; k < program->parts[i].receive_count; k++) {
@@ -463,7 +464,7 @@ static tu_status run_together(tu_program *program) {
     return tu__exchange_end_run(&program->exchange);
 }
 
-/* Nobody else fills what a user fetches as it was fed. */
+/* Uploads the inputs of idle partitions, which have no thread. The user may fetch them. */
 static tu_status feed_idle_parts(tu_program *program) {
     for (size_t i = 0; i < program->device_count; i++)
         if (program->parts[i].idle && &program->parts[i] != program->alone)

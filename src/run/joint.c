@@ -1,24 +1,24 @@
-/* Steps that several devices take together, without the engine in between.
+/* Multi-step calls that several devices execute together, without the engine between steps.
  *
- * One step at a time, every device has a host thread, and threads wait for each other where values cross. Devices
- * that know how (`repeat_joint` in their table) are told instead what a step of all of them is, once: a list of
- * moves, in an order in which nobody waits for something that stands further down. It is made of the parts' own
- * steps, one of each in turn, where it has not to wait:
+ * In an ordinary run every device has a host thread, and threads wait for each other when values are copied. Devices
+ * with `repeat_joint` instead get one list that describes a step of all devices, in an order in which no entry waits
+ * for a later one. The list is merged from the steps of the partitions: one step of each in turn, unless it must
+ * wait:
  *
- *     part 0    launch a b | signal x | launch c | barrier | launch u        launch 0 a b
- *     part 1    wait x | launch d | barrier | launch v                  ->   copy x 0 to 1, wait x
- *                                                                            launch 0 c, launch 1 d
- *                                                                            launch 0 u, launch 1 v
+ *     partition 0   launch a b | signal x | launch c | barrier | launch u        launch 0 a b
+ *     partition 1   wait x | launch d | barrier | launch v                  ->   copy x 0 to 1, wait x
+ *                                                                                launch 0 c, launch 1 d
+ *                                                                                launch 0 u, launch 1 v
  *
- * A collective (meet.h) is one move, where the last of its ranks brings its values; each waits for it where it would
- * hold it. It comes behind whatever its ranks were given before that move: since they take turns, nothing that the first
- * to come could compute meanwhile.
+ * A collective (collectives.h) is one entry, at the point where the last of its ranks posts its values. Each rank
+ * waits for it where it would run it. It comes after everything that its ranks were given before, but since
+ * partitions take turns, it delays nothing that an early rank could compute meanwhile.
  *
- * The barrier is left out: it is there so that a run that fails changes nothing, which steps taken at once do not
- * promise. In its place a part waits until what others read of its variables has left: from there on they are written
- * over. Values that could not be written in place are copied at the end of a part's step, when results are kept.
+ * The barrier is left out: it ensures that a run that fails changes nothing, which multi-step calls do not guarantee.
+ * Instead, a partition waits until other partitions have read its variables, before they are overwritten. Next values
+ * that could not be written in place are copied at the end of a partition's step, after its results are saved.
  *
- * Where the list was made addresses are not known yet; they are filled in for every call. */
+ * The list is written when the program is compiled; every call fills in the addresses. */
 #include "run/joint.h"
 
 #include <stdio.h>
@@ -27,14 +27,14 @@
 #include "run/program.h"
 
 struct tu__joint_source {
-    uint32_t part;                    /* of the program: where it goes */
-    const tu__receive *receive;       /* of a COPY between parts */
-    const tu__update *update;         /* of a COPY within a part: a variable's next value */
-    bool aside;                       /* to where it waits while variables change */
-    const tu__collective *collective; /* of a MEET */
+    uint32_t part;                    /* index in the program: the destination */
+    const tu__receive *receive;       /* COPY between partitions */
+    const tu__update *update;         /* COPY within a partition: a variable's next value */
+    bool aside;                       /* the copy goes to the update's staging buffer */
+    const tu__collective *collective; /* COLLECTIVE */
 };
 
-/* ---- Whether they can be joined ---- */
+/* ---- Checking ---- */
 
 static const tu_device_api *common_api(const tu_program *p) {
     const tu_device_api *api = NULL;
@@ -46,7 +46,7 @@ static const tu_device_api *common_api(const tu_program *p) {
     return api && api->repeat_joint ? api : NULL;
 }
 
-/* What the engine holds between devices through the host, devices cannot hold alone. */
+/* True if devices can run all collectives without the engine. */
 static bool meet_on_cards(const tu_program *p) {
     for (uint32_t i = 0; i < p->collectives.count; i++)
         if (p->collectives.list[i].way != TU__COLLECTIVE_ON_CARD &&
@@ -55,7 +55,7 @@ static bool meet_on_cards(const tu_program *p) {
     return true;
 }
 
-/* Whether everything that is fed and fetched lies with parts that have something to do. */
+/* True if all feeds and fetches belong to active partitions. */
 static bool is_all_there(const tu_program *p) {
     for (size_t i = 0; i < p->feed_count; i++)
         if (p->parts[p->feeds[i].part].idle) return false;
@@ -69,11 +69,11 @@ static bool is_all_there(const tu_program *p) {
 typedef struct writer {
     const tu_program *program;
     tu__joint *joint;
-    uint32_t *at;        /* per part of the program: the next of its steps */
-    uint32_t *copied;    /* per event: the move that is the copy; TU_NO_NODE: not written yet */
-    uint32_t *brought;   /* per collective: ranks that have brought their values */
-    uint32_t *met;       /* per collective: the move; TU_NO_NODE: not written yet */
-    uint32_t rank_count; /* of collectives written */
+    uint32_t *at;        /* per partition of the program: its next step */
+    uint32_t *copied;    /* per event: index of the copy's move; TU_NO_NODE: not written yet */
+    uint32_t *brought;   /* per collective: number of ranks that have posted */
+    uint32_t *met;       /* per collective: index of its move; TU_NO_NODE: not written yet */
+    uint32_t rank_count; /* of the collectives written so far */
 } writer;
 
 static uint32_t add_move(tu__joint *j, tu_joint_move move, tu__joint_source source) {
@@ -88,7 +88,7 @@ static void add_copy(writer *w, const tu__receive *a) {
     w->copied[a->arrived] = add_move(w->joint, move, (tu__joint_source){.part = a->part, .receive = a});
 }
 
-/* A collective is held as soon as the last of its ranks has brought its values. */
+/* Writes the collective once the last of its ranks has posted. */
 static void bring(writer *w, const tu__collective *collective) {
     size_t number = (size_t)(collective - w->program->collectives.list);
     if (++w->brought[number] < collective->ranks) return;
@@ -100,7 +100,7 @@ static void bring(writer *w, const tu__collective *collective) {
                  (tu__joint_source){.collective = collective});
 }
 
-/* Writes that a part waits for a move; false: that is not written yet. */
+/* Writes that a partition waits for a move; false if that move is not written yet. */
 static bool wait_for(writer *w, uint32_t number, uint32_t move) {
     if (move == TU_NO_NODE) return false;
     add_move(w->joint, (tu_joint_move){.kind = TU_JOINT_WAIT, .part = number, .after = move},
@@ -108,7 +108,7 @@ static bool wait_for(writer *w, uint32_t number, uint32_t move) {
     return true;
 }
 
-/* Old values of variables that others read have left before they are written over. */
+/* Waits until other partitions have read the old values of this one's variables, before they are overwritten. */
 static void wait_for_sends(writer *w, uint32_t index) {
     tu__joint *j = w->joint;
     uint32_t count = j->move_count;
@@ -120,7 +120,7 @@ static void wait_for_sends(writer *w, uint32_t index) {
     }
 }
 
-/* Writes one step of a part; false: it waits for something that is not there yet. */
+/* Writes one step of a partition; false if it waits for a move that is not written yet. */
 static bool take_step(writer *w, uint32_t index, const tu__step *step) {
     const tu__partition *part = &w->program->parts[index];
     uint32_t number = w->joint->number[index];
@@ -142,7 +142,7 @@ static bool take_step(writer *w, uint32_t index, const tu__step *step) {
     return true;
 }
 
-/* The next step of a part; false: there is none, or it has to wait. */
+/* Writes the next step of a partition; false if there is none or it has to wait. */
 static bool advance(writer *w, uint32_t index) {
     const tu__partition *part = &w->program->parts[index];
     if (w->at[index] == part->step_count || !take_step(w, index, &part->steps[w->at[index]])) return false;
@@ -198,7 +198,7 @@ static size_t count_ranks(const tu_program *p) {
     return count;
 }
 
-/* Every step is a move at most, every receive one more to wait for before variables change, and every update two. */
+/* Upper bound: one move per step, one more wait per receive before variables change, two copies per update. */
 static size_t most_moves(const tu_program *p) {
     size_t count = 0;
     for (size_t i = 0; i < p->device_count; i++)
@@ -226,7 +226,7 @@ static tu_status write_moves(const tu_program *p, tu__joint *j) {
     return status;
 }
 
-/* ---- Beginning and epilogue ---- */
+/* ---- Begin and end ---- */
 
 static tu_status make(const tu_program *p, tu__joint *j) {
     const char *purpose = "steps of all devices";
@@ -244,7 +244,8 @@ static tu_status make(const tu_program *p, tu__joint *j) {
     return write_moves(p, j);
 }
 
-/* A device may be alone: one that has all parts of a batch, and meets itself. */
+/* There may be only one device: one that computes all shards of a batch and reduces them in a collective of its
+ * own. */
 static void say_one_at_a_time(const tu_program *p, char *notice, size_t capacity) {
     if (p->device_count == 1)
         snprintf(notice, capacity, "device '%s' takes one step at a time", p->devices[0]->name);
@@ -307,7 +308,7 @@ static void fill_moves(const tu_program *p) {
     }
 }
 
-/* Deals out what tu_run_many lists for all parts. */
+/* Distributes the feeds and fetches that tu_run_many lists to the partitions. */
 static void fill_repetitions(const tu_program *p) {
     const tu__joint *j = &p->many.joint;
     tu_repeat_feed *feed = j->feeds;

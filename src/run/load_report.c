@@ -1,4 +1,4 @@
-/* What became of each variable when a state file was loaded: lists by outcome, and one line that sums them up. */
+/* Reports on loading a state file: the outcome for each variable, and a one-line summary. */
 #include "base/alloc.h"
 #include "base/arena.h"
 #include "base/name_list.h"
@@ -18,7 +18,7 @@ struct tu_load_report {
     const char *path;
     size_t count[OUTCOMES];
     entry *first[OUTCOMES], *last[OUTCOMES];
-    tu__text text; /* made when it is first asked for */
+    tu__text text; /* written when it is first requested */
 };
 
 tu_load_report *tu__load_report_new(const char *path) {
@@ -68,7 +68,7 @@ tu_status tu_load_report_entry(const tu_load_report *report, tu_load_outcome out
     return TU_OK;
 }
 
-/* A name, with both types where they are what is wrong. */
+/* Adds a name; if the types do not match, also both types. */
 static void add_entry(tu__name_list *list, const entry *e, bool with_types) {
     tu__text text = {0};
     if (with_types && e->why)

@@ -1,9 +1,9 @@
-/* Holding collectives.
+/* Runs collectives.
  *
- * Between devices whose memory is the host's each adds up its share with its own threads (comm/local.c). Parts of one
- * card, and cards that reach each other's memory, do the same with a kernel (`combine` of the interface). All others
- * meet through the host: each rank downloads its share from everybody, adds, and uploads it to everybody; the trace
- * says so. */
+ * Between host devices, each rank reduces its slice of the values with its own threads (comm/local.c). Logical
+ * devices of one GPU, and GPUs with peer access, do the same with a kernel (`combine` of the device interface).
+ * Otherwise values go through the host: each rank downloads its slice from all ranks, adds, and uploads the sum to
+ * all ranks. The trace shows which of these was used. */
 #include "run/perform_collective.h"
 
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 #include "device/rank_share.h"
 #include "run/trace.h"
 
-/* ---- Who is late ---- */
+/* ---- Timeouts ---- */
 
 static tu_status late(tu_program *program, const tu__partition *part, const tu__collective *m,
                       uint32_t missing, bool done) {
@@ -29,7 +29,7 @@ static tu_status late(tu_program *program, const tu__partition *part, const tu__
                    tu__partition_doing(program, other).text);
 }
 
-/* Waits until every rank has brought its values, or has done its share. */
+/* Waits until every rank has posted its values (`done`: has reduced its slice). */
 static tu_status wait_for_all(tu_program *program, tu__partition *part, const tu__collective *m, bool done) {
     for (uint32_t r = 0; r < m->ranks; r++) {
         const tu__member *a = &m->members[r];
@@ -43,7 +43,7 @@ static tu_status wait_for_all(tu_program *program, tu__partition *part, const tu
     return TU_OK;
 }
 
-/* ---- A rank's share ---- */
+/* ---- Reducing a rank's slice ---- */
 
 static tu_status add_on_host(const tu__partition *part, const tu_combination *what) {
     tu__parallel_setting before = tu__parallel_begin(tu__device_threads(part->device));
@@ -57,7 +57,7 @@ static tu_status add_on_device(const tu__partition *part, const tu_combination *
     return status == TU_OK ? tu__partition_synchronize(part) : tu__partition_failed(part, status);
 }
 
-/* One piece of a share, which fits into the staging memory: a place for each rank's. */
+/* Reduces one chunk of a slice, which fits the staging buffer: one area per rank. */
 static tu_status add_piece(const tu_program *program, const tu__collective *m, const tu_combination *what,
                            const tu__rank_share_range *piece, char *staging) {
     const tu_combine_segment *s = &what->segments[piece->segment];
@@ -118,7 +118,7 @@ tu_status tu__collective_post(tu_program *program, tu__partition *part, uint32_t
     return TU_OK;
 }
 
-/* What failed has been said, and on which device: not where, in the program. */
+/* Adds the collective and its first value to a message that already names the device. */
 static tu_status failed_share(const tu_program *program, const tu__collective *m, tu_status status) {
     return tu_fail(status, "collective %" PRId64 ", '%s'%s: %s", m->number,
                    program->unit.graph->nodes[m->members[0].nodes[0]]->name,

@@ -1,9 +1,9 @@
-/* Programs: a graph compiled for a set of results on a set of devices, and its runs over a state.
+/* Programs: a graph compiled for a set of results on a set of devices.
  *
- * Compiling: the passes turn the user's graph into one with a device for every node and copies at the seams; each
- * device selects kernels for its part; order and memory are planned (part.c). Nothing is allocated on a device, but a
- * reserve that was asked for, before the first run binds the program to a state (bind.c). A run feeds, executes (executor.c), fetches, and applies
- * what was assigned; a run that fails changes nothing. */
+ * Compiling: the passes assign a device to every node and insert copies between devices; each device selects kernels
+ * for its partition; kernel order and memory are planned (compile/partition.c). Nothing is allocated on a device
+ * before the first run binds the program to a state (bind.c), except for a requested reserve. A run feeds, executes
+ * (executor.c), fetches, and applies the assignments; a run that fails changes nothing. */
 #include "run/program.h"
 
 #include <stddef.h>
@@ -16,7 +16,8 @@
 
 /* ---- Compiling ---- */
 
-/* Where the data of an input of the program come from: the source's input of its name, or of the one whose rows it is. */
+/* Returns the source of a program input's data: the user's input of the same name, or the one whose rows it
+ * contains. */
 static tu__feed_place feed_place(const tu_program *p, const tu__node *node) {
     const tu__node *source = tu__find_node(p->source, node->stands_for ? node->stands_for : node->name);
     tu_shape shape = node->outputs[0].shape;
@@ -28,7 +29,7 @@ static tu__feed_place feed_place(const tu_program *p, const tu__node *node) {
                             .whole = source ? tu_type_bytes(source->outputs[0]) : bytes};
 }
 
-/* Samples of a batch, however many parts it is cut into. */
+/* Updates the number of samples of the batch from one shard's ordinals. */
 static void count_samples(tu_program *p, const tu__node *ordinals) {
     int64_t end = ordinals->first_row + ordinals->outputs[0].shape.dim[0];
     if (end > p->samples) p->samples = end;
@@ -87,8 +88,8 @@ static bool is_fetched(const tu_compile_options *o, uint32_t node) {
     return false;
 }
 
-/* The first trainable variable that the graph assigns, and how many these are; NULL where there is none, or such an
- * assignment is fetched: then the caller knows of them. */
+/* Returns the first trainable variable that the graph assigns, and counts them. Returns NULL if there is none, or if
+ * such an assignment is fetched: then the caller knows of it. */
 static const char *assigned_variable(const tu_graph *g, const tu_compile_options *o, size_t *count) {
     const char *first = NULL;
     *count = 0;
@@ -103,13 +104,13 @@ static const char *assigned_variable(const tu_graph *g, const tu_compile_options
     return first;
 }
 
-/* A training step compiled without its updates runs, and trains nothing. */
+/* Fails if a training step is compiled without updates: it would run, but train nothing. */
 static tu_status check_updates(const tu_program *p, const tu_compile_options *o) {
     size_t count;
     if (o->updates && o->no_updates)
         return tu_fail(TU_INVALID, ".updates and .no_updates are both true: expected one of them");
     if (o->updates || o->no_updates) return TU_OK;
-    /* a caller built with a header that had no .no_updates could not give it */
+    /* the caller was built with a header without .no_updates */
     if (o->struct_size <= offsetof(tu_compile_options, no_updates)) return TU_OK;
     const char *first = assigned_variable(p->source, o, &count);
     if (!first) return TU_OK;
@@ -126,7 +127,7 @@ static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
     TU_TRY(check_updates(p, o));
     TU_TRY(tu__unit_begin(&p->unit, p->source, o->fetch_count, o->fetch, o->updates));
     TU_TRY(tu__precision_parse(o->precision, &p->unit.precision));
-    /* The bits of a part hang on the threads that compute it, and how many there are on the machine. */
+    /* The result of a shard depends on the number of threads, and their default number on the machine. */
     tu_open_options open = {.threads = o->invariant && !o->threads ? 1 : o->threads,
                             .memory_limit = o->memory_limit,
                             .tune = o->tune_kernels,
@@ -142,20 +143,21 @@ static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
     return status;
 }
 
-/* ---- Memory by choice ---- */
+/* ---- Memory limits and reserves ---- */
 
 static bool is_gpu(const tu__device *device) {
     return strcmp(device->api->kind, "gpu") == 0;
 }
 
-/* Of the limits that were given for it, the smaller; 0: none was. */
+/* Returns the smaller of the limits for the device; 0: none. */
 static uint64_t limit_on(const tu__device *device, const tu_compile_options *o) {
     uint64_t gpu = is_gpu(device) ? o->gpu_memory_limit : 0;
     if (!gpu || !o->memory_limit) return gpu + o->memory_limit;
     return gpu < o->memory_limit ? gpu : o->memory_limit;
 }
 
-/* Logical parts of a card have a limit each and one reserve, so they count together, those of other programs too. */
+/* Checks the reserve against the limit. Logical devices of a GPU have one limit each and share one reserve, also with
+ * those of other programs. */
 static tu_status check_reserve(const tu__device *card, const tu_compile_options *o) {
     uint64_t limit = limit_on(card, o), parts = card->options.parts > 1 ? (uint64_t)card->options.parts : 1;
     if (!limit || (o->gpu_memory_reserve - 1) / parts < limit) return TU_OK;
@@ -167,7 +169,7 @@ static tu_status check_reserve(const tu__device *card, const tu_compile_options 
         (double)limit * (double)parts / 1048576);
 }
 
-/* Before anything is selected: kernels that are timed take memory too. */
+/* Reserves GPU memory. Called before kernels are selected, because kernels that are timed need memory too. */
 static tu_status take_reserves(const tu_program *p, const tu_compile_options *o) {
     if (!o->gpu_memory_reserve || o->plan_only) return TU_OK;
     for (size_t i = 0; i < p->device_count; i++)
@@ -188,7 +190,7 @@ static void find_working(tu_program *p) {
         p->alone = &p->parts[i];
     }
     if (p->working > 1) p->alone = NULL;
-    if (p->working == 0) p->alone = &p->parts[0]; /* a program of assignments and fetches */
+    if (p->working == 0) p->alone = &p->parts[0]; /* the program has only assignments and fetches */
 }
 
 static tu_status compile(tu_program *p, const tu_compile_options *o) {
@@ -229,7 +231,8 @@ tu_status tu_compile_with(tu_graph *graph, tu_program **program, const tu_compil
 }
 
 void tu_program_free(tu_program *program) {
-    if (!program || tu__program_is_stuck(program)) return; /* a device's thread still uses it: it stays */
+    /* A device's thread still uses it: it is not freed. */
+    if (!program || tu__program_is_stuck(program)) return;
     if (program->parts) tu__collectives_strip(&program->collectives, program->parts);
     if (program->parts) tu__partitions_free(program->device_count, program->parts);
     tu__collectives_end(&program->collectives);

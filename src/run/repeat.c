@@ -1,14 +1,13 @@
-/* Many steps in one call: tu_run_many.
+/* tu_run_many: many steps in one call.
  *
- * Between two runs the host has little to do: fill the inputs, read the results. For a device that is fast and far away
- * that little is most of the time. A device whose table has `repeat` therefore takes many steps at once: it is told
- * where the data of every step lie, and the host is back when all are done. That needs a program whose steps are the
- * device's affair alone: one device that has anything to do, and every update written into its variable's own memory; or
- * several devices that can be joined (joint.c). Any other program gets the same work done by a run for each step, with the
- * same results.
+ * Between two runs the host has little to do: upload the inputs, read the results. For a fast GPU this takes most of
+ * the time. So a device with `repeat` executes many steps in one call: it is given the location of the data of every
+ * step, and the call returns when all are done. This requires that only one partition is active and every update is
+ * written in place, or that the devices can run steps jointly (joint.c). Any other program does one run per step,
+ * with the same results.
  *
- * What the engine itself makes for the steps, sample ordinals and the rows of tables that a device has no room for, lies
- * in one block. The steps are taken in pieces of as many as fit into it. */
+ * Data that the engine generates for the steps, which are sample ordinals and rows of tables that do not fit the
+ * device, is in one block. The steps are processed in chunks that fit the block. */
 #include "run/repeat.h"
 
 #include <stdio.h>
@@ -22,9 +21,9 @@
 
 enum { MAX_BLOCK_BYTES = 64 << 20 };
 
-/* ---- Who takes the steps ---- */
+/* ---- Can the program run multi-step calls? ---- */
 
-/* A variable whose next value must be moved to it by the engine after every step; NULL: there is none. */
+/* Returns a variable whose next value the engine must copy after every step; NULL if there is none. */
 static const char *updated_elsewhere(const tu_program *p) {
     for (size_t i = 0; i < p->device_count; i++) {
         const tu__partition *part = &p->parts[i];
@@ -34,7 +33,7 @@ static const char *updated_elsewhere(const tu_program *p) {
     return NULL;
 }
 
-/* Whether all that is fed and fetched is the affair of the part that computes. */
+/* True if all feeds and fetches belong to the only active partition. */
 static bool is_all_there(const tu_program *p) {
     for (size_t i = 0; i < p->feed_count; i++)
         if (&p->parts[p->feeds[i].part] != p->alone) return false;
@@ -43,7 +42,7 @@ static bool is_all_there(const tu_program *p) {
     return true;
 }
 
-/* Whether steps are moves of several parts, or of one that meets, if only itself. */
+/* True if steps are moves of several partitions, or of one with collectives. */
 static bool is_joint(const tu_program *p) {
     return !p->alone || p->collectives.count;
 }
@@ -74,14 +73,14 @@ static bool can_take_many(const tu_program *p) {
     return !p->many.notice[0];
 }
 
-/* Whether rows can be copied from their table straight into the inputs: these lie in the host's memory, and the device
- * computes on this thread, so that its own threads are at hand. */
+/* True if rows can be copied from their table directly into the inputs: the inputs are in host memory, and the device
+ * computes on this thread, whose parallel loops can then be used. */
 static bool gathers_straight(const tu_program *p) {
     return !can_take_many(p) && p->alone && is_all_there(p) && p->alone->device->api->host_memory &&
            p->alone->device->options.parts == 1;
 }
 
-/* A trace tells one step from the other. */
+/* A traced program runs step by step. */
 static bool takes_many_at_once(const tu_program *p) {
     return can_take_many(p) && !(p->trace && p->trace->on);
 }
@@ -146,8 +145,8 @@ static tu_status reserve(tu_program *p) {
     return m->sources && m->feeds && m->fetches && m->fetched ? TU_OK : TU_NO_MEMORY;
 }
 
-/* Bytes that tables may take on a device of the program: what is left of the limit it was compiled with; without one, half of
- * what the device has beside the program, since other programs want memory too. */
+/* Returns the maximum number of bytes for tables on a device of the program: the rest of the memory limit; without a
+ * limit, half of the device's memory that the program does not use, since other programs need memory too. */
 static tu_status room_for_tables(const tu_program *p, size_t part, uint64_t *room) {
     tu_memory_report report;
     TU_TRY(tu_program_memory(p, part, &report));
@@ -159,15 +158,15 @@ static tu_status room_for_tables(const tu_program *p, size_t part, uint64_t *roo
     return TU_OK;
 }
 
-/* Whether an input before this one reads from the same copy of a table. */
+/* True if an earlier input reads from the same copy of a table. */
 static bool is_counted(const tu__many *m, const tu__many_source *s) {
     for (const tu__many_source *before = m->sources; before < s; before++)
         if (before->table == s->table) return true;
     return false;
 }
 
-/* Puts the feed's table into the device's memory, if it is for a device that picks rows itself and has room. Where rows
- * are gathered straight into the input, it lies there as it is. */
+/* Uploads the feed's table, if the device gathers rows itself and has room. If rows are gathered directly into the
+ * input, uses the table in host memory. */
 static tu_status place_table(tu_program *p, const tu__feed_place *place, tu__many_source *s) {
     const tu_table *t = s->feed->table;
     tu__device *device = p->parts[place->part].device;
@@ -189,7 +188,7 @@ static tu_status place_table(tu_program *p, const tu__feed_place *place, tu__man
     return TU_OK;
 }
 
-/* Parts of a batch that comes from a table are whole rows of it. */
+/* Checks that a shard of a batch from a table consists of whole rows. */
 static tu_status check_cut(const tu_program *p, const tu__feed_place *place, size_t row_bytes) {
     if (place->offset % row_bytes == 0 && place->bytes % row_bytes == 0) return TU_OK;
     return tu_fail(
@@ -217,13 +216,13 @@ static tu_status find_sources(tu_program *p, size_t count, const tu_feed_many *f
     return TU_OK;
 }
 
-/* ---- What the engine makes ---- */
+/* ---- Data generated by the engine ---- */
 
 static bool is_made(const tu__many_source *s) {
     return !s->feed || (!s->feed->data && !s->table);
 }
 
-/* Whether one batch of an input serves all steps: ordinals do not move on in a program without updates. */
+/* True if all steps use the same batch of an input. In a program without updates, ordinals do not advance. */
 static bool is_same(const tu_program *p, const tu__many_source *s) {
     return s->feed ? s->feed->same : !p->unit.updates;
 }
@@ -232,7 +231,7 @@ static size_t rounded(size_t bytes) {
     return (bytes + 63) & ~(size_t)63;
 }
 
-/* Bytes of the block for pieces of `steps` steps; notes where each input's are. */
+/* Returns the bytes of the block for chunks of `steps` steps, and sets the offset of each input. */
 static size_t lay_out(tu_program *p, size_t steps) {
     size_t bytes = 0;
     for (size_t i = 0; i < p->feed_count; i++) {
@@ -244,7 +243,7 @@ static size_t lay_out(tu_program *p, size_t steps) {
     return bytes;
 }
 
-/* How many steps make a piece, and the block for what is made for them. */
+/* Sets `*chunk` to the number of steps in a chunk, and allocates the block. */
 static tu_status reserve_block(tu_program *p, size_t steps, size_t *piece) {
     tu__many *m = &p->many;
     size_t one = lay_out(p, 1);
@@ -262,13 +261,13 @@ static tu_status reserve_block(tu_program *p, size_t steps, size_t *piece) {
     return TU_OK;
 }
 
-/* The numbers of the rows that a place gets of its table in a step of the call. */
+/* Returns the row indices that an input gets from its table in a step of the call. */
 static const int64_t *rows_of(const tu__many_source *s, const tu__feed_place *place, size_t step) {
     size_t row = s->feed->table->row_bytes;
     return s->feed->rows + (s->feed->same ? 0 : step * (place->whole / row)) + place->offset / row;
 }
 
-/* What the engine makes of one input for steps done … done+steps-1 of the call. */
+/* Generates or gathers the data of one input for steps [done, done + steps) of the call. */
 static const void *make(tu_program *p, size_t index, const tu_state *state, size_t done, size_t steps) {
     const tu__many_source *s = &p->many.sources[index];
     const tu__feed_place *place = &p->feeds[index];
@@ -290,7 +289,7 @@ static const void *make(tu_program *p, size_t index, const tu_state *state, size
     return at;
 }
 
-/* ---- A piece ---- */
+/* ---- A chunk of steps ---- */
 
 static void fill_feed(tu_program *p, size_t index, const tu_state *state, size_t done, size_t steps) {
     const tu__many_source *s = &p->many.sources[index];
@@ -335,7 +334,7 @@ static tu_status repeat(tu_program *p, size_t steps) {
     return tu__program_repeat(p, (uint32_t)steps, &what);
 }
 
-/* All steps of the piece by the program's devices. */
+/* Runs all steps of the chunk in one device call. */
 static tu_status take_at_once(tu_program *p, tu_state *state, size_t steps) {
     TU_TRY(repeat(p, steps));
     tu__program_end_updates(p);
@@ -343,7 +342,7 @@ static tu_status take_at_once(tu_program *p, tu_state *state, size_t steps) {
     return TU_OK;
 }
 
-/* Rows of tables into inputs that lie in the host's memory. */
+/* Gathers rows of tables into inputs in host memory. */
 static void gather_straight(tu_program *p) {
     tu__parallel_setting before = tu__parallel_begin(tu__device_threads(p->alone->device));
     for (size_t i = 0; i < p->feed_count; i++) {
@@ -357,7 +356,7 @@ static void gather_straight(tu_program *p) {
     tu__parallel_end(before);
 }
 
-/* The piece, of one step, by the engine. */
+/* Runs the chunk, which is one step, as tu_run does. */
 static tu_status take_one(tu_program *p, tu_state *state, void *const *fetches, size_t done) {
     double began;
     TU_TRY(tu__trace_begin_run(p, &began));
@@ -376,9 +375,9 @@ static tu_status take_piece(tu_program *p, tu_state *state, void *const *fetches
     return take_at_once(p, state, steps);
 }
 
-/* Says of a failure which steps took effect. */
+/* Adds to an error message which steps took effect. */
 static tu_status explain(const tu_program *p, tu_status status, size_t done, size_t piece, size_t steps) {
-    if (steps == 1) return status; /* told as tu_run tells it */
+    if (steps == 1) return status; /* same message as tu_run's */
     if (piece == 1)
         return tu_fail(status, "step %zu of %zu failed, the %zu before it took effect: %s", done + 1, steps,
                        done, tu_message());

@@ -1,6 +1,6 @@
-/* Running a program: feed, execute, fetch, apply what was assigned. A run that fails changes nothing.
+/* tu_run: feeds, executes, fetches, and applies the assignments. A run that fails changes nothing.
  *
- * The first run over a state binds the program to it (bind.c). */
+ * The first run with a state binds the program to it (bind.c). */
 #include "run/program.h"
 
 #include <string.h>
@@ -39,7 +39,8 @@ static tu_status check_feeds(const tu_program *p, size_t count, const tu_feed *f
 tu_status tu__program_makes(const tu_program *p, const tu__feed_place *place) {
     const tu__node *node = p->unit.graph->nodes[place->node];
     if (tu__is_ordinals(node)) return TU_OK;
-    if (place->source != TU_NO_NODE) node = p->source->nodes[place->source]; /* what the user knows */
+    /* The node that the user knows. */
+    if (place->source != TU_NO_NODE) node = p->source->nodes[place->source];
     return tu_fail(TU_INVALID, "input '%s' %s was not fed", node->name, tu__type_string(node->outputs[0]));
 }
 
@@ -78,7 +79,7 @@ tu_status tu__program_fetch(tu_program *p, void *const *fetches, size_t step) {
     return TU_OK;
 }
 
-/* A next value that lies in another variable's memory is set aside before any variable changes. */
+/* Copies a next value that is another variable's memory to staging, before any variable changes. */
 static tu_status set_aside(const tu__partition *part) {
     for (uint32_t k = 0; k < part->update_count; k++) {
         const tu__update *u = &part->updates[k];
@@ -89,7 +90,7 @@ static tu_status set_aside(const tu__partition *part) {
     return TU_OK;
 }
 
-/* Values that could not be written straight into their variables. */
+/* Copies next values that were not written in place to their variables. */
 static tu_status apply_part(tu_program *p, const tu__partition *part) {
     for (uint32_t k = 0; k < part->update_count; k++) {
         const tu__update *u = &part->updates[k];
@@ -111,7 +112,7 @@ tu_status tu__program_apply(tu_program *p, tu_state *state) {
     return TU_OK;
 }
 
-/* A variable that the program reads or assigns; NULL: there is none. */
+/* Returns a variable that the program reads or assigns; NULL if there is none. */
 static const tu__node *any_variable(const tu_program *p) {
     const tu_graph *g = p->unit.graph;
     for (size_t i = 0; i < p->device_count; i++) {
@@ -159,7 +160,7 @@ static tu_status run_locked(tu_program *p, tu_state *state, size_t feed_count, c
     return tu__trace_end_run(p, began);
 }
 
-/* The device with the lowest address above `done`. */
+/* Returns the device with the lowest address above `done`. */
 static tu__device *next_turn(const tu_program *p, const tu__device *done) {
     tu__device *next = NULL;
     for (size_t i = 0; i < p->device_count; i++)
@@ -167,8 +168,7 @@ static tu__device *next_turn(const tu_program *p, const tu__device *done) {
     return next;
 }
 
-/* Every device serves one program at a time. Turns are taken in the order of addresses, so that two programs over the
- * same devices cannot wait for each other. */
+/* Devices are locked in the order of their addresses, so that two programs with the same devices cannot deadlock. */
 void tu__program_take_turns(const tu_program *p) {
     for (tu__device *d = next_turn(p, NULL); d; d = next_turn(p, d)) pthread_mutex_lock(&d->turn);
 }

@@ -1,7 +1,7 @@
-/* State: the variables of a model, apart from the programs that use them.
+/* State: the variables of a model, separate from the programs that use them.
  *
- * Initialisers are graphs too: a small program of fills and random draws, keyed by the variable's name, sets every
- * new variable. So the first values do not depend on the order of building, and any device can make them. */
+ * Initializers are graphs, too: a small program of fills and random draws, keyed by the variable's name, sets all new
+ * variables. So initial values do not depend on the order in which the graph was built. */
 #include "run/state.h"
 
 #include <math.h>
@@ -14,9 +14,9 @@
 #include "base/text.h"
 #include "graph/graph.h"
 
-/* ---- Initialisers as graph operations ---- */
+/* ---- Initializers as graph operations ---- */
 
-/* Inputs and outputs of one unit: the first axis counts outputs, axes between first and last are receptive field. */
+/* Computes fan-in and fan-out. The first axis is outputs, the last inputs, those between are the receptive field. */
 static void fans(const struct tu__variable_attrs *a, double *in, double *out) {
     double elements = (double)tu_shape_elements(a->shape);
     double first = a->shape.rank > 0 ? (double)a->shape.dim[0] : 1;
@@ -25,7 +25,7 @@ static void fans(const struct tu__variable_attrs *a, double *in, double *out) {
     *out = a->fan_out ? (double)a->fan_out : elements / last;
 }
 
-/* The distribution and its two parameters for a variable that is not filled with one number. */
+/* Returns the distribution and its two parameters for a variable that is not filled with a constant. */
 static tu__distribution distribution_of(const struct tu__variable_attrs *v, double *a, double *b) {
     double in, out;
     fans(v, &in, &out);
@@ -57,7 +57,7 @@ static tu_value initial_value(tu_graph *g, const tu__node *variable) {
     return tu__apply(RANDOM, &attrs, source);
 }
 
-/* ---- Memory: in the host's, or in a device's that computes elsewhere ---- */
+/* ---- Memory on the host or on a device ---- */
 
 static void unpin_data(tu__variable *v) {
     if (!v->reader) return;
@@ -92,7 +92,7 @@ static tu_status write_data(tu__variable *v, const void *host) {
     return TU_OK;
 }
 
-/* Memory for the variable where `home` computes (NULL: the host's). */
+/* Allocates memory for the variable on `home` (NULL: on the host). */
 static tu_status take_memory(tu__variable *v, tu__device *home) {
     size_t bytes = tu_type_bytes(v->type);
     if (home) {
@@ -170,7 +170,7 @@ tu_status tu__mirror_refresh(const tu__variable *variable, tu__mirror *mirror) {
     return status;
 }
 
-/* ---- Life ---- */
+/* ---- Creating and freeing ---- */
 
 static tu_status add_variable(tu_state *state, const tu__node *node) {
     if (state->count == state->capacity) {
@@ -197,8 +197,8 @@ static tu_status add_variable(tu_state *state, const tu__node *node) {
     return TU_OK;
 }
 
-/* Runs the initialisers of the new variables; the graph holds one assignment for each. Always on the reference, so that
- * a seed gives the same bits on every machine. */
+/* Runs the initializers of the new variables; the graph contains one assignment for each. Always uses the device
+ * `ref`, so that a seed gives the same bits on every machine. */
 static tu_status run_initialisers(tu_state *state, tu_graph *init) {
     tu_program *program = NULL;
     TU_TRY(tu_compile(init, &program, .devices = "ref", .updates = true));
@@ -209,11 +209,12 @@ static tu_status run_initialisers(tu_state *state, tu_graph *init) {
     return status;
 }
 
-/* Adds the new variables of `graph` to the state and their initialisers to `init`. */
+/* Adds the new variables of `graph` to the state, and their initializers to `init`. */
 static tu_status gather(tu_state *state, const tu_graph *graph, tu_graph *init) {
     for (uint32_t i = 0; i < graph->node_count; i++) {
         const tu__node *node = graph->nodes[i];
-        if (node->op->code != TU__OP_VARIABLE || node->stands_for) continue; /* mirrors are no variables */
+        /* Mirrors are not variables of the state. */
+        if (node->op->code != TU__OP_VARIABLE || node->stands_for) continue;
         uint32_t known;
         if (tu__names_find(state->names, node->name, &known)) {
             if (!tu__state_bind(state, node->name, node->outputs[0])) return TU_INVALID;
@@ -238,7 +239,7 @@ tu_status tu_state_extend(tu_state *state, const tu_graph *graph) {
     tu_status status = gather(state, graph, init);
     if (status == TU_OK && state->count > before) status = run_initialisers(state, init);
     tu_graph_free(init);
-    while (status != TU_OK && state->count > before) { /* a state is extended wholly or not at all */
+    while (status != TU_OK && state->count > before) { /* undo: all variables are added, or none */
         tu__variable *last = &state->variables[--state->count];
         tu__names_remove(state->names, last->name);
         tu__free(last->name);
@@ -267,7 +268,7 @@ tu_status tu_state_new_with(const tu_graph *graph, tu_state **state, const tu_st
     return TU_OK;
 }
 
-/* Kept for good, and within reach: a leak checker sees that it is meant. */
+/* Adds the state to a global list, so that leak checkers do not report it. */
 static void keep(tu_state *state) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static tu_state *kept;
@@ -293,7 +294,7 @@ void tu_state_free(tu_state *state) {
     tu__free(state);
 }
 
-/* ---- Looking inside ---- */
+/* ---- Access ---- */
 
 static tu__variable *find(const tu_state *state, const char *name) {
     uint32_t index;
@@ -324,7 +325,7 @@ tu_status tu_state_variable(const tu_state *state, size_t index, const char **na
     return TU_OK;
 }
 
-/* The variable, if `bytes` is its size. */
+/* Finds the variable; fails if `bytes` is not its size. */
 static tu_status sized(const tu_state *state, const char *name, size_t bytes, tu__variable **variable) {
     *variable = find(state, name);
     if (!*variable) return TU_NOT_FOUND;

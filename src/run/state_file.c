@@ -1,8 +1,8 @@
-/* State files: the variables of a state as one safetensors file, which other programs read too.
+/* State files: the variables of a state in a safetensors file, which other programs can read.
  *
- * The metadata holds the seed and the ordinal of the next sample, and digests by which damage is noticed. Files without
- * such digests, from other programs, are taken as they are; checkpoints of training runs have the same ones. Loading
- * compares all names and types before it changes anything. */
+ * The metadata contains the seed, the index of the next sample, and SHA-256 digests to detect corruption. Files from
+ * other programs have no digests and are not verified. Training checkpoints have the same digests. Loading compares
+ * all names and types before it changes anything. */
 #include "run/state_file.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@
 #define FAMILY "tutti state "
 #define FORMAT FAMILY "1"
 
-/* Whether the options choose the variable. */
+/* True if `name` matches `only` and does not match `except`. */
 static bool chosen(const char *only, const char *except, const char *name) {
     return (!only || tu__pattern_fits(only, name)) && !tu__pattern_fits(except, name);
 }
@@ -69,7 +69,7 @@ tu_status tu_state_save_with(const tu_state *state, const char *path, const tu_s
     return status;
 }
 
-/* ---- Taking tensors ---- */
+/* ---- Setting variables from tensors ---- */
 
 bool tu__tensor_fits(const tu__named_tensor *tensor, tu_type type, bool convert) {
     return tu_shape_equal(tensor->type.shape, type.shape) &&
@@ -77,7 +77,7 @@ bool tu__tensor_fits(const tu__named_tensor *tensor, tu_type type, bool convert)
             (convert && tu_dtype_is_float(tensor->type.dtype) && tu_dtype_is_float(type.dtype)));
 }
 
-/* The tensor's numbers as the type; NULL, in `*converted`, where they are of it already. */
+/* Converts the elements to `type` into a new buffer. Sets `*converted` to NULL if the dtype already matches. */
 static tu_status convert(const tu__named_tensor *tensor, tu_type type, void **converted) {
     *converted = NULL;
     if (tensor->type.dtype == type.dtype) return TU_OK;
@@ -99,7 +99,7 @@ tu_status tu__state_take(tu_state *state, const char *name, tu_type type, const 
 
 /* ---- Loading ---- */
 
-/* A state file of another version, or a file that is not as it was written. */
+/* Fails for an unsupported format version or a digest mismatch. */
 static tu_status check_file(const tu__safetensors *file, const char *path) {
     const char *format = tu__safetensors_metadata(file, "format");
     bool own = format && strncmp(format, FAMILY, strlen(FAMILY)) == 0;
@@ -110,9 +110,10 @@ static tu_status check_file(const tu__safetensors *file, const char *path) {
     return tu__safetensors_check(file, own ? "state file" : "checkpoint", path);
 }
 
-/* The name under which files hold a variable; it may be one that the variable had in an earlier version. */
+/* Returns the name of a variable in the file, which may be the name it had in an earlier version. */
 static const char *name_in_file(const tu__safetensors *file, const char *name) {
-    static const char *const renamed[][2] = {{"optimizer/healthy", "optimizer/sound"}}; /* now, before */
+    /* Current name, former name. */
+    static const char *const renamed[][2] = {{"optimizer/healthy", "optimizer/sound"}};
     if (tu__safetensors_find(file, name)) return name;
     for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
         if (strcmp(name, renamed[i][0]) == 0 && tu__safetensors_find(file, renamed[i][1]))
@@ -149,7 +150,7 @@ static tu_status compare(const tu__safetensors *file, const tu_state *state, con
     return TU_OK;
 }
 
-/* Whether what matches may be loaded. */
+/* Fails unless all selected variables match, or .partial is set and at least one matches. */
 static tu_status judge(const tu_state *state, const char *path, const tu_state_load_options *o,
                        tu_load_report *report) {
     size_t matched = tu_load_report_count(report, TU_LOAD_MATCHED);
@@ -163,7 +164,7 @@ static tu_status judge(const tu_state *state, const char *path, const tu_state_l
                    tu_load_report_text(report));
 }
 
-/* A whole number in the metadata; left as it is where there is none. */
+/* Reads an unsigned integer from the metadata; leaves `*value` unchanged if the key is absent. */
 static tu_status read_count(const tu__safetensors *file, const char *path, const char *key, uint64_t most,
                             uint64_t *value) {
     const char *text = tu__safetensors_metadata(file, key);
@@ -179,7 +180,8 @@ static tu_status read_count(const tu__safetensors *file, const char *path, const
     return TU_OK;
 }
 
-/* Sets what matches, once all that needs memory is done: `converted` has room for a pointer each, all NULL. */
+/* Copies the matched tensors. Converts all of them first, so that running out of memory leaves the state unchanged.
+ * `converted`: one NULL pointer per match. */
 static tu_status take_matches(const tu__safetensors *file, tu_state *state, const tu_load_report *report,
                               void **converted) {
     size_t count = tu_load_report_count(report, TU_LOAD_MATCHED);

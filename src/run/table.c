@@ -1,10 +1,10 @@
-/* Tables: the rows of a data set, where devices can reach them.
+/* Tables: the rows of a data set, on the host and on devices.
  *
- * A set of images is fed again and again, in another order each time. A device that takes many steps at once wants all of
- * it in its own memory, so that a step moves nothing but row numbers. The copy is made when the device first reads from
- * the table, in pieces, since the set is often a mapped file larger than what should be in flight; it keeps the device
- * open and is given back with the table. One copy serves all parts of a card. What does not fit stays on the host, once and for all: a call then gathers the
- * rows it needs (repeat.c), and no call tries again. */
+ * A data set is fed again and again, in another order each time. A device that runs multi-step calls needs all of it
+ * in its own memory, so that a step transfers only row indices. The copy is made when the device first reads from the
+ * table, in chunks, since the data set is often a memory-mapped file. The copy keeps the device open and is freed
+ * with the table. All logical devices of a GPU share one copy. If the table does not fit, this is remembered: calls
+ * then gather the rows that they need on the host (repeat.c). */
 #include "run/table.h"
 
 #include <string.h>
@@ -69,7 +69,7 @@ static tu_status upload_all(const tu_table *table, const tu__table_place *place)
     return TU_OK;
 }
 
-/* Memory and contents. A device without room for it leaves the address empty; any other failure is one. */
+/* Allocates and uploads the copy. Leaves the address NULL if the device has no room; fails on any other error. */
 static tu_status fill_place(const tu_table *table, tu__table_place *place, uint64_t room) {
     tu__device *d = place->device;
     if (table_bytes(table) > room) return TU_OK;
@@ -95,7 +95,7 @@ static tu_status add_place(tu_table *table, tu__device *device, uint64_t room, t
     return TU_OK;
 }
 
-/* Parts of one card see each other's memory: what has `combine` says so. */
+/* True for logical devices of one GPU, which share its memory; they have `combine`. */
 static bool reaches(const tu__device *device, const tu__device *other) {
     return device == other || (device->api == other->api && device->api->combine &&
                                device->options.index == other->options.index);
@@ -134,7 +134,7 @@ static const char *row_at(const gathering *g, int64_t i) {
     return g->table->data + (size_t)g->rows[i] * g->table->row_bytes;
 }
 
-/* Rows lie anywhere in memory, and short ones end before a processor has seen that it could read ahead. */
+/* Prefetches a row. Rows are at random addresses, and short rows end before the hardware prefetcher starts. */
 static void announce(const char *row, size_t bytes) {
     enum { LINE = 64, MOST = 4096 };
     if (bytes > MOST) bytes = MOST;
@@ -153,7 +153,7 @@ static void gather_range(void *context, int64_t first, int64_t last, int worker)
 }
 
 void tu__table_gather(const tu_table *table, const int64_t *rows, size_t count, void *to) {
-    enum { WORTH_A_THREAD = 16 << 10 }; /* bytes */
+    enum { WORTH_A_THREAD = 16 << 10 }; /* bytes per thread */
     gathering g = {table, rows, to};
     tu__parallel_for((int64_t)count, (int64_t)(WORTH_A_THREAD / table->row_bytes + 1), gather_range, &g);
 }

@@ -1,4 +1,4 @@
-/* Recording traces, and what is asked of them. How they are written and summed up: trace_write.c, trace_summary.c. */
+/* Records traces and queries them. trace_write.c and trace_summary.c write and summarize them. */
 #include "run/trace.h"
 
 #include <stdio.h>
@@ -41,15 +41,15 @@ static int compare_spans(const void *a, const void *b) {
     return (x->end > y->end) - (x->end < y->end);
 }
 
-/* Waits are noted while a run is under way, kernels after it. */
+/* Needed because waits are added during a run, kernels after it. */
 static void sort(tu__span_list *list) {
     if (list->count) qsort(list->spans, list->count, sizeof *list->spans, compare_spans);
 }
 
 /* ---- Recording ---- */
 
-/* Who notes spans of a kind: a device's kernels, or one of its threads. What the caller's thread does between runs goes to the
- * row of copies, like what the copying thread brings. */
+/* The row of each kind of span: the device's kernels, or one of its threads. What the caller's thread does between
+ * runs is in the row of copies, too. */
 static const int row_of_kind[] = {
     [TU__SPAN_KERNEL] = TU__ROW_COMPUTE, [TU__SPAN_WAIT] = TU__ROW_HOST,
     [TU__SPAN_BARRIER] = TU__ROW_HOST,   [TU__SPAN_MEETING] = TU__ROW_HOST,
@@ -84,7 +84,7 @@ bool tu__trace_times_launches(const tu_program *p, const tu__partition *part) {
     return is_on(p) && !part->device->api->trace;
 }
 
-/* Devices take times from the launch after the first question on. */
+/* Makes devices measure kernel times: they start with the launch after the first query. */
 static tu_status prime(const tu_program *p) {
     for (size_t i = 0; i < p->device_count; i++) {
         const tu__partition *part = &p->parts[i];
@@ -106,7 +106,7 @@ tu_status tu__trace_begin_run(tu_program *p, double *began) {
 
 static tu_status take_times(const tu_program *p, size_t index) {
     const tu__partition *part = &p->parts[index];
-    if (!part->device->api->trace) return TU_OK; /* noted as they were launched */
+    if (!part->device->api->trace) return TU_OK; /* added when they were launched */
     for (uint32_t i = 0; i < part->plan->kernel_count; i++) {
         double start, seconds;
         TU_TRY(part->device->api->trace(part->device->instance, part->plan, i, &start, &seconds));
@@ -125,7 +125,7 @@ tu_status tu__trace_end_run(tu_program *p, double began) {
     return TU_OK;
 }
 
-/* ---- Beginning and epilogue ---- */
+/* ---- Begin and end ---- */
 
 void tu__trace_free(tu__trace *trace) {
     if (!trace) return;
@@ -157,7 +157,7 @@ void tu_program_trace_end(tu_program *p) {
     for (size_t i = 0; i < p->trace->row_count; i++) sort(&p->trace->rows[i]);
 }
 
-/* ---- Looking at it ---- */
+/* ---- Queries ---- */
 
 const tu__span_list *tu__trace_row(const tu_program *p, size_t part, int row) {
     return &p->trace->rows[part * TU__ROWS + (size_t)row];
@@ -238,7 +238,7 @@ uint64_t tu__span_bytes(const tu_program *p, const tu__span *s) {
     case TU__SPAN_MEETING: return part->collectives[s->index].collective->bytes;
     case TU__SPAN_GATHERING:
     case TU__SPAN_RUN:
-    case TU__SPAN_KERNEL: /* tu_program_kernel knows */
+    case TU__SPAN_KERNEL: /* see tu_program_kernel */
     case TU__SPAN_WAIT:
     case TU__SPAN_BARRIER: return 0;
     }
