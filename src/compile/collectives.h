@@ -17,10 +17,10 @@
 
 /* How the ranks of a collective access each other's values: run/perform_collective.c. */
 typedef enum tu__collective_path {
-    TU__COLLECTIVE_ON_HOST, /* the memory of all ranks is host memory */
-    TU__COLLECTIVE_ON_CARD, /* all ranks are logical devices of one GPU, which reduces with a kernel */
+    TU__COLLECTIVE_ON_HOST,    /* the memory of all ranks is host memory */
+    TU__COLLECTIVE_ON_ONE_GPU, /* all ranks are logical devices of one GPU, which reduces with a kernel */
     /* The ranks are GPUs with peer access to each other, which reduce with a kernel. */
-    TU__COLLECTIVE_BETWEEN_CARDS,
+    TU__COLLECTIVE_PEER_TO_PEER,
     TU__COLLECTIVE_THROUGH_HOST, /* values are copied to the host, reduced there and copied back */
 } tu__collective_path;
 
@@ -28,16 +28,17 @@ typedef enum tu__collective_path {
 enum { TU__STAGED_BYTES = 1 << 18 };
 
 typedef struct tu__member { /* one rank of a collective */
-    uint32_t part;
+    uint32_t partition;
     uint32_t membership; /* index in the partition's list of collectives */
     uint32_t *nodes;     /* per value: its all_reduce node */
     uint32_t *in,
         *out; /* per value: buffers of the partition; they have the same address if the value is reduced in place */
     /* Positions in the partition's kernel order. The values are posted after the kernel at post_position - 1. The
      * collective runs before the kernel at run_position. */
-    uint32_t ready, held;
-    uint32_t brought, done; /* events of the program (run/exchange.h) */
-    void *recorded; /* device event recorded when the values are posted; NULL if the device has no events */
+    uint32_t post_position, run_position;
+    uint32_t posted, done; /* events of the program (run/exchange.h) */
+    /* Device event recorded when the values are posted; NULL if the device has no events. */
+    void *posted_event;
 } tu__member;
 
 struct tu__collective {
@@ -46,7 +47,7 @@ struct tu__collective {
     uint32_t ranks, value_count;
     tu__member *members; /* per rank */
     uint64_t bytes;      /* posted by one rank */
-    tu__collective_path way;
+    tu__collective_path path;
     /* Set by tu__collectives_bind. A combination contains the values of one element type. Every rank sets `rank` in a
      * copy of its own. */
     uint32_t combination_count;
@@ -65,21 +66,22 @@ typedef struct tu__collectives {
 /* Finds a graph's collectives. Fails with TU_INVALID if the ranks of a collective do not all pass the same list of
  * values, or if two ranks are on one device. */
 tu_status tu__collectives_find(const tu__unit *unit, tu__collectives *collectives);
-void tu__collectives_end(tu__collectives *collectives);
+void tu__collectives_free(tu__collectives *collectives);
 
 /* Computes the levels of all nodes and collectives, and sorts the collectives into the order in which they run. The
  * caller frees `*levels`. Fails with TU_INVALID if collectives depend on each other in a cycle. */
 tu_status tu__find_levels(const tu_graph *graph, tu__collectives *collectives, uint32_t **levels);
 
 /* Sets the buffers and events of all members. Call after the devices have selected their kernels. */
-tu_status tu__collectives_locate(tu__collectives *collectives, const tu_graph *graph, tu__partition *parts,
-                                 size_t count, uint32_t *events);
+tu_status tu__collectives_assign_buffers(tu__collectives *collectives, const tu_graph *graph,
+                                         tu__partition *partitions, size_t count, uint32_t *events);
 
 /* Allocates device events and staging buffers, if not done yet; the second function frees them. */
-tu_status tu__collectives_equip(tu__collectives *collectives, tu__partition *parts);
-void tu__collectives_strip(tu__collectives *collectives, tu__partition *parts);
+tu_status tu__collectives_allocate(tu__collectives *collectives, tu__partition *partitions);
+void tu__collectives_release(tu__collectives *collectives, tu__partition *partitions);
 
 /* Sets the addresses in the combinations. Call after the partitions' buffers have addresses. */
-void tu__collectives_bind(tu__collectives *collectives, const tu_graph *graph, const tu__partition *parts);
+void tu__collectives_bind(tu__collectives *collectives, const tu_graph *graph,
+                          const tu__partition *partitions);
 
 #endif

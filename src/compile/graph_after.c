@@ -7,7 +7,7 @@
 #include "pass/pass.h"
 
 /* Starts a unit for a program that computes all named results and assignments. */
-static tu_status begin(tu__unit *unit, tu_graph *graph) {
+static tu_status begin_unit(tu__unit *unit, tu_graph *graph) {
     bool assigns = false;
     for (uint32_t i = 0; i < graph->node_count; i++)
         assigns = assigns || graph->nodes[i]->op->code == TU__OP_ASSIGN;
@@ -51,7 +51,7 @@ tu_status tu_graph_after_with(tu_graph *graph, tu_graph **result, const tu_graph
     *result = NULL;
     TU_TRY(tu_graph_status(graph));
     tu__unit unit;
-    TU_TRY(begin(&unit, graph));
+    TU_TRY(begin_unit(&unit, graph));
     tu_status status = run_passes(&unit, &o);
     if (status == TU_OK) {
         *result = unit.graph;

@@ -22,20 +22,20 @@ typedef struct tu__leaf {
 typedef struct tu__receive {
     uint32_t node;   /* the COPY node */
     tu__edge source; /* the value copied */
-    uint32_t source_part, source_buffer;
-    uint32_t part, buffer;  /* the destination */
-    uint32_t mover;         /* the partition whose thread performs the copy: source or destination */
-    uint32_t made, arrived; /* events of the program (run/exchange.h) */
-    bool at_hand;           /* a variable or a constant, which exists before the run begins */
-    bool early;             /* persistent, or produced before the source partition waits for anything */
+    uint32_t source_partition, source_buffer;
+    uint32_t partition, buffer;  /* the destination */
+    uint32_t copied_by;          /* the partition whose thread performs the copy: source or destination */
+    uint32_t produced, received; /* events of the program (run/exchange.h) */
+    bool is_persistent;          /* a variable or a constant, which exists before the run begins */
+    bool is_early;               /* persistent, or produced before the source partition waits for anything */
     /* Event of the source device, recorded before `produced` is signalled; NULL if the device has no events. */
-    void *ready;
+    void *source_event;
     /* Event of the copying device, recorded after an asynchronous copy; NULL if the copy is synchronous. */
-    void *landed;
-    bool pinned; /* once bound: the copying device can access the host end of the copy directly */
+    void *copy_event;
+    bool is_pinned; /* once bound: the copying device can access the host end of the copy directly */
     /* In this run: the compute thread of the copying partition begins the copy, not its copy thread. */
-    bool by_launcher;
-    uint64_t begun; /* epoch of the latest run in which the copy was begun */
+    bool by_compute_thread;
+    uint64_t begun_in_run; /* epoch of the latest run in which the copy was begun */
 } tu__receive;
 
 /* An assignment: after the run, the contents of `buffer` become the variable's value. */
@@ -49,13 +49,13 @@ typedef struct tu__update {
     struct tu__variable *target;
     struct tu__mirror
         *mirror; /* the target's mirror if the partition updates that; NULL: it updates the target itself */
-    uint64_t before; /* the target's version when the run began */
+    uint64_t version_before; /* the target's version when the run began */
 } tu__update;
 
 /* A control dependency on a receive: the wait comes before the kernel at `position`, which does not read the
  * value. */
 typedef struct tu__wait {
-    uint32_t buffer, before;
+    uint32_t buffer, position;
     uint32_t next; /* next wait before the same kernel; TU_NO_NODE: none */
 } tu__wait;
 
@@ -85,7 +85,7 @@ typedef struct tu__step {
 } tu__step;
 
 enum {
-    TU__FILLING = 1 << 30
+    TU__STEP_FEED = 1 << 30
 }; /* in tu__partition.current_step: feed i is being uploaded if the value is TU__STEP_FEED + i */
 
 typedef struct tu__partition {
@@ -98,15 +98,16 @@ typedef struct tu__partition {
     uint32_t *buffer_of; /* output of a node -> its dense buffer in the plan, or TU_NO_NODE */
     uint32_t output_count;
     tu_plan *plan;
-    uint32_t *order, update_kernels; /* the last update_kernel_count kernels write variables */
+    uint32_t *order, update_kernel_count; /* the last update_kernel_count kernels write variables */
     tu__memory_plan memory;
     tu__leaf *leaves;
     uint32_t leaf_count;
     tu__receive *receives;
     uint32_t receive_count;
-    tu__receive **moves; /* copies that its threads perform, to this device or from it to the host: steps.c */
-    uint32_t move_count;
-    uint32_t copier_moves; /* number of copies that the copy thread performs in this run */
+    tu__receive *
+        *copies; /* copies that its threads perform, to this device or from it to the host: steps.c */
+    uint32_t copy_count;
+    uint32_t copy_thread_copies; /* number of copies that the copy thread performs in this run */
     tu__update *updates;
     uint32_t update_count;
     tu__wait *waits; /* control dependencies: tu_after */
@@ -116,12 +117,12 @@ typedef struct tu__partition {
     tu__step *steps;
     uint32_t step_count;
     /* Bit p: its kernels can access the memory of partition p, on another device: peer_access.c. */
-    uint64_t reaches;
-    bool idle; /* it has no kernels, sends and receives nothing: it is not run */
+    uint64_t peer_access;
+    bool is_idle; /* it has no kernels, sends and receives nothing: it is not run */
     /* For messages about timeouts: the step that the compute thread executes (or TU__STEP_FEED + feed), and for each
      * thread the partition whose device event it waits for, plus 1; 0: none. */
-    atomic_uint at, awaited_by_launcher, awaited_by_copier;
-    atomic_bool there; /* it has reached the barrier */
+    atomic_uint current_step, compute_thread_awaits, copy_thread_awaits;
+    atomic_bool is_at_barrier; /* it has reached the barrier */
     /* Set when buffers get addresses: bind.c. */
     char *staging; /* staging buffer for TU__COLLECTIVE_THROUGH_HOST: perform_collective.c */
     uint32_t staged_ranks;
@@ -134,39 +135,40 @@ typedef struct tu__partition {
 
 /* Builds the partitions of a unit whose nodes are placed and whose copies are inserted: selects kernels, schedules
  * them, plans memory and writes the steps. Sets `*event_count` to the number of events that the program needs. */
-tu_status tu__partitions_build(const tu__unit *unit, size_t count, tu__device **devices, tu__partition *parts,
-                               tu__collectives *collectives, uint32_t *event_count);
-void tu__partitions_free(size_t count, tu__partition *parts);
+tu_status tu__partitions_build(const tu__unit *unit, size_t count, tu__device **devices,
+                               tu__partition *partitions, tu__collectives *collectives,
+                               uint32_t *event_count);
+void tu__partitions_free(size_t count, tu__partition *partitions);
 
 /* steps.c: sets `is_idle` of the partitions that have nothing to do. */
-void tu__find_idle_partitions(tu__partition *parts, size_t count);
+void tu__find_idle_partitions(tu__partition *partitions, size_t count);
 /* steps.c: writes the steps of one partition. Needs the kernel order and all receives. */
-tu_status tu__write_steps(tu__partition *parts, size_t count, size_t index);
+tu_status tu__write_steps(tu__partition *partitions, size_t count, size_t index);
 /* steps.c: lists the copies that the partition's threads perform. Needs the steps. */
-tu_status tu__list_moves(tu__partition *parts, uint32_t index);
+tu_status tu__list_copies(tu__partition *partitions, uint32_t index);
 /* steps.c: sets `is_early` of all receives. Needs the steps. */
-void tu__find_early_receives(tu__partition *parts, size_t count);
+void tu__find_early_receives(tu__partition *partitions, size_t count);
 
 /* peer_access.c: enables peer access between the devices that exchange values, if they support it. */
-tu_status tu__partitions_enable_peer_access(const tu__collectives *collectives, tu__partition *parts,
+tu_status tu__partitions_enable_peer_access(const tu__collectives *collectives, tu__partition *partitions,
                                             size_t count);
 /* peer_access.c: how a value is copied from one partition to another. */
-typedef enum tu__copy_way {
+typedef enum tu__copy_path {
     /* Source or destination is host memory, both are on one device, or the device has no notion of peers. */
     TU__COPY_DIRECT,
-    TU__COPY_PEERS,       /* from device to device */
-    TU__COPY_THROUGH_HOST /* without peer access */
-} tu__copy_way;
+    TU__COPY_PEER_TO_PEER, /* from device to device */
+    TU__COPY_THROUGH_HOST  /* without peer access */
+} tu__copy_path;
 /* peer_access.c: true if both partitions are on one physical device; its logical devices share its memory. */
-bool tu__partition_is_with(const tu__partition *part, const tu__partition *other);
-tu__copy_way tu__partitions_copy_way(const tu__partition *parts, uint32_t from, uint32_t to);
+bool tu__partitions_share_device(const tu__partition *partition, const tu__partition *other);
+tu__copy_path tu__partitions_copy_path(const tu__partition *partitions, uint32_t from, uint32_t to);
 
 /* True if the next value is the memory of another variable, and must be copied to staging before variables change. */
-bool tu__update_waits(const tu__partition *part, const tu__update *update);
+bool tu__update_needs_staging(const tu__partition *partition, const tu__update *update);
 
 /* Returns the index of the partition that a node is placed on. */
 uint32_t tu__partition_of(const tu__unit *unit, uint32_t node);
 /* Returns the dense buffer of a value in a partition; TU_NO_NODE if it has none. */
-uint32_t tu__partition_buffer(const tu__partition *part, tu__edge value);
+uint32_t tu__partition_buffer(const tu__partition *partition, tu__edge value);
 
 #endif

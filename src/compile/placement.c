@@ -17,7 +17,7 @@ static bool is_host(void *context, size_t device) {
     return list->devices[device]->api->host_memory;
 }
 
-static void show_to_unit(tu__open_list *list, tu__unit *unit) {
+static void set_unit_devices(tu__open_list *list, tu__unit *unit) {
     for (size_t i = 0; i < *list->count; i++) list->names[i] = list->devices[i]->name;
     unit->devices = list->names;
     unit->device_count = *list->count;
@@ -26,15 +26,14 @@ static void show_to_unit(tu__open_list *list, tu__unit *unit) {
 /* Returns the number of threads for a CPU that is added to GPUs. Each GPU has a compute thread on the host and may
  * have a copy thread; a parallel loop over all cores would wait for the worker that shares a core with them. So the
  * CPU gets the remaining cores. */
-static int threads_beside(const tu__open_list *list) {
-    int threads_elsewhere = 0;
+static int count_threads_left(const tu__open_list *list) {
+    int gpu_threads = 0;
     tu_device_info info;
     for (size_t i = 0; i < *list->count; i++)
-        if (!list->devices[i]->api->host_memory) threads_elsewhere += 2;
-    if (list->options.threads || !threads_elsewhere) return list->options.threads;
+        if (!list->devices[i]->api->host_memory) gpu_threads += 2;
+    if (list->options.threads || !gpu_threads) return list->options.threads;
     for (size_t i = 0; tu_device(i, &info) == TU_OK; i++)
-        if (strcmp(info.name, "cpu:0") == 0)
-            return info.cores > threads_elsewhere ? info.cores - threads_elsewhere : 1;
+        if (strcmp(info.name, "cpu:0") == 0) return info.cores > gpu_threads ? info.cores - gpu_threads : 1;
     return 0;
 }
 
@@ -44,14 +43,14 @@ tu_status tu__open_list_add(tu__open_list *list, tu__unit *unit, const char *nam
     tu__device *opened[TU__MAX_DEVICES];
     size_t added;
     tu_open_options options = list->options;
-    if (strcmp(name, "cpu:0") == 0) options.threads = threads_beside(list);
+    if (strcmp(name, "cpu:0") == 0) options.threads = count_threads_left(list);
     TU_TRY(tu__devices_open(name, &options, TU__MAX_DEVICES, opened, &added));
     if (added > 1) {
         tu__devices_close(added, opened);
         return tu_fail(TU_INVALID, "'%s' is %zu devices: expected the name of one", name, added);
     }
     list->devices[(*list->count)++] = opened[0];
-    show_to_unit(list, unit);
+    set_unit_devices(list, unit);
     return TU_OK;
 }
 
@@ -80,7 +79,7 @@ tu_status tu__placing_begin(tu__open_list *list, tu__placing *how, tu__unit *uni
                          .supports = supports,
                          .is_host = is_host,
                          .add_host = tu__asks_for_all(devices) ? add_host : NULL};
-    show_to_unit(list, unit);
+    set_unit_devices(list, unit);
     unit->placing = how;
     return tu__replication_begin(list, unit, rules);
 }

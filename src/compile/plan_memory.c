@@ -47,10 +47,10 @@ static uint32_t root(const planner *p, uint32_t buffer) {
 
 /* Other ranks may write the output as soon as the kernel before post_position has finished, and read the input until
  * the kernel at run_position begins. So that kernel is the first that may reuse the input's memory. */
-static void find_sum_lifetime(planner *p, const tu__sum *sum) {
-    p->written[sum->out] = (int64_t)sum->ready - 1;
-    if (p->read_last[sum->in] < sum->held) p->read_last[sum->in] = sum->held;
-    if (p->read_last[sum->out] < sum->held) p->read_last[sum->out] = sum->held;
+static void find_reduced_lifetime(planner *p, const tu__reduced_value *value) {
+    p->written[value->out] = (int64_t)value->post_position - 1;
+    if (p->read_last[value->in] < value->run_position) p->read_last[value->in] = value->run_position;
+    if (p->read_last[value->out] < value->run_position) p->read_last[value->out] = value->run_position;
 }
 
 static void find_lifetimes(planner *p) {
@@ -69,7 +69,8 @@ static void find_lifetimes(planner *p) {
                 p->read_last[k->writes[w]] = i; /* it is alive while it is written */
         }
     }
-    for (uint32_t i = 0; i < p->request->sum_count; i++) find_sum_lifetime(p, &p->request->sums[i]);
+    for (uint32_t i = 0; i < p->request->reduced_count; i++)
+        find_reduced_lifetime(p, &p->request->reduced[i]);
     for (uint32_t b = 0; b < plan->buffer_count; b++)
         if (p->request->to_end[b]) p->read_last[b] = plan->kernel_count;
 }
@@ -78,12 +79,12 @@ static void find_lifetimes(planner *p) {
 
 /* True if a buffer that is assigned to a variable can be the variable's memory: when the kernel that writes it runs,
  * no later kernel reads the old value, and the kernel itself reads it only if it can work in place. */
-static bool may_become(const planner *p, uint32_t buffer, uint32_t target) {
+static bool can_share_variable_memory(const planner *p, uint32_t buffer, uint32_t target) {
     if (p->request->outside[buffer] || p->request->from_start[buffer] || p->request->to_end[target])
         return false;
     if (p->plan->buffers[buffer].bytes != p->plan->buffers[target].bytes) return false;
     int64_t at = p->written[buffer];
-    if (at < (int64_t)p->plan->kernel_count - p->request->update_kernels || p->read_last[target] > at)
+    if (at < (int64_t)p->plan->kernel_count - p->request->update_kernel_count || p->read_last[target] > at)
         return false;
     if (p->read_last[target] < at) return true;
     const tu_kernel *k = &p->plan->kernels[p->request->order[at]];
@@ -93,18 +94,20 @@ static bool may_become(const planner *p, uint32_t buffer, uint32_t target) {
     return false;
 }
 
-static void grant_assignments(planner *p) {
+static void place_assignments(planner *p) {
     for (uint32_t b = 0; b < p->plan->buffer_count; b++) {
-        uint32_t target = p->request->becomes[b];
-        p->out->same_as[b] = target != TU_NO_NODE && may_become(p, b, target) ? target : TU_NO_NODE;
+        uint32_t target = p->request->assigned_to[b];
+        p->out->same_as[b] =
+            target != TU_NO_NODE && can_share_variable_memory(p, b, target) ? target : TU_NO_NODE;
     }
 }
 
-static void share_sums(planner *p) {
-    for (uint32_t i = 0; i < p->request->sum_count; i++) {
-        const tu__sum *sum = &p->request->sums[i];
-        bool elsewhere = p->out->same_as[sum->in] != TU_NO_NODE || p->out->same_as[sum->out] != TU_NO_NODE;
-        if (sum->in_place && !elsewhere) p->group[sum->out] = sum->in;
+static void share_reduced(planner *p) {
+    for (uint32_t i = 0; i < p->request->reduced_count; i++) {
+        const tu__reduced_value *value = &p->request->reduced[i];
+        bool in_variable =
+            p->out->same_as[value->in] != TU_NO_NODE || p->out->same_as[value->out] != TU_NO_NODE;
+        if (value->in_place && !in_variable) p->group[value->out] = value->in;
     }
 }
 
@@ -114,11 +117,11 @@ static void share_in_place(planner *p) {
         for (uint32_t w = 0; k->in_place && w < k->write_count; w++) {
             if (k->in_place[w] < 0) continue;
             uint32_t out = k->writes[w], in = k->reads[k->in_place[w]];
-            bool free_to_take = p->read_last[in] == i && !p->request->outside[in] && !p->request->to_end[in];
-            bool fresh = p->written[out] == i && p->group[out] == out && !p->request->outside[out];
+            bool is_free = p->read_last[in] == i && !p->request->outside[in] && !p->request->to_end[in];
+            bool can_move = p->written[out] == i && p->group[out] == out && !p->request->outside[out];
             bool fits = p->plan->buffers[out].bytes <= p->plan->buffers[in].bytes;
-            bool elsewhere = p->out->same_as[out] != TU_NO_NODE || p->out->same_as[in] != TU_NO_NODE;
-            if (!free_to_take || !fresh || !fits || elsewhere || in == out) continue;
+            bool in_variable = p->out->same_as[out] != TU_NO_NODE || p->out->same_as[in] != TU_NO_NODE;
+            if (!is_free || !can_move || !fits || in_variable || in == out) continue;
             p->group[out] = root(p, in);
             p->read_last[in] = (int64_t)i - 1; /* a second output must not reuse it too */
         }
@@ -127,7 +130,7 @@ static void share_in_place(planner *p) {
 
 /* ---- Placing ---- */
 
-static void gather_intervals(planner *p) {
+static void collect_intervals(planner *p) {
     const tu_plan *plan = p->plan;
     int64_t *at = p->interval_of;
     for (uint32_t b = 0; b < plan->buffer_count; b++) at[b] = -1;
@@ -156,12 +159,12 @@ static void gather_intervals(planner *p) {
 
 /* Reused memory forces one kernel to wait for another. If a device runs small kernels in parallel, their buffers do
  * not share memory, as long as the total is small. */
-static void keep_small_apart(planner *p) {
-    enum { SMALL = 1 << 20, MOST = 64 << 20 };
+static void separate_small_buffers(planner *p) {
+    enum { SMALL = 1 << 20, MAX_TOTAL = 64 << 20 };
     size_t bytes = 0;
     for (size_t i = 0; i < p->interval_count; i++)
         if (p->intervals[i].bytes <= SMALL) bytes += p->intervals[i].bytes;
-    if (!p->request->keep_apart || bytes > MOST) return;
+    if (!p->request->separate_small || bytes > MAX_TOTAL) return;
     for (size_t i = 0; i < p->interval_count; i++) {
         interval *v = &p->intervals[i];
         if (v->bytes > SMALL) continue;
@@ -245,24 +248,24 @@ static tu_status find_peak(const planner *p, int64_t *position) {
         begins[v->first + 1] += aligned(v->bytes);
         ends[v->last + 2] += aligned(v->bytes);
     }
-    size_t alive = 0, most = 0;
+    size_t alive = 0, peak = 0;
     *position = -1;
     for (size_t i = 0; i < count; i++) {
         alive = alive + begins[i] - ends[i];
-        if (alive > most) most = alive, *position = (int64_t)i - 1;
+        if (alive > peak) peak = alive, *position = (int64_t)i - 1;
     }
     tu__free(begins);
     return TU_OK;
 }
 
 /* Returns the buffer of a group that uses the group's memory at `position`. */
-static uint32_t holder_at(const planner *p, uint32_t group, int64_t position) {
-    uint32_t holder = group;
+static uint32_t buffer_at(const planner *p, uint32_t group, int64_t position) {
+    uint32_t found = group;
     for (uint32_t b = 0; b < p->plan->buffer_count; b++) {
         if (p->out->storage[b] != TU__STORAGE_SCRATCH || root(p, b) != group) continue;
-        if (p->written[b] <= position && p->written[b] >= p->written[holder]) holder = b;
+        if (p->written[b] <= position && p->written[b] >= p->written[found]) found = b;
     }
-    return holder;
+    return found;
 }
 
 static tu_status list_residents(planner *p) {
@@ -276,7 +279,7 @@ static tu_status list_residents(planner *p) {
         tu__resident *r = &p->out->residents[p->out->resident_count++];
         *r = (tu__resident){.buffer = TU_NO_NODE, .bytes = aligned(v->bytes)};
         if (v->id < p->plan->buffer_count)
-            r->buffer = holder_at(p, v->id, peak);
+            r->buffer = buffer_at(p, v->id, peak);
         else
             r->kernel = v->id - p->plan->buffer_count;
     }
@@ -298,11 +301,11 @@ static tu_status plan_all(planner *p) {
         !p->read_last || !p->group || !p->interval_of || !p->intervals)
         return TU_NO_MEMORY;
     find_lifetimes(p);
-    grant_assignments(p);
-    share_sums(p);
+    place_assignments(p);
+    share_reduced(p);
     share_in_place(p);
-    gather_intervals(p);
-    keep_small_apart(p);
+    collect_intervals(p);
+    separate_small_buffers(p);
     TU_TRY(place_intervals(p));
     write_offsets(p);
     return list_residents(p);

@@ -14,11 +14,11 @@ typedef enum tu__storage {
 
 /* A value that is all-reduced during the run. Other ranks may read `in` and write `out` at any time between
  * post_position and run_position of the kernel order. */
-typedef struct tu__sum {
+typedef struct tu__reduced_value {
     uint32_t in, out; /* buffers */
-    uint32_t ready, held;
+    uint32_t post_position, run_position;
     bool in_place; /* nothing else reads `in`: `out` may share its memory */
-} tu__sum;
+} tu__reduced_value;
 
 typedef struct tu__memory_request {
     const tu_plan *plan;
@@ -27,13 +27,12 @@ typedef struct tu__memory_request {
     const bool *from_start; /* per buffer: written before the first kernel (inputs, copies) */
     const bool *to_end;     /* per buffer: read after the last kernel (exports) */
     /* Per buffer: the variable's buffer that it is assigned to and should share memory with; or TU_NO_NODE. */
-    const uint32_t *becomes;
-    uint32_t update_kernels; /* number of kernels at the end of the order that may write variables */
-    uint32_t sum_count;
-    const tu__sum *sums;
-    bool
-        /* Give small buffers memory of their own, so that their kernels can run in parallel. */
-        keep_apart;
+    const uint32_t *assigned_to;
+    uint32_t update_kernel_count; /* number of kernels at the end of the order that may write variables */
+    uint32_t reduced_count;
+    const tu__reduced_value *reduced;
+    /* Give small buffers memory of their own, so that their kernels can run in parallel. */
+    bool separate_small;
 } tu__memory_request;
 
 /* A buffer or a workspace that is alive at the peak. */

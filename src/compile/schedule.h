@@ -8,10 +8,10 @@ typedef struct tu__schedule_request {
     const tu_plan *plan;
     const uint32_t *level; /* per kernel */
     const bool *sends;     /* per kernel: other devices wait for its output */
-    const bool *last;      /* per kernel: it runs at the end, because no other kernel reads its output */
+    const bool *runs_last; /* per kernel: it runs at the end, because no other kernel reads its output */
     /* Per buffer received from another device: its rank by the time at which that device produces it; 0: not
      * received. */
-    const uint32_t *made;
+    const uint32_t *arrival_rank;
 } tu__schedule_request;
 
 /* Writes the kernel order and sets `*last_count`, the number of kernels at its end for which `runs_last` is set. A

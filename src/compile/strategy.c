@@ -23,10 +23,10 @@ static const char *find_host(const tu__open_list *list) {
 }
 
 /* Finds the central device: the named one, else the first host device of the list, else the CPU. */
-static tu_status find_central(tu__open_list *list, tu__unit *unit, const char *asked) {
-    const char *found = asked ? find_by_name(unit, asked) : find_host(list);
+static tu_status find_central(tu__open_list *list, tu__unit *unit, const char *requested) {
+    const char *found = requested ? find_by_name(unit, requested) : find_host(list);
     if (!found) {
-        TU_TRY(tu__open_list_add(list, unit, asked ? asked : "cpu:0"));
+        TU_TRY(tu__open_list_add(list, unit, requested ? requested : "cpu:0"));
         found = unit->devices[unit->device_count - 1];
     }
     unit->replication.central = found;
@@ -53,7 +53,7 @@ static tu_status check_options(const tu__unit *unit, tu__strategy strategy, cons
 }
 
 /* Fails if the devices are of different kinds: results must not depend on which device computes a shard. */
-static tu_status check_alike(const tu__open_list *list, int invariant) {
+static tu_status check_same_kind(const tu__open_list *list, int invariant) {
     const tu__device *first = list->devices[0];
     for (size_t i = 1; invariant && i < *list->count; i++)
         if (list->devices[i]->api != first->api)
@@ -67,7 +67,7 @@ tu_status tu__replication_begin(tu__open_list *list, tu__unit *unit, const tu_co
     tu__strategy strategy;
     TU_TRY(tu__strategy_parse(rules->strategy, &strategy));
     TU_TRY(check_options(unit, strategy, rules));
-    TU_TRY(check_alike(list, rules->invariant));
+    TU_TRY(check_same_kind(list, rules->invariant));
     if (strategy == TU__SINGLE && !rules->invariant) return TU_OK;
     unit->replication = (tu__replication){.strategy = strategy == TU__SINGLE ? TU__MIRRORED : strategy,
                                           .replica_count = unit->device_count,

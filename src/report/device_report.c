@@ -13,7 +13,7 @@ static int cores_of(const tu__device *device) {
 
 /* True if the CPU is used because "all" was requested and there is no usable GPU. */
 static bool is_instead_of_gpus(const tu_program *program, size_t index) {
-    if (!program->asked_for_all || strcmp(program->devices[index]->api->kind, "cpu") != 0) return false;
+    if (!program->uses_all || strcmp(program->devices[index]->api->kind, "cpu") != 0) return false;
     for (size_t i = 0; i < program->device_count; i++)
         if (strcmp(program->devices[i]->api->kind, "gpu") == 0) return false;
     return true;
@@ -53,15 +53,15 @@ tu_status tu__program_note_slow_types(tu_program *program) {
     if (!program->notices) return TU_NO_MEMORY;
     for (size_t i = 0; i < program->device_count; i++) {
         const tu__device *device = program->devices[i];
-        const char *own;
+        const char *device_notice;
         int threads;
         if (strcmp(device->api->kind, "cpu") != 0 || !computes_f16(program, i)) continue;
-        TU_TRY(inspect(device, &threads, &own));
+        TU_TRY(inspect(device, &threads, &device_notice));
         snprintf(
             program->notices[i].text, sizeof program->notices[i].text,
             "%s%sf16 on a CPU is computed by the reference device's kernels, which are slow: bf16 or f32 is "
             "faster",
-            own ? own : "", own ? "; " : "");
+            device_notice ? device_notice : "", device_notice ? "; " : "");
     }
     return TU_OK;
 }

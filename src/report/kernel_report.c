@@ -35,31 +35,31 @@ static int64_t count_bytes(const tu_plan *plan, const tu_kernel *kernel) {
 }
 
 /* Reports the kernel at a position of a partition's order. */
-static tu_status report_kernel(const tu_program *program, const tu__partition *part, uint32_t place,
+static tu_status report_kernel(const tu_program *program, const tu__partition *partition, uint32_t place,
                                tu_kernel_report *report) {
     const tu_graph *graph = program->unit.graph;
-    const tu_kernel *kernel = &part->plan->kernels[part->order[place]];
-    const tu_device_api *api = part->device->api;
-    *report = (tu_kernel_report){.device = part->device->name,
+    const tu_kernel *kernel = &partition->plan->kernels[partition->order[place]];
+    const tu_device_api *api = partition->device->api;
+    *report = (tu_kernel_report){.device = partition->device->name,
                                  .kernel = kernel->name,
                                  .node = kernel->node_count ? graph->nodes[kernel->nodes[0]]->name : "",
                                  .node_count = kernel->node_count,
-                                 .bytes = count_bytes(part->plan, kernel),
+                                 .bytes = count_bytes(partition->plan, kernel),
                                  .workspace_bytes = kernel->workspace};
     TU_TRY(count_flops(graph, kernel, &report->flops));
     double start;
-    if (program->bound && api->trace)
-        TU_TRY(api->trace(part->device->instance, part->plan, place, &start, &report->seconds));
+    if (program->bound_state && api->trace)
+        TU_TRY(api->trace(partition->device->instance, partition->plan, place, &start, &report->seconds));
     return TU_OK;
 }
 
 tu_status tu_program_kernel(const tu_program *program, size_t index, tu_kernel_report *report) {
     size_t before = 0;
     for (size_t i = 0; i < program->device_count; i++) {
-        const tu__partition *part = &program->parts[i];
-        if (index - before < part->plan->kernel_count)
-            return report_kernel(program, part, (uint32_t)(index - before), report);
-        before += part->plan->kernel_count;
+        const tu__partition *partition = &program->partitions[i];
+        if (index - before < partition->plan->kernel_count)
+            return report_kernel(program, partition, (uint32_t)(index - before), report);
+        before += partition->plan->kernel_count;
     }
     return tu_fail(TU_NOT_FOUND, "there is no kernel number %zu: the program has %zu", index, before);
 }

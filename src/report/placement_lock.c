@@ -75,10 +75,10 @@ static tu_status compare_entry(comparison *c, const tu__json_value *entry, size_
                        "lock '%s': operation %zu has no name and device: expected both, as strings", c->path,
                        index);
     const tu__node *node = tu__find_node(c->program->unit.graph, name->string);
-    bool there = node && is_locked(node);
-    if (there) c->seen[node->id] = true;
-    if (there && strcmp(node->device, device->string) == 0) return TU_OK;
-    differ(c, name->string, device->string, there ? node->device : NULL);
+    bool is_at_barrier = node && is_locked(node);
+    if (is_at_barrier) c->seen[node->id] = true;
+    if (is_at_barrier && strcmp(node->device, device->string) == 0) return TU_OK;
+    differ(c, name->string, device->string, is_at_barrier ? node->device : NULL);
     return TU_OK;
 }
 
@@ -129,8 +129,8 @@ static tu_status compare_file(comparison *c, tu__text *text, tu__arena *arena) {
 
 tu_status tu_program_lock(const tu_program *program, const char *path, bool update, char **diff) {
     if (diff) *diff = NULL;
-    struct stat there;
-    if (update || (stat(path, &there) != 0 && errno == ENOENT)) return write_lock(program, path);
+    struct stat is_at_barrier;
+    if (update || (stat(path, &is_at_barrier) != 0 && errno == ENOENT)) return write_lock(program, path);
     comparison c = {.program = program, .path = path};
     tu__text text = {0};
     tu__arena arena = {.purpose = "a lock"};

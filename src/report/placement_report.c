@@ -22,23 +22,23 @@ static uint64_t bytes_in(const tu_graph *graph, const tu__node *node) {
     return bytes;
 }
 
-static const char *way_of(const tu_program *program, const tu__node *copy) {
-    static const char *const ways[] = {[TU__COPY_PEERS] = "peer to peer",
-                                       [TU__COPY_THROUGH_HOST] = "through the host",
-                                       [TU__COPY_DIRECT] = NULL};
+static const char *path_of(const tu_program *program, const tu__node *copy) {
+    static const char *const paths[] = {[TU__COPY_PEER_TO_PEER] = "peer to peer",
+                                        [TU__COPY_THROUGH_HOST] = "through the host",
+                                        [TU__COPY_DIRECT] = NULL};
     const tu__unit *unit = &program->unit;
-    return ways[tu__partitions_copy_way(program->parts, tu__partition_of(unit, copy->inputs[0].node),
-                                        tu__partition_of(unit, copy->id))];
+    return paths[tu__partitions_copy_path(program->partitions, tu__partition_of(unit, copy->inputs[0].node),
+                                          tu__partition_of(unit, copy->id))];
 }
 
-tu_status tu__program_count_departing(tu_program *program) {
+tu_status tu__program_count_sent_bytes(tu_program *program) {
     const tu_graph *graph = program->unit.graph;
-    program->departing = tu__alloc_array(graph->node_count, sizeof *program->departing, "a program");
-    if (!program->departing) return TU_NO_MEMORY;
+    program->sent_bytes = tu__alloc_array(graph->node_count, sizeof *program->sent_bytes, "a program");
+    if (!program->sent_bytes) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < graph->node_count; i++)
         if (is_copy(graph->nodes[i])) {
             tu__edge source = graph->nodes[i]->inputs[0];
-            program->departing[source.node] += bytes_of(graph, source);
+            program->sent_bytes[source.node] += bytes_of(graph, source);
         }
     return TU_OK;
 }
@@ -60,9 +60,9 @@ tu_status tu_program_placement(const tu_program *program, size_t index, tu_place
                                 .refused = node->refused,
                                 .moved = node->moved,
                                 .bytes_in = bytes_in(graph, node),
-                                .bytes_out = program->departing[index],
+                                .bytes_out = program->sent_bytes[index],
                                 .from = copy ? graph->nodes[node->inputs[0].node]->device : NULL,
-                                .way = copy ? way_of(program, node) : NULL};
+                                .way = copy ? path_of(program, node) : NULL};
     return TU_OK;
 }
 

@@ -14,47 +14,47 @@
 
 /* Returns how long a thread polls before it sleeps. The host threads of GPUs mostly wait, and waking a thread takes
  * longer than most of these waits. So they poll, if there is a core for each of them. */
-static double time_to_watch(size_t device_count, tu__device *const *devices) {
-    const double moment = 300e-6;
+static double choose_spin_seconds(size_t device_count, tu__device *const *devices) {
+    const double spin = 300e-6;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     for (size_t i = 0; i < device_count; i++)
-        if (!devices[i]->api->host_memory && cores >= 2 * (long)device_count) return moment;
+        if (!devices[i]->api->host_memory && cores >= 2 * (long)device_count) return spin;
     return 0;
 }
 
-tu_status tu__exchange_begin(tu__exchange *x, uint32_t event_count, double allowed, size_t device_count,
-                             tu__device *const *devices) {
+tu_status tu__exchange_init(tu__exchange *x, uint32_t event_count, double timeout, size_t device_count,
+                            tu__device *const *devices) {
     x->events = tu__alloc_array(event_count, sizeof *x->events, "a program's events");
-    x->bells = tu__alloc_array(device_count * TU__THREADS, sizeof(pthread_cond_t), "a program's events");
-    if (!x->events || !x->bells) return TU_NO_MEMORY;
+    x->wakeups = tu__alloc_array(device_count * TU__THREADS, sizeof(pthread_cond_t), "a program's events");
+    if (!x->events || !x->wakeups) return TU_NO_MEMORY;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    for (size_t i = 0; i < device_count * TU__THREADS; i++) pthread_cond_init(&x->bells[i], &monotonic);
+    for (size_t i = 0; i < device_count * TU__THREADS; i++) pthread_cond_init(&x->wakeups[i], &monotonic);
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&x->lock, NULL);
-    x->part_count = device_count;
-    x->watch = time_to_watch(device_count, devices);
+    x->partition_count = device_count;
+    x->spin_seconds = choose_spin_seconds(device_count, devices);
     x->event_count = event_count;
-    x->allowed = allowed > 0 ? allowed : 600;
+    x->timeout = timeout > 0 ? timeout : 600;
     return TU_OK;
 }
 
-void tu__exchange_end(tu__exchange *x) {
-    for (size_t i = 0; i < x->part_count * TU__THREADS; i++) pthread_cond_destroy(&x->bells[i]);
-    if (x->part_count) pthread_mutex_destroy(&x->lock); /* it was initialized */
+void tu__exchange_free(tu__exchange *x) {
+    for (size_t i = 0; i < x->partition_count * TU__THREADS; i++) pthread_cond_destroy(&x->wakeups[i]);
+    if (x->partition_count) pthread_mutex_destroy(&x->lock); /* it was initialized */
     tu__free(x->events);
-    tu__free(x->bells);
+    tu__free(x->wakeups);
 }
 
 /* ---- Failing and signalling ---- */
 
-static pthread_cond_t *bell_of(const tu__exchange *x, size_t part, tu__thread thread) {
-    return &x->bells[part * TU__THREADS + thread];
+static pthread_cond_t *wakeup_of(const tu__exchange *x, size_t partition, tu__thread thread) {
+    return &x->wakeups[partition * TU__THREADS + thread];
 }
 
-static void ring_all(const tu__exchange *x) {
-    for (size_t i = 0; i < x->part_count * TU__THREADS; i++) pthread_cond_signal(&x->bells[i]);
+static void wake_all(const tu__exchange *x) {
+    for (size_t i = 0; i < x->partition_count * TU__THREADS; i++) pthread_cond_signal(&x->wakeups[i]);
 }
 
 void tu__exchange_abort(tu__exchange *x, tu_status status) {
@@ -64,32 +64,32 @@ void tu__exchange_abort(tu__exchange *x, tu_status status) {
         snprintf(x->message, sizeof x->message, "%s", tu_message());
     }
     atomic_store(&x->aborted, true);
-    ring_all(x);
+    wake_all(x);
     pthread_mutex_unlock(&x->lock);
 }
 
 void tu__exchange_signal(tu__exchange *x, uint32_t event) {
     pthread_mutex_lock(&x->lock);
     atomic_store(&x->events[event], x->epoch);
-    ring_all(x);
+    wake_all(x);
     pthread_mutex_unlock(&x->lock);
 }
 
-void tu__exchange_signal_to(tu__exchange *x, uint32_t event, size_t part, tu__thread thread) {
+void tu__exchange_signal_to(tu__exchange *x, uint32_t event, size_t partition, tu__thread thread) {
     pthread_mutex_lock(&x->lock);
     atomic_store(&x->events[event], x->epoch);
-    pthread_cond_signal(bell_of(x, part, thread));
+    pthread_cond_signal(wakeup_of(x, partition, thread));
     pthread_mutex_unlock(&x->lock);
 }
 
-bool tu__exchange_has_happened(const tu__exchange *x, uint32_t event) {
+bool tu__exchange_is_signalled(const tu__exchange *x, uint32_t event) {
     return atomic_load(&((tu__exchange *)x)->events[event]) == x->epoch;
 }
 
-bool tu__exchange_sleep(tu__exchange *x, size_t part, tu__thread thread) {
+bool tu__exchange_sleep(tu__exchange *x, size_t partition, tu__thread thread) {
     struct timespec until = {.tv_sec = (time_t)x->deadline};
     until.tv_nsec = (long)((x->deadline - (double)until.tv_sec) * 1e9);
-    return pthread_cond_timedwait(bell_of(x, part, thread), &x->lock, &until) != ETIMEDOUT;
+    return pthread_cond_timedwait(wakeup_of(x, partition, thread), &x->lock, &until) != ETIMEDOUT;
 }
 
 enum { SPINS = 4000 }; /* a few microseconds: most waits between devices are short */
@@ -98,7 +98,7 @@ void tu__exchange_begin_run(tu__exchange *x) {
     x->epoch++;
     x->at_barrier = 0;
     x->status = TU_OK;
-    x->deadline = tu__now() + x->allowed;
+    x->deadline = tu__now() + x->timeout;
     atomic_store(&x->aborted, false);
 }
 
@@ -109,12 +109,12 @@ tu_status tu__exchange_end_run(tu__exchange *x) {
     return status;
 }
 
-bool tu__exchange_meet(tu__exchange *x, size_t part, uint32_t expected) {
+bool tu__exchange_barrier(tu__exchange *x, size_t partition, uint32_t expected) {
     bool in_time = true;
     pthread_mutex_lock(&x->lock);
-    if (++x->at_barrier == expected) ring_all(x);
+    if (++x->at_barrier == expected) wake_all(x);
     while (x->at_barrier < expected && !atomic_load(&x->aborted) && in_time)
-        in_time = tu__exchange_sleep(x, part, TU__LAUNCHER);
+        in_time = tu__exchange_sleep(x, partition, TU__COMPUTE_THREAD);
     bool all = x->at_barrier >= expected;
     pthread_mutex_unlock(&x->lock);
     return all || atomic_load(&x->aborted);
@@ -124,15 +124,16 @@ bool tu__exchange_is_aborted(const tu__exchange *x) {
     return atomic_load(&((tu__exchange *)x)->aborted);
 }
 
-bool tu__exchange_await(tu__exchange *x, size_t part, uint32_t event) {
+bool tu__exchange_wait(tu__exchange *x, size_t partition, uint32_t event) {
     for (int i = 0; i < SPINS; i++)
-        if (tu__exchange_has_happened(x, event) || atomic_load(&x->aborted)) return true;
-    for (double until = x->watch > 0 ? tu__now() + x->watch : 0; until > 0 && tu__now() < until;)
-        if (tu__exchange_has_happened(x, event) || atomic_load(&x->aborted)) return true;
+        if (tu__exchange_is_signalled(x, event) || atomic_load(&x->aborted)) return true;
+    for (double until = x->spin_seconds > 0 ? tu__now() + x->spin_seconds : 0;
+         until > 0 && tu__now() < until;)
+        if (tu__exchange_is_signalled(x, event) || atomic_load(&x->aborted)) return true;
     bool in_time = true;
     pthread_mutex_lock(&x->lock);
-    while (!tu__exchange_has_happened(x, event) && !atomic_load(&x->aborted) && in_time)
-        in_time = tu__exchange_sleep(x, part, TU__LAUNCHER);
+    while (!tu__exchange_is_signalled(x, event) && !atomic_load(&x->aborted) && in_time)
+        in_time = tu__exchange_sleep(x, partition, TU__COMPUTE_THREAD);
     pthread_mutex_unlock(&x->lock);
-    return in_time || tu__exchange_has_happened(x, event);
+    return in_time || tu__exchange_is_signalled(x, event);
 }

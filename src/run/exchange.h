@@ -9,28 +9,28 @@
 
 /* The two host threads of a partition. Each waits on a condition variable of its own, so that an event wakes only the
  * thread that waits for it. */
-typedef enum tu__thread { TU__LAUNCHER, TU__COPIER, TU__THREADS } tu__thread;
+typedef enum tu__thread { TU__COMPUTE_THREAD, TU__COPY_THREAD, TU__THREADS } tu__thread;
 
 /* State shared by the threads of a run. */
 typedef struct tu__exchange {
     pthread_mutex_t lock;
-    pthread_cond_t *bells; /* TU__THREADS per partition */
-    size_t part_count;
+    pthread_cond_t *wakeups; /* TU__THREADS per partition */
+    size_t partition_count;
     uint64_t epoch; /* number of the run; an event has been signalled in this run if its value is `epoch` */
     atomic_uint_least64_t *events;
     uint32_t event_count;
     uint32_t at_barrier; /* number of partitions that have reached the barrier */
     atomic_bool aborted;
-    double deadline;  /* absolute time in seconds of CLOCK_MONOTONIC */
-    double allowed;   /* maximum seconds of a run */
-    double watch;     /* seconds that a thread polls before it sleeps */
-    tu_status status; /* the first failure */
+    double deadline;     /* absolute time in seconds of CLOCK_MONOTONIC */
+    double timeout;      /* maximum seconds of a run */
+    double spin_seconds; /* seconds that a thread polls before it sleeps */
+    tu_status status;    /* the first failure */
     char message[1024];
 } tu__exchange;
 
-tu_status tu__exchange_begin(tu__exchange *exchange, uint32_t event_count, double allowed,
-                             size_t device_count, tu__device *const *devices);
-void tu__exchange_end(tu__exchange *exchange);
+tu_status tu__exchange_init(tu__exchange *exchange, uint32_t event_count, double timeout, size_t device_count,
+                            tu__device *const *devices);
+void tu__exchange_free(tu__exchange *exchange);
 
 /* Called before and after every run. The second function returns the first failure, with its message. */
 void tu__exchange_begin_run(tu__exchange *exchange);
@@ -38,15 +38,15 @@ tu_status tu__exchange_end_run(tu__exchange *exchange);
 
 /* Signals an event: to all threads, or to the one thread that waits for it. */
 void tu__exchange_signal(tu__exchange *exchange, uint32_t event);
-void tu__exchange_signal_to(tu__exchange *exchange, uint32_t event, size_t part, tu__thread thread);
-bool tu__exchange_has_happened(const tu__exchange *exchange, uint32_t event);
+void tu__exchange_signal_to(tu__exchange *exchange, uint32_t event, size_t partition, tu__thread thread);
+bool tu__exchange_is_signalled(const tu__exchange *exchange, uint32_t event);
 /* Waits on the compute thread of a partition for an event. Returns true if it was signalled or the run was aborted,
  * false on timeout. */
-bool tu__exchange_await(tu__exchange *exchange, size_t part, uint32_t event);
+bool tu__exchange_wait(tu__exchange *exchange, size_t partition, uint32_t event);
 /* Waits until `expected` partitions have called this, or the run was aborted; false on timeout. */
-bool tu__exchange_meet(tu__exchange *exchange, size_t part, uint32_t expected);
+bool tu__exchange_barrier(tu__exchange *exchange, size_t partition, uint32_t expected);
 /* Sleeps until the thread is woken; false once the deadline has passed. Call with the lock held. */
-bool tu__exchange_sleep(tu__exchange *exchange, size_t part, tu__thread thread);
+bool tu__exchange_sleep(tu__exchange *exchange, size_t partition, tu__thread thread);
 
 /* Aborts the run and wakes all threads. The first failure and this thread's message become the run's. */
 void tu__exchange_abort(tu__exchange *exchange, tu_status status);

@@ -80,7 +80,7 @@ static void add_entry(tu__name_list *list, const entry *e, bool with_types) {
     tu__text_free(&text);
 }
 
-static void tell(tu_load_report *report, tu_load_outcome outcome, const char *what) {
+static void append_names(tu_load_report *report, tu_load_outcome outcome, const char *what) {
     tu__name_list list = {0};
     for (const entry *e = report->first[outcome]; e; e = e->next)
         add_entry(&list, e, outcome == TU_LOAD_MISMATCHED);
@@ -94,9 +94,9 @@ const char *tu_load_report_text(tu_load_report *report) {
         size_t matched = report->count[TU_LOAD_MATCHED];
         tu__text_printf(&report->text, "%zu variable%s of '%s' match%s", matched, matched == 1 ? "" : "s",
                         report->path, matched == 1 ? "es" : "");
-        tell(report, TU_LOAD_MISSING, "missing in the file");
-        tell(report, TU_LOAD_MISMATCHED, "of another type or shape");
-        tell(report, TU_LOAD_EXTRA, "in the file alone");
+        append_names(report, TU_LOAD_MISSING, "missing in the file");
+        append_names(report, TU_LOAD_MISMATCHED, "of another type or shape");
+        append_names(report, TU_LOAD_EXTRA, "in the file alone");
     }
     return tu__text_string(&report->text);
 }

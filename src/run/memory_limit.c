@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "run/program.h"
 
-enum { SHOWN = 3 };
+enum { MAX_SHOWN = 3 };
 
 static double mib(uint64_t bytes) {
     return (double)bytes / 1048576;
@@ -50,11 +50,11 @@ static bool is_kept(const tu_graph *g, const char *name) {
     return false;
 }
 
-typedef struct savings { /* bytes */
-    uint64_t batched;    /* at the peak, proportional to the batch size */
-    uint64_t pieces;     /* saved by two micro-batches */
-    uint64_t kept;       /* of `batched`, kept for the backward pass */
-    uint64_t half;       /* saved by bf16 */
+typedef struct savings {   /* bytes */
+    uint64_t batched;      /* at the peak, proportional to the batch size */
+    uint64_t microbatches; /* saved by two micro-batches */
+    uint64_t kept;         /* of `batched`, kept for the backward pass */
+    uint64_t bf16;         /* saved by bf16 */
 } savings;
 
 static tu_status find_batched(const tu_program *p, size_t index, savings *s) {
@@ -106,10 +106,10 @@ static uint64_t need_in_bf16(const tu_program *p, size_t index, const tu_compile
 /* ---- The message ---- */
 
 static void add_heaviest(tu__text *t, const tu_program *p, size_t index) {
-    tu_memory_item items[SHOWN + 1]; /* one may be a gap */
-    size_t count = tu_program_peak(p, index, SHOWN + 1, items), shown = 0;
+    tu_memory_item items[MAX_SHOWN + 1]; /* one may be a gap */
+    size_t count = tu_program_peak(p, index, MAX_SHOWN + 1, items), shown = 0;
     tu__text_printf(t, ". Heaviest at the peak:");
-    for (size_t i = 0; i < count && i <= SHOWN && shown < SHOWN; i++) {
+    for (size_t i = 0; i < count && i <= MAX_SHOWN && shown < MAX_SHOWN; i++) {
         if (items[i].kind == TU_MEMORY_GAP) continue;
         tu__text_printf(t, "%s '%s' %.4g MiB", shown++ ? "," : "", items[i].name, mib(items[i].bytes));
     }
@@ -117,27 +117,27 @@ static void add_heaviest(tu__text *t, const tu_program *p, size_t index) {
 
 static tu_status find_savings(const tu_program *p, size_t index, const tu_compile_options *o, uint64_t need,
                               savings *s) {
-    *s = (savings){.half = need - need_in_bf16(p, index, o, need)};
+    *s = (savings){.bf16 = need - need_in_bf16(p, index, o, need)};
     TU_TRY(find_batched(p, index, s));
     uint64_t sums = trained_bytes(p->source);
     if (!o->updates) s->kept = 0; /* it is not a training step, whose layers could be recomputed */
-    if (o->updates && s->batched / 2 > sums) s->pieces = s->batched / 2 - sums;
+    if (o->updates && s->batched / 2 > sums) s->microbatches = s->batched / 2 - sums;
     return TU_OK;
 }
 
 static void add_remedies(tu__text *t, const savings *s) {
     tu__text_printf(t, ". What would help:");
     if (s->batched) tu__text_printf(t, " a smaller batch, with which %.4g MiB shrink;", mib(s->batched));
-    if (s->pieces)
+    if (s->microbatches)
         tu__text_printf(t, " the batch in two pieces (tu_add_accumulation), which saves about %.4g MiB;",
-                        mib(s->pieces));
+                        mib(s->microbatches));
     if (s->kept) tu__text_printf(t, " tu_recompute around layers, which saves up to %.4g MiB;", mib(s->kept));
-    if (s->half) tu__text_printf(t, " bf16, which saves %.4g MiB;", mib(s->half));
+    if (s->bf16) tu__text_printf(t, " bf16, which saves %.4g MiB;", mib(s->bf16));
     tu__text_printf(t, " more memory");
 }
 
-static tu_status refuse(const tu_program *p, size_t index, const tu_compile_options *o,
-                        const tu_memory_report *report) {
+static tu_status fail_does_not_fit(const tu_program *p, size_t index, const tu_compile_options *o,
+                                   const tu_memory_report *report) {
     savings s;
     TU_TRY(find_savings(p, index, o, report->need_bytes, &s));
     tu__text t = {0};
@@ -155,7 +155,7 @@ tu_status tu__check_memory(const tu_program *program, const tu_compile_options *
     for (size_t i = 0; i < program->device_count; i++) {
         TU_TRY(tu_program_memory(program, i, &report));
         if (report.limit_bytes && report.need_bytes > report.limit_bytes)
-            return refuse(program, i, options, &report);
+            return fail_does_not_fit(program, i, options, &report);
     }
     return TU_OK;
 }

@@ -26,7 +26,7 @@ static tu__feed_place feed_place(const tu_program *p, const tu__node *node) {
                             .node = node->id,
                             .bytes = bytes,
                             .offset = rows ? (size_t)node->first_row * (bytes / rows) : 0,
-                            .whole = source ? tu_type_bytes(source->outputs[0]) : bytes};
+                            .total_bytes = source ? tu_type_bytes(source->outputs[0]) : bytes};
 }
 
 /* Updates the number of samples of the batch from one shard's ordinals. */
@@ -38,18 +38,18 @@ static void count_samples(tu_program *p, const tu__node *ordinals) {
 static tu_status find_feeds(tu_program *p) {
     const tu_graph *g = p->unit.graph;
     p->feeds = tu__alloc_array(g->node_count, sizeof *p->feeds, "a program");
-    p->fed = tu__alloc_array(g->node_count, sizeof *p->fed, "a program");
-    if (!p->feeds || !p->fed) return TU_NO_MEMORY;
+    p->feed_data = tu__alloc_array(g->node_count, sizeof *p->feed_data, "a program");
+    if (!p->feeds || !p->feed_data) return TU_NO_MEMORY;
     for (size_t i = 0; i < p->device_count; i++)
-        for (uint32_t k = 0; k < p->parts[i].leaf_count; k++) {
-            const tu__leaf *leaf = &p->parts[i].leaves[k];
+        for (uint32_t k = 0; k < p->partitions[i].leaf_count; k++) {
+            const tu__leaf *leaf = &p->partitions[i].leaves[k];
             const tu__node *node = g->nodes[leaf->node];
             if (node->op->code != TU__OP_INPUT) continue;
             tu__feed_place *place = &p->feeds[p->feed_count++];
             *place = feed_place(p, node);
-            place->part = (uint32_t)i;
+            place->partition = (uint32_t)i;
             place->buffer = leaf->buffer;
-            if (tu__is_ordinals(node)) count_samples(p, node);
+            if (tu__is_sample_ordinals(node)) count_samples(p, node);
         }
     p->ordinals = tu__alloc_array((size_t)p->samples, sizeof *p->ordinals, "sample ordinals");
     return p->ordinals ? TU_OK : TU_NO_MEMORY;
@@ -62,9 +62,9 @@ static tu_status find_fetches(tu_program *p) {
     for (size_t i = 0; i < p->unit.fetch_count; i++) {
         tu__edge value = p->unit.fetch[i];
         if (g->nodes[value.node]->op->code == TU__OP_ASSIGN) value = g->nodes[value.node]->inputs[1];
-        uint32_t part = tu__partition_of(&p->unit, value.node);
-        p->fetches[i] = (tu__fetch_place){.part = part,
-                                          .buffer = tu__partition_buffer(&p->parts[part], value),
+        uint32_t partition = tu__partition_of(&p->unit, value.node);
+        p->fetches[i] = (tu__fetch_place){.partition = partition,
+                                          .buffer = tu__partition_buffer(&p->partitions[partition], value),
                                           .bytes = tu_type_bytes(tu_edge_type(g, value))};
     }
     return TU_OK;
@@ -136,7 +136,7 @@ static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
                             .alike = o->invariant > 0};
     tu__open_list list = {.devices = p->devices, .names = p->device_names, .count = &p->device_count};
     tu__placing how;
-    p->asked_for_all = tu__asks_for_all(o->devices);
+    p->uses_all = tu__asks_for_all(o->devices);
     TU_TRY(tu__placing_begin(&list, &how, &p->unit, o->devices, &open, o));
     tu_status status = tu__run_passes(&p->unit, NULL);
     p->unit.placing = NULL;
@@ -158,19 +158,19 @@ static uint64_t limit_on(const tu__device *device, const tu_compile_options *o) 
 
 /* Checks the reserve against the limit. Logical devices of a GPU have one limit each and share one reserve, also with
  * those of other programs. */
-static tu_status check_reserve(const tu__device *card, const tu_compile_options *o) {
-    uint64_t limit = limit_on(card, o), parts = card->options.parts > 1 ? (uint64_t)card->options.parts : 1;
-    if (!limit || (o->gpu_memory_reserve - 1) / parts < limit) return TU_OK;
+static tu_status check_reserve(const tu__device *gpu, const tu_compile_options *o) {
+    uint64_t limit = limit_on(gpu, o), divisor = gpu->options.parts > 1 ? (uint64_t)gpu->options.parts : 1;
+    if (!limit || (o->gpu_memory_reserve - 1) / divisor < limit) return TU_OK;
     return tu_fail(
         TU_INVALID,
         "a reserve of %.4g MiB on %s:%d, where the program may take %.4g MiB: expected a reserve within "
         "the limit, or a higher limit",
-        (double)o->gpu_memory_reserve / 1048576, card->api->kind, card->options.index,
-        (double)limit * (double)parts / 1048576);
+        (double)o->gpu_memory_reserve / 1048576, gpu->api->kind, gpu->options.index,
+        (double)limit * (double)divisor / 1048576);
 }
 
 /* Reserves GPU memory. Called before kernels are selected, because kernels that are timed need memory too. */
-static tu_status take_reserves(const tu_program *p, const tu_compile_options *o) {
+static tu_status reserve_memory(const tu_program *p, const tu_compile_options *o) {
     if (!o->gpu_memory_reserve || o->plan_only) return TU_OK;
     for (size_t i = 0; i < p->device_count; i++)
         if (is_gpu(p->devices[i])) TU_TRY(check_reserve(p->devices[i], o));
@@ -183,33 +183,35 @@ static tu_status take_reserves(const tu_program *p, const tu_compile_options *o)
     return TU_OK;
 }
 
-static void find_working(tu_program *p) {
+static void find_active(tu_program *p) {
     for (size_t i = 0; i < p->device_count; i++) {
-        if (p->parts[i].idle) continue;
-        p->working++;
-        p->alone = &p->parts[i];
+        if (p->partitions[i].is_idle) continue;
+        p->active_count++;
+        p->only_active = &p->partitions[i];
     }
-    if (p->working > 1) p->alone = NULL;
-    if (p->working == 0) p->alone = &p->parts[0]; /* the program has only assignments and fetches */
+    if (p->active_count > 1) p->only_active = NULL;
+    if (p->active_count == 0)
+        p->only_active = &p->partitions[0]; /* the program has only assignments and fetches */
 }
 
-static tu_status compile(tu_program *p, const tu_compile_options *o) {
+static tu_status compile_program(tu_program *p, const tu_compile_options *o) {
     TU_TRY(run_passes(p, o));
     TU_TRY(tu__program_note_slow_types(p));
-    TU_TRY(take_reserves(p, o));
-    TU_TRY(tu__program_count_departing(p));
-    p->parts = tu__alloc_array(p->device_count, sizeof *p->parts, "a program");
-    if (!p->parts) return TU_NO_MEMORY;
-    for (size_t i = 0; i < p->device_count; i++) p->parts[i].memory_limit = limit_on(p->devices[i], o);
+    TU_TRY(reserve_memory(p, o));
+    TU_TRY(tu__program_count_sent_bytes(p));
+    p->partitions = tu__alloc_array(p->device_count, sizeof *p->partitions, "a program");
+    if (!p->partitions) return TU_NO_MEMORY;
+    for (size_t i = 0; i < p->device_count; i++) p->partitions[i].memory_limit = limit_on(p->devices[i], o);
     p->jobs = tu__alloc_array(p->device_count, sizeof *p->jobs, "a program");
     if (!p->jobs) return TU_NO_MEMORY;
     uint32_t events;
-    TU_TRY(tu__partitions_build(&p->unit, p->device_count, p->devices, p->parts, &p->collectives, &events));
-    find_working(p);
-    TU_TRY(tu__exchange_begin(&p->exchange, events, o->timeout, p->device_count, p->devices));
+    TU_TRY(
+        tu__partitions_build(&p->unit, p->device_count, p->devices, p->partitions, &p->collectives, &events));
+    find_active(p);
+    TU_TRY(tu__exchange_init(&p->exchange, events, o->timeout, p->device_count, p->devices));
     TU_TRY(find_feeds(p));
     TU_TRY(find_fetches(p));
-    TU_TRY(tu__many_begin(p));
+    TU_TRY(tu__multi_step_init(p));
     return o->plan_only ? TU_OK : tu__check_memory(p, o);
 }
 
@@ -221,7 +223,7 @@ tu_status tu_compile_with(tu_graph *graph, tu_program **program, const tu_compil
     if (!p) return TU_NO_MEMORY;
     p->source = graph;
     p->plan_only = o.plan_only;
-    tu_status status = compile(p, &o);
+    tu_status status = compile_program(p, &o);
     if (status != TU_OK) {
         tu_program_free(p);
         return status;
@@ -233,21 +235,21 @@ tu_status tu_compile_with(tu_graph *graph, tu_program **program, const tu_compil
 void tu_program_free(tu_program *program) {
     /* A device's thread still uses it: it is not freed. */
     if (!program || tu__program_is_stuck(program)) return;
-    if (program->parts) tu__collectives_strip(&program->collectives, program->parts);
-    if (program->parts) tu__partitions_free(program->device_count, program->parts);
-    tu__collectives_end(&program->collectives);
-    tu__exchange_end(&program->exchange);
+    if (program->partitions) tu__collectives_release(&program->collectives, program->partitions);
+    if (program->partitions) tu__partitions_free(program->device_count, program->partitions);
+    tu__collectives_free(&program->collectives);
+    tu__exchange_free(&program->exchange);
     tu__unit_end(&program->unit);
     tu__devices_close(program->device_count, program->devices);
-    tu__free(program->parts);
+    tu__free(program->partitions);
     tu__free(program->jobs);
     tu__free(program->feeds);
-    tu__free(program->fed);
+    tu__free(program->feed_data);
     tu__free(program->fetches);
     tu__free(program->ordinals);
-    tu__free(program->departing);
-    tu__many_end(&program->many);
-    tu_state_free(program->no_state);
+    tu__free(program->sent_bytes);
+    tu__multi_step_free(&program->multi_step);
+    tu_state_free(program->empty_state);
     tu__free(program->notices);
     tu__trace_free(program->trace);
     tu__free(program);

@@ -15,21 +15,21 @@
 typedef struct tu__feed_place { /* The destination of the data, or of some rows of the data, of an input. */
     uint32_t source;            /* the input's node in the user's graph */
     uint32_t node;              /* the input's node in the program's graph */
-    uint32_t part, buffer;
+    uint32_t partition, buffer;
     size_t bytes; /* number of bytes that are uploaded */
     /* Bytes: offset of the uploaded rows in the user's data for one run, and size of that data. */
-    size_t offset, whole;
+    size_t offset, total_bytes;
 } tu__feed_place;
 
 typedef struct tu__fetch_place {
-    uint32_t part, buffer;
+    uint32_t partition, buffer;
     size_t bytes;
 } tu__fetch_place;
 
 /* Argument of a partition's threads. */
 typedef struct tu__job {
     tu_program *program;
-    tu__partition *part;
+    tu__partition *partition;
     uint32_t steps; /* with `what`: number of steps of a multi-step call */
     const tu_repetition *what;
 } tu__job;
@@ -47,48 +47,48 @@ struct tu_program {
     size_t device_count;
     tu__device *devices[TU__MAX_DEVICES];
     const char *device_names[TU__MAX_DEVICES];
-    bool asked_for_all; /* the device list contained "all": GPUs, and the CPU only if there is no GPU */
-    tu__partition *parts;
+    bool uses_all; /* the device list contained "all": GPUs, and the CPU only if there is no GPU */
+    tu__partition *partitions;
     tu__collectives collectives;
-    size_t working;       /* number of partitions that are not idle */
-    tu__partition *alone; /* the only partition that is not idle; NULL if there are several */
-    tu__job *jobs;        /* per partition; they are not freed while a thread of an abandoned run uses them */
-    bool abandoned;       /* the latest run was abandoned: a device call had not returned at the deadline */
+    size_t active_count;        /* number of partitions that are not idle */
+    tu__partition *only_active; /* the only partition that is not idle; NULL if there are several */
+    tu__job *jobs;  /* per partition; they are not freed while a thread of an abandoned run uses them */
+    bool abandoned; /* the latest run was abandoned: a device call had not returned at the deadline */
     tu__feed_place *feeds;
-    const void **fed; /* per feed: the data for this run; NULL if the input contains it already */
+    const void **feed_data; /* per feed: the data for this run; NULL if the input contains it already */
     size_t feed_count;
     tu__fetch_place *fetches;
     tu__exchange exchange;
-    uint64_t *departing; /* per node: bytes of its outputs that are copied to other devices */
+    uint64_t *sent_bytes; /* per node: bytes of its outputs that are copied to other devices */
     bool plan_only;
     uint64_t seed;
-    int64_t samples;   /* in a batch; 0 if the program draws no random numbers per sample */
-    int64_t *ordinals; /* buffer for their ordinals */
-    tu__trace *trace;  /* NULL if the program is not traced */
-    tu__many many;     /* data of tu_run_many */
-    uint64_t bound;    /* id of the state that the program is bound to; 0: none */
+    int64_t samples;           /* in a batch; 0 if the program draws no random numbers per sample */
+    int64_t *ordinals;         /* buffer for their ordinals */
+    tu__trace *trace;          /* NULL if the program is not traced */
+    tu__multi_step multi_step; /* data of tu_run_many */
+    uint64_t bound_state;      /* id of the state that the program is bound to; 0: none */
     uint64_t bound_generation;
     tu__device_notice *notices; /* per device, replaces the device's own notice; NULL: none */
-    tu_state *no_state;         /* empty state for runs without a state; created by the first such run */
+    tu_state *empty_state;      /* empty state for runs without a state; created by the first such run */
 };
 
-static inline bool tu__is_ordinals(const tu__node *input) {
+static inline bool tu__is_sample_ordinals(const tu__node *input) {
     return strcmp(input->stands_for ? input->stands_for : input->name, "sample_ordinal") == 0;
 }
 
 /* run.c: shared by tu_run and tu_run_many. Checks that the program can run with the state and the list of feeds.
  * Returns the input of feed `index`; NULL, with the message set, if `value` is not an input. */
-tu_status tu__program_can_run(const tu_program *program, const tu_state *state, size_t feed_count,
-                              const void *feeds);
+tu_status tu__program_check_run(const tu_program *program, const tu_state *state, size_t feed_count,
+                                const void *feeds);
 const tu__node *tu__program_input(const tu_program *program, size_t index, tu_value value);
-tu_status tu__program_fed_twice(const tu__node *input, size_t first,
-                                size_t second); /* fails with TU_INVALID */
+tu_status tu__program_fail_fed_twice(const tu__node *input, size_t first,
+                                     size_t second); /* fails with TU_INVALID */
 /* Replaces a NULL state by an empty one of seed 0. Call with the devices locked. */
 tu_status tu__program_state(tu_program *program, tu_state **state);
-tu_status tu__program_makes(const tu_program *program, const tu__feed_place *place);
+tu_status tu__program_check_generated(const tu_program *program, const tu__feed_place *place);
 /* Lock and unlock all devices of the program: a device runs one program at a time. */
-void tu__program_take_turns(const tu_program *program);
-void tu__program_give_turns(const tu_program *program);
+void tu__program_lock_devices(const tu_program *program);
+void tu__program_unlock_devices(const tu_program *program);
 /* Downloads the fetched values: those of step `step`, to that index of every array in `fetches`. */
 tu_status tu__program_fetch(tu_program *program, void *const *fetches, size_t step);
 /* Applies the assignments after a run, and advances the state's next sample. */
@@ -108,20 +108,20 @@ tu_status tu__program_execute(tu_program *program);
  * never freed. */
 tu_status tu__program_execute_on(tu_program *program, tu_state *state);
 /* Waits until the partition's device has finished all work. An error message contains the device's name. */
-tu_status tu__partition_synchronize(const tu__partition *part);
-tu_status tu__partition_failed(const tu__partition *part, tu_status status);
+tu_status tu__partition_synchronize(const tu__partition *partition);
+tu_status tu__partition_fail(const tu__partition *partition, tu_status status);
 /* Fails with a message such as "device 'gpu:0' failed at filling 'images': …". */
-tu_status tu__partition_failed_at(const tu__partition *part, const char *doing, const char *name,
-                                  tu_status status);
+tu_status tu__partition_fail_at(const tu__partition *partition, const char *doing, const char *name,
+                                tu_status status);
 /* Waits without a timeout for an event of the partition's device. Meanwhile `note` contains the partition's index +
  * 1. */
-tu_status tu__partition_await(const tu_program *program, const tu__partition *part, void *event,
-                              atomic_uint *note);
+tu_status tu__partition_wait_event(const tu_program *program, const tu__partition *partition, void *event,
+                                   atomic_uint *note);
 /* Returns what a partition is doing, for messages: "it is at matmul 'fc1/matmul'". */
 typedef struct tu__phrase {
     char text[320];
 } tu__phrase;
-tu__phrase tu__partition_doing(const tu_program *program, tu__partition *part);
+tu__phrase tu__partition_activity(const tu_program *program, tu__partition *partition);
 /* True if a thread of an abandoned run may still use the program. */
 bool tu__program_is_stuck(const tu_program *program);
 /* Runs a multi-step call on the only active partition (repeat.h). Its device must have `repeat`. */
@@ -130,20 +130,20 @@ tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repet
 tu_status tu__program_repeat_joint(tu_program *program, uint32_t steps);
 
 /* copies.c: called before a run; decides which copies the compute threads begin. */
-void tu__deal_moves(tu_program *program);
+void tu__assign_copies(tu_program *program);
 /* copies.c: begins an asynchronous copy of a value that is computed, or will be when `source_event` completes. */
-tu_status tu__begin_move(const tu_program *program, tu__receive *receive);
+tu_status tu__begin_copy(const tu_program *program, tu__receive *receive);
 /* copies.c: the function of a partition's copy thread in a run; the argument is a tu__job. */
-void tu__make_moves(void *job);
+void tu__run_copy_thread(void *job);
 /* copies.c: after a run that failed, waits for the copies that a thread of a partition has begun. Ignores their
  * errors. */
-void tu__let_moves_land(const tu_program *program, const tu__partition *part, tu__thread thread);
+void tu__finish_failed_copies(const tu_program *program, const tu__partition *partition, tu__thread thread);
 
 /* device_report.c: sets notices for the devices that compute the program's precision slowly. */
 tu_status tu__program_note_slow_types(tu_program *program);
 
 /* placement_report.c: sets `sent_bytes`. */
-tu_status tu__program_count_departing(tu_program *program);
+tu_status tu__program_count_sent_bytes(tu_program *program);
 
 /* memory_limit.c: fails with TU_NO_MEMORY if the program does not fit its devices. The message lists the largest
  * buffers and possible savings. */

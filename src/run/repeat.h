@@ -6,15 +6,15 @@
 
 #include "run/joint.h"
 
-typedef struct tu__many_source { /* The source of an input's batches. */
-    const tu_feed_many *feed;    /* NULL: sample ordinals, which the engine generates */
+typedef struct tu__multi_step_source { /* The source of an input's batches. */
+    const tu_feed_many *feed;          /* NULL: sample ordinals, which the engine generates */
     /* The feed's table in device memory; NULL if its rows are gathered into `block` on the host. */
     const void *table;
     size_t offset; /* in `block`, of generated or gathered data */
-} tu__many_source;
+} tu__multi_step_source;
 
-typedef struct tu__many {
-    tu__many_source *sources; /* per input of the program */
+typedef struct tu__multi_step {
+    tu__multi_step_source *sources; /* per input of the program */
     tu_repeat_feed *feeds;
     tu_repeat_fetch *fetches; /* the first fetch_count are used */
     uint32_t *fetched;        /* per entry of `fetches`: its index in the program's fetches */
@@ -25,10 +25,10 @@ typedef struct tu__many {
     uint64_t table_bytes, gathered_bytes;
     char notice[256]; /* why the program runs one step at a time; "" if it does not */
     char table_notice[256];
-} tu__many;
+} tu__multi_step;
 
 /* Finds out whether the devices of a compiled program can run multi-step calls. */
-tu_status tu__many_begin(tu_program *program);
-void tu__many_end(tu__many *many);
+tu_status tu__multi_step_init(tu_program *program);
+void tu__multi_step_free(tu__multi_step *multi_step);
 
 #endif

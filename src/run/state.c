@@ -17,7 +17,7 @@
 /* ---- Initializers as graph operations ---- */
 
 /* Computes fan-in and fan-out. The first axis is outputs, the last inputs, those between are the receptive field. */
-static void fans(const struct tu__variable_attrs *a, double *in, double *out) {
+static void compute_fans(const struct tu__variable_attrs *a, double *in, double *out) {
     double elements = (double)tu_shape_elements(a->shape);
     double first = a->shape.rank > 0 ? (double)a->shape.dim[0] : 1;
     double last = a->shape.rank > 1 ? (double)a->shape.dim[a->shape.rank - 1] : 1;
@@ -28,7 +28,7 @@ static void fans(const struct tu__variable_attrs *a, double *in, double *out) {
 /* Returns the distribution and its two parameters for a variable that is not filled with a constant. */
 static tu__distribution distribution_of(const struct tu__variable_attrs *v, double *a, double *b) {
     double in, out;
-    fans(v, &in, &out);
+    compute_fans(v, &in, &out);
     double xavier = sqrt(2 / (in + out)), he = sqrt(2 / in);
     switch ((tu_init_kind)v->init) {
     case TU_INIT_NORMAL: *a = v->a, *b = v->b; return TU__NORMAL;
@@ -93,7 +93,7 @@ static tu_status write_data(tu__variable *v, const void *host) {
 }
 
 /* Allocates memory for the variable on `home` (NULL: on the host). */
-static tu_status take_memory(tu__variable *v, tu__device *home) {
+static tu_status allocate_data(tu__variable *v, tu__device *home) {
     size_t bytes = tu_type_bytes(v->type);
     if (home) {
         TU_TRY(home->api->allocate(home->instance, bytes, &v->data));
@@ -118,7 +118,7 @@ tu_status tu__state_move(tu_state *state, tu__variable *variable, tu__device *de
     if (!host) return TU_NO_MEMORY;
     tu__variable moved = *variable;
     tu_status status = read_data(variable, host);
-    if (status == TU_OK) status = take_memory(&moved, home);
+    if (status == TU_OK) status = allocate_data(&moved, home);
     if (status == TU_OK) {
         status = write_data(&moved, host);
         free_data(status == TU_OK ? variable : &moved);
@@ -144,17 +144,17 @@ static void free_mirrors(tu__variable *v) {
 tu_status tu__state_mirror(tu_state *state, tu__variable *variable, tu__device *device, tu__mirror **mirror) {
     for (*mirror = variable->mirrors; *mirror; *mirror = (*mirror)->next)
         if ((*mirror)->device == device) return TU_OK;
-    tu__mirror *made = tu__alloc(sizeof *made, variable->name);
-    if (!made) return TU_NO_MEMORY;
-    tu_status status = device->api->allocate(device->instance, tu_type_bytes(variable->type), &made->data);
+    tu__mirror *created = tu__alloc(sizeof *created, variable->name);
+    if (!created) return TU_NO_MEMORY;
+    tu_status status = device->api->allocate(device->instance, tu_type_bytes(variable->type), &created->data);
     if (status != TU_OK) {
-        tu__free(made);
+        tu__free(created);
         return status;
     }
     tu__device_keep(device);
-    made->device = device;
-    made->next = variable->mirrors;
-    *mirror = variable->mirrors = made;
+    created->device = device;
+    created->next = variable->mirrors;
+    *mirror = variable->mirrors = created;
     state->generation++;
     return TU_OK;
 }
@@ -210,7 +210,7 @@ static tu_status run_initialisers(tu_state *state, tu_graph *init) {
 }
 
 /* Adds the new variables of `graph` to the state, and their initializers to `init`. */
-static tu_status gather(tu_state *state, const tu_graph *graph, tu_graph *init) {
+static tu_status add_new_variables(tu_state *state, const tu_graph *graph, tu_graph *init) {
     for (uint32_t i = 0; i < graph->node_count; i++) {
         const tu__node *node = graph->nodes[i];
         /* Mirrors are not variables of the state. */
@@ -236,7 +236,7 @@ tu_status tu_state_extend(tu_state *state, const tu_graph *graph) {
     tu_graph *init;
     TU_TRY(tu_graph_new(&init));
     size_t before = state->count;
-    tu_status status = gather(state, graph, init);
+    tu_status status = add_new_variables(state, graph, init);
     if (status == TU_OK && state->count > before) status = run_initialisers(state, init);
     tu_graph_free(init);
     while (status != TU_OK && state->count > before) { /* undo: all variables are added, or none */
@@ -269,7 +269,7 @@ tu_status tu_state_new_with(const tu_graph *graph, tu_state **state, const tu_st
 }
 
 /* Adds the state to a global list, so that leak checkers do not report it. */
-static void keep(tu_state *state) {
+static void keep_forever(tu_state *state) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static tu_state *kept;
     pthread_mutex_lock(&lock);
@@ -280,8 +280,8 @@ static void keep(tu_state *state) {
 
 void tu_state_free(tu_state *state) {
     if (!state) return;
-    if (state->left_behind) {
-        keep(state);
+    if (state->never_free) {
+        keep_forever(state);
         return;
     }
     for (size_t i = 0; i < state->count; i++) {
@@ -296,7 +296,7 @@ void tu_state_free(tu_state *state) {
 
 /* ---- Access ---- */
 
-static tu__variable *find(const tu_state *state, const char *name) {
+static tu__variable *find_variable(const tu_state *state, const char *name) {
     uint32_t index;
     if (tu__names_find(state->names, name, &index)) return &state->variables[index];
     tu_fail(TU_NOT_FOUND, "the state has no variable '%s' (it has %zu)", name, state->count);
@@ -304,7 +304,7 @@ static tu__variable *find(const tu_state *state, const char *name) {
 }
 
 tu__variable *tu__state_bind(const tu_state *state, const char *name, tu_type type) {
-    tu__variable *v = find(state, name);
+    tu__variable *v = find_variable(state, name);
     if (v && (v->type.dtype != type.dtype || !tu_shape_equal(v->type.shape, type.shape))) {
         tu_fail(TU_INVALID, "variable '%s' is %s in the state, %s in the graph: they must agree", name,
                 tu__type_string(v->type), tu__type_string(type));
@@ -326,8 +326,8 @@ tu_status tu_state_variable(const tu_state *state, size_t index, const char **na
 }
 
 /* Finds the variable; fails if `bytes` is not its size. */
-static tu_status sized(const tu_state *state, const char *name, size_t bytes, tu__variable **variable) {
-    *variable = find(state, name);
+static tu_status find_sized(const tu_state *state, const char *name, size_t bytes, tu__variable **variable) {
+    *variable = find_variable(state, name);
     if (!*variable) return TU_NOT_FOUND;
     tu_type type = (*variable)->type;
     if (tu_type_bytes(type) == bytes) return TU_OK;
@@ -337,13 +337,13 @@ static tu_status sized(const tu_state *state, const char *name, size_t bytes, tu
 
 tu_status tu_state_get(const tu_state *state, const char *name, void *data, size_t bytes) {
     tu__variable *v;
-    TU_TRY(sized(state, name, bytes, &v));
+    TU_TRY(find_sized(state, name, bytes, &v));
     return read_data(v, data);
 }
 
 tu_status tu_state_set(tu_state *state, const char *name, const void *data, size_t bytes) {
     tu__variable *v;
-    TU_TRY(sized(state, name, bytes, &v));
+    TU_TRY(find_sized(state, name, bytes, &v));
     v->version++;
     return write_data(v, data);
 }

@@ -36,7 +36,7 @@ struct tu_state {
     uint64_t seed;
     int64_t sample; /* index of the next sample */
     /* A device call has not returned and may still use the variables: they are never freed. */
-    bool left_behind;
+    bool never_free;
     tu_state *next_kept; /* list of such states that the user has freed */
 };
 

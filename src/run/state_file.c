@@ -18,15 +18,15 @@
 #include "run/snapshot.h"
 #include "run/state.h"
 
-#define FAMILY "tutti state "
-#define FORMAT FAMILY "1"
+#define FORMAT_PREFIX "tutti state "
+#define FORMAT FORMAT_PREFIX "1"
 
 /* True if `name` matches `only` and does not match `except`. */
-static bool chosen(const char *only, const char *except, const char *name) {
+static bool is_selected(const char *only, const char *except, const char *name) {
     return (!only || tu__pattern_fits(only, name)) && !tu__pattern_fits(except, name);
 }
 
-static tu_status refuse_choice(const tu_state *state, const char *only, const char *except) {
+static tu_status fail_nothing_selected(const tu_state *state, const char *only, const char *except) {
     return tu_fail(
         TU_INVALID,
         "no variable is chosen by .only '%s' and .except '%s': expected patterns of names such as '%s'",
@@ -61,8 +61,9 @@ tu_status tu_state_save_with(const tu_state *state, const char *path, const tu_s
     tu_status status = tensors ? TU_OK : TU_NO_MEMORY;
     size_t count = 0;
     for (size_t i = 0; status == TU_OK && i < snapshot.count; i++)
-        if (chosen(o.only, o.except, snapshot.tensors[i].name)) tensors[count++] = snapshot.tensors[i];
-    if (status == TU_OK && count == 0 && snapshot.count > 0) status = refuse_choice(state, o.only, o.except);
+        if (is_selected(o.only, o.except, snapshot.tensors[i].name)) tensors[count++] = snapshot.tensors[i];
+    if (status == TU_OK && count == 0 && snapshot.count > 0)
+        status = fail_nothing_selected(state, o.only, o.except);
     if (status == TU_OK) status = save(path, state, count, tensors);
     tu__free(tensors);
     tu__snapshot_free(&snapshot);
@@ -71,14 +72,14 @@ tu_status tu_state_save_with(const tu_state *state, const char *path, const tu_s
 
 /* ---- Setting variables from tensors ---- */
 
-bool tu__tensor_fits(const tu__named_tensor *tensor, tu_type type, bool convert) {
+bool tu__tensor_fits(const tu__named_tensor *tensor, tu_type type, bool allow_conversion) {
     return tu_shape_equal(tensor->type.shape, type.shape) &&
            (tensor->type.dtype == type.dtype ||
-            (convert && tu_dtype_is_float(tensor->type.dtype) && tu_dtype_is_float(type.dtype)));
+            (allow_conversion && tu_dtype_is_float(tensor->type.dtype) && tu_dtype_is_float(type.dtype)));
 }
 
 /* Converts the elements to `type` into a new buffer. Sets `*converted` to NULL if the dtype already matches. */
-static tu_status convert(const tu__named_tensor *tensor, tu_type type, void **converted) {
+static tu_status convert_elements(const tu__named_tensor *tensor, tu_type type, void **converted) {
     *converted = NULL;
     if (tensor->type.dtype == type.dtype) return TU_OK;
     int64_t count = tu_shape_elements(type.shape);
@@ -91,7 +92,7 @@ static tu_status convert(const tu__named_tensor *tensor, tu_type type, void **co
 
 tu_status tu__state_take(tu_state *state, const char *name, tu_type type, const tu__named_tensor *tensor) {
     void *converted;
-    TU_TRY(convert(tensor, type, &converted));
+    TU_TRY(convert_elements(tensor, type, &converted));
     tu_status status = tu_state_set(state, name, converted ? converted : tensor->data, tu_type_bytes(type));
     tu__free_aligned(converted);
     return status;
@@ -102,12 +103,12 @@ tu_status tu__state_take(tu_state *state, const char *name, tu_type type, const 
 /* Fails for an unsupported format version or a digest mismatch. */
 static tu_status check_file(const tu__safetensors *file, const char *path) {
     const char *format = tu__safetensors_metadata(file, "format");
-    bool own = format && strncmp(format, FAMILY, strlen(FAMILY)) == 0;
-    if (own && strcmp(format, FORMAT) != 0)
+    bool is_state_file = format && strncmp(format, FORMAT_PREFIX, strlen(FORMAT_PREFIX)) == 0;
+    if (is_state_file && strcmp(format, FORMAT) != 0)
         return tu_fail(TU_UNSUPPORTED, "state file '%s' is of version '%.40s', expected '%s'", path, format,
                        FORMAT);
-    if (!own && !tu__safetensors_metadata(file, TU__METADATA_DIGEST)) return TU_OK;
-    return tu__safetensors_check(file, own ? "state file" : "checkpoint", path);
+    if (!is_state_file && !tu__safetensors_metadata(file, TU__METADATA_DIGEST)) return TU_OK;
+    return tu__safetensors_check(file, is_state_file ? "state file" : "checkpoint", path);
 }
 
 /* Returns the name of a variable in the file, which may be the name it had in an earlier version. */
@@ -121,12 +122,12 @@ static const char *name_in_file(const tu__safetensors *file, const char *name) {
     return name;
 }
 
-static tu_status compare_variable(const tu__safetensors *file, const tu__variable *v, bool convert,
+static tu_status compare_variable(const tu__safetensors *file, const tu__variable *v, bool allow_conversion,
                                   tu_load_report *report) {
     const tu__named_tensor *tensor = tu__safetensors_find(file, name_in_file(file, v->name));
     const char *why = tensor ? NULL : tu__safetensors_why_refused(file, v->name);
     if (!tensor && !why) return tu__load_report_add(report, TU_LOAD_MISSING, v->name, &v->type, NULL, NULL);
-    bool fits = tensor && tu__tensor_fits(tensor, v->type, convert);
+    bool fits = tensor && tu__tensor_fits(tensor, v->type, allow_conversion);
     return tu__load_report_add(report, fits ? TU_LOAD_MATCHED : TU_LOAD_MISMATCHED, v->name, &v->type,
                                tensor ? &tensor->type : NULL, why);
 }
@@ -135,61 +136,62 @@ static tu_status compare(const tu__safetensors *file, const tu_state *state, con
                          tu_load_report *report) {
     uint32_t index;
     for (size_t i = 0; i < state->count; i++)
-        if (chosen(o->only, o->except, state->variables[i].name))
+        if (is_selected(o->only, o->except, state->variables[i].name))
             TU_TRY(compare_variable(file, &state->variables[i], o->convert, report));
     for (size_t i = 0; i < file->tensor_count; i++) {
         const tu__named_tensor *t = &file->tensors[i];
-        if (chosen(o->only, o->except, t->name) && !tu__names_find(state->names, t->name, &index))
+        if (is_selected(o->only, o->except, t->name) && !tu__names_find(state->names, t->name, &index))
             TU_TRY(tu__load_report_add(report, TU_LOAD_EXTRA, t->name, NULL, &t->type, NULL));
     }
     for (size_t i = 0; i < file->refused_count; i++) {
         const tu__refused_tensor *t = &file->refused[i];
-        if (chosen(o->only, o->except, t->name) && !tu__names_find(state->names, t->name, &index))
+        if (is_selected(o->only, o->except, t->name) && !tu__names_find(state->names, t->name, &index))
             TU_TRY(tu__load_report_add(report, TU_LOAD_EXTRA, t->name, NULL, NULL, t->why));
     }
     return TU_OK;
 }
 
 /* Fails unless all selected variables match, or .partial is set and at least one matches. */
-static tu_status judge(const tu_state *state, const char *path, const tu_state_load_options *o,
-                       tu_load_report *report) {
+static tu_status check_report(const tu_state *state, const char *path, const tu_state_load_options *o,
+                              tu_load_report *report) {
     size_t matched = tu_load_report_count(report, TU_LOAD_MATCHED);
-    size_t others =
+    size_t unmatched =
         tu_load_report_count(report, TU_LOAD_MISSING) + tu_load_report_count(report, TU_LOAD_MISMATCHED);
-    if (matched + others == 0) return state->count ? refuse_choice(state, o->only, o->except) : TU_OK;
+    if (matched + unmatched == 0)
+        return state->count ? fail_nothing_selected(state, o->only, o->except) : TU_OK;
     if (matched == 0)
         return tu_fail(TU_INVALID, "nothing in '%s' fits the state: %s", path, tu_load_report_text(report));
-    if (others == 0 || o->partial) return TU_OK;
+    if (unmatched == 0 || o->partial) return TU_OK;
     return tu_fail(TU_INVALID, "'%s' does not fit the state: %s (.partial loads what matches)", path,
                    tu_load_report_text(report));
 }
 
 /* Reads an unsigned integer from the metadata; leaves `*value` unchanged if the key is absent. */
-static tu_status read_count(const tu__safetensors *file, const char *path, const char *key, uint64_t most,
-                            uint64_t *value) {
+static tu_status read_metadata_u64(const tu__safetensors *file, const char *path, const char *key,
+                                   uint64_t max, uint64_t *value) {
     const char *text = tu__safetensors_metadata(file, key);
     if (!text) return TU_OK;
     char *end;
     errno = 0;
-    uintmax_t read = strtoumax(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || errno || read > most)
+    uintmax_t number = strtoumax(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || errno || number > max)
         return tu_fail(TU_CORRUPT,
                        "state file '%s': '%s' in its metadata is '%.40s', expected a whole number", path, key,
                        text);
-    *value = read;
+    *value = number;
     return TU_OK;
 }
 
 /* Copies the matched tensors. Converts all of them first, so that running out of memory leaves the state unchanged.
  * `converted`: one NULL pointer per match. */
-static tu_status take_matches(const tu__safetensors *file, tu_state *state, const tu_load_report *report,
+static tu_status copy_matches(const tu__safetensors *file, tu_state *state, const tu_load_report *report,
                               void **converted) {
     size_t count = tu_load_report_count(report, TU_LOAD_MATCHED);
     const char *name;
     tu_type type;
     for (size_t i = 0; i < count; i++) {
         TU_TRY(tu_load_report_entry(report, TU_LOAD_MATCHED, i, &name, &type, NULL));
-        TU_TRY(convert(tu__safetensors_find(file, name_in_file(file, name)), type, &converted[i]));
+        TU_TRY(convert_elements(tu__safetensors_find(file, name_in_file(file, name)), type, &converted[i]));
     }
     for (size_t i = 0; i < count; i++) {
         TU_TRY(tu_load_report_entry(report, TU_LOAD_MATCHED, i, &name, &type, NULL));
@@ -204,16 +206,17 @@ static tu_status load(const tu__safetensors *file, const char *path, tu_state *s
                       const tu_state_load_options *o, tu_load_report *report) {
     uint64_t seed = state->seed, sample = (uint64_t)state->sample;
     TU_TRY(compare(file, state, o, report));
-    TU_TRY(judge(state, path, o, report));
-    bool whole = !o->partial && !o->only && !o->except && tu__safetensors_metadata(file, TU__METADATA_DIGEST);
-    if (whole) {
-        TU_TRY(read_count(file, path, "seed", UINT64_MAX, &seed));
-        TU_TRY(read_count(file, path, "sample", INT64_MAX, &sample));
+    TU_TRY(check_report(state, path, o, report));
+    bool loads_all =
+        !o->partial && !o->only && !o->except && tu__safetensors_metadata(file, TU__METADATA_DIGEST);
+    if (loads_all) {
+        TU_TRY(read_metadata_u64(file, path, "seed", UINT64_MAX, &seed));
+        TU_TRY(read_metadata_u64(file, path, "sample", INT64_MAX, &sample));
     }
     size_t count = tu_load_report_count(report, TU_LOAD_MATCHED);
     void **converted = tu__alloc_array(count, sizeof *converted, "the variables of a state file");
     if (!converted) return TU_NO_MEMORY;
-    tu_status status = take_matches(file, state, report, converted);
+    tu_status status = copy_matches(file, state, report, converted);
     for (size_t i = 0; i < count; i++) tu__free_aligned(converted[i]);
     tu__free(converted);
     if (status != TU_OK) return status;

@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "base/parallel.h"
 
-enum { PIECE = 64 << 20 };
+enum { CHUNK_BYTES = 64 << 20 };
 
 tu_status tu_table_new(const void *data, size_t row_bytes, int64_t rows, tu_table **table) {
     *table = NULL;
@@ -61,10 +61,10 @@ static tu_status upload_all(const tu_table *table, const tu__table_place *place)
     const tu__device *d = place->device;
     size_t left = table_bytes(table), done = 0;
     while (left) {
-        size_t piece = left < PIECE ? left : PIECE;
-        TU_TRY(d->api->upload(d->instance, (char *)place->address + done, table->data + done, piece));
-        done += piece;
-        left -= piece;
+        size_t chunk = left < CHUNK_BYTES ? left : CHUNK_BYTES;
+        TU_TRY(d->api->upload(d->instance, (char *)place->address + done, table->data + done, chunk));
+        done += chunk;
+        left -= chunk;
     }
     return TU_OK;
 }
@@ -96,7 +96,7 @@ static tu_status add_place(tu_table *table, tu__device *device, uint64_t room, t
 }
 
 /* True for logical devices of one GPU, which share its memory; they have `combine`. */
-static bool reaches(const tu__device *device, const tu__device *other) {
+static bool shares_memory(const tu__device *device, const tu__device *other) {
     return device == other || (device->api == other->api && device->api->combine &&
                                device->options.index == other->options.index);
 }
@@ -106,7 +106,7 @@ bool tu__table_find(tu_table *table, const tu__device *device, const void **addr
     if (device->api->host_memory) return true;
     pthread_mutex_lock(&table->lock);
     const tu__table_place *place = table->places;
-    while (place && !reaches(device, place->device)) place = place->next;
+    while (place && !shares_memory(device, place->device)) place = place->next;
     pthread_mutex_unlock(&table->lock);
     *address = place ? place->address : NULL;
     return place;
@@ -124,36 +124,36 @@ tu_status tu__table_put(tu_table *table, tu__device *device, uint64_t room, cons
 
 /* ---- Gathering ---- */
 
-typedef struct gathering {
+typedef struct gather_job {
     const tu_table *table;
     const int64_t *rows;
     char *to;
-} gathering;
+} gather_job;
 
-static const char *row_at(const gathering *g, int64_t i) {
+static const char *row_at(const gather_job *g, int64_t i) {
     return g->table->data + (size_t)g->rows[i] * g->table->row_bytes;
 }
 
 /* Prefetches a row. Rows are at random addresses, and short rows end before the hardware prefetcher starts. */
-static void announce(const char *row, size_t bytes) {
-    enum { LINE = 64, MOST = 4096 };
-    if (bytes > MOST) bytes = MOST;
+static void prefetch_row(const char *row, size_t bytes) {
+    enum { LINE = 64, MAX_BYTES = 4096 };
+    if (bytes > MAX_BYTES) bytes = MAX_BYTES;
     for (size_t at = 0; at < bytes; at += LINE) __builtin_prefetch(row + at);
 }
 
 static void gather_range(void *context, int64_t first, int64_t last, int worker) {
     enum { AHEAD = 4 };
-    const gathering *g = context;
+    const gather_job *g = context;
     size_t bytes = g->table->row_bytes;
     (void)worker;
     for (int64_t i = first; i < last; i++) {
-        if (i + AHEAD < last) announce(row_at(g, i + AHEAD), bytes);
+        if (i + AHEAD < last) prefetch_row(row_at(g, i + AHEAD), bytes);
         memcpy(g->to + (size_t)i * bytes, row_at(g, i), bytes);
     }
 }
 
 void tu__table_gather(const tu_table *table, const int64_t *rows, size_t count, void *to) {
-    enum { WORTH_A_THREAD = 16 << 10 }; /* bytes per thread */
-    gathering g = {table, rows, to};
-    tu__parallel_for((int64_t)count, (int64_t)(WORTH_A_THREAD / table->row_bytes + 1), gather_range, &g);
+    enum { BYTES_PER_THREAD = 16 << 10 }; /* bytes per thread */
+    gather_job g = {table, rows, to};
+    tu__parallel_for((int64_t)count, (int64_t)(BYTES_PER_THREAD / table->row_bytes + 1), gather_range, &g);
 }

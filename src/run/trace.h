@@ -11,20 +11,20 @@
 
 typedef enum tu__span_kind {
     TU__SPAN_RUN,
-    TU__SPAN_KERNEL,    /* index: position in the kernel order */
-    TU__SPAN_COPY,      /* index: the receive */
-    TU__SPAN_WAIT,      /* index: the receive waited for */
-    TU__SPAN_BARRIER,   /* waits until all partitions have computed */
-    TU__SPAN_MEETING,   /* index: in the partition's collectives; reducing its slice */
-    TU__SPAN_GATHERING, /* index: in the partition's collectives; waiting for the other ranks */
-    TU__SPAN_FEED,      /* index: tu_program.feeds */
-    TU__SPAN_FETCH,     /* index: tu_program.fetches */
-    TU__SPAN_UPDATE,    /* index: in the partition's updates */
+    TU__SPAN_KERNEL,          /* index: position in the kernel order */
+    TU__SPAN_COPY,            /* index: the receive */
+    TU__SPAN_WAIT,            /* index: the receive waited for */
+    TU__SPAN_BARRIER,         /* waits until all partitions have computed */
+    TU__SPAN_COLLECTIVE,      /* index: in the partition's collectives; reducing its slice */
+    TU__SPAN_COLLECTIVE_WAIT, /* index: in the partition's collectives; waiting for the other ranks */
+    TU__SPAN_FEED,            /* index: tu_program.feeds */
+    TU__SPAN_FETCH,           /* index: tu_program.fetches */
+    TU__SPAN_UPDATE,          /* index: in the partition's updates */
 } tu__span_kind;
 
 typedef struct tu__span {
     tu__span_kind kind;
-    uint32_t run, part, index;
+    uint32_t run, partition, index;
     double start, end; /* seconds of CLOCK_MONOTONIC */
 } tu__span;
 
@@ -33,56 +33,57 @@ enum { TU__ROW_COMPUTE, TU__ROW_HOST, TU__ROW_COPIES, TU__ROWS };
 typedef struct tu__span_list {
     tu__span *spans;
     size_t count, capacity;
-    bool lost; /* out of memory: spans are missing */
+    bool is_incomplete; /* out of memory: spans are missing */
 } tu__span_list;
 
 struct tu__trace {
     bool on;
-    bool primed; /* devices measure the times of their kernels */
+    bool is_timing; /* devices measure the times of their kernels */
     double began;
     uint32_t runs;
-    tu__span_list whole; /* one span per run */
-    size_t row_count;    /* TU__ROWS per device */
+    tu__span_list run_spans; /* one span per run */
+    size_t row_count;        /* TU__ROWS per device */
     tu__span_list *rows;
 };
 
 /* Returns the seconds of CLOCK_MONOTONIC; 0 if the program is not traced. */
 double tu__trace_now(const tu_program *program);
 /* Adds a span from `began` to now, if the program is traced. */
-void tu__trace_add(tu_program *program, tu__span_kind kind, size_t part, size_t index, double began);
+void tu__trace_add(tu_program *program, tu__span_kind kind, size_t partition, size_t index, double began);
 /* Called before and after a run. The first makes devices measure kernel times; the second collects them and adds a
  * span for the run. */
 tu_status tu__trace_begin_run(tu_program *program, double *began);
 tu_status tu__trace_end_run(tu_program *program, double began);
 /* True if kernels must be launched one by one, because the device cannot measure them. */
-bool tu__trace_times_launches(const tu_program *program, const tu__partition *part);
+bool tu__trace_times_launches(const tu_program *program, const tu__partition *partition);
 void tu__trace_free(tu__trace *trace);
 
 /* Returns a row, sorted by time. */
-const tu__span_list *tu__trace_row(const tu_program *program, size_t part, int row);
+const tu__span_list *tu__trace_row(const tu_program *program, size_t partition, int row);
 /* Returns the index of the first span that ends after `time`; spans of a row do not overlap. */
 size_t tu__trace_first_after(const tu__span_list *row, double time);
 /* Returns the seconds between `start` and `end` in which a kernel of the partition was running. */
-double tu__trace_computing(const tu_program *program, size_t part, double start, double end);
+double tu__trace_computing(const tu_program *program, size_t partition, double start, double end);
 /* Returns a title such as "wait for conv1", valid until the next call in this thread. */
 const char *tu__span_title(const tu_program *program, const tu__span *span);
 uint64_t tu__span_bytes(const tu_program *program, const tu__span *span);
 
 /* trace_path.c: the critical path of the traced runs. Spans of the same kind, partition and index are added up. */
-typedef struct tu__path_item {
+typedef struct tu__critical_path_item {
     tu__span span; /* one of them */
     uint32_t count;
     double seconds;
-} tu__path_item;
+} tu__critical_path_item;
 
-typedef struct tu__path {
-    tu__path_item *items; /* longest first */
+typedef struct tu__critical_path {
+    tu__critical_path_item *items; /* longest first */
     size_t count;
     double seconds; /* of all items */
-    double between; /* from the end of one span to the start of the next: synchronization, launch overhead */
-} tu__path;
+    /* From the end of one span to the start of the next: synchronization, launch overhead. */
+    double gap_seconds;
+} tu__critical_path;
 
-tu_status tu__trace_path(const tu_program *program, tu__path *path);
-void tu__path_free(tu__path *path);
+tu_status tu__trace_critical_path(const tu_program *program, tu__critical_path *path);
+void tu__critical_path_free(tu__critical_path *path);
 
 #endif

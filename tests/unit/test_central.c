@@ -110,8 +110,8 @@ static float run(const trainer *t, tu_program *program, int step) {
 static void expect_update(const tu_program *program, const char *variable, bool in_place) {
     bool found = false;
     for (size_t i = 0; i < program->device_count; i++)
-        for (uint32_t k = 0; k < program->parts[i].update_count; k++) {
-            const tu__update *u = &program->parts[i].updates[k];
+        for (uint32_t k = 0; k < program->partitions[i].update_count; k++) {
+            const tu__update *u = &program->partitions[i].updates[k];
             if (strcmp(program->unit.graph->nodes[u->variable]->name, variable) != 0) continue;
             assert_int_equal(u->in_place, in_place);
             found = true;

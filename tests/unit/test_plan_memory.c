@@ -16,11 +16,11 @@ typedef struct random_plan {
     tu_kernel kernels[MOST];
     uint32_t nodes[MOST], reads[MOST][3 + MAX_SUMS], writes[MOST][1];
     int32_t in_place[MOST][1];
-    bool outside[2 * MOST], from_start[2 * MOST], to_end[2 * MOST], last[MOST], sends[MOST];
-    uint32_t becomes[2 * MOST], made[2 * MOST], order[MOST], level[MOST], update_kernels;
+    bool outside[2 * MOST], from_start[2 * MOST], to_end[2 * MOST], runs_last[MOST], sends[MOST];
+    uint32_t assigned_to[2 * MOST], arrival_rank[2 * MOST], order[MOST], level[MOST], update_kernel_count;
     uint32_t leaves; /* buffers that no kernel writes, before those that one does; sums come behind */
-    tu__sum sums[MAX_SUMS];
-    uint32_t sum_count;
+    tu__reduced_value reduced[MAX_SUMS];
+    uint32_t reduced_count;
 } random_plan;
 
 static uint64_t draw(uint64_t *state, uint64_t below) {
@@ -42,11 +42,11 @@ static void make_plan(random_plan *p, uint64_t seed) {
     for (uint32_t b = 0; b < p->plan.buffer_count; b++) {
         p->buffers[b] = (tu_buffer){
             .bytes = 64 * (1 + draw(&seed, 40)) - draw(&seed, 64), .value = {b, 0}, .dense = true};
-        p->becomes[b] = TU_NO_NODE;
+        p->assigned_to[b] = TU_NO_NODE;
         if (b < leaves) {
             p->outside[b] = draw(&seed, 2);
             p->from_start[b] = !p->outside[b];
-            if (p->from_start[b]) p->made[b] = b % 3; /* some arrive */
+            if (p->from_start[b]) p->arrival_rank[b] = b % 3; /* some arrive */
         }
         p->to_end[b] = draw(&seed, 6) == 0;
     }
@@ -73,7 +73,7 @@ static void make_plan(random_plan *p, uint64_t seed) {
 static uint32_t schedule(random_plan *p) {
     uint32_t last;
     tu__schedule_request request = {
-        .plan = &p->plan, .level = p->level, .sends = p->sends, .last = p->last, .made = p->made};
+        .plan = &p->plan, .level = p->level, .sends = p->sends, .runs_last = p->runs_last, .arrival_rank = p->arrival_rank};
     assert_int_equal(tu__schedule(&request, p->order, &last), TU_OK);
     return last;
 }
@@ -119,8 +119,8 @@ static void what_others_wait_for_comes_first(void **unused) {
 static uint32_t awaited(const random_plan *p, uint32_t kernel) {
     uint32_t latest = 0;
     for (uint32_t r = 0; r < p->kernels[kernel].read_count; r++) {
-        uint32_t b = p->reads[kernel][r], made = b < p->leaves ? p->made[b] : awaited(p, b - p->leaves);
-        if (made > latest) latest = made;
+        uint32_t b = p->reads[kernel][r], arrival_rank = b < p->leaves ? p->arrival_rank[b] : awaited(p, b - p->leaves);
+        if (arrival_rank > latest) latest = arrival_rank;
     }
     return latest;
 }
@@ -132,7 +132,7 @@ static void what_hangs_on_late_receives_comes_late(void **unused) {
         make_plan(&p, seed);
         if (p.plan.kernel_count > 12) continue; /* ways through a plan double with every kernel */
         memset(p.sends, 0, sizeof p.sends);
-        for (uint32_t b = 0; b < p.leaves; b++) p.made[b] = (uint32_t)(seed >> b) % 5;
+        for (uint32_t b = 0; b < p.leaves; b++) p.arrival_rank[b] = (uint32_t)(seed >> b) % 5;
         schedule(&p);
         for (uint32_t i = 1; i < p.plan.kernel_count; i++)
             assert_true(awaited(&p, p.order[i - 1]) <= awaited(&p, p.order[i]));
@@ -146,15 +146,15 @@ static void assert_stamped(const random_plan *p, unsigned char *const *at, uint3
 
 /* Others write a sum as early as they may, and read the share as late. */
 static void add_up(const random_plan *p, unsigned char *const *at, uint32_t place) {
-    for (uint32_t i = 0; i < p->sum_count; i++) {
-        const tu__sum *s = &p->sums[i];
+    for (uint32_t i = 0; i < p->reduced_count; i++) {
+        const tu__reduced_value *s = &p->reduced[i];
         bool same = at[s->in] == at[s->out];
         assert_true(!same || s->in_place);
-        if (s->ready == place) {
+        if (s->post_position == place) {
             assert_stamped(p, at, s->in);
             memset(at[s->out], (int)s->out, p->buffers[s->out].bytes);
         }
-        if (s->held != place) continue;
+        if (s->run_position != place) continue;
         if (!same) assert_stamped(p, at, s->in);
         assert_stamped(p, at, s->out);
     }
@@ -207,10 +207,10 @@ static tu_status plan(random_plan *p, tu__memory_plan *m) {
                                   .outside = p->outside,
                                   .from_start = p->from_start,
                                   .to_end = p->to_end,
-                                  .becomes = p->becomes,
-                                  .update_kernels = p->update_kernels,
-                                  .sum_count = p->sum_count,
-                                  .sums = p->sums};
+                                  .assigned_to = p->assigned_to,
+                                  .update_kernel_count = p->update_kernel_count,
+                                  .reduced_count = p->reduced_count,
+                                  .reduced = p->reduced};
     return tu__plan_memory(&request, m);
 }
 
@@ -230,8 +230,8 @@ static bool is_read(const random_plan *p, uint32_t buffer) {
     for (uint32_t k = 0; k < p->plan.kernel_count; k++)
         for (uint32_t r = 0; r < p->kernels[k].read_count; r++)
             if (p->reads[k][r] == buffer) return true;
-    for (uint32_t i = 0; i < p->sum_count; i++)
-        if (p->sums[i].in == buffer) return true;
+    for (uint32_t i = 0; i < p->reduced_count; i++)
+        if (p->reduced[i].in == buffer) return true;
     return p->to_end[buffer];
 }
 
@@ -242,12 +242,12 @@ static void add_sum(random_plan *p, uint64_t *seed) {
     uint32_t behind = ready < kernels ? kernels - ready : 0;
     uint32_t held = ready + (uint32_t)draw(seed, behind + 1), out = p->plan.buffer_count++;
     p->buffers[out] = p->buffers[in];
-    p->becomes[out] = TU_NO_NODE;
+    p->assigned_to[out] = TU_NO_NODE;
     p->to_end[out] = draw(seed, 4) == 0;
-    p->sums[p->sum_count] = (tu__sum){in, out, ready, held, in >= p->leaves && !is_read(p, in)};
-    for (uint32_t i = 0; i < p->sum_count; i++) /* brought twice, it must stay */
-        if (p->sums[i].in == in) p->sums[i].in_place = false;
-    p->sum_count++;
+    p->reduced[p->reduced_count] = (tu__reduced_value){in, out, ready, held, in >= p->leaves && !is_read(p, in)};
+    for (uint32_t i = 0; i < p->reduced_count; i++) /* brought twice, it must stay */
+        if (p->reduced[i].in == in) p->reduced[i].in_place = false;
+    p->reduced_count++;
     for (uint32_t i = held; i < kernels; i++) {
         tu_kernel *k = &p->kernels[p->order[i]];
         if (draw(seed, 3)) continue;
@@ -268,9 +268,9 @@ static void sums_overlap_nothing_while_others_use_them(void **unused) {
         for (uint64_t i = 0; i < 1 + seed % MAX_SUMS; i++) add_sum(&p, &random);
         assert_int_equal(plan(&p, &m), TU_OK);
         check_by_running(&p, &m);
-        for (uint32_t i = 0; i < p.sum_count; i++)
-            in_place += m.storage[p.sums[i].in] == TU__STORAGE_SCRATCH && p.sums[i].in_place &&
-                        m.offset[p.sums[i].in] == m.offset[p.sums[i].out];
+        for (uint32_t i = 0; i < p.reduced_count; i++)
+            in_place += m.storage[p.reduced[i].in] == TU__STORAGE_SCRATCH && p.reduced[i].in_place &&
+                        m.offset[p.reduced[i].in] == m.offset[p.reduced[i].out];
         tu__memory_plan_free(&m);
     }
     assert_true(in_place > 100); /* some of them are */
@@ -348,7 +348,7 @@ static void an_update_lands_in_its_variable(void **unused) {
         bool still_wanted = round == 1, computing = round == 2;
         random_plan p;
         make_plan(&p, 1);
-        p.update_kernels = computing ? 0 : 1;
+        p.update_kernel_count = computing ? 0 : 1;
         p.plan.kernel_count = 1;
         p.plan.buffer_count = 3; /* 0: the variable, 1: the gradient, 2: the next value */
         for (uint32_t b = 0; b < 3; b++) {
@@ -356,7 +356,7 @@ static void an_update_lands_in_its_variable(void **unused) {
             p.outside[b] = b == 0;
             p.from_start[b] = b == 1;
             p.to_end[b] = b == 2 || (b == 0 && still_wanted);
-            p.becomes[b] = b == 2 ? 0 : TU_NO_NODE;
+            p.assigned_to[b] = b == 2 ? 0 : TU_NO_NODE;
         }
         p.reads[0][0] = 0;
         p.reads[0][1] = 1;

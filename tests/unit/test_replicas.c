@@ -265,16 +265,16 @@ static void critical_paths_go_through_collectives(void **unused) {
     assert_ok(tu_program_trace_begin(t.program));
     step(&t, 2, x, w);
     tu_program_trace_end(t.program);
-    tu__path path;
-    assert_ok(tu__trace_path(t.program, &path));
+    tu__critical_path path;
+    assert_ok(tu__trace_critical_path(t.program, &path));
     int collectives = 0, kernels = 0;
     for (size_t i = 0; i < path.count; i++) {
-        collectives += path.items[i].span.kind == TU__SPAN_MEETING;
+        collectives += path.items[i].span.kind == TU__SPAN_COLLECTIVE;
         kernels += path.items[i].span.kind == TU__SPAN_KERNEL;
     }
     assert_int_equal(collectives, 1);
     assert_true(kernels >= 2); /* one that brings, one that updates */
-    tu__path_free(&path);
+    tu__critical_path_free(&path);
     free_replicas(&t);
 }
 /* ---- Without memory ---- */

@@ -82,22 +82,22 @@ static void the_critical_path_is_no_longer_than_the_runs(void **unused) {
     assert_int_equal(tu_program_trace_begin(p.program), TU_OK);
     run(&p, RUNS);
     tu_program_trace_end(p.program);
-    tu__path path;
+    tu__critical_path path;
     tu_trace_report r;
-    assert_int_equal(tu__trace_path(p.program, &path), TU_OK);
+    assert_int_equal(tu__trace_critical_path(p.program, &path), TU_OK);
     assert_int_equal(tu_trace_device(p.program, 0, &r), TU_OK);
-    assert_true(path.seconds > 0 && path.seconds + path.between <= r.runs);
+    assert_true(path.seconds > 0 && path.seconds + path.gap_seconds <= r.runs);
     bool seen[2] = {false}; /* b needs a from the other device: the path goes through both, and back */
     int copies = 0;
     for (size_t i = 0; i < path.count; i++) {
-        const tu__path_item *item = &path.items[i];
+        const tu__critical_path_item *item = &path.items[i];
         assert_true(i == 0 || item->seconds <= path.items[i - 1].seconds);
-        if (item->span.kind == TU__SPAN_KERNEL) seen[item->span.part] = true;
+        if (item->span.kind == TU__SPAN_KERNEL) seen[item->span.partition] = true;
         if (item->span.kind == TU__SPAN_COPY) copies++;
     }
     assert_true(seen[0] && seen[1]);
     assert_true(copies >= 2);
-    tu__path_free(&path);
+    tu__critical_path_free(&path);
     end(&p);
 }
 
