@@ -40,22 +40,22 @@ static tu_status check_rank(const tu__unit *unit, const reduce_node *list, uint3
     const char *name = count ? g->nodes[list[0].node]->name : "";
     if (!count || list[0].rank != rank)
         return tu_fail(TU_INVALID,
-                       "rank %" PRId64 " of %" PRId64 " brings nothing to collective %" PRId64
-                       ": all ranks must bring the same values",
+                       "rank %" PRId64 " of %" PRId64 " passes no value to collective %" PRId64
+                       ": all ranks must pass the same values",
                        rank, ranks, list[0].number);
     *partition = tu__partition_of(unit, list[0].node);
     for (uint32_t i = 0; i < count; i++) {
         if (list[i].ranks != ranks)
             return tu_fail(TU_INVALID,
-                           "all_reduce '%s' says that collective %" PRId64 " has %" PRId64
-                           " ranks, another one says %" PRId64,
+                           "all_reduce '%s': collective %" PRId64 " has %" PRId64 " ranks, but %" PRId64
+                           " in another all_reduce",
                            name, list[i].number, list[i].ranks, ranks);
         if (tu__partition_of(unit, list[i].node) != *partition)
-            return tu_fail(TU_INVALID,
-                           "rank %" PRId64 " of collective %" PRId64
-                           " is on device '%s' with '%s' and elsewhere with '%s': a rank is one device",
-                           rank, list[i].number, unit->devices[*partition], name,
-                           g->nodes[list[i].node]->name);
+            return tu_fail(
+                TU_INVALID,
+                "rank %" PRId64 " of collective %" PRId64
+                " is on device '%s' ('%s') and on another one ('%s'): a rank must be on one device",
+                rank, list[i].number, unit->devices[*partition], name, g->nodes[list[i].node]->name);
     }
     return TU_OK;
 }
@@ -68,17 +68,18 @@ static tu_status check_same_values(const tu__unit *unit, const tu__collective *c
                            *other = g->nodes[c->members[r].nodes[v]];
             tu_type a = first->outputs[0], b = other->outputs[0];
             if (a.dtype == b.dtype && tu_shape_equal(a.shape, b.shape)) continue;
-            return tu_fail(TU_INVALID,
-                           "value %u of collective %" PRId64
-                           " is %s ('%s') of rank 0, but %s ('%s') of rank %u: all ranks must bring the same",
-                           v, c->number, tu__type_string(a), first->name, tu__type_string(b), other->name, r);
+            return tu_fail(
+                TU_INVALID,
+                "value %u of collective %" PRId64
+                " is %s ('%s') on rank 0, but %s ('%s') on rank %u: all ranks must pass the same types",
+                v, c->number, tu__type_string(a), first->name, tu__type_string(b), other->name, r);
         }
     for (uint32_t r = 1; r < c->ranks; r++)
         for (uint32_t q = 0; q < r; q++)
             if (c->members[q].partition == c->members[r].partition)
                 return tu_fail(TU_INVALID,
                                "ranks %u and %u of collective %" PRId64
-                               " are both on device '%s': each needs a device of its own",
+                               " are both on device '%s': each rank needs its own device",
                                q, r, c->number, unit->devices[c->members[r].partition]);
     return TU_OK;
 }
@@ -90,8 +91,8 @@ static tu_status check_last_rank(const tu__unit *unit, const reduce_node *list, 
     const reduce_node *last = &list[count - 1];
     if (last->rank < c->ranks) return TU_OK;
     return tu_fail(TU_INVALID,
-                   "all_reduce '%s' says that collective %" PRId64 " has %" PRId64
-                   " ranks, another one says %u",
+                   "all_reduce '%s': collective %" PRId64 " has %" PRId64
+                   " ranks, but %u in another all_reduce",
                    unit->graph->nodes[last->node]->name, c->number, last->ranks, c->ranks);
 }
 
@@ -141,18 +142,17 @@ static tu_status create_collective(const tu__unit *unit, const reduce_node *list
                        c->number, list[0].ranks, TU__MAX_DEVICES);
     TU_TRY(allocate_collective(all, c));
     for (uint32_t r = 0, at = 0; r < c->ranks; r++) {
-        uint32_t own = 0;
-        while (at + own < count && list[at + own].rank == r) own++;
-        TU_TRY(check_rank(unit, at < count ? list + at : list + count - 1, own, r, c->ranks,
+        uint32_t rank_values = 0;
+        while (at + rank_values < count && list[at + rank_values].rank == r) rank_values++;
+        TU_TRY(check_rank(unit, at < count ? list + at : list + count - 1, rank_values, r, c->ranks,
                           &c->members[r].partition));
-        if (own != c->value_count)
+        if (rank_values != c->value_count)
             return tu_fail(TU_INVALID,
-                           "rank %u brings %u values to collective %" PRId64
-                           ", rank 0 brings %u: all ranks must bring "
-                           "the same",
-                           r, own, c->number, c->value_count);
-        for (uint32_t v = 0; v < own; v++) c->members[r].nodes[v] = list[at + v].node;
-        at += own;
+                           "rank %u passes %u values to collective %" PRId64
+                           ", rank 0 passes %u: all ranks must pass the same",
+                           r, rank_values, c->number, c->value_count);
+        for (uint32_t v = 0; v < rank_values; v++) c->members[r].nodes[v] = list[at + v].node;
+        at += rank_values;
     }
     TU_TRY(check_last_rank(unit, list, count, c));
     TU_TRY(check_same_values(unit, c));
@@ -167,9 +167,10 @@ static tu_status create_collectives(const tu__unit *unit, reduce_node *list, uin
     qsort(list, count, sizeof *list, compare_reduce_nodes);
     all->list = tu__arena_alloc(&all->arena, count * sizeof *all->list);
     if (!all->list) return TU_NO_MEMORY;
-    for (uint32_t at = 0, own; at < count; at += own) {
-        for (own = 1; at + own < count && list[at + own].number == list[at].number;) own++;
-        TU_TRY(create_collective(unit, list + at, own, all, &all->list[all->count]));
+    for (uint32_t at = 0, node_count; at < count; at += node_count) {
+        for (node_count = 1; at + node_count < count && list[at + node_count].number == list[at].number;)
+            node_count++;
+        TU_TRY(create_collective(unit, list + at, node_count, all, &all->list[all->count]));
         all->count++;
     }
     return TU_OK;
@@ -246,7 +247,7 @@ static tu_status propagate_levels(const tu_graph *g, tu__collectives *all, uint3
     }
     return tu_fail(
         TU_INVALID,
-        "the program's collectives wait for each other: what a rank brings to one hangs on its result");
+        "the program's collectives wait for each other: an input of a collective depends on its result");
 }
 
 /* True if the kernel of `reader` can compute `node` on the fly, element by element. */
@@ -271,7 +272,7 @@ static void update_lowest_readers(const tu_graph *g, const uint32_t *level, uint
  * does not contain nodes of different levels, so such a node would otherwise be written to memory and read again.
  * Example: momentum times its factor, which does not depend on the all-reduced gradients. */
 static tu_status raise_to_reader_levels(const tu_graph *g, uint32_t *level) {
-    uint32_t *lowest = tu__alloc_array(g->node_count, sizeof *lowest, "a part");
+    uint32_t *lowest = tu__alloc_array(g->node_count, sizeof *lowest, "a partition");
     if (!lowest) return TU_NO_MEMORY;
     for (uint32_t id = 0; id < g->node_count; id++) lowest[id] = UINT32_MAX;
     for (uint32_t id = g->node_count; id-- > 0;) { /* readers have higher ids than the nodes they read */
@@ -284,7 +285,7 @@ static tu_status raise_to_reader_levels(const tu_graph *g, uint32_t *level) {
 }
 
 tu_status tu__find_levels(const tu_graph *graph, tu__collectives *collectives, uint32_t **levels) {
-    *levels = tu__alloc_array(graph->node_count, sizeof **levels, "a part");
+    *levels = tu__alloc_array(graph->node_count, sizeof **levels, "a partition");
     if (!*levels) return TU_NO_MEMORY;
     tu_status status = propagate_levels(graph, collectives, *levels);
     if (status == TU_OK) status = raise_to_reader_levels(graph, *levels);
@@ -332,7 +333,7 @@ static tu_status allocate_memberships(const tu__collectives *all, tu__partition 
     uint32_t count = 0;
     for (uint32_t i = 0; i < all->count; i++)
         for (uint32_t r = 0; r < all->list[i].ranks; r++) count += all->list[i].members[r].partition == index;
-    partition->collectives = tu__alloc_array(count, sizeof *partition->collectives, "a part");
+    partition->collectives = tu__alloc_array(count, sizeof *partition->collectives, "a partition");
     return partition->collectives ? TU_OK : TU_NO_MEMORY;
 }
 

@@ -13,7 +13,7 @@ static tu_status begin_unit(tu__unit *unit, tu_graph *graph) {
         assigns = assigns || graph->nodes[i]->op->code == TU__OP_ASSIGN;
     if (graph->result_count == 0 && !assigns)
         return tu_fail(TU_INVALID,
-                       "the graph has neither results nor assignments, so nothing of it is needed: "
+                       "the graph has neither results nor assignments, so there is nothing to compute: "
                        "name results with tu_output");
     tu_value *fetch = tu__alloc_array((size_t)graph->result_count + 1, sizeof *fetch, "a graph's results");
     if (!fetch) return TU_NO_MEMORY;

@@ -49,12 +49,12 @@ static void add_export(tu__partition *partition, tu__edge value) {
 /* Allocates the lists and the table of values. */
 static tu_status allocate_partition(const tu_graph *g, tu__partition *partition, size_t exports) {
     size_t nodes = g->node_count, outputs = 0;
-    partition->nodes = tu__alloc_array(nodes, sizeof *partition->nodes, "a part");
-    partition->exports = tu__alloc_array(exports, sizeof *partition->exports, "a part");
-    partition->leaves = tu__alloc_array(nodes, sizeof *partition->leaves, "a part");
-    partition->receives = tu__alloc_array(nodes, sizeof *partition->receives, "a part");
-    partition->updates = tu__alloc_array(nodes, sizeof *partition->updates, "a part");
-    partition->slot = tu__alloc_array(nodes, sizeof *partition->slot, "a part");
+    partition->nodes = tu__alloc_array(nodes, sizeof *partition->nodes, "a partition");
+    partition->exports = tu__alloc_array(exports, sizeof *partition->exports, "a partition");
+    partition->leaves = tu__alloc_array(nodes, sizeof *partition->leaves, "a partition");
+    partition->receives = tu__alloc_array(nodes, sizeof *partition->receives, "a partition");
+    partition->updates = tu__alloc_array(nodes, sizeof *partition->updates, "a partition");
+    partition->slot = tu__alloc_array(nodes, sizeof *partition->slot, "a partition");
     if (!partition->nodes || !partition->exports || !partition->leaves || !partition->receives ||
         !partition->updates || !partition->slot)
         return TU_NO_MEMORY;
@@ -63,7 +63,7 @@ static tu_status allocate_partition(const tu_graph *g, tu__partition *partition,
         outputs += g->nodes[i]->output_count;
     }
     partition->output_count = (uint32_t)outputs;
-    partition->buffer_of = tu__alloc_array(outputs, sizeof *partition->buffer_of, "a part");
+    partition->buffer_of = tu__alloc_array(outputs, sizeof *partition->buffer_of, "a partition");
     return partition->buffer_of ? TU_OK : TU_NO_MEMORY;
 }
 
@@ -328,7 +328,7 @@ static tu_status find_waits(const tu__unit *unit, tu__partition *partition, cons
     size_t max_waits = 0;
     for (uint32_t i = 0; i < partition->node_count; i++)
         max_waits += unit->graph->nodes[partition->nodes[i]]->after_count;
-    partition->waits = tu__alloc_array(max_waits, sizeof *partition->waits, "a part");
+    partition->waits = tu__alloc_array(max_waits, sizeof *partition->waits, "a partition");
     if (!partition->waits) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < partition->node_count; i++) {
         const tu__node *node = unit->graph->nodes[partition->nodes[i]];
@@ -452,10 +452,10 @@ static tu_status order_partition(const tu__unit *unit, const uint32_t *levels, t
                                  size_t count, size_t index) {
     tu__partition *partition = &partitions[index];
     size_t buffers = partition->plan->buffer_count, kernels = partition->plan->kernel_count;
-    partition->order = tu__alloc_array(kernels, sizeof *partition->order, "a part");
-    partition->addresses = tu__alloc_array(buffers, sizeof *partition->addresses, "a part");
-    partition->workspaces = tu__alloc_array(kernels, sizeof *partition->workspaces, "a part");
-    tu__arena arena = {.purpose = "a part"};
+    partition->order = tu__alloc_array(kernels, sizeof *partition->order, "a partition");
+    partition->addresses = tu__alloc_array(buffers, sizeof *partition->addresses, "a partition");
+    partition->workspaces = tu__alloc_array(kernels, sizeof *partition->workspaces, "a partition");
+    tu__arena arena = {.purpose = "a partition"};
     marks m = {.node_level = levels,
                .level = tu__arena_alloc(&arena, kernels * sizeof *m.level),
                .runs_last = tu__arena_alloc(&arena, kernels),

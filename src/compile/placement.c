@@ -9,7 +9,7 @@ static tu_status supports(void *context, size_t device, const tu_graph *graph, u
     const tu__device *d = list->devices[device];
     if (d->api->supports) return d->api->supports(d->instance, graph, node);
     if (d->api->host_memory || graph->nodes[node]->op->code != TU__OP_CUSTOM) return TU_OK;
-    return tu_fail(TU_UNSUPPORTED, "a custom operation is a function on host memory");
+    return tu_fail(TU_UNSUPPORTED, "a custom operation needs host memory");
 }
 
 static bool is_host(void *context, size_t device) {
@@ -47,7 +47,7 @@ tu_status tu__open_list_add(tu__open_list *list, tu__unit *unit, const char *nam
     TU_TRY(tu__devices_open(name, &options, TU__MAX_DEVICES, opened, &added));
     if (added > 1) {
         tu__devices_close(added, opened);
-        return tu_fail(TU_INVALID, "'%s' is %zu devices: expected the name of one", name, added);
+        return tu_fail(TU_INVALID, "'%s' names %zu devices: expected one", name, added);
     }
     list->devices[(*list->count)++] = opened[0];
     set_unit_devices(list, unit);

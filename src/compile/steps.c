@@ -212,8 +212,8 @@ tu_status tu__write_steps(tu__partition *partitions, size_t count, size_t index)
     if (partition->is_idle) return TU_OK;
     for (size_t p = 0; p < count; p++) receives += partitions[p].receive_count;
     partition->steps =
-        tu__alloc_array(kernels + 2 * (receives + collectives) + 2, sizeof *partition->steps, "a part");
-    tu__arena arena = {.purpose = "a part"};
+        tu__alloc_array(kernels + 2 * (receives + collectives) + 2, sizeof *partition->steps, "a partition");
+    tu__arena arena = {.purpose = "a partition"};
     writer w = {.partition = partition,
                 .is_only_active = active < 2,
                 .receive_in = tu__arena_alloc(&arena, buffers * sizeof *w.receive_in),
@@ -248,7 +248,7 @@ static bool is_sent_by(const tu__step *step, uint32_t index) {
 tu_status tu__list_copies(tu__partition *partitions, uint32_t index) {
     tu__partition *partition = &partitions[index];
     partition->copies = tu__alloc_array((size_t)partition->receive_count + partition->step_count,
-                                        sizeof *partition->copies, "a part");
+                                        sizeof *partition->copies, "a partition");
     if (!partition->copies) return TU_NO_MEMORY;
     for (uint32_t i = 0; i < partition->receive_count; i++)
         if (partition->receives[i].copied_by == index)

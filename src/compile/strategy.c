@@ -41,8 +41,8 @@ static tu_status check_options(const tu__unit *unit, tu__strategy strategy, cons
     if (rules->invariant && rules->threads > 1)
         return tu_fail(
             TU_INVALID,
-            "invariant %d with %d threads a device: a part is computed by one thread; for more cores divide the "
-            "processor, as in \"cpu:0/%d\"",
+            "invariant %d with %d threads per device: one thread computes a shard; to use more cores divide the "
+            "CPU, as in \"cpu:0/%d\"",
             rules->invariant, rules->threads, rules->threads);
     if (rules->invariant && strategy == TU__SINGLE && unit->device_count > 1)
         return tu_fail(TU_INVALID,
@@ -57,9 +57,10 @@ static tu_status check_same_kind(const tu__open_list *list, int invariant) {
     const tu__device *first = list->devices[0];
     for (size_t i = 1; invariant && i < *list->count; i++)
         if (list->devices[i]->api != first->api)
-            return tu_fail(TU_INVALID,
-                           "invariant %d on '%s' and '%s': expected devices of one kind, which round alike",
-                           invariant, first->name, list->devices[i]->name);
+            return tu_fail(
+                TU_INVALID,
+                "invariant %d on '%s' and '%s': expected devices of one kind, which round identically",
+                invariant, first->name, list->devices[i]->name);
     return TU_OK;
 }
 

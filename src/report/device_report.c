@@ -68,8 +68,8 @@ tu_status tu__program_note_slow_types(tu_program *program) {
 
 tu_status tu_program_device(const tu_program *program, size_t index, tu_device_report *report) {
     if (index >= program->device_count)
-        return tu_fail(TU_NOT_FOUND, "the program has %zu devices: there is no number %zu",
-                       program->device_count, index);
+        return tu_fail(TU_NOT_FOUND, "there is no device %zu: the program has %zu", index,
+                       program->device_count);
     const tu__device *device = program->devices[index];
     *report = (tu_device_report){.device = device->name, .word = device->word};
     TU_TRY(inspect(device, &report->threads, &report->notice));

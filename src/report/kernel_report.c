@@ -61,5 +61,5 @@ tu_status tu_program_kernel(const tu_program *program, size_t index, tu_kernel_r
             return report_kernel(program, partition, (uint32_t)(index - before), report);
         before += partition->plan->kernel_count;
     }
-    return tu_fail(TU_NOT_FOUND, "there is no kernel number %zu: the program has %zu", index, before);
+    return tu_fail(TU_NOT_FOUND, "there is no kernel %zu: the program has %zu", index, before);
 }

@@ -128,8 +128,8 @@ static uint64_t limit_of(const tu__partition *partition) {
 
 tu_status tu_program_memory(const tu_program *program, size_t index, tu_memory_report *report) {
     if (index >= program->device_count)
-        return tu_fail(TU_NOT_FOUND, "the program has %zu devices: there is no number %zu",
-                       program->device_count, index);
+        return tu_fail(TU_NOT_FOUND, "there is no device %zu: the program has %zu", index,
+                       program->device_count);
     const tu__partition *partition = &program->partitions[index];
     bool ran = program->bound_state != 0;
     uint64_t scratch = partition->memory.scratch_bytes, constants = constant_bytes(program, partition),

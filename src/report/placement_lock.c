@@ -72,7 +72,7 @@ static tu_status compare_entry(comparison *c, const tu__json_value *entry, size_
     const tu__json_value *name = tu__json_member(entry, "name"), *device = tu__json_member(entry, "device");
     if (!name || name->kind != TU__JSON_STRING || !device || device->kind != TU__JSON_STRING)
         return tu_fail(TU_CORRUPT,
-                       "lock '%s': operation %zu has no name and device: expected both, as strings", c->path,
+                       "lock file '%s': operation %zu has no name or device: expected two strings", c->path,
                        index);
     const tu__node *node = tu__find_node(c->program->unit.graph, name->string);
     bool is_at_barrier = node && is_locked(node);
@@ -86,10 +86,10 @@ static tu_status compare_all(comparison *c, const tu__json_value *lock) {
     const tu__json_value *version = tu__json_member(lock, "tutti_placement"),
                          *operations = tu__json_member(lock, "operations");
     if (!version || !version->is_integer || !operations || operations->kind != TU__JSON_ARRAY)
-        return tu_fail(TU_CORRUPT, "'%s' is no lock: expected what --lock has written", c->path);
+        return tu_fail(TU_CORRUPT, "'%s' is not a lock file: expected a file written by --lock", c->path);
     if (version->integer != LOCK_VERSION)
-        return tu_fail(TU_UNSUPPORTED, "lock '%s' has version %lld: this Tutti knows version %d", c->path,
-                       (long long)version->integer, LOCK_VERSION);
+        return tu_fail(TU_UNSUPPORTED, "lock file '%s' has version %lld: this Tutti reads version %d",
+                       c->path, (long long)version->integer, LOCK_VERSION);
     for (size_t i = 0; i < operations->count; i++) TU_TRY(compare_entry(c, &operations->values[i], i));
     const tu_graph *g = c->program->unit.graph;
     for (uint32_t i = 0; i < g->node_count; i++) {
@@ -101,14 +101,14 @@ static tu_status compare_all(comparison *c, const tu__json_value *lock) {
 
 static tu_status read_file(const char *path, tu__text *text) {
     FILE *file = fopen(path, "rb");
-    if (!file) return tu_fail(TU_IO, "cannot read the lock '%s': %s", path, strerror(errno));
+    if (!file) return tu_fail(TU_IO, "cannot read the lock file '%s': %s", path, strerror(errno));
     char chunk[65536];
     size_t got;
     while ((got = fread(chunk, 1, sizeof chunk, file)) > 0 && text->length < MAX_LOCK_BYTES)
         tu__text_append(text, chunk, got);
     bool failed = ferror(file);
     fclose(file);
-    if (failed) return tu_fail(TU_IO, "cannot read the lock '%s': %s", path, strerror(errno));
+    if (failed) return tu_fail(TU_IO, "cannot read the lock file '%s': %s", path, strerror(errno));
     return text->failed ? TU_NO_MEMORY : TU_OK;
 }
 
@@ -122,8 +122,8 @@ static tu_status compare_file(comparison *c, tu__text *text, tu__arena *arena) {
     if (!c->differences) return TU_OK;
     return tu_fail(
         TU_INVALID,
-        "the placement is not the one of the lock '%s': %zu differences, the first at '%s' (locked on %s, "
-        "now on %s); undo what moved them, or remove the file, and it is written anew",
+        "the placement differs from the lock file '%s': %zu differences, the first at '%s' (locked on %s, "
+        "now on %s); undo the change that moved them, or remove the file to write a new one",
         c->path, c->differences, c->first, c->locked ? c->locked : "none", c->now ? c->now : "none");
 }
 

@@ -46,8 +46,8 @@ tu_status tu__program_count_sent_bytes(tu_program *program) {
 tu_status tu_program_placement(const tu_program *program, size_t index, tu_placement *placement) {
     const tu_graph *graph = program->unit.graph;
     if (index >= graph->node_count)
-        return tu_fail(TU_NOT_FOUND, "the program has %u operations: there is no number %zu",
-                       graph->node_count, index);
+        return tu_fail(TU_NOT_FOUND, "there is no operation %zu: the program has %u", index,
+                       graph->node_count);
     const tu__node *node = graph->nodes[index];
     bool copy = is_copy(node);
     *placement = (tu_placement){.node = node->name,
@@ -55,8 +55,8 @@ tu_status tu_program_placement(const tu_program *program, size_t index, tu_place
                                 .type = node->outputs[0],
                                 .device = node->device,
                                 .reason = node->why ? node->why
-                                          : copy    ? "read there, made elsewhere"
-                                                    : "made where it is read",
+                                          : copy    ? "read on this device, computed on another"
+                                                    : "placed with its reader",
                                 .refused = node->refused,
                                 .moved = node->moved,
                                 .bytes_in = bytes_in(graph, node),
@@ -77,10 +77,9 @@ static const char *notice_of(const tu_program *program, const tu__node *first, s
         snprintf(text, sizeof text, "%s '%s' is computed on %s: %s (%s)%s", first->op->name, first->name,
                  first->device, first->why, first->refused ? first->refused : "", others);
     else
-        snprintf(
-            text, sizeof text,
-            "the placement's pattern '%s' fits the name of no operation ('tutti explain --all' lists them)",
-            program->unit.unfitting);
+        snprintf(text, sizeof text,
+                 "the placement pattern '%s' matches no operation ('tutti explain --all' lists them)",
+                 program->unit.unfitting);
     return tu__arena_string(arena, text);
 }
 

@@ -226,7 +226,8 @@ static tu_status count_span(tu__critical_path *path, const tu__span *span, size_
         item->seconds += seconds;
         return TU_OK;
     }
-    if (path->count == capacity) return tu_fail(TU_INTERNAL, "a critical path of more items than there are");
+    if (path->count == capacity)
+        return tu_fail(TU_INTERNAL, "the critical path has more items than the trace");
     path->items[path->count++] = (tu__critical_path_item){.span = *span, .count = 1, .seconds = seconds};
     return TU_OK;
 }

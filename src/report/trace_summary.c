@@ -21,14 +21,14 @@ tu_status tu_program_copy(const tu_program *program, size_t index, tu_copy_repor
         }
         before += partition->receive_count;
     }
-    return tu_fail(TU_NOT_FOUND, "there is no copy number %zu: the program has %zu", index, before);
+    return tu_fail(TU_NOT_FOUND, "there is no copy %zu: the program has %zu", index, before);
 }
 
 /* ---- Collectives as planned ---- */
 
 tu_status tu_program_collective(const tu_program *program, size_t index, tu_collective_report *report) {
     if (index >= program->collectives.count)
-        return tu_fail(TU_NOT_FOUND, "there is no collective number %zu: the program has %u", index,
+        return tu_fail(TU_NOT_FOUND, "there is no collective %zu: the program has %u", index,
                        program->collectives.count);
     const tu__collective *c = &program->collectives.list[index];
     *report = (tu_collective_report){.number = c->number,
@@ -143,7 +143,7 @@ tu_status tu_trace_device(tu_program *program, size_t index, tu_trace_report *re
     TU_TRY(check_traced(program));
     tu_program_trace_end(program);
     if (index >= program->device_count)
-        return tu_fail(TU_NOT_FOUND, "there is no device number %zu: the program has %zu", index,
+        return tu_fail(TU_NOT_FOUND, "there is no device %zu: the program has %zu", index,
                        program->device_count);
     *report = (tu_trace_report){.device = program->devices[index]->name};
     const tu__span_list *runs_list = &program->trace->run_spans;
@@ -164,7 +164,7 @@ static tu_status print_devices(tu_program *program, double runs, FILE *out) {
     bool has_collectives = program->collectives.count;
     fprintf(out, "%-12s %11s %12s %12s %12s %12s", "device", "computing %", "computing ms", "copy wait ms",
             "other wait ms", "copies ms");
-    if (has_collectives) fprintf(out, " %12s %12s", "collectives ms", "gathering ms");
+    if (has_collectives) fprintf(out, " %12s %12s", "collectives ms", "rank wait ms");
     fprintf(out, " %11s\n", "overlapped %");
     for (size_t i = 0; i < program->device_count; i++) {
         tu_trace_report r = {0};
@@ -191,11 +191,10 @@ static void print_collectives(const tu_program *program, FILE *out) {
         if (c->path == TU__COLLECTIVE_THROUGH_HOST) through_host += c->bytes;
     }
     if (!bytes) return;
-    fprintf(out, "%u collectives: %" PRIu64 " bytes of every device summed up", program->collectives.count,
+    fprintf(out, "%u collectives: %" PRIu64 " bytes per device are reduced", program->collectives.count,
             bytes);
     if (through_host)
-        fprintf(out,
-                ", %" PRIu64 " of them through the host, since the devices do not reach each other's memory",
+        fprintf(out, ", %" PRIu64 " of them through the host, because the devices have no peer access",
                 through_host);
     fprintf(out, "\n");
 }
@@ -245,7 +244,7 @@ static tu_status print_path(const tu_program *program, double seconds, double ru
     enum { SHOWN = 10 };
     tu__critical_path path;
     TU_TRY(tu__trace_critical_path(program, &path));
-    fprintf(out, "\nThe end of a run hangs on %.3f ms in kernels and copies and %.3f ms between them:\n",
+    fprintf(out, "\nCritical path of a run: %.3f ms in kernels and copies, %.3f ms between them\n",
             1e3 * path.seconds / runs, 1e3 * path.gap_seconds / runs);
     fprintf(out, "%9s %6s  %-12s %-32s %s\n", "ms", "share%", "device", "what", "operation");
     for (size_t i = 0; i < path.count && i < SHOWN; i++)
@@ -265,9 +264,9 @@ tu_status tu_trace_summary(tu_program *program, FILE *out) {
     tu_program_trace_end(program);
     const tu__span_list *runs_list = &program->trace->run_spans;
     double seconds = 0, runs = (double)runs_list->count;
-    if (!runs_list->count) return tu_fail(TU_INVALID, "nothing was traced: no run was made");
+    if (!runs_list->count) return tu_fail(TU_INVALID, "nothing was traced: the program did not run");
     for (size_t i = 0; i < runs_list->count; i++) seconds += length(&runs_list->spans[i]);
-    fprintf(out, "%zu runs traced, %.3f ms each; all times are of one run\n\n", runs_list->count,
+    fprintf(out, "%zu runs traced, %.3f ms each; all times are per run\n\n", runs_list->count,
             1e3 * seconds / runs);
     TU_TRY(print_devices(program, runs, out));
     for (uint32_t from = 0; from < program->device_count; from++)

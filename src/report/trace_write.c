@@ -83,7 +83,7 @@ static void put_copy(writer *w, const tu__span *s) {
 
 static void put_collective(writer *w, const tu__span *s) {
     static const char *const paths[] = {[TU__COLLECTIVE_ON_HOST] = "host memory",
-                                        [TU__COLLECTIVE_ON_ONE_GPU] = "card",
+                                        [TU__COLLECTIVE_ON_ONE_GPU] = "one GPU",
                                         [TU__COLLECTIVE_PEER_TO_PEER] = "peer to peer",
                                         [TU__COLLECTIVE_THROUGH_HOST] = "through the host"};
     const tu__membership *at = &w->program->partitions[s->partition].collectives[s->index];

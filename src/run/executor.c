@@ -43,35 +43,36 @@ static tu__phrase operations_of(const tu_program *program, const tu__partition *
 }
 
 tu__phrase tu__partition_activity(const tu_program *program, tu__partition *partition) {
-    tu__phrase p = {"all its steps are done"};
+    tu__phrase p = {"it has finished all its steps"};
     uint32_t at = atomic_load(&partition->current_step);
     if (at >= TU__STEP_FEED) {
         const tu__node *input = program->unit.graph->nodes[program->feeds[at - TU__STEP_FEED].node];
-        snprintf(p.text, sizeof p.text, "it is at filling '%.200s'", input->name);
+        snprintf(p.text, sizeof p.text, "it is uploading '%.200s'", input->name);
         return p;
     }
     if (at >= partition->step_count) return p;
     const tu__step *step = &partition->steps[at];
     switch (step->kind) {
     case TU__STEP_WAIT:
-        snprintf(p.text, sizeof p.text, "it waits for '%.200s'", name_of(program, step->receive->source));
+        snprintf(p.text, sizeof p.text, "it is waiting for '%.200s'",
+                 name_of(program, step->receive->source));
         break;
     case TU__STEP_LAUNCH: {
         tu__phrase operations = operations_of(program, partition, step);
-        int used = snprintf(p.text, sizeof p.text, "it is at ");
+        int used = snprintf(p.text, sizeof p.text, "it is executing ");
         snprintf(p.text + used, sizeof p.text - (size_t)used, "%.300s", operations.text);
         break;
     }
-    case TU__STEP_SIGNAL: snprintf(p.text, sizeof p.text, "its kernels are still under way"); break;
+    case TU__STEP_SIGNAL: snprintf(p.text, sizeof p.text, "its kernels are still running"); break;
     case TU__STEP_POST:
     case TU__STEP_COLLECTIVE:
-        snprintf(p.text, sizeof p.text, "it is at collective %lld",
+        snprintf(p.text, sizeof p.text, "it is executing collective %lld",
                  (long long)partition->collectives[step->membership].collective->number);
         break;
     case TU__STEP_BARRIER:
         snprintf(p.text, sizeof p.text, "%s",
-                 atomic_load(&partition->is_at_barrier) ? "it waits for the others"
-                                                        : "its kernels are still under way");
+                 atomic_load(&partition->is_at_barrier) ? "it is waiting for the other devices"
+                                                        : "its kernels are still running");
         break;
     }
     return p;
@@ -195,9 +196,11 @@ static tu__partition *find_missing_partition(tu_program *program) {
 static tu_status fail_barrier(tu_program *program) {
     tu__partition *partition = find_missing_partition(program);
     if (!partition)
-        return tu_fail(TU_DEVICE, "a run was to take %g s at most: it is late", program->exchange.timeout);
-    return tu_fail(TU_DEVICE, "device '%s' has not computed its part after %g s: %s", partition->device->name,
-                   program->exchange.timeout, tu__partition_activity(program, partition).text);
+        return tu_fail(TU_DEVICE, "the run has not finished within its timeout of %g s",
+                       program->exchange.timeout);
+    return tu_fail(TU_DEVICE, "device '%s' has not finished computing after %g s: %s",
+                   partition->device->name, program->exchange.timeout,
+                   tu__partition_activity(program, partition).text);
 }
 
 /* Waits until every active partition has computed. */
@@ -303,8 +306,8 @@ static tu_status feed_partition(tu_program *program, tu__partition *partition) {
             partition->device->api->upload(partition->device->instance, partition->addresses[place->buffer],
                                            program->feed_data[i], place->bytes);
         if (status != TU_OK)
-            return tu__partition_fail_at(partition, "filling", program->unit.graph->nodes[place->node]->name,
-                                         status);
+            return tu__partition_fail_at(partition, "uploading",
+                                         program->unit.graph->nodes[place->node]->name, status);
         tu__trace_add(program, TU__SPAN_FEED, index, i, began);
     }
     return TU_OK;
@@ -391,7 +394,7 @@ static tu_status check_threads_free(const tu__partition *partition) {
     if (!tu__worker_busy(partition->device->compute) && !tu__worker_busy(partition->device->copier))
         return TU_OK;
     bool may_return = !partition->device->api->give_up;
-    return tu_fail(TU_DEVICE, "device '%s' is still busy with a run that was given up: end the program%s",
+    return tu_fail(TU_DEVICE, "device '%s' is still busy with an abandoned run: restart the process%s",
                    partition->device->name, may_return ? ", or wait for it" : "");
 }
 
@@ -450,8 +453,9 @@ static void join_partition(tu_program *program, tu__partition *partition) {
     abandon_device(late->device);
     program->abandoned = true;
     tu__exchange_abort(&program->exchange,
-                       tu_fail(TU_DEVICE, "device '%s' has not come back after %g s: %s", late->device->name,
-                               program->exchange.timeout, tu__partition_activity(program, late).text));
+                       tu_fail(TU_DEVICE, "a call of device '%s' has not returned after %g s: %s",
+                               late->device->name, program->exchange.timeout,
+                               tu__partition_activity(program, late).text));
 }
 
 /* Checks that the threads of all partitions are free, and starts those that do not exist yet. */

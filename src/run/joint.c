@@ -255,9 +255,10 @@ static tu_status build_list(const tu_program *p, tu__joint *j) {
  * own. */
 static void write_notice(const tu_program *p, char *notice, size_t capacity) {
     if (p->device_count == 1)
-        snprintf(notice, capacity, "device '%s' takes one step at a time", p->devices[0]->name);
+        snprintf(notice, capacity, "device '%s' runs one step per call", p->devices[0]->name);
     else
-        snprintf(notice, capacity, "the program has %zu devices, which meet in every step", p->device_count);
+        snprintf(notice, capacity, "the program has %zu devices, which exchange values in every step",
+                 p->device_count);
 }
 
 tu_status tu__joint_begin(tu_program *p, char *notice, size_t capacity) {
@@ -270,7 +271,7 @@ tu_status tu__joint_begin(tu_program *p, char *notice, size_t capacity) {
     TU_TRY(build_list(p, j));
     tu_status status = api->repeat_joint(j->part_count, j->parts, j->move_count, j->moves, 0);
     if (status == TU_UNSUPPORTED)
-        snprintf(notice, capacity, "the program's devices take one step at a time: %.200s", tu_message());
+        snprintf(notice, capacity, "the program's devices run one step per call: %.200s", tu_message());
     return status == TU_UNSUPPORTED ? TU_OK : status;
 }
 

@@ -95,8 +95,8 @@ const char *tu_load_report_text(tu_load_report *report) {
         tu__text_printf(&report->text, "%zu variable%s of '%s' match%s", matched, matched == 1 ? "" : "s",
                         report->path, matched == 1 ? "es" : "");
         append_names(report, TU_LOAD_MISSING, "missing in the file");
-        append_names(report, TU_LOAD_MISMATCHED, "of another type or shape");
-        append_names(report, TU_LOAD_EXTRA, "in the file alone");
+        append_names(report, TU_LOAD_MISMATCHED, "type or shape mismatch");
+        append_names(report, TU_LOAD_EXTRA, "only in the file");
     }
     return tu__text_string(&report->text);
 }

@@ -108,7 +108,7 @@ static uint64_t need_in_bf16(const tu_program *p, size_t index, const tu_compile
 static void add_heaviest(tu__text *t, const tu_program *p, size_t index) {
     tu_memory_item items[MAX_SHOWN + 1]; /* one may be a gap */
     size_t count = tu_program_peak(p, index, MAX_SHOWN + 1, items), shown = 0;
-    tu__text_printf(t, ". Heaviest at the peak:");
+    tu__text_printf(t, ". Largest at the peak:");
     for (size_t i = 0; i < count && i <= MAX_SHOWN && shown < MAX_SHOWN; i++) {
         if (items[i].kind == TU_MEMORY_GAP) continue;
         tu__text_printf(t, "%s '%s' %.4g MiB", shown++ ? "," : "", items[i].name, mib(items[i].bytes));
@@ -127,9 +127,10 @@ static tu_status find_savings(const tu_program *p, size_t index, const tu_compil
 
 static void add_remedies(tu__text *t, const savings *s) {
     tu__text_printf(t, ". What would help:");
-    if (s->batched) tu__text_printf(t, " a smaller batch, with which %.4g MiB shrink;", mib(s->batched));
+    if (s->batched)
+        tu__text_printf(t, " a smaller batch, to which %.4g MiB are proportional;", mib(s->batched));
     if (s->microbatches)
-        tu__text_printf(t, " the batch in two pieces (tu_add_accumulation), which saves about %.4g MiB;",
+        tu__text_printf(t, " two micro-batches (tu_add_accumulation), which saves about %.4g MiB;",
                         mib(s->microbatches));
     if (s->kept) tu__text_printf(t, " tu_recompute around layers, which saves up to %.4g MiB;", mib(s->kept));
     if (s->bf16) tu__text_printf(t, " bf16, which saves %.4g MiB;", mib(s->bf16));

@@ -24,7 +24,7 @@ static tu_status fail_late(tu_program *program, const tu__partition *partition, 
                    "device '%s' waited %g s for device '%s', rank %u of %u of collective %" PRId64
                    ", to %s '%s'%s, which is late: %s",
                    partition->device->name, program->exchange.timeout, other->device->name, missing, c->ranks,
-                   c->number, done ? "add up its share of" : "bring",
+                   c->number, done ? "reduce its slice of" : "post",
                    program->unit.graph->nodes[member->nodes[0]]->name, c->value_count > 1 ? " and more" : "",
                    tu__partition_activity(program, other).text);
 }

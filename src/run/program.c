@@ -72,10 +72,9 @@ static tu_status find_fetches(tu_program *p) {
 
 static tu_status check_fetches(const tu_program *p, const tu_compile_options *o) {
     if (o->fetch_count && !o->fetch)
-        return tu_fail(TU_INVALID, "%zu fetches are announced, but there is no list of them", o->fetch_count);
+        return tu_fail(TU_INVALID, ".fetch_count is %zu, but .fetch is NULL", o->fetch_count);
     if (o->fetch && !o->fetch_count)
-        return tu_fail(TU_INVALID,
-                       ".fetch is a list, but .fetch_count is 0: expected the number of its values");
+        return tu_fail(TU_INVALID, ".fetch is set, but .fetch_count is 0: expected the number of values");
     for (size_t i = 0; i < o->fetch_count; i++)
         if (o->fetch[i].graph != p->source || !tu_ok(o->fetch[i]))
             return tu_fail(TU_INVALID, "fetch %zu is not a value of the graph being compiled", i);
@@ -117,8 +116,8 @@ static tu_status check_updates(const tu_program *p, const tu_compile_options *o)
     return tu_fail(
         TU_INVALID,
         "the graph assigns %zu trainable variable%s ('%s'%s), but is compiled without .updates: the "
-        "program would change none; expected .updates = true to train, or .no_updates = true to "
-        "leave them as they are",
+        "program would not change them; set .updates = true to train, or .no_updates = true to "
+        "keep them",
         count, count == 1 ? "" : "s", first, count == 1 ? "" : ", ...");
 }
 
@@ -163,8 +162,8 @@ static tu_status check_reserve(const tu__device *gpu, const tu_compile_options *
     if (!limit || (o->gpu_memory_reserve - 1) / divisor < limit) return TU_OK;
     return tu_fail(
         TU_INVALID,
-        "a reserve of %.4g MiB on %s:%d, where the program may take %.4g MiB: expected a reserve within "
-        "the limit, or a higher limit",
+        "the reserve of %.4g MiB on %s:%d exceeds the memory limit of %.4g MiB: lower the reserve or raise the "
+        "limit",
         (double)o->gpu_memory_reserve / 1048576, gpu->api->kind, gpu->options.index,
         (double)limit * (double)divisor / 1048576);
 }

@@ -53,11 +53,12 @@ tu_status tu__multi_step_init(tu_program *p) {
     size_t size = sizeof p->multi_step.notice;
     if (is_joint(p)) return tu__joint_begin(p, notice, size);
     if (!all_feeds_are_local(p))
-        snprintf(notice, size, "the program has %zu devices, which meet in every step", p->device_count);
+        snprintf(notice, size, "the program has %zu devices, which exchange values in every step",
+                 p->device_count);
     else if (!p->only_active->device->api->repeat)
-        snprintf(notice, size, "device '%s' takes one step at a time", p->only_active->device->name);
+        snprintf(notice, size, "device '%s' runs one step per call", p->only_active->device->name);
     else if (find_update_by_copy(p))
-        snprintf(notice, size, "variable '%s' is not updated in its own memory", find_update_by_copy(p));
+        snprintf(notice, size, "variable '%s' is not updated in place", find_update_by_copy(p));
     return TU_OK;
 }
 
@@ -104,21 +105,21 @@ static tu_status check_rows(size_t index, const tu__node *input, const tu_feed_m
     const tu_table *t = f->table;
     size_t bytes = tu_type_bytes(input->outputs[0]);
     if (!f->rows)
-        return tu_fail(TU_INVALID, "feed %zu for input '%s' has a table, but no numbers of rows", index,
+        return tu_fail(TU_INVALID, "feed %zu for input '%s' has a table, but no row indices (.rows)", index,
                        input->name);
     if (bytes % t->row_bytes)
         return tu_fail(
             TU_INVALID,
-            "feed %zu for input '%s' %s takes %zu bytes, which are no whole rows: those of its table "
-            "have %zu",
+            "feed %zu for input '%s' %s needs %zu bytes, which is not a multiple of its table's row "
+            "size, %zu bytes",
             index, input->name, tu__type_string(input->outputs[0]), bytes, t->row_bytes);
     size_t count = bytes / t->row_bytes * (f->same ? 1 : steps);
     for (size_t i = 0; i < count; i++)
         if (f->rows[i] < 0 || f->rows[i] >= t->rows)
             return tu_fail(
                 TU_INVALID,
-                "feed %zu for input '%s' asks for row %lld (number %zu of its list): the table's rows "
-                "are 0 to %lld",
+                "feed %zu for input '%s' has row index %lld at position %zu of .rows: expected 0 to "
+                "%lld",
                 index, input->name, (long long)f->rows[i], i, (long long)t->rows - 1);
     return TU_OK;
 }
@@ -183,7 +184,7 @@ static tu_status upload_table(tu_program *p, const tu__feed_place *place, tu__mu
     if (!s->table)
         snprintf(
             p->multi_step.table_notice, sizeof p->multi_step.table_notice,
-            "the table for input '%s' (%.4g MiB) does not fit into device '%s' beside the program: its rows "
+            "the table for input '%s' (%.4g MiB) does not fit on device '%s' next to the program: its rows "
             "are gathered on the host",
             p->unit.graph->nodes[place->node]->name, (double)t->rows * (double)t->row_bytes / 1048576,
             device->name);
@@ -195,7 +196,7 @@ static tu_status check_whole_rows(const tu_program *p, const tu__feed_place *pla
     if (place->offset % row_bytes == 0 && place->bytes % row_bytes == 0) return TU_OK;
     return tu_fail(
         TU_INVALID,
-        "the rows of the table for input '%s' have %zu bytes: the batch is cut between devices at byte %zu, "
+        "the rows of the table for input '%s' have %zu bytes: the batch is split between devices at byte %zu, "
         "which is within a row",
         p->source->nodes[place->source]->name, row_bytes, place->offset);
 }
@@ -387,8 +388,8 @@ static tu_status explain_failure(const tu_program *p, tu_status status, size_t d
         return tu_fail(status, "step %zu of %zu failed, the %zu before it took effect: %s", done + 1, steps,
                        done, tu_message());
     return tu_fail(status,
-                   "steps %zu to %zu of %zu, which %s%s%s took at once, failed; the %zu before them took "
-                   "effect, of these some may have: %s",
+                   "steps %zu to %zu of %zu, one call of %s%s%s, failed; the %zu before them took effect, "
+                   "some of these may have: %s",
                    done + 1, done + chunk, steps, p->only_active ? "device '" : "all devices",
                    p->only_active ? p->only_active->device->name : "", p->only_active ? "'" : "", done,
                    tu_message());

@@ -74,7 +74,7 @@ tu_status tu__program_fetch(tu_program *p, void *const *fetches, size_t step) {
             partition->device->instance, (char *)fetches[i] + step * place->bytes,
             partition->addresses[place->buffer], place->bytes);
         if (status != TU_OK)
-            return tu__partition_fail_at(partition, "fetching",
+            return tu__partition_fail_at(partition, "downloading",
                                          p->unit.graph->nodes[p->unit.fetch[i].node]->name, status);
         tu__trace_add(p, TU__SPAN_FETCH, place->partition, i, began);
     }
@@ -185,15 +185,15 @@ tu_status tu__program_check_run(const tu_program *program, const tu_state *state
                                 const void *feeds) {
     if (!program) return tu_fail(TU_INVALID, "a run needs a program, but got NULL");
     if (program->plan_only)
-        return tu_fail(TU_INVALID, "the program was compiled with plan_only: it can be looked at, not run");
+        return tu_fail(TU_INVALID,
+                       "the program was compiled with plan_only: it can be inspected, but not run");
     const tu__node *variable = state ? NULL : any_variable(program);
     if (variable)
         return tu_fail(TU_INVALID,
                        "the state is NULL, but the program uses variable '%s': expected a state of its graph "
                        "(tu_state_new)",
                        variable->stands_for ? variable->stands_for : variable->name);
-    if (feed_count && !feeds)
-        return tu_fail(TU_INVALID, "%zu feeds are announced, but there is no list of them", feed_count);
+    if (feed_count && !feeds) return tu_fail(TU_INVALID, "feed_count is %zu, but feeds is NULL", feed_count);
     return TU_OK;
 }
 

@@ -331,8 +331,8 @@ static tu_status find_sized(const tu_state *state, const char *name, size_t byte
     if (!*variable) return TU_NOT_FOUND;
     tu_type type = (*variable)->type;
     if (tu_type_bytes(type) == bytes) return TU_OK;
-    return tu_fail(TU_INVALID, "variable '%s' %s has %zu bytes, %zu given", name, tu__type_string(type),
-                   tu_type_bytes(type), bytes);
+    return tu_fail(TU_INVALID, "variable '%s' %s has %zu bytes, but %zu were passed", name,
+                   tu__type_string(type), tu_type_bytes(type), bytes);
 }
 
 tu_status tu_state_get(const tu_state *state, const char *name, void *data, size_t bytes) {

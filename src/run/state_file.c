@@ -27,10 +27,9 @@ static bool is_selected(const char *only, const char *except, const char *name) 
 }
 
 static tu_status fail_nothing_selected(const tu_state *state, const char *only, const char *except) {
-    return tu_fail(
-        TU_INVALID,
-        "no variable is chosen by .only '%s' and .except '%s': expected patterns of names such as '%s'",
-        only ? only : "", except ? except : "", state->variables[0].name);
+    return tu_fail(TU_INVALID,
+                   "no variable is selected (.only '%s', .except '%s'): variable names are like '%s'",
+                   only ? only : "", except ? except : "", state->variables[0].name);
 }
 
 /* ---- Saving ---- */
@@ -54,7 +53,7 @@ static tu_status save(const char *path, const tu_state *state, size_t count,
 
 tu_status tu_state_save_with(const tu_state *state, const char *path, const tu_state_save_options *options) {
     TU__OPTIONS(tu_state_save_options, o, options);
-    if (!path || !*path) return tu_fail(TU_INVALID, "a state cannot be saved: no path is given");
+    if (!path || !*path) return tu_fail(TU_INVALID, "cannot save the state: the path is NULL or empty");
     tu__snapshot snapshot = {0};
     TU_TRY(tu__snapshot_take(state, &snapshot));
     tu__named_tensor *tensors = tu__alloc_array(snapshot.count, sizeof *tensors, "a state file");
@@ -105,7 +104,7 @@ static tu_status check_file(const tu__safetensors *file, const char *path) {
     const char *format = tu__safetensors_metadata(file, "format");
     bool is_state_file = format && strncmp(format, FORMAT_PREFIX, strlen(FORMAT_PREFIX)) == 0;
     if (is_state_file && strcmp(format, FORMAT) != 0)
-        return tu_fail(TU_UNSUPPORTED, "state file '%s' is of version '%.40s', expected '%s'", path, format,
+        return tu_fail(TU_UNSUPPORTED, "state file '%s' has format '%.40s': expected '%s'", path, format,
                        FORMAT);
     if (!is_state_file && !tu__safetensors_metadata(file, TU__METADATA_DIGEST)) return TU_OK;
     return tu__safetensors_check(file, is_state_file ? "state file" : "checkpoint", path);
@@ -160,10 +159,13 @@ static tu_status check_report(const tu_state *state, const char *path, const tu_
     if (matched + unmatched == 0)
         return state->count ? fail_nothing_selected(state, o->only, o->except) : TU_OK;
     if (matched == 0)
-        return tu_fail(TU_INVALID, "nothing in '%s' fits the state: %s", path, tu_load_report_text(report));
+        return tu_fail(TU_INVALID, "'%s' matches no variable of the state: %s", path,
+                       tu_load_report_text(report));
     if (unmatched == 0 || o->partial) return TU_OK;
-    return tu_fail(TU_INVALID, "'%s' does not fit the state: %s (.partial loads what matches)", path,
-                   tu_load_report_text(report));
+    return tu_fail(
+        TU_INVALID,
+        "'%s' does not match the state: %s (set .partial = true to load only the matching variables)", path,
+        tu_load_report_text(report));
 }
 
 /* Reads an unsigned integer from the metadata; leaves `*value` unchanged if the key is absent. */
@@ -176,8 +178,8 @@ static tu_status read_metadata_u64(const tu__safetensors *file, const char *path
     uintmax_t number = strtoumax(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || errno || number > max)
         return tu_fail(TU_CORRUPT,
-                       "state file '%s': '%s' in its metadata is '%.40s', expected a whole number", path, key,
-                       text);
+                       "state file '%s': '%s' in its metadata is '%.40s': expected an unsigned integer", path,
+                       key, text);
     *value = number;
     return TU_OK;
 }
@@ -228,7 +230,7 @@ static tu_status load(const tu__safetensors *file, const char *path, tu_state *s
 tu_status tu_state_load_with(tu_state *state, const char *path, const tu_state_load_options *options) {
     TU__OPTIONS(tu_state_load_options, o, options);
     if (o.report) *o.report = NULL;
-    if (!path || !*path) return tu_fail(TU_INVALID, "a state cannot be loaded: no path is given");
+    if (!path || !*path) return tu_fail(TU_INVALID, "cannot load the state: the path is NULL or empty");
     tu__safetensors file;
     TU_TRY(tu__safetensors_open(path, &file));
     tu_load_report *report = NULL;

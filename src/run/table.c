@@ -19,7 +19,7 @@ tu_status tu_table_new(const void *data, size_t row_bytes, int64_t rows, tu_tabl
     size_t bytes;
     if (!data || row_bytes < 1 || rows < 1)
         return tu_fail(TU_INVALID,
-                       "a table of %lld rows of %zu bytes%s: expected data, at least a row and a byte",
+                       "a table of %lld rows of %zu bytes%s: expected data, and at least one row of one byte",
                        (long long)rows, row_bytes, data ? "" : " without data");
     if (__builtin_mul_overflow((size_t)rows, row_bytes, &bytes))
         return tu_fail(TU_INVALID, "a table of %lld rows of %zu bytes is larger than any memory",
