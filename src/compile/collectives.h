@@ -36,7 +36,7 @@ typedef struct tu__member { /* one rank of a collective */
     /* Positions in the partition's kernel order. The values are posted after the kernel at post_position - 1. The
      * collective runs before the kernel at run_position. */
     uint32_t post_position, run_position;
-    uint32_t posted, done; /* events of the program (run/exchange.h) */
+    uint32_t posted, done; /* events of the program (run/run_sync.h) */
     /* Device event recorded when the values are posted; NULL if the device has no events. */
     void *posted_event;
 } tu__member;

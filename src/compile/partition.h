@@ -25,7 +25,7 @@ typedef struct tu__receive {
     uint32_t source_partition, source_buffer;
     uint32_t partition, buffer;  /* the destination */
     uint32_t copied_by;          /* the partition whose thread performs the copy: source or destination */
-    uint32_t produced, received; /* events of the program (run/exchange.h) */
+    uint32_t produced, received; /* events of the program (run/run_sync.h) */
     bool is_persistent;          /* a variable or a constant, which exists before the run begins */
     bool is_early;               /* persistent, or produced before the source partition waits for anything */
     /* Event of the source device, recorded before `produced` is signalled; NULL if the device has no events. */

@@ -11,20 +11,20 @@ bool tu__partitions_share_device(const tu__partition *partition, const tu__parti
     return a->api == b->api && a->options.index == b->options.index;
 }
 
-/* Sets bit q of `wanted[p]` and bit p of `wanted[q]`: the partitions exchange values. */
-static void note_pair(uint64_t *wanted, uint32_t p, uint32_t q) {
-    wanted[p] |= UINT64_C(1) << q;
-    wanted[q] |= UINT64_C(1) << p;
+/* Sets bit q of `pairs[p]` and bit p of `pairs[q]`: the partitions exchange values. */
+static void note_pair(uint64_t *pairs, uint32_t p, uint32_t q) {
+    pairs[p] |= UINT64_C(1) << q;
+    pairs[q] |= UINT64_C(1) << p;
 }
 
-static void note_copies(const tu__partition *partition, uint64_t *wanted) {
+static void note_copies(const tu__partition *partition, uint64_t *pairs) {
     for (uint32_t i = 0; i < partition->receive_count; i++)
-        note_pair(wanted, partition->receives[i].source_partition, partition->receives[i].partition);
+        note_pair(pairs, partition->receives[i].source_partition, partition->receives[i].partition);
 }
 
-static void note_collective(const tu__collective *m, uint64_t *wanted) {
+static void note_collective(const tu__collective *m, uint64_t *pairs) {
     for (uint32_t r = 1; r < m->ranks; r++)
-        for (uint32_t q = 0; q < r; q++) note_pair(wanted, m->members[r].partition, m->members[q].partition);
+        for (uint32_t q = 0; q < r; q++) note_pair(pairs, m->members[r].partition, m->members[q].partition);
 }
 
 static tu_status enable_access(tu__partition *partition, const tu__partition *other, size_t number) {
@@ -39,12 +39,12 @@ static tu_status enable_access(tu__partition *partition, const tu__partition *ot
 
 tu_status tu__partitions_enable_peer_access(const tu__collectives *collectives, tu__partition *partitions,
                                             size_t count) {
-    uint64_t wanted[TU__MAX_DEVICES] = {0};
-    for (size_t p = 0; p < count; p++) note_copies(&partitions[p], wanted);
-    for (uint32_t i = 0; i < collectives->count; i++) note_collective(&collectives->list[i], wanted);
+    uint64_t pairs[TU__MAX_DEVICES] = {0};
+    for (size_t p = 0; p < count; p++) note_copies(&partitions[p], pairs);
+    for (uint32_t i = 0; i < collectives->count; i++) note_collective(&collectives->list[i], pairs);
     for (size_t p = 0; p < count; p++)
         for (size_t q = 0; q < count; q++)
-            if (wanted[p] >> q & 1) TU_TRY(enable_access(&partitions[p], &partitions[q], q));
+            if (pairs[p] >> q & 1) TU_TRY(enable_access(&partitions[p], &partitions[q], q));
     return TU_OK;
 }
 

@@ -18,7 +18,7 @@ typedef struct scheduler {
         /* Per kernel: the latest-produced of the values from other devices that it depends on; 0: none. */
         *latest_arrival;
     uint64_t *rank; /* per kernel: position in the graph's order */
-    uint8_t *seen;  /* per kernel: 0 new, 1 on the stack, 2 placed */
+    uint8_t *visit; /* per kernel: 0 new, 1 on the stack, 2 placed */
     uint32_t *sorted;
     uint32_t *stack; /* a kernel is expanded once and pushes at most its inputs' writers */
     uint32_t *order, count;
@@ -72,22 +72,22 @@ static tu_status place_kernel(scheduler *s, uint32_t kernel) {
     s->stack[depth++] = kernel;
     while (depth) {
         uint32_t top = s->stack[depth - 1], before = depth;
-        if (s->seen[top] == 2) {
+        if (s->visit[top] == 2) {
             depth--;
             continue;
         }
-        bool is_reached_again = s->seen[top] == 1;
-        s->seen[top] = 1;
+        bool is_reached_again = s->visit[top] == 1;
+        s->visit[top] = 1;
         const tu_kernel *k = &s->plan->kernels[top];
         for (uint32_t i = 0; i < k->read_count; i++) {
             uint32_t w = s->writer[k->reads[i]];
-            if (w == TU_NO_NODE || w == top || s->seen[w] == 2) continue;
-            if (is_reached_again || s->seen[w] == 1)
+            if (w == TU_NO_NODE || w == top || s->visit[w] == 2) continue;
+            if (is_reached_again || s->visit[w] == 1)
                 return tu_fail(TU_INTERNAL, "kernel '%s' depends on itself", s->plan->kernels[w].name);
             s->stack[depth++] = w; /* a kernel may be pushed twice: it is skipped once placed */
         }
         if (depth == before) {
-            s->seen[top] = 2;
+            s->visit[top] = 2;
             s->order[s->count++] = top;
             depth--;
         }
@@ -108,7 +108,7 @@ static void find_writers(scheduler *s) {
 static tu_status place_all(scheduler *s, const bool *runs_last, uint32_t *last_count) {
     uint32_t n = s->plan->kernel_count;
     sort_by_rank(s);
-    memset(s->seen, 0, n);
+    memset(s->visit, 0, n);
     s->count = 0;
     for (uint32_t i = 0; i < n; i++)
         if (!runs_last[s->sorted[i]]) TU_TRY(place_kernel(s, s->sorted[i]));
@@ -149,16 +149,16 @@ tu_status tu__schedule(const tu__schedule_request *request, uint32_t *order, uin
     s.writer = tu__alloc_array(buffers, sizeof *s.writer, "a schedule");
     s.latest_arrival = tu__alloc_array(kernels, sizeof *s.latest_arrival, "a schedule");
     s.rank = tu__alloc_array(kernels, sizeof *s.rank, "a schedule");
-    s.seen = tu__alloc_array(kernels, sizeof *s.seen, "a schedule");
+    s.visit = tu__alloc_array(kernels, sizeof *s.visit, "a schedule");
     s.sorted = tu__alloc_array(kernels, sizeof *s.sorted, "a schedule");
     s.stack = tu__alloc_array(reads + 1, sizeof *s.stack, "a schedule");
-    bool allocated = s.writer && s.latest_arrival && s.rank && s.seen && s.sorted && s.stack;
+    bool allocated = s.writer && s.latest_arrival && s.rank && s.visit && s.sorted && s.stack;
     tu_status status =
         allocated ? sort_kernels(&s, request->arrival_rank, request->runs_last, last_count) : TU_NO_MEMORY;
     tu__free(s.writer);
     tu__free(s.latest_arrival);
     tu__free(s.rank);
-    tu__free(s.seen);
+    tu__free(s.visit);
     tu__free(s.sorted);
     tu__free(s.stack);
     return status;

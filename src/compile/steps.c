@@ -55,9 +55,9 @@ static void note_writers(writer *w) {
         for (uint32_t i = 0; i < plan->kernels[k].write_count; i++)
             w->written_by[plan->kernels[k].writes[i]] = k;
     for (uint32_t i = 0; i < w->partition->collective_count; i++) {
-        const tu__collective *m = w->partition->collectives[i].collective;
-        for (uint32_t v = 0; v < m->value_count; v++)
-            w->written_by[m->members[w->partition->collectives[i].rank].out[v]] = plan->kernel_count + 1 + i;
+        const tu__collective *c = w->partition->collectives[i].collective;
+        for (uint32_t v = 0; v < c->value_count; v++)
+            w->written_by[c->members[w->partition->collectives[i].rank].out[v]] = plan->kernel_count + 1 + i;
     }
 }
 
@@ -71,8 +71,8 @@ static int compare_actions(const void *left, const void *right) {
 static void note_actions(writer *w) {
     uint32_t count = w->partition->collective_count;
     for (uint32_t i = 0; i < count; i++) {
-        const tu__membership *at = &w->partition->collectives[i];
-        const tu__member *member = &at->collective->members[at->rank];
+        const tu__membership *m = &w->partition->collectives[i];
+        const tu__member *member = &m->collective->members[m->rank];
         w->actions[2 * i] = (collective_action){.position = member->post_position, .membership = i};
         w->actions[2 * i + 1] =
             (collective_action){.position = member->run_position, .membership = i, .is_run = true};
@@ -84,10 +84,10 @@ static void note_sends(writer *w, const tu__partition *partitions, size_t count,
     send *next = w->sends;
     for (size_t p = 0; p < count; p++)
         for (uint32_t i = 0; i < partitions[p].receive_count; i++) {
-            tu__receive *a = &partitions[p].receives[i];
-            if (a->source_partition != index) continue;
-            const send **list = &w->sends_of[w->written_by[a->source_buffer]];
-            *next = (send){.receive = a, .next = *list};
+            tu__receive *receive = &partitions[p].receives[i];
+            if (receive->source_partition != index) continue;
+            const send **list = &w->sends_of[w->written_by[receive->source_buffer]];
+            *next = (send){.receive = receive, .next = *list};
             *list = next++;
         }
 }
@@ -102,12 +102,11 @@ static void add_step(tu__partition *partition, tu__step step) {
         partition->steps[partition->step_count++] = step;
 }
 
-/* Signals the values that kernel `writer` has written. kernel_count: values that no kernel writes; above:
- * collectives. */
+/* Signals the values of list `source` of `sends_of`. */
 static void signal_sends(writer *w, uint32_t source) {
-    for (const send *d = w->sends_of[source]; d; d = d->next)
+    for (const send *s = w->sends_of[source]; s; s = s->next)
         add_step(w->partition,
-                 (tu__step){.kind = TU__STEP_SIGNAL, .event = d->receive->produced, .receive = d->receive});
+                 (tu__step){.kind = TU__STEP_SIGNAL, .event = s->receive->produced, .receive = s->receive});
 }
 
 static void add_wait(writer *w, uint32_t receive) {
@@ -144,9 +143,9 @@ static void wait_for_all(writer *w) {
 }
 
 static void post_values(writer *w, uint32_t membership) {
-    const tu__membership *at = &w->partition->collectives[membership];
-    const tu__member *member = &at->collective->members[at->rank];
-    for (uint32_t v = 0; v < at->collective->value_count; v++)
+    const tu__membership *m = &w->partition->collectives[membership];
+    const tu__member *member = &m->collective->members[m->rank];
+    for (uint32_t v = 0; v < m->collective->value_count; v++)
         if (w->receive_in[member->in[v]] != TU_NO_NODE) add_wait(w, w->receive_in[member->in[v]]);
     add_step(w->partition, (tu__step){.kind = TU__STEP_POST, .membership = membership});
 }
@@ -260,11 +259,11 @@ tu_status tu__list_copies(tu__partition *partitions, uint32_t index) {
 }
 
 /* True if a partition signals a value before it waits for anything. */
-static bool signals_before_waiting(const tu__partition *partition, const tu__receive *a) {
+static bool signals_before_waiting(const tu__partition *partition, const tu__receive *receive) {
     for (uint32_t i = 0; i < partition->step_count; i++) {
         const tu__step *step = &partition->steps[i];
         if (step->kind != TU__STEP_LAUNCH && step->kind != TU__STEP_SIGNAL) return false;
-        if (step->kind == TU__STEP_SIGNAL && step->receive == a) return true;
+        if (step->kind == TU__STEP_SIGNAL && step->receive == receive) return true;
     }
     return false;
 }
@@ -272,7 +271,8 @@ static bool signals_before_waiting(const tu__partition *partition, const tu__rec
 void tu__find_early_receives(tu__partition *partitions, size_t count) {
     for (size_t p = 0; p < count; p++)
         for (uint32_t i = 0; i < partitions[p].receive_count; i++) {
-            tu__receive *a = &partitions[p].receives[i];
-            a->is_early = a->is_persistent || signals_before_waiting(&partitions[a->source_partition], a);
+            tu__receive *receive = &partitions[p].receives[i];
+            receive->is_early = receive->is_persistent ||
+                                signals_before_waiting(&partitions[receive->source_partition], receive);
         }
 }

@@ -9,9 +9,9 @@
 static const char *find_by_name(const tu__unit *unit, const char *name) {
     size_t length = strlen(name);
     for (size_t i = 0; i < unit->device_count; i++) {
-        const char *known = unit->devices[i];
-        if (strncmp(known, name, length) == 0 && (!known[length] || strcmp(known + length, ":0") == 0))
-            return known;
+        const char *device = unit->devices[i];
+        if (strncmp(device, name, length) == 0 && (!device[length] || strcmp(device + length, ":0") == 0))
+            return device;
     }
     return NULL;
 }

@@ -21,10 +21,10 @@ static bool is_instead_of_gpus(const tu_program *program, size_t index) {
 
 /* Joins two notices; either may be NULL. */
 static const char *add_notice(const char *first, const char *second) {
-    static _Thread_local char both[1600];
+    static _Thread_local char joined[1600];
     if (!first || !second) return first ? first : second;
-    snprintf(both, sizeof both, "%s; %s", first, second);
-    return both;
+    snprintf(joined, sizeof joined, "%s; %s", first, second);
+    return joined;
 }
 
 /* Returns the number of threads and the device's own notice. */

@@ -7,16 +7,16 @@
 #include "graph/summary.h"
 #include "run/program.h"
 
-static uint32_t most_inputs(const tu_graph *graph, const tu_kernel *kernel) {
-    uint32_t most = 1;
+static uint32_t max_inputs(const tu_graph *graph, const tu_kernel *kernel) {
+    uint32_t max = 1;
     for (uint32_t i = 0; i < kernel->node_count; i++)
-        if (graph->nodes[kernel->nodes[i]]->input_count > most)
-            most = graph->nodes[kernel->nodes[i]]->input_count;
-    return most;
+        if (graph->nodes[kernel->nodes[i]]->input_count > max)
+            max = graph->nodes[kernel->nodes[i]]->input_count;
+    return max;
 }
 
 static tu_status count_flops(const tu_graph *graph, const tu_kernel *kernel, int64_t *flops) {
-    tu_type *in = tu__alloc_array(most_inputs(graph, kernel), sizeof *in, "a report on kernels");
+    tu_type *in = tu__alloc_array(max_inputs(graph, kernel), sizeof *in, "a report on kernels");
     if (!in) return TU_NO_MEMORY;
     *flops = 0;
     for (uint32_t i = 0; i < kernel->node_count; i++)
@@ -35,10 +35,10 @@ static int64_t count_bytes(const tu_plan *plan, const tu_kernel *kernel) {
 }
 
 /* Reports the kernel at a position of a partition's order. */
-static tu_status report_kernel(const tu_program *program, const tu__partition *partition, uint32_t place,
+static tu_status report_kernel(const tu_program *program, const tu__partition *partition, uint32_t position,
                                tu_kernel_report *report) {
     const tu_graph *graph = program->unit.graph;
-    const tu_kernel *kernel = &partition->plan->kernels[partition->order[place]];
+    const tu_kernel *kernel = &partition->plan->kernels[partition->order[position]];
     const tu_device_api *api = partition->device->api;
     *report = (tu_kernel_report){.device = partition->device->name,
                                  .kernel = kernel->name,
@@ -49,17 +49,17 @@ static tu_status report_kernel(const tu_program *program, const tu__partition *p
     TU_TRY(count_flops(graph, kernel, &report->flops));
     double start;
     if (program->bound_state && api->trace)
-        TU_TRY(api->trace(partition->device->instance, partition->plan, place, &start, &report->seconds));
+        TU_TRY(api->trace(partition->device->instance, partition->plan, position, &start, &report->seconds));
     return TU_OK;
 }
 
 tu_status tu_program_kernel(const tu_program *program, size_t index, tu_kernel_report *report) {
-    size_t before = 0;
+    size_t kernels_before = 0;
     for (size_t i = 0; i < program->device_count; i++) {
         const tu__partition *partition = &program->partitions[i];
-        if (index - before < partition->plan->kernel_count)
-            return report_kernel(program, partition, (uint32_t)(index - before), report);
-        before += partition->plan->kernel_count;
+        if (index - kernels_before < partition->plan->kernel_count)
+            return report_kernel(program, partition, (uint32_t)(index - kernels_before), report);
+        kernels_before += partition->plan->kernel_count;
     }
-    return tu_fail(TU_NOT_FOUND, "there is no kernel %zu: the program has %zu", index, before);
+    return tu_fail(TU_NOT_FOUND, "there is no kernel %zu: the program has %zu", index, kernels_before);
 }

@@ -58,11 +58,11 @@ typedef struct comparison {
     /* Of the first difference: name, locked device and current device; NULL: not in the lock or not in the
      * program. */
     const char *first, *locked, *now;
-    bool *seen; /* per node: it is in the lock */
+    bool *is_in_lock; /* per node: it is in the lock */
 } comparison;
 
 /* Adds a difference. `locked` or `now` may be NULL. */
-static void differ(comparison *c, const char *name, const char *locked, const char *now) {
+static void add_difference(comparison *c, const char *name, const char *locked, const char *now) {
     if (!c->differences++) c->first = name, c->locked = locked, c->now = now;
     if (locked) tu__text_printf(&c->diff, "  - %s %s\n", name, locked);
     if (now) tu__text_printf(&c->diff, "  + %s %s\n", name, now);
@@ -76,9 +76,9 @@ static tu_status compare_entry(comparison *c, const tu__json_value *entry, size_
                        index);
     const tu__node *node = tu__find_node(c->program->unit.graph, name->string);
     bool is_at_barrier = node && is_locked(node);
-    if (is_at_barrier) c->seen[node->id] = true;
+    if (is_at_barrier) c->is_in_lock[node->id] = true;
     if (is_at_barrier && strcmp(node->device, device->string) == 0) return TU_OK;
-    differ(c, name->string, device->string, is_at_barrier ? node->device : NULL);
+    add_difference(c, name->string, device->string, is_at_barrier ? node->device : NULL);
     return TU_OK;
 }
 
@@ -93,8 +93,8 @@ static tu_status compare_all(comparison *c, const tu__json_value *lock) {
     for (size_t i = 0; i < operations->count; i++) TU_TRY(compare_entry(c, &operations->values[i], i));
     const tu_graph *g = c->program->unit.graph;
     for (uint32_t i = 0; i < g->node_count; i++) {
-        if (!is_locked(g->nodes[i]) || c->seen[i]) continue;
-        differ(c, g->nodes[i]->name, NULL, g->nodes[i]->device);
+        if (!is_locked(g->nodes[i]) || c->is_in_lock[i]) continue;
+        add_difference(c, g->nodes[i]->name, NULL, g->nodes[i]->device);
     }
     return c->diff.failed ? TU_NO_MEMORY : TU_OK;
 }
@@ -116,8 +116,8 @@ static tu_status compare_file(comparison *c, tu__text *text, tu__arena *arena) {
     const tu__json_value *lock;
     TU_TRY(read_file(c->path, text));
     TU_TRY(tu__json_parse(arena, c->path, tu__text_string(text), text->length, &lock));
-    c->seen = tu__arena_alloc(arena, c->program->unit.graph->node_count + (size_t)1);
-    if (!c->seen) return TU_NO_MEMORY;
+    c->is_in_lock = tu__arena_alloc(arena, c->program->unit.graph->node_count + (size_t)1);
+    if (!c->is_in_lock) return TU_NO_MEMORY;
     TU_TRY(compare_all(c, lock));
     if (!c->differences) return TU_OK;
     return tu_fail(

@@ -70,12 +70,12 @@ tu_status tu_program_placement(const tu_program *program, size_t index, tu_place
  * nothing. */
 static const char *notice_of(const tu_program *program, const tu__node *first, size_t moved) {
     tu__arena *arena = &program->unit.graph->arena;
-    char others[96] = "", text[1024];
+    char more[96] = "", text[1024];
     if (moved > 1)
-        snprintf(others, sizeof others, ", and %zu more that were moved (see tutti explain)", moved - 1);
+        snprintf(more, sizeof more, ", and %zu more that were moved (see tutti explain)", moved - 1);
     if (first)
         snprintf(text, sizeof text, "%s '%s' is computed on %s: %s (%s)%s", first->op->name, first->name,
-                 first->device, first->why, first->refused ? first->refused : "", others);
+                 first->device, first->why, first->refused ? first->refused : "", more);
     else
         snprintf(text, sizeof text,
                  "the placement pattern '%s' matches no operation ('tutti explain --all' lists them)",

@@ -8,20 +8,20 @@
 /* ---- Copies as planned ---- */
 
 tu_status tu_program_copy(const tu_program *program, size_t index, tu_copy_report *report) {
-    size_t before = 0;
+    size_t copies_before = 0;
     for (size_t i = 0; i < program->device_count; i++) {
         const tu__partition *partition = &program->partitions[i];
-        if (index - before < partition->receive_count) {
-            const tu__receive *receive = &partition->receives[index - before];
+        if (index - copies_before < partition->receive_count) {
+            const tu__receive *receive = &partition->receives[index - copies_before];
             *report = (tu_copy_report){.value = program->unit.graph->nodes[receive->source.node]->name,
                                        .from = program->devices[receive->source_partition]->name,
                                        .to = partition->device->name,
                                        .bytes = partition->plan->buffers[receive->buffer].bytes};
             return TU_OK;
         }
-        before += partition->receive_count;
+        copies_before += partition->receive_count;
     }
-    return tu_fail(TU_NOT_FOUND, "there is no copy %zu: the program has %zu", index, before);
+    return tu_fail(TU_NOT_FOUND, "there is no copy %zu: the program has %zu", index, copies_before);
 }
 
 /* ---- Collectives as planned ---- */

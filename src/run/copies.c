@@ -48,11 +48,11 @@ typedef struct copy_worker {
 /* ---- Choosing the next copy ---- */
 
 static bool is_begun(const copy_worker *w, uint32_t index) {
-    return w->partition->copies[index]->begun_in_run == w->program->exchange.epoch;
+    return w->partition->copies[index]->begun_in_run == w->program->sync.epoch;
 }
 
 static bool is_received(const copy_worker *w, uint32_t index) {
-    return tu__exchange_is_signalled(&w->program->exchange, w->partition->copies[index]->received);
+    return tu__run_sync_is_signalled(&w->program->sync, w->partition->copies[index]->received);
 }
 
 /* Returns a copy that has not begun and whose value is produced; TU_NO_NODE if there is none. */
@@ -62,7 +62,7 @@ static uint32_t next_to_begin(copy_worker *w) {
         w->first++;
     for (uint32_t i = w->first; i < w->partition->copy_count; i++)
         if (!w->partition->copies[i]->by_compute_thread && !is_begun(w, i) &&
-            tu__exchange_is_signalled(&w->program->exchange, w->partition->copies[i]->produced))
+            tu__run_sync_is_signalled(&w->program->sync, w->partition->copies[i]->produced))
             return i;
     return TU_NO_NODE;
 }
@@ -76,21 +76,21 @@ static uint32_t next_in_progress(const copy_worker *w) {
 
 /* Polls until there is a copy to begin, for at most `spin_seconds`. */
 static void poll_for_copy(copy_worker *w) {
-    const tu__exchange *x = &w->program->exchange;
+    const tu__run_sync *x = &w->program->sync;
     double until = x->spin_seconds > 0 ? tu__now() + x->spin_seconds : 0;
     while (until > 0 && tu__now() < until)
-        if (next_to_begin(w) != TU_NO_NODE || tu__exchange_is_aborted(x)) return;
+        if (next_to_begin(w) != TU_NO_NODE || tu__run_sync_is_aborted(x)) return;
 }
 
 /* Sleeps until there is a copy to begin; TU_NO_NODE if the run was aborted or timed out. */
 static uint32_t wait_for_next(copy_worker *w) {
-    tu__exchange *x = &w->program->exchange;
+    tu__run_sync *x = &w->program->sync;
     bool in_time = true;
     uint32_t next;
     poll_for_copy(w);
     pthread_mutex_lock(&x->lock);
-    while ((next = next_to_begin(w)) == TU_NO_NODE && !tu__exchange_is_aborted(x) && in_time)
-        in_time = tu__exchange_sleep(x, (size_t)(w->partition - w->program->partitions), TU__COPY_THREAD);
+    while ((next = next_to_begin(w)) == TU_NO_NODE && !tu__run_sync_is_aborted(x) && in_time)
+        in_time = tu__run_sync_sleep(x, (size_t)(w->partition - w->program->partitions), TU__COPY_THREAD);
     pthread_mutex_unlock(&x->lock);
     return next;
 }
@@ -99,7 +99,7 @@ static uint32_t wait_for_next(copy_worker *w) {
 
 static void signal_received(copy_worker *w, uint32_t index) {
     const tu__receive *receive = w->partition->copies[index];
-    tu__exchange_signal_to(&w->program->exchange, receive->received, receive->partition, TU__COMPUTE_THREAD);
+    tu__run_sync_signal_to(&w->program->sync, receive->received, receive->partition, TU__COMPUTE_THREAD);
 }
 
 static tu_status fail_copy(const tu_program *program, const tu__receive *receive, tu_status status) {
@@ -142,7 +142,7 @@ tu_status tu__begin_copy(const tu_program *program, tu__receive *receive) {
     void *target = to->addresses[receive->buffer];
     const void *value = from->addresses[receive->source_buffer];
     size_t bytes = to->plan->buffers[receive->buffer].bytes;
-    receive->begun_in_run = program->exchange.epoch;
+    receive->begun_in_run = program->sync.epoch;
     tu_status status = is_upload
                            ? d->api->upload_begin(d->instance, target, value, bytes, receive->copy_event)
                            : d->api->download_begin(d->instance, target, value, bytes, receive->source_event,
@@ -159,7 +159,7 @@ static tu_status begin_copy(copy_worker *w, uint32_t index) {
 }
 
 static tu_status start_copy(copy_worker *w, uint32_t index) {
-    w->partition->copies[index]->begun_in_run = w->program->exchange.epoch;
+    w->partition->copies[index]->begun_in_run = w->program->sync.epoch;
     bool traced = tu__trace_now(w->program) > 0;
     return w->partition->copies[index]->copy_event && !traced ? begin_copy(w, index) : copy_now(w, index);
 }
@@ -193,7 +193,7 @@ void tu__finish_failed_copies(const tu_program *program, const tu__partition *pa
     for (uint32_t i = 0; i < partition->copy_count; i++) {
         const tu__receive *receive = partition->copies[i];
         bool is_own = receive->by_compute_thread == (thread == TU__COMPUTE_THREAD);
-        if (is_own && receive->copy_event && receive->begun_in_run == program->exchange.epoch)
+        if (is_own && receive->copy_event && receive->begun_in_run == program->sync.epoch)
             (void)d->api->event_synchronize(d->instance, receive->copy_event);
     }
 }
@@ -202,7 +202,7 @@ void tu__run_copy_thread(void *argument) {
     const tu__job *j = argument;
     copy_worker w = {.program = j->program, .partition = j->partition};
     tu_status status = perform_copies(&w);
-    if (status != TU_OK) tu__exchange_abort(&j->program->exchange, status);
-    if (tu__exchange_is_aborted(&j->program->exchange))
+    if (status != TU_OK) tu__run_sync_abort(&j->program->sync, status);
+    if (tu__run_sync_is_aborted(&j->program->sync))
         tu__finish_failed_copies(j->program, j->partition, TU__COPY_THREAD);
 }

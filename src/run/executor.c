@@ -21,9 +21,9 @@ static const char *name_of(const tu_program *program, tu__edge value) {
 /* ---- Error messages ---- */
 
 /* Writes the first operation of a kernel: "matmul 'fc1/matmul'". */
-static int write_operation(const tu_program *program, const tu__partition *partition, uint32_t place,
+static int write_operation(const tu_program *program, const tu__partition *partition, uint32_t position,
                            char *text, size_t capacity) {
-    const tu_kernel *kernel = &partition->plan->kernels[partition->order[place]];
+    const tu_kernel *kernel = &partition->plan->kernels[partition->order[position]];
     if (!kernel->node_count) return snprintf(text, capacity, "%s", kernel->name);
     const tu__node *node = program->unit.graph->nodes[kernel->nodes[0]];
     return snprintf(text, capacity, "%s '%.100s'", node->op->name, node->name);
@@ -81,7 +81,7 @@ tu__phrase tu__partition_activity(const tu_program *program, tu__partition *part
 static tu_status fail_late(tu_program *program, const tu__partition *partition, const tu__receive *receive) {
     tu__partition *from = &program->partitions[receive->source_partition];
     return tu_fail(TU_DEVICE, "device '%s' waited %g s for '%s' from device '%s', which is late: %s",
-                   partition->device->name, program->exchange.timeout, name_of(program, receive->source),
+                   partition->device->name, program->sync.timeout, name_of(program, receive->source),
                    from->device->name, tu__partition_activity(program, from).text);
 }
 
@@ -119,19 +119,19 @@ static size_t index_of(const tu_program *program, const tu__partition *partition
 
 static tu_status wait_for_receive(tu_program *program, const tu__partition *partition,
                                   const tu__receive *receive) {
-    tu__exchange *x = &program->exchange;
-    if (tu__exchange_is_signalled(x, receive->received)) return TU_OK;
+    tu__run_sync *x = &program->sync;
+    if (tu__run_sync_is_signalled(x, receive->received)) return TU_OK;
     double began = tu__trace_now(program);
-    if (!tu__exchange_wait(x, index_of(program, partition), receive->received))
+    if (!tu__run_sync_wait(x, index_of(program, partition), receive->received))
         return fail_late(program, partition, receive);
     tu__trace_add(program, TU__SPAN_WAIT, index_of(program, partition),
                   (size_t)(receive - partition->receives), began);
     return TU_OK;
 }
 
-/* Waits between two queries of an event. Short waits poll if there are enough cores (exchange.c), with a delay
+/* Waits between two queries of an event. Short waits poll if there are enough cores (run_sync.c), with a delay
  * between queries, since a query slows down threads that launch. Longer waits sleep. */
-static void wait_before_query(const tu__exchange *x, double waited) {
+static void wait_before_query(const tu__run_sync *x, double waited) {
     const double query_interval = 1e-6, min_sleep = 20e-6, max_sleep = 10e-3;
     if (waited < x->spin_seconds) {
         for (double until = tu__now() + query_interval; tu__now() < until;) continue;
@@ -154,9 +154,9 @@ static tu_status query_copy(const tu_program *program, tu__partition *partition,
 
 /* Waits until an asynchronous copy that another device has begun is complete. */
 static tu_status wait_for_copy(tu_program *program, tu__partition *partition, const tu__receive *receive) {
-    const tu__exchange *x = &program->exchange;
+    const tu__run_sync *x = &program->sync;
     double began = tu__now(), time = began;
-    for (bool is_done = false; !tu__exchange_is_aborted(x); time = tu__now()) {
+    for (bool is_done = false; !tu__run_sync_is_aborted(x); time = tu__now()) {
         TU_TRY(query_copy(program, partition, receive, &is_done));
         if (is_done) return TU_OK;
         if (time > x->deadline) return fail_late(program, partition, receive);
@@ -167,11 +167,11 @@ static tu_status wait_for_copy(tu_program *program, tu__partition *partition, co
 
 /* Begins a copy from the host on the partition's own compute thread, unless it has begun already. */
 static tu_status begin_upload(tu_program *program, const tu__partition *partition, tu__receive *receive) {
-    tu__exchange *x = &program->exchange;
+    tu__run_sync *x = &program->sync;
     if (receive->begun_in_run == x->epoch) return TU_OK;
-    if (!tu__exchange_wait(x, index_of(program, partition), receive->produced))
+    if (!tu__run_sync_wait(x, index_of(program, partition), receive->produced))
         return fail_late(program, partition, receive);
-    return tu__exchange_is_aborted(x) ? TU_OK : tu__begin_copy(program, receive);
+    return tu__run_sync_is_aborted(x) ? TU_OK : tu__begin_copy(program, receive);
 }
 
 /* Waits for a received value. If an upload is still in progress, the device waits for it, not the thread. */
@@ -179,7 +179,7 @@ static tu_status wait_for_value(tu_program *program, tu__partition *partition, t
     bool is_upload = &program->partitions[receive->copied_by] == partition;
     TU_TRY(receive->by_compute_thread && is_upload ? begin_upload(program, partition, receive)
                                                    : wait_for_receive(program, partition, receive));
-    if (!receive->copy_event || tu__exchange_is_aborted(&program->exchange)) return TU_OK;
+    if (!receive->copy_event || tu__run_sync_is_aborted(&program->sync)) return TU_OK;
     if (!is_upload) return receive->by_compute_thread ? wait_for_copy(program, partition, receive) : TU_OK;
     tu_status status = partition->device->api->event_wait(partition->device->instance, receive->copy_event);
     return status == TU_OK ? TU_OK : tu__partition_fail(partition, status);
@@ -197,15 +197,15 @@ static tu_status fail_barrier(tu_program *program) {
     tu__partition *partition = find_missing_partition(program);
     if (!partition)
         return tu_fail(TU_DEVICE, "the run has not finished within its timeout of %g s",
-                       program->exchange.timeout);
+                       program->sync.timeout);
     return tu_fail(TU_DEVICE, "device '%s' has not finished computing after %g s: %s",
-                   partition->device->name, program->exchange.timeout,
+                   partition->device->name, program->sync.timeout,
                    tu__partition_activity(program, partition).text);
 }
 
 /* Waits until every active partition has computed. */
 static tu_status wait_at_barrier(tu_program *program, size_t partition) {
-    if (tu__exchange_barrier(&program->exchange, partition, (uint32_t)program->active_count)) return TU_OK;
+    if (tu__run_sync_barrier(&program->sync, partition, (uint32_t)program->active_count)) return TU_OK;
     return fail_barrier(program);
 }
 
@@ -255,20 +255,20 @@ static tu_status run_barrier(tu_program *program, tu__partition *partition) {
 
 /* Signals that a value is computed, to the thread that copies it. */
 static void signal_produced(tu_program *program, const tu__receive *receive) {
-    tu__exchange_signal_to(&program->exchange, receive->produced, receive->copied_by,
+    tu__run_sync_signal_to(&program->sync, receive->produced, receive->copied_by,
                            receive->by_compute_thread ? TU__COMPUTE_THREAD : TU__COPY_THREAD);
 }
 
 static tu_status begin_send(tu_program *program, tu__receive *receive) {
-    if (tu__exchange_is_aborted(&program->exchange)) return TU_OK;
+    if (tu__run_sync_is_aborted(&program->sync)) return TU_OK;
     TU_TRY(tu__begin_copy(program, receive));
-    tu__exchange_signal_to(&program->exchange, receive->received, receive->partition, TU__COMPUTE_THREAD);
+    tu__run_sync_signal_to(&program->sync, receive->received, receive->partition, TU__COMPUTE_THREAD);
     return TU_OK;
 }
 
 /* Sends a value, or signals that it can be copied: now, or once the device's event completes. */
 static tu_status send_value(tu_program *program, const tu__partition *partition, tu__receive *receive) {
-    if (tu__exchange_is_signalled(&program->exchange, receive->produced)) return TU_OK;
+    if (tu__run_sync_is_signalled(&program->sync, receive->produced)) return TU_OK;
     tu_status status =
         receive->source_event
             ? partition->device->api->event_record(partition->device->instance, receive->source_event)
@@ -298,16 +298,16 @@ static tu_status execute_step(tu_program *program, tu__partition *partition, con
 static tu_status feed_partition(tu_program *program, tu__partition *partition) {
     size_t index = index_of(program, partition);
     for (size_t i = 0; i < program->feed_count; i++) {
-        const tu__feed_place *place = &program->feeds[i];
-        if (place->partition != index || !program->feed_data[i]) continue;
+        const tu__feed_slot *slot = &program->feeds[i];
+        if (slot->partition != index || !program->feed_data[i]) continue;
         double began = tu__trace_now(program);
         atomic_store_explicit(&partition->current_step, (uint32_t)(TU__STEP_FEED + i), memory_order_relaxed);
         tu_status status =
-            partition->device->api->upload(partition->device->instance, partition->addresses[place->buffer],
-                                           program->feed_data[i], place->bytes);
+            partition->device->api->upload(partition->device->instance, partition->addresses[slot->buffer],
+                                           program->feed_data[i], slot->bytes);
         if (status != TU_OK)
-            return tu__partition_fail_at(partition, "uploading",
-                                         program->unit.graph->nodes[place->node]->name, status);
+            return tu__partition_fail_at(partition, "uploading", program->unit.graph->nodes[slot->node]->name,
+                                         status);
         tu__trace_add(program, TU__SPAN_FEED, index, i, began);
     }
     return TU_OK;
@@ -333,30 +333,30 @@ static bool ends_at_barrier(const tu__partition *partition) {
 
 static void run_partition(void *argument) {
     const tu__job *j = argument;
-    tu__exchange *x = &j->program->exchange;
+    tu__run_sync *x = &j->program->sync;
     tu_status status = feed_partition(j->program, j->partition);
     if (status == TU_OK) status = begin_persistent_copies(j->program, j->partition);
     uint32_t step_index = 0;
-    while (step_index < j->partition->step_count && status == TU_OK && !tu__exchange_is_aborted(x)) {
+    while (step_index < j->partition->step_count && status == TU_OK && !tu__run_sync_is_aborted(x)) {
         atomic_store_explicit(&j->partition->current_step, step_index, memory_order_relaxed);
         status = execute_step(j->program, j->partition, &j->partition->steps[step_index]);
         if (status == TU_OK) step_index++;
     }
     bool is_done = step_index == j->partition->step_count && ends_at_barrier(j->partition);
-    if (status != TU_OK) tu__exchange_abort(x, status); /* before later calls replace the message */
+    if (status != TU_OK) tu__run_sync_abort(x, status); /* before later calls replace the message */
     /* Nothing may still be running when this function returns, also after a failure. */
     tu_status synchronized = is_done ? TU_OK : tu__partition_synchronize(j->partition);
-    if (tu__exchange_is_aborted(x)) tu__finish_failed_copies(j->program, j->partition, TU__COMPUTE_THREAD);
+    if (tu__run_sync_is_aborted(x)) tu__finish_failed_copies(j->program, j->partition, TU__COMPUTE_THREAD);
     if (status == TU_OK && synchronized == TU_OK)
         atomic_store(&j->partition->current_step, j->partition->step_count);
-    if (status == TU_OK && synchronized != TU_OK) tu__exchange_abort(x, synchronized);
+    if (status == TU_OK && synchronized != TU_OK) tu__run_sync_abort(x, synchronized);
 }
 
 static void repeat_partition(void *argument) {
     const tu__job *j = argument;
     const tu__device *d = j->partition->device;
-    tu_status status = d->api->repeat(d->instance, j->partition->plan, j->steps, j->what);
-    if (status != TU_OK) tu__exchange_abort(&j->program->exchange, status);
+    tu_status status = d->api->repeat(d->instance, j->partition->plan, j->steps, j->repetition);
+    if (status != TU_OK) tu__run_sync_abort(&j->program->sync, status);
 }
 
 static void repeat_jointly(void *argument) {
@@ -364,7 +364,7 @@ static void repeat_jointly(void *argument) {
     const tu__joint *joint = &j->program->multi_step.joint;
     tu_status status = j->partition->device->api->repeat_joint(joint->part_count, joint->parts,
                                                                joint->move_count, joint->moves, j->steps);
-    if (status != TU_OK) tu__exchange_abort(&j->program->exchange, status);
+    if (status != TU_OK) tu__run_sync_abort(&j->program->sync, status);
 }
 
 /* ---- A run ---- */
@@ -410,8 +410,8 @@ static void set_device_timeout(const tu_program *program, double seconds) {
 static tu_status run_single(tu_program *program, void (*work)(void *job), tu__job job) {
     tu__device *device = job.partition->device;
     TU_TRY(check_threads_free(job.partition));
-    tu__exchange_begin_run(&program->exchange);
-    set_device_timeout(program, program->exchange.timeout);
+    tu__run_sync_begin_run(&program->sync);
+    set_device_timeout(program, program->sync.timeout);
     if (runs_on_caller(program)) {
         TU_TRY(attach(device));
         work(&job);
@@ -420,7 +420,7 @@ static tu_status run_single(tu_program *program, void (*work)(void *job), tu__jo
         tu__worker_post(device->compute, work, &job);
         tu__worker_join(device->compute);
     }
-    return tu__exchange_end_run(&program->exchange);
+    return tu__run_sync_end_run(&program->sync);
 }
 
 static void post_partition(tu_program *program, size_t index) {
@@ -438,11 +438,11 @@ static void abandon_device(const tu__device *device) {
     if (device->api->give_up) device->api->give_up(device->instance);
 }
 
-/* Waits for a partition's threads. Waiting partitions time out at the deadline and report who is late, but a device
+/* Waits for a partition's threads. Waiting partitions time out at the deadline and report which device is late, but a device
  * call may not return. If so, the run and its threads are abandoned one second later. */
 static void join_partition(tu_program *program, tu__partition *partition) {
     enum { GRACE_SECONDS = 1 }; /* so that waiting partitions report first */
-    double until = program->exchange.deadline + GRACE_SECONDS;
+    double until = program->sync.deadline + GRACE_SECONDS;
     bool computed = tu__worker_join_until(partition->device->compute, until);
     bool copied = !partition->copy_thread_copies || tu__worker_join_until(partition->device->copier, until);
     if (computed && copied) return;
@@ -452,9 +452,9 @@ static void join_partition(tu_program *program, tu__partition *partition) {
     tu__partition *late = awaited ? &program->partitions[awaited - 1] : partition;
     abandon_device(late->device);
     program->abandoned = true;
-    tu__exchange_abort(&program->exchange,
+    tu__run_sync_abort(&program->sync,
                        tu_fail(TU_DEVICE, "a call of device '%s' has not returned after %g s: %s",
-                               late->device->name, program->exchange.timeout,
+                               late->device->name, program->sync.timeout,
                                tu__partition_activity(program, late).text));
 }
 
@@ -482,14 +482,14 @@ static void signal_persistent_values(tu_program *program) {
 
 static tu_status run_parallel(tu_program *program) {
     TU_TRY(prepare_threads(program));
-    tu__exchange_begin_run(&program->exchange);
+    tu__run_sync_begin_run(&program->sync);
     set_device_timeout(program, 0);
     signal_persistent_values(program);
     for (size_t i = 0; i < program->device_count; i++)
         if (!program->partitions[i].is_idle) post_partition(program, i);
     for (size_t i = 0; i < program->device_count; i++)
         if (!program->partitions[i].is_idle) join_partition(program, &program->partitions[i]);
-    return tu__exchange_end_run(&program->exchange);
+    return tu__run_sync_end_run(&program->sync);
 }
 
 /* Uploads the inputs of idle partitions, which have no thread. The user may fetch them. */
@@ -515,8 +515,9 @@ tu_status tu__program_execute(tu_program *program) {
                       (tu__job){.program = program, .partition = program->only_active});
 }
 
-tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repetition *what) {
-    tu__job job = {.program = program, .partition = program->only_active, .steps = steps, .what = what};
+tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repetition *repetition) {
+    tu__job job = {
+        .program = program, .partition = program->only_active, .steps = steps, .repetition = repetition};
     tu__program_begin_updates(program);
     return run_single(program, repeat_partition, job);
 }

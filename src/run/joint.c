@@ -216,7 +216,7 @@ static size_t max_moves(const tu_program *p) {
 
 static tu_status write_moves(const tu_program *p, tu__joint *j) {
     tu__arena arena = {.purpose = "steps of all devices"};
-    size_t events = p->exchange.event_count;
+    size_t events = p->sync.event_count;
     writer w = {.program = p,
                 .joint = j,
                 .next_step = tu__arena_alloc(&arena, p->device_count * sizeof *w.next_step),

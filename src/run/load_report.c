@@ -9,7 +9,7 @@ enum { OUTCOMES = TU_LOAD_MISMATCHED + 1 };
 typedef struct entry {
     const char *name;
     tu_type in_state, in_file;
-    const char *why;
+    const char *reason;
     struct entry *next;
 } entry;
 
@@ -32,13 +32,13 @@ tu_load_report *tu__load_report_new(const char *path) {
 }
 
 tu_status tu__load_report_add(tu_load_report *report, tu_load_outcome outcome, const char *name,
-                              const tu_type *in_state, const tu_type *in_file, const char *why) {
+                              const tu_type *in_state, const tu_type *in_file, const char *reason) {
     const tu_type none = {.dtype = TU_F32, .shape = {.rank = -1}};
     entry *e = tu__arena_alloc(&report->arena, sizeof *e);
     if (!e) return TU_NO_MEMORY;
     e->name = tu__arena_string(&report->arena, name);
-    e->why = why ? tu__arena_string(&report->arena, why) : NULL;
-    if (!e->name || (why && !e->why)) return TU_NO_MEMORY;
+    e->reason = reason ? tu__arena_string(&report->arena, reason) : NULL;
+    if (!e->name || (reason && !e->reason)) return TU_NO_MEMORY;
     e->in_state = in_state ? *in_state : none;
     e->in_file = in_file ? *in_file : none;
     if (report->last[outcome])
@@ -71,8 +71,8 @@ tu_status tu_load_report_entry(const tu_load_report *report, tu_load_outcome out
 /* Adds a name; if the types do not match, also both types. */
 static void add_entry(tu__name_list *list, const entry *e, bool with_types) {
     tu__text text = {0};
-    if (with_types && e->why)
-        tu__text_printf(&text, "%s (in the file it %s)", e->name, e->why);
+    if (with_types && e->reason)
+        tu__text_printf(&text, "%s (in the file it %s)", e->name, e->reason);
     else if (with_types)
         tu__text_printf(&text, "%s (%s in the file, %s in the state)", e->name, tu__type_string(e->in_file),
                         tu__type_string(e->in_state));

@@ -94,12 +94,13 @@ static uint64_t need_in_bf16(const tu_program *p, size_t index, const tu_compile
     tu_compile_options o = *options;
     o.precision = "bf16";
     o.plan_only = true;
-    tu_program *half = NULL;
+    tu_program *bf16_program = NULL;
     tu_memory_report report;
     uint64_t need = now;
-    if (tu_compile_with(p->source, &half, &o) != TU_OK) return now;
-    if (tu_program_memory(half, index, &report) == TU_OK && report.need_bytes < now) need = report.need_bytes;
-    tu_program_free(half);
+    if (tu_compile_with(p->source, &bf16_program, &o) != TU_OK) return now;
+    if (tu_program_memory(bf16_program, index, &report) == TU_OK && report.need_bytes < now)
+        need = report.need_bytes;
+    tu_program_free(bf16_program);
     return need;
 }
 

@@ -23,7 +23,7 @@ static tu_status fail_late(tu_program *program, const tu__partition *partition, 
     return tu_fail(TU_DEVICE,
                    "device '%s' waited %g s for device '%s', rank %u of %u of collective %" PRId64
                    ", to %s '%s'%s, which is late: %s",
-                   partition->device->name, program->exchange.timeout, other->device->name, missing, c->ranks,
+                   partition->device->name, program->sync.timeout, other->device->name, missing, c->ranks,
                    c->number, done ? "reduce its slice of" : "post",
                    program->unit.graph->nodes[member->nodes[0]]->name, c->value_count > 1 ? " and more" : "",
                    tu__partition_activity(program, other).text);
@@ -34,10 +34,10 @@ static tu_status wait_for_all(tu_program *program, tu__partition *partition, con
                               bool done) {
     for (uint32_t r = 0; r < c->ranks; r++) {
         const tu__member *member = &c->members[r];
-        if (!tu__exchange_wait(&program->exchange, (size_t)(partition - program->partitions),
+        if (!tu__run_sync_wait(&program->sync, (size_t)(partition - program->partitions),
                                done ? member->done : member->posted))
             return fail_late(program, partition, c, r, done);
-        if (done || !member->posted_event || tu__exchange_is_aborted(&program->exchange)) continue;
+        if (done || !member->posted_event || tu__run_sync_is_aborted(&program->sync)) continue;
         TU_TRY(tu__partition_wait_event(program, &program->partitions[member->partition],
                                         member->posted_event, &partition->compute_thread_awaits));
     }
@@ -46,23 +46,25 @@ static tu_status wait_for_all(tu_program *program, tu__partition *partition, con
 
 /* ---- Reducing a rank's slice ---- */
 
-static tu_status reduce_on_host(const tu__partition *partition, const tu_combination *what) {
-    tu__parallel_setting before = tu__parallel_begin(tu__device_threads(partition->device));
-    tu__local_collective(TU__ALL_REDUCE, 0, what);
-    tu__parallel_end(before);
+static tu_status reduce_on_host(const tu__partition *partition, const tu_combination *combination) {
+    tu__parallel_setting saved = tu__parallel_begin(tu__device_threads(partition->device));
+    tu__local_collective(TU__ALL_REDUCE, 0, combination);
+    tu__parallel_end(saved);
     return TU_OK;
 }
 
-static tu_status reduce_on_device(const tu__partition *partition, const tu_combination *what) {
-    tu_status status = partition->device->api->combine(partition->device->instance, what);
+static tu_status reduce_on_device(const tu__partition *partition, const tu_combination *combination) {
+    tu_status status = partition->device->api->combine(partition->device->instance, combination);
     return status == TU_OK ? tu__partition_synchronize(partition) : tu__partition_fail(partition, status);
 }
 
 /* Reduces one chunk of a slice, which fits the staging buffer: one area per rank. */
-static tu_status reduce_chunk(const tu_program *program, const tu__collective *c, const tu_combination *what,
-                              const tu__rank_share_range *chunk, char *staging) {
-    const tu_combine_segment *s = &what->segments[chunk->segment];
-    size_t size = tu_dtype_size(what->dtype), bytes = chunk->count * size, offset = chunk->first * size;
+static tu_status reduce_chunk(const tu_program *program, const tu__collective *c,
+                              const tu_combination *combination, const tu__rank_share_range *chunk,
+                              char *staging) {
+    const tu_combine_segment *s = &combination->segments[chunk->segment];
+    size_t size = tu_dtype_size(combination->dtype), bytes = chunk->count * size,
+           offset = chunk->first * size;
     const void *in[TU__MAX_DEVICES];
     for (uint32_t r = 0; r < c->ranks; r++) {
         const tu__partition *other = &program->partitions[c->members[r].partition];
@@ -72,7 +74,7 @@ static tu_status reduce_chunk(const tu_program *program, const tu__collective *c
         tu_status status = d->api->download(d->instance, area, (const char *)s->in[r] + offset, bytes);
         if (status != TU_OK) return tu__partition_fail(other, status);
     }
-    tu__local_add(what->dtype, c->ranks, in, chunk->count, staging);
+    tu__local_add(combination->dtype, c->ranks, in, chunk->count, staging);
     for (uint32_t r = 0; r < c->ranks; r++) {
         const tu__partition *other = &program->partitions[c->members[r].partition];
         const tu__device *d = other->device;
@@ -83,25 +85,25 @@ static tu_status reduce_chunk(const tu_program *program, const tu__collective *c
 }
 
 static tu_status reduce_through_host(const tu_program *program, const tu__collective *c,
-                                     const tu_combination *what, char *staging) {
+                                     const tu_combination *combination, char *staging) {
     tu__rank_share_range chunk;
-    tu__rank_share_walk walk = tu__rank_share_walk_begin(what, 0, tu__rank_share_lines(what));
-    while (tu__rank_share_walk_next(&walk, TU__STAGED_BYTES / tu_dtype_size(what->dtype), &chunk))
-        TU_TRY(reduce_chunk(program, c, what, &chunk, staging));
+    tu__rank_share_walk walk = tu__rank_share_walk_begin(combination, 0, tu__rank_share_lines(combination));
+    while (tu__rank_share_walk_next(&walk, TU__STAGED_BYTES / tu_dtype_size(combination->dtype), &chunk))
+        TU_TRY(reduce_chunk(program, c, combination, &chunk, staging));
     return TU_OK;
 }
 
 static tu_status reduce_slice(const tu_program *program, const tu__partition *partition,
                               const tu__collective *c, uint32_t rank) {
     for (uint32_t i = 0; i < c->combination_count; i++) {
-        tu_combination what = c->combinations[i];
-        what.rank = rank;
+        tu_combination combination = c->combinations[i];
+        combination.rank = rank;
         switch (c->path) {
-        case TU__COLLECTIVE_ON_HOST: TU_TRY(reduce_on_host(partition, &what)); break;
+        case TU__COLLECTIVE_ON_HOST: TU_TRY(reduce_on_host(partition, &combination)); break;
         case TU__COLLECTIVE_ON_ONE_GPU:
-        case TU__COLLECTIVE_PEER_TO_PEER: TU_TRY(reduce_on_device(partition, &what)); break;
+        case TU__COLLECTIVE_PEER_TO_PEER: TU_TRY(reduce_on_device(partition, &combination)); break;
         case TU__COLLECTIVE_THROUGH_HOST:
-            TU_TRY(reduce_through_host(program, c, &what, partition->staging));
+            TU_TRY(reduce_through_host(program, c, &combination, partition->staging));
             break;
         }
     }
@@ -119,7 +121,7 @@ tu_status tu__collective_post(tu_program *program, tu__partition *partition, uin
             : TU_OK;
     if (status != TU_OK) return tu__partition_fail(partition, status);
     if (!member->posted_event) TU_TRY(tu__partition_synchronize(partition));
-    tu__exchange_signal(&program->exchange, member->posted);
+    tu__run_sync_signal(&program->sync, member->posted);
     return TU_OK;
 }
 
@@ -142,11 +144,11 @@ tu_status tu__collective_run(tu_program *program, tu__partition *partition, uint
     const tu__collective *c = partition->collectives[membership].collective;
     uint32_t rank = partition->collectives[membership].rank;
     TU_TRY(wait_traced(program, partition, membership, false));
-    if (tu__exchange_is_aborted(&program->exchange)) return TU_OK;
+    if (tu__run_sync_is_aborted(&program->sync)) return TU_OK;
     double began = tu__trace_now(program);
     tu_status status = reduce_slice(program, partition, c, rank);
     if (status != TU_OK) return fail_reduction(program, c, status);
     tu__trace_add(program, TU__SPAN_COLLECTIVE, (size_t)(partition - program->partitions), membership, began);
-    tu__exchange_signal(&program->exchange, c->members[rank].done);
+    tu__run_sync_signal(&program->sync, c->members[rank].done);
     return wait_traced(program, partition, membership, true);
 }

@@ -18,15 +18,15 @@
 
 /* Returns the source of a program input's data: the user's input of the same name, or the one whose rows it
  * contains. */
-static tu__feed_place feed_place(const tu_program *p, const tu__node *node) {
+static tu__feed_slot describe_feed(const tu_program *p, const tu__node *node) {
     const tu__node *source = tu__find_node(p->source, node->stands_for ? node->stands_for : node->name);
     tu_shape shape = node->outputs[0].shape;
     size_t bytes = tu_type_bytes(node->outputs[0]), rows = shape.rank ? (size_t)shape.dim[0] : 1;
-    return (tu__feed_place){.source = source ? source->id : TU_NO_NODE,
-                            .node = node->id,
-                            .bytes = bytes,
-                            .offset = rows ? (size_t)node->first_row * (bytes / rows) : 0,
-                            .total_bytes = source ? tu_type_bytes(source->outputs[0]) : bytes};
+    return (tu__feed_slot){.source = source ? source->id : TU_NO_NODE,
+                           .node = node->id,
+                           .bytes = bytes,
+                           .offset = rows ? (size_t)node->first_row * (bytes / rows) : 0,
+                           .total_bytes = source ? tu_type_bytes(source->outputs[0]) : bytes};
 }
 
 /* Updates the number of samples of the batch from one shard's ordinals. */
@@ -45,10 +45,10 @@ static tu_status find_feeds(tu_program *p) {
             const tu__leaf *leaf = &p->partitions[i].leaves[k];
             const tu__node *node = g->nodes[leaf->node];
             if (node->op->code != TU__OP_INPUT) continue;
-            tu__feed_place *place = &p->feeds[p->feed_count++];
-            *place = feed_place(p, node);
-            place->partition = (uint32_t)i;
-            place->buffer = leaf->buffer;
+            tu__feed_slot *slot = &p->feeds[p->feed_count++];
+            *slot = describe_feed(p, node);
+            slot->partition = (uint32_t)i;
+            slot->buffer = leaf->buffer;
             if (tu__is_sample_ordinals(node)) count_samples(p, node);
         }
     p->ordinals = tu__alloc_array((size_t)p->samples, sizeof *p->ordinals, "sample ordinals");
@@ -63,9 +63,9 @@ static tu_status find_fetches(tu_program *p) {
         tu__edge value = p->unit.fetch[i];
         if (g->nodes[value.node]->op->code == TU__OP_ASSIGN) value = g->nodes[value.node]->inputs[1];
         uint32_t partition = tu__partition_of(&p->unit, value.node);
-        p->fetches[i] = (tu__fetch_place){.partition = partition,
-                                          .buffer = tu__partition_buffer(&p->partitions[partition], value),
-                                          .bytes = tu_type_bytes(tu_edge_type(g, value))};
+        p->fetches[i] = (tu__fetch_slot){.partition = partition,
+                                         .buffer = tu__partition_buffer(&p->partitions[partition], value),
+                                         .bytes = tu_type_bytes(tu_edge_type(g, value))};
     }
     return TU_OK;
 }
@@ -207,7 +207,7 @@ static tu_status compile_program(tu_program *p, const tu_compile_options *o) {
     TU_TRY(
         tu__partitions_build(&p->unit, p->device_count, p->devices, p->partitions, &p->collectives, &events));
     find_active(p);
-    TU_TRY(tu__exchange_init(&p->exchange, events, o->timeout, p->device_count, p->devices));
+    TU_TRY(tu__run_sync_init(&p->sync, events, o->timeout, p->device_count, p->devices));
     TU_TRY(find_feeds(p));
     TU_TRY(find_fetches(p));
     TU_TRY(tu__multi_step_init(p));
@@ -237,7 +237,7 @@ void tu_program_free(tu_program *program) {
     if (program->partitions) tu__collectives_release(&program->collectives, program->partitions);
     if (program->partitions) tu__partitions_free(program->device_count, program->partitions);
     tu__collectives_free(&program->collectives);
-    tu__exchange_free(&program->exchange);
+    tu__run_sync_free(&program->sync);
     tu__unit_end(&program->unit);
     tu__devices_close(program->device_count, program->devices);
     tu__free(program->partitions);

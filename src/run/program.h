@@ -8,30 +8,30 @@
 
 #include "compile/collectives.h"
 #include "compile/partition.h"
-#include "run/exchange.h"
 #include "run/repeat.h"
+#include "run/run_sync.h"
 #include "run/state.h"
 
-typedef struct tu__feed_place { /* The destination of the data, or of some rows of the data, of an input. */
-    uint32_t source;            /* the input's node in the user's graph */
-    uint32_t node;              /* the input's node in the program's graph */
+typedef struct tu__feed_slot { /* The destination of the data, or of some rows of the data, of an input. */
+    uint32_t source;           /* the input's node in the user's graph */
+    uint32_t node;             /* the input's node in the program's graph */
     uint32_t partition, buffer;
     size_t bytes; /* number of bytes that are uploaded */
     /* Bytes: offset of the uploaded rows in the user's data for one run, and size of that data. */
     size_t offset, total_bytes;
-} tu__feed_place;
+} tu__feed_slot;
 
-typedef struct tu__fetch_place {
+typedef struct tu__fetch_slot {
     uint32_t partition, buffer;
     size_t bytes;
-} tu__fetch_place;
+} tu__fetch_slot;
 
 /* Argument of a partition's threads. */
 typedef struct tu__job {
     tu_program *program;
     tu__partition *partition;
-    uint32_t steps; /* with `what`: number of steps of a multi-step call */
-    const tu_repetition *what;
+    uint32_t steps; /* with `repetition`: number of steps of a multi-step call */
+    const tu_repetition *repetition;
 } tu__job;
 
 typedef struct tu__trace tu__trace; /* trace.h */
@@ -54,11 +54,11 @@ struct tu_program {
     tu__partition *only_active; /* the only partition that is not idle; NULL if there are several */
     tu__job *jobs;  /* per partition; they are not freed while a thread of an abandoned run uses them */
     bool abandoned; /* the latest run was abandoned: a device call had not returned at the deadline */
-    tu__feed_place *feeds;
+    tu__feed_slot *feeds;
     const void **feed_data; /* per feed: the data for this run; NULL if the input contains it already */
     size_t feed_count;
-    tu__fetch_place *fetches;
-    tu__exchange exchange;
+    tu__fetch_slot *fetches;
+    tu__run_sync sync;
     uint64_t *sent_bytes; /* per node: bytes of its outputs that are copied to other devices */
     bool plan_only;
     uint64_t seed;
@@ -85,7 +85,7 @@ tu_status tu__program_fail_fed_twice(const tu__node *input, size_t first,
                                      size_t second); /* fails with TU_INVALID */
 /* Replaces a NULL state by an empty one of seed 0. Call with the devices locked. */
 tu_status tu__program_state(tu_program *program, tu_state **state);
-tu_status tu__program_check_generated(const tu_program *program, const tu__feed_place *place);
+tu_status tu__program_check_generated(const tu_program *program, const tu__feed_slot *slot);
 /* Lock and unlock all devices of the program: a device runs one program at a time. */
 void tu__program_lock_devices(const tu_program *program);
 void tu__program_unlock_devices(const tu_program *program);
@@ -117,7 +117,7 @@ tu_status tu__partition_fail_at(const tu__partition *partition, const char *doin
  * 1. */
 tu_status tu__partition_wait_event(const tu_program *program, const tu__partition *partition, void *event,
                                    atomic_uint *note);
-/* Returns what a partition is doing, for messages: "it is at matmul 'fc1/matmul'". */
+/* Returns what a partition is doing, for messages: "it is executing matmul 'fc1/matmul'". */
 typedef struct tu__phrase {
     char text[320];
 } tu__phrase;
@@ -125,7 +125,7 @@ tu__phrase tu__partition_activity(const tu_program *program, tu__partition *part
 /* True if a thread of an abandoned run may still use the program. */
 bool tu__program_is_stuck(const tu_program *program);
 /* Runs a multi-step call on the only active partition (repeat.h). Its device must have `repeat`. */
-tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repetition *what);
+tu_status tu__program_repeat(tu_program *program, uint32_t steps, const tu_repetition *repetition);
 /* Runs a multi-step call on all devices (joint.h). */
 tu_status tu__program_repeat_joint(tu_program *program, uint32_t steps);
 

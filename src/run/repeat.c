@@ -162,21 +162,21 @@ static tu_status room_for_tables(const tu_program *p, size_t partition, uint64_t
 
 /* True if an earlier input reads from the same copy of a table. */
 static bool is_counted(const tu__multi_step *m, const tu__multi_step_source *s) {
-    for (const tu__multi_step_source *before = m->sources; before < s; before++)
-        if (before->table == s->table) return true;
+    for (const tu__multi_step_source *earlier = m->sources; earlier < s; earlier++)
+        if (earlier->table == s->table) return true;
     return false;
 }
 
 /* Uploads the feed's table, if the device gathers rows itself and has room. If rows are gathered directly into the
  * input, uses the table in host memory. */
-static tu_status upload_table(tu_program *p, const tu__feed_place *place, tu__multi_step_source *s) {
+static tu_status upload_table(tu_program *p, const tu__feed_slot *slot, tu__multi_step_source *s) {
     const tu_table *t = s->feed->table;
-    tu__device *device = p->partitions[place->partition].device;
+    tu__device *device = p->partitions[slot->partition].device;
     if (gathers_directly(p) && !s->feed->same) s->table = t->data;
     if (!uses_multi_step(p) || s->feed->same) return TU_OK;
     if (!tu__table_find(s->feed->table, device, &s->table)) {
         uint64_t room;
-        TU_TRY(room_for_tables(p, place->partition, &room));
+        TU_TRY(room_for_tables(p, slot->partition, &room));
         TU_TRY(tu__table_put(s->feed->table, device, room, &s->table));
     }
     if (s->table && !is_counted(&p->multi_step, s))
@@ -186,30 +186,30 @@ static tu_status upload_table(tu_program *p, const tu__feed_place *place, tu__mu
             p->multi_step.table_notice, sizeof p->multi_step.table_notice,
             "the table for input '%s' (%.4g MiB) does not fit on device '%s' next to the program: its rows "
             "are gathered on the host",
-            p->unit.graph->nodes[place->node]->name, (double)t->rows * (double)t->row_bytes / 1048576,
+            p->unit.graph->nodes[slot->node]->name, (double)t->rows * (double)t->row_bytes / 1048576,
             device->name);
     return TU_OK;
 }
 
 /* Checks that a shard of a batch from a table consists of whole rows. */
-static tu_status check_whole_rows(const tu_program *p, const tu__feed_place *place, size_t row_bytes) {
-    if (place->offset % row_bytes == 0 && place->bytes % row_bytes == 0) return TU_OK;
+static tu_status check_whole_rows(const tu_program *p, const tu__feed_slot *slot, size_t row_bytes) {
+    if (slot->offset % row_bytes == 0 && slot->bytes % row_bytes == 0) return TU_OK;
     return tu_fail(
         TU_INVALID,
         "the rows of the table for input '%s' have %zu bytes: the batch is split between devices at byte %zu, "
         "which is within a row",
-        p->source->nodes[place->source]->name, row_bytes, place->offset);
+        p->source->nodes[slot->source]->name, row_bytes, slot->offset);
 }
 
 static tu_status find_source(tu_program *p, size_t index, size_t count, const tu_feed_many *feeds) {
-    const tu__feed_place *place = &p->feeds[index];
+    const tu__feed_slot *slot = &p->feeds[index];
     tu__multi_step_source *s = &p->multi_step.sources[index];
     *s = (tu__multi_step_source){0};
     for (size_t i = 0; i < count && !s->feed; i++)
-        if (feeds[i].input.node == place->source) s->feed = &feeds[i];
-    if (!s->feed) return tu__program_check_generated(p, place);
-    if (s->feed->table) TU_TRY(check_whole_rows(p, place, s->feed->table->row_bytes));
-    return s->feed->table ? upload_table(p, place, s) : TU_OK;
+        if (feeds[i].input.node == slot->source) s->feed = &feeds[i];
+    if (!s->feed) return tu__program_check_generated(p, slot);
+    if (s->feed->table) TU_TRY(check_whole_rows(p, slot, s->feed->table->row_bytes));
+    return s->feed->table ? upload_table(p, slot, s) : TU_OK;
 }
 
 static tu_status find_sources(tu_program *p, size_t count, const tu_feed_many *feeds) {
@@ -265,30 +265,29 @@ static tu_status allocate_block(tu_program *p, size_t steps, size_t *chunk) {
 }
 
 /* Returns the row indices that an input gets from its table in a step of the call. */
-static const int64_t *rows_of(const tu__multi_step_source *s, const tu__feed_place *place, size_t step) {
+static const int64_t *rows_of(const tu__multi_step_source *s, const tu__feed_slot *slot, size_t step) {
     size_t row = s->feed->table->row_bytes;
-    return s->feed->rows + (s->feed->same ? 0 : step * (place->total_bytes / row)) + place->offset / row;
+    return s->feed->rows + (s->feed->same ? 0 : step * (slot->total_bytes / row)) + slot->offset / row;
 }
 
 /* Generates or gathers the data of one input for steps [done, done + steps) of the call. */
 static const void *generate(tu_program *p, size_t index, const tu_state *state, size_t done, size_t steps) {
     const tu__multi_step_source *s = &p->multi_step.sources[index];
-    const tu__feed_place *place = &p->feeds[index];
+    const tu__feed_slot *slot = &p->feeds[index];
     char *data = p->multi_step.block + s->offset;
     bool same = uses_one_batch(p, s);
     if (!s->feed) {
         int64_t *ordinals = (int64_t *)(void *)data;
-        size_t rows = place->bytes / sizeof *ordinals;
-        int64_t first = state->sample + (int64_t)(place->offset / sizeof *ordinals);
+        size_t rows = slot->bytes / sizeof *ordinals;
+        int64_t first = state->next_sample + (int64_t)(slot->offset / sizeof *ordinals);
         for (size_t step = 0; step < (same ? 1 : steps); step++)
             for (size_t i = 0; i < rows; i++)
                 ordinals[step * rows + i] = first + (int64_t)step * p->samples + (int64_t)i;
     } else if (!same || !done) {
-        size_t rows = place->bytes / s->feed->table->row_bytes;
+        size_t rows = slot->bytes / s->feed->table->row_bytes;
         for (size_t step = 0; step < (same ? 1 : steps); step++)
-            tu__table_gather(s->feed->table, rows_of(s, place, done + step), rows,
-                             data + step * place->bytes);
-        p->multi_step.gathered_bytes += (same ? 1 : steps) * place->bytes;
+            tu__table_gather(s->feed->table, rows_of(s, slot, done + step), rows, data + step * slot->bytes);
+        p->multi_step.gathered_bytes += (same ? 1 : steps) * slot->bytes;
     }
     return data;
 }
@@ -297,59 +296,59 @@ static const void *generate(tu_program *p, size_t index, const tu_state *state, 
 
 static void fill_feed(tu_program *p, size_t index, const tu_state *state, size_t done, size_t steps) {
     const tu__multi_step_source *s = &p->multi_step.sources[index];
-    const tu__feed_place *place = &p->feeds[index];
+    const tu__feed_slot *slot = &p->feeds[index];
     tu_repeat_feed *f = &p->multi_step.feeds[index];
-    *f = (tu_repeat_feed){.to = p->partitions[place->partition].addresses[place->buffer],
-                          .bytes = place->bytes,
+    *f = (tu_repeat_feed){.to = p->partitions[slot->partition].addresses[slot->buffer],
+                          .bytes = slot->bytes,
                           .same = uses_one_batch(p, s)};
     if (is_generated(s)) {
         f->host = generate(p, index, state, done, steps);
-        f->stride = place->bytes;
+        f->stride = slot->bytes;
     } else if (s->table) {
         f->table = s->table;
         f->row_bytes = s->feed->table->row_bytes;
-        f->rows = rows_of(s, place, done);
-        f->stride = place->total_bytes / f->row_bytes;
+        f->rows = rows_of(s, slot, done);
+        f->stride = slot->total_bytes / f->row_bytes;
     } else {
-        f->host = (const char *)s->feed->data + (f->same ? 0 : done * place->total_bytes) + place->offset;
-        f->stride = place->total_bytes;
+        f->host = (const char *)s->feed->data + (f->same ? 0 : done * slot->total_bytes) + slot->offset;
+        f->stride = slot->total_bytes;
     }
 }
 
 static void fill_fetches(tu_program *p, void *const *fetches, size_t done) {
     p->multi_step.fetch_count = 0;
     for (size_t i = 0; fetches && i < p->unit.fetch_count; i++) {
-        const tu__fetch_place *place = &p->fetches[i];
+        const tu__fetch_slot *slot = &p->fetches[i];
         if (!fetches[i]) continue;
         p->multi_step.fetched[p->multi_step.fetch_count] = (uint32_t)i;
         p->multi_step.fetches[p->multi_step.fetch_count++] =
-            (tu_repeat_fetch){.from = p->partitions[place->partition].addresses[place->buffer],
-                              .bytes = place->bytes,
-                              .host = (char *)fetches[i] + done * place->bytes};
+            (tu_repeat_fetch){.from = p->partitions[slot->partition].addresses[slot->buffer],
+                              .bytes = slot->bytes,
+                              .host = (char *)fetches[i] + done * slot->bytes};
     }
 }
 
 static tu_status call_device(tu_program *p, size_t steps) {
     if (is_joint(p)) return tu__joint_take(p, (uint32_t)steps);
-    tu_repetition what = {.struct_size = sizeof what,
-                          .feed_count = (uint32_t)p->feed_count,
-                          .fetch_count = p->multi_step.fetch_count,
-                          .feeds = p->multi_step.feeds,
-                          .fetches = p->multi_step.fetches};
-    return tu__program_repeat(p, (uint32_t)steps, &what);
+    tu_repetition repetition = {.struct_size = sizeof repetition,
+                                .feed_count = (uint32_t)p->feed_count,
+                                .fetch_count = p->multi_step.fetch_count,
+                                .feeds = p->multi_step.feeds,
+                                .fetches = p->multi_step.fetches};
+    return tu__program_repeat(p, (uint32_t)steps, &repetition);
 }
 
 /* Runs all steps of the chunk in one device call. */
 static tu_status run_multi_step(tu_program *p, tu_state *state, size_t steps) {
     TU_TRY(call_device(p, steps));
     tu__program_end_updates(p);
-    if (p->unit.updates) state->sample += p->samples * (int64_t)steps;
+    if (p->unit.updates) state->next_sample += p->samples * (int64_t)steps;
     return TU_OK;
 }
 
 /* Gathers rows of tables into inputs in host memory. */
 static void gather_directly(tu_program *p) {
-    tu__parallel_setting before = tu__parallel_begin(tu__device_threads(p->only_active->device));
+    tu__parallel_setting saved = tu__parallel_begin(tu__device_threads(p->only_active->device));
     for (size_t i = 0; i < p->feed_count; i++) {
         const tu_repeat_feed *f = &p->multi_step.feeds[i];
         if (!f->table) continue;
@@ -358,7 +357,7 @@ static void gather_directly(tu_program *p) {
         p->multi_step.gathered_bytes += f->bytes;
         tu__trace_add(p, TU__SPAN_FEED, p->feeds[i].partition, i, began);
     }
-    tu__parallel_end(before);
+    tu__parallel_end(saved);
 }
 
 /* Runs the chunk, which is one step, as tu_run does. */

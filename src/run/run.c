@@ -36,24 +36,24 @@ static tu_status check_feeds(const tu_program *p, size_t count, const tu_feed *f
     return TU_OK;
 }
 
-tu_status tu__program_check_generated(const tu_program *p, const tu__feed_place *place) {
-    const tu__node *node = p->unit.graph->nodes[place->node];
+tu_status tu__program_check_generated(const tu_program *p, const tu__feed_slot *slot) {
+    const tu__node *node = p->unit.graph->nodes[slot->node];
     if (tu__is_sample_ordinals(node)) return TU_OK;
-    /* The node that the user knows. */
-    if (place->source != TU_NO_NODE) node = p->source->nodes[place->source];
+    /* Messages name the input of the user's graph. */
+    if (slot->source != TU_NO_NODE) node = p->source->nodes[slot->source];
     return tu_fail(TU_INVALID, "input '%s' %s was not fed", node->name, tu__type_string(node->outputs[0]));
 }
 
-static tu_status find_feed_data(const tu_program *p, const tu__feed_place *place, size_t count,
+static tu_status find_feed_data(const tu_program *p, const tu__feed_slot *slot, size_t count,
                                 const tu_feed *feeds, const tu_state *state, const void **data) {
     for (size_t i = 0; i < count; i++)
-        if (feeds[i].input.node == place->source) {
-            *data = (const char *)feeds[i].data + place->offset;
+        if (feeds[i].input.node == slot->source) {
+            *data = (const char *)feeds[i].data + slot->offset;
             return TU_OK;
         }
-    TU_TRY(tu__program_check_generated(p, place));
-    for (int64_t i = 0; i < p->samples; i++) p->ordinals[i] = state->sample + i;
-    *data = (const char *)p->ordinals + place->offset;
+    TU_TRY(tu__program_check_generated(p, slot));
+    for (int64_t i = 0; i < p->samples; i++) p->ordinals[i] = state->next_sample + i;
+    *data = (const char *)p->ordinals + slot->offset;
     return TU_OK;
 }
 
@@ -66,17 +66,17 @@ static tu_status find_all_feed_data(tu_program *p, const tu_state *state, size_t
 
 tu_status tu__program_fetch(tu_program *p, void *const *fetches, size_t step) {
     for (size_t i = 0; fetches && i < p->unit.fetch_count; i++) {
-        const tu__fetch_place *place = &p->fetches[i];
-        const tu__partition *partition = &p->partitions[place->partition];
+        const tu__fetch_slot *slot = &p->fetches[i];
+        const tu__partition *partition = &p->partitions[slot->partition];
         if (!fetches[i]) continue;
         double began = tu__trace_now(p);
-        tu_status status = partition->device->api->download(
-            partition->device->instance, (char *)fetches[i] + step * place->bytes,
-            partition->addresses[place->buffer], place->bytes);
+        tu_status status = partition->device->api->download(partition->device->instance,
+                                                            (char *)fetches[i] + step * slot->bytes,
+                                                            partition->addresses[slot->buffer], slot->bytes);
         if (status != TU_OK)
             return tu__partition_fail_at(partition, "downloading",
                                          p->unit.graph->nodes[p->unit.fetch[i].node]->name, status);
-        tu__trace_add(p, TU__SPAN_FETCH, place->partition, i, began);
+        tu__trace_add(p, TU__SPAN_FETCH, slot->partition, i, began);
     }
     return TU_OK;
 }
@@ -112,7 +112,7 @@ tu_status tu__program_apply(tu_program *p, tu_state *state) {
     for (size_t i = 0; i < p->device_count; i++) TU_TRY(copy_to_staging(&p->partitions[i]));
     for (size_t i = 0; i < p->device_count; i++) TU_TRY(apply_updates(p, &p->partitions[i]));
     tu__program_end_updates(p);
-    if (p->unit.updates) state->sample += p->samples;
+    if (p->unit.updates) state->next_sample += p->samples;
     return TU_OK;
 }
 

@@ -202,9 +202,9 @@ static tu_status add_variable(tu_state *state, const tu__node *node) {
 static tu_status run_initialisers(tu_state *state, tu_graph *init) {
     tu_program *program = NULL;
     TU_TRY(tu_compile(init, &program, .devices = "ref", .updates = true));
-    int64_t sample = state->sample;
+    int64_t sample = state->next_sample;
     tu_status status = tu_run(program, state, 0, NULL, NULL);
-    state->sample = sample;
+    state->next_sample = sample;
     tu_program_free(program);
     return status;
 }
@@ -349,9 +349,9 @@ tu_status tu_state_set(tu_state *state, const char *name, const void *data, size
 }
 
 int64_t tu_state_sample(const tu_state *state) {
-    return state->sample;
+    return state->next_sample;
 }
 
 void tu_state_set_sample(tu_state *state, int64_t ordinal) {
-    state->sample = ordinal;
+    state->next_sample = ordinal;
 }

@@ -34,7 +34,7 @@ struct tu_state {
     uint64_t id;         /* unique in the process, since a new state may get a freed state's address */
     uint64_t generation; /* incremented when the memory of a variable changes; programs then bind again */
     uint64_t seed;
-    int64_t sample; /* index of the next sample */
+    int64_t next_sample; /* index of the next sample */
     /* A device call has not returned and may still use the variables: they are never freed. */
     bool never_free;
     tu_state *next_kept; /* list of such states that the user has freed */

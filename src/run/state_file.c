@@ -39,7 +39,7 @@ static tu_status save(const char *path, const tu_state *state, size_t count,
     enum { ENTRIES = 6 };
     char seed[24], sample[24], tensors_digest[TU__SHA256_HEX], metadata_digest[TU__SHA256_HEX];
     snprintf(seed, sizeof seed, "%" PRIu64, state->seed);
-    snprintf(sample, sizeof sample, "%" PRId64, state->sample);
+    snprintf(sample, sizeof sample, "%" PRId64, state->next_sample);
     tu__tensors_digest(count, tensors, tensors_digest);
     const tu__metadata metadata[ENTRIES] = {{"format", FORMAT},
                                             {"tutti", tu_version()},
@@ -124,11 +124,12 @@ static const char *name_in_file(const tu__safetensors *file, const char *name) {
 static tu_status compare_variable(const tu__safetensors *file, const tu__variable *v, bool allow_conversion,
                                   tu_load_report *report) {
     const tu__named_tensor *tensor = tu__safetensors_find(file, name_in_file(file, v->name));
-    const char *why = tensor ? NULL : tu__safetensors_why_refused(file, v->name);
-    if (!tensor && !why) return tu__load_report_add(report, TU_LOAD_MISSING, v->name, &v->type, NULL, NULL);
+    const char *reason = tensor ? NULL : tu__safetensors_why_refused(file, v->name);
+    if (!tensor && !reason)
+        return tu__load_report_add(report, TU_LOAD_MISSING, v->name, &v->type, NULL, NULL);
     bool fits = tensor && tu__tensor_fits(tensor, v->type, allow_conversion);
     return tu__load_report_add(report, fits ? TU_LOAD_MATCHED : TU_LOAD_MISMATCHED, v->name, &v->type,
-                               tensor ? &tensor->type : NULL, why);
+                               tensor ? &tensor->type : NULL, reason);
 }
 
 static tu_status compare(const tu__safetensors *file, const tu_state *state, const tu_state_load_options *o,
@@ -206,7 +207,7 @@ static tu_status copy_matches(const tu__safetensors *file, tu_state *state, cons
 
 static tu_status load(const tu__safetensors *file, const char *path, tu_state *state,
                       const tu_state_load_options *o, tu_load_report *report) {
-    uint64_t seed = state->seed, sample = (uint64_t)state->sample;
+    uint64_t seed = state->seed, sample = (uint64_t)state->next_sample;
     TU_TRY(compare(file, state, o, report));
     TU_TRY(check_report(state, path, o, report));
     bool loads_all =
@@ -223,7 +224,7 @@ static tu_status load(const tu__safetensors *file, const char *path, tu_state *s
     tu__free(converted);
     if (status != TU_OK) return status;
     state->seed = seed;
-    state->sample = (int64_t)sample;
+    state->next_sample = (int64_t)sample;
     return TU_OK;
 }
 

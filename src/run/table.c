@@ -38,60 +38,60 @@ static size_t table_bytes(const tu_table *table) {
     return (size_t)table->rows * table->row_bytes;
 }
 
-static void free_place(const tu_table *table, tu__table_place *place) {
-    if (place->address) {
-        place->device->api->release(place->device->instance, place->address);
-        atomic_fetch_sub(&place->device->table_bytes, table_bytes(table));
+static void free_copy(const tu_table *table, tu__table_copy *copy) {
+    if (copy->address) {
+        copy->device->api->release(copy->device->instance, copy->address);
+        atomic_fetch_sub(&copy->device->table_bytes, table_bytes(table));
     }
-    tu__devices_close(1, &place->device);
-    tu__free(place);
+    tu__devices_close(1, &copy->device);
+    tu__free(copy);
 }
 
 void tu_table_free(tu_table *table) {
     if (!table) return;
-    for (tu__table_place *p = table->places, *next; p; p = next) {
+    for (tu__table_copy *p = table->copies, *next; p; p = next) {
         next = p->next;
-        free_place(table, p);
+        free_copy(table, p);
     }
     pthread_mutex_destroy(&table->lock);
     tu__free(table);
 }
 
-static tu_status upload_all(const tu_table *table, const tu__table_place *place) {
-    const tu__device *d = place->device;
-    size_t left = table_bytes(table), done = 0;
-    while (left) {
-        size_t chunk = left < CHUNK_BYTES ? left : CHUNK_BYTES;
-        TU_TRY(d->api->upload(d->instance, (char *)place->address + done, table->data + done, chunk));
+static tu_status upload_all(const tu_table *table, const tu__table_copy *copy) {
+    const tu__device *d = copy->device;
+    size_t remaining = table_bytes(table), done = 0;
+    while (remaining) {
+        size_t chunk = remaining < CHUNK_BYTES ? remaining : CHUNK_BYTES;
+        TU_TRY(d->api->upload(d->instance, (char *)copy->address + done, table->data + done, chunk));
         done += chunk;
-        left -= chunk;
+        remaining -= chunk;
     }
     return TU_OK;
 }
 
 /* Allocates and uploads the copy. Leaves the address NULL if the device has no room; fails on any other error. */
-static tu_status fill_place(const tu_table *table, tu__table_place *place, uint64_t room) {
-    tu__device *d = place->device;
+static tu_status fill_copy(const tu_table *table, tu__table_copy *copy, uint64_t room) {
+    tu__device *d = copy->device;
     if (table_bytes(table) > room) return TU_OK;
-    tu_status status = d->api->allocate(d->instance, table_bytes(table), &place->address);
-    if (status == TU_NO_MEMORY) place->address = NULL;
+    tu_status status = d->api->allocate(d->instance, table_bytes(table), &copy->address);
+    if (status == TU_NO_MEMORY) copy->address = NULL;
     if (status != TU_OK) return status == TU_NO_MEMORY ? TU_OK : status;
     atomic_fetch_add(&d->table_bytes, table_bytes(table));
-    return upload_all(table, place);
+    return upload_all(table, copy);
 }
 
-static tu_status add_place(tu_table *table, tu__device *device, uint64_t room, tu__table_place **place) {
-    tu__table_place *p = tu__alloc(sizeof *p, "a table");
+static tu_status add_copy(tu_table *table, tu__device *device, uint64_t room, tu__table_copy **copy) {
+    tu__table_copy *p = tu__alloc(sizeof *p, "a table");
     if (!p) return TU_NO_MEMORY;
     p->device = device;
     tu__device_keep(device);
-    tu_status status = fill_place(table, p, room);
+    tu_status status = fill_copy(table, p, room);
     if (status != TU_OK) {
-        free_place(table, p);
+        free_copy(table, p);
         return status;
     }
-    p->next = table->places;
-    *place = table->places = p;
+    p->next = table->copies;
+    *copy = table->copies = p;
     return TU_OK;
 }
 
@@ -105,20 +105,20 @@ bool tu__table_find(tu_table *table, const tu__device *device, const void **addr
     *address = table->data;
     if (device->api->host_memory) return true;
     pthread_mutex_lock(&table->lock);
-    const tu__table_place *place = table->places;
-    while (place && !shares_memory(device, place->device)) place = place->next;
+    const tu__table_copy *copy = table->copies;
+    while (copy && !shares_memory(device, copy->device)) copy = copy->next;
     pthread_mutex_unlock(&table->lock);
-    *address = place ? place->address : NULL;
-    return place;
+    *address = copy ? copy->address : NULL;
+    return copy;
 }
 
 tu_status tu__table_put(tu_table *table, tu__device *device, uint64_t room, const void **address) {
-    tu__table_place *place = NULL;
+    tu__table_copy *copy = NULL;
     *address = NULL;
     pthread_mutex_lock(&table->lock);
-    tu_status status = add_place(table, device, room, &place);
+    tu_status status = add_copy(table, device, room, &copy);
     pthread_mutex_unlock(&table->lock);
-    if (status == TU_OK) *address = place->address;
+    if (status == TU_OK) *address = copy->address;
     return status;
 }
 

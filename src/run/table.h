@@ -8,18 +8,18 @@
 
 #include "device/device.h"
 
-typedef struct tu__table_place { /* a table's copy on one device */
+typedef struct tu__table_copy { /* a table's copy on one device */
     tu__device *device;
     void *address; /* NULL: it did not fit; no other attempt is made */
-    struct tu__table_place *next;
-} tu__table_place;
+    struct tu__table_copy *next;
+} tu__table_copy;
 
 struct tu_table {
     const char *data;
     size_t row_bytes;
     int64_t rows;
-    pthread_mutex_t lock; /* protects `places`: several devices may use the table in parallel */
-    tu__table_place *places;
+    pthread_mutex_t lock; /* protects `copies`: several devices may use the table in parallel */
+    tu__table_copy *copies;
 };
 
 /* True if a copy for the device exists, or the attempt to make one has failed; then `*address` is NULL. */
