@@ -31,8 +31,7 @@ typedef struct tu__member { /* one rank of a collective */
     uint32_t partition;
     uint32_t membership; /* index in the partition's list of collectives */
     uint32_t *nodes;     /* per value: its all_reduce node */
-    uint32_t *in,
-        *out; /* per value: buffers of the partition; they have the same address if the value is reduced in place */
+    uint32_t *in, *out;  /* per value: buffers of the partition; same address if reduced in place */
     /* Positions in the partition's kernel order. The values are posted after the kernel at post_position - 1. The
      * collective runs before the kernel at run_position. */
     uint32_t post_position, run_position;

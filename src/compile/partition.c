@@ -19,7 +19,7 @@ uint32_t tu__partition_of(const tu__unit *unit, uint32_t node) {
 }
 
 uint32_t tu__partition_buffer(const tu__partition *partition, tu__edge value) {
-    return partition->buffer_of[partition->slot[value.node] + value.output];
+    return partition->buffer_of[partition->first_output[value.node] + value.output];
 }
 
 bool tu__update_needs_staging(const tu__partition *partition, const tu__update *update) {
@@ -41,7 +41,7 @@ static bool is_leaf(const tu__node *node) {
 enum { EXPORTED = 1 };
 
 static void add_export(tu__partition *partition, tu__edge value) {
-    uint32_t *mark = &partition->buffer_of[partition->slot[value.node] + value.output];
+    uint32_t *mark = &partition->buffer_of[partition->first_output[value.node] + value.output];
     if (*mark != EXPORTED) partition->exports[partition->export_count++] = value;
     *mark = EXPORTED;
 }
@@ -54,12 +54,12 @@ static tu_status allocate_partition(const tu_graph *g, tu__partition *partition,
     partition->leaves = tu__alloc_array(nodes, sizeof *partition->leaves, "a partition");
     partition->receives = tu__alloc_array(nodes, sizeof *partition->receives, "a partition");
     partition->updates = tu__alloc_array(nodes, sizeof *partition->updates, "a partition");
-    partition->slot = tu__alloc_array(nodes, sizeof *partition->slot, "a partition");
+    partition->first_output = tu__alloc_array(nodes, sizeof *partition->first_output, "a partition");
     if (!partition->nodes || !partition->exports || !partition->leaves || !partition->receives ||
-        !partition->updates || !partition->slot)
+        !partition->updates || !partition->first_output)
         return TU_NO_MEMORY;
     for (size_t i = 0; i < nodes; i++) {
-        partition->slot[i] = (uint32_t)outputs;
+        partition->first_output[i] = (uint32_t)outputs;
         outputs += g->nodes[i]->output_count;
     }
     partition->output_count = (uint32_t)outputs;
@@ -106,7 +106,7 @@ static void index_buffers(tu__partition *partition) {
     for (uint32_t b = 0; b < partition->plan->buffer_count; b++) {
         const tu_buffer *buffer = &partition->plan->buffers[b];
         if (buffer->dense && buffer->value.node != TU_NO_NODE)
-            partition->buffer_of[partition->slot[buffer->value.node] + buffer->value.output] = b;
+            partition->buffer_of[partition->first_output[buffer->value.node] + buffer->value.output] = b;
     }
 }
 
@@ -531,7 +531,7 @@ void tu__partitions_free(size_t count, tu__partition *partitions) {
         tu__memory_plan_free(&p->memory);
         tu__free(p->nodes);
         tu__free(p->exports);
-        tu__free(p->slot);
+        tu__free(p->first_output);
         tu__free(p->buffer_of);
         tu__free(p->order);
         tu__free(p->leaves);

@@ -14,8 +14,7 @@ typedef struct tu__leaf {
     uint32_t node; /* INPUT, CONSTANT, VARIABLE, COPY or ALL_REDUCE */
     uint32_t buffer;
     struct tu__variable *variable; /* of a VARIABLE, once bound to a state: bind.c */
-    struct tu__mirror
-        *mirror; /* the variable's mirror on this device; NULL if the partition uses the variable itself */
+    struct tu__mirror *mirror;     /* the variable's mirror on this device; NULL: uses the variable itself */
 } tu__leaf;
 
 /* A copy from another partition to this one. It begins when the other partition has produced the value. */
@@ -47,9 +46,8 @@ typedef struct tu__update {
     void *staging;
     /* Set when bound to a state: bind.c. */
     struct tu__variable *target;
-    struct tu__mirror
-        *mirror; /* the target's mirror if the partition updates that; NULL: it updates the target itself */
-    uint64_t version_before; /* the target's version when the run began */
+    struct tu__mirror *mirror; /* the target's mirror on this device; NULL: updates the target itself */
+    uint64_t version_before;   /* the target's version when the run began */
 } tu__update;
 
 /* A control dependency on a receive: the wait comes before the kernel at `position`, which does not read the
@@ -84,18 +82,17 @@ typedef struct tu__step {
     uint32_t first, count; /* LAUNCH: positions in the kernel order */
 } tu__step;
 
-enum {
-    TU__STEP_FEED = 1 << 30
-}; /* in tu__partition.current_step: feed i is being uploaded if the value is TU__STEP_FEED + i */
+/* In tu__partition.current_step, TU__STEP_FEED + i means that feed i is being uploaded. */
+enum { TU__STEP_FEED = 1 << 30 };
 
 typedef struct tu__partition {
     tu__device *device;
     uint64_t memory_limit; /* maximum number of bytes that the program may use on the device; 0: no limit */
     uint32_t *nodes, node_count;
-    tu__edge *exports;
+    tu__edge *exports; /* values that need a buffer: sent, fetched, assigned, reduced or depended on */
     uint32_t export_count;
-    uint32_t *slot;      /* node of the graph -> index of its first output in buffer_of */
-    uint32_t *buffer_of; /* output of a node -> its dense buffer in the plan, or TU_NO_NODE */
+    uint32_t *first_output; /* node of the graph -> index of its first output in buffer_of */
+    uint32_t *buffer_of;    /* output of a node -> its dense buffer in the plan, or TU_NO_NODE */
     uint32_t output_count;
     tu_plan *plan;
     uint32_t *order, update_kernel_count; /* the last update_kernel_count kernels write variables */
@@ -104,8 +101,8 @@ typedef struct tu__partition {
     uint32_t leaf_count;
     tu__receive *receives;
     uint32_t receive_count;
-    tu__receive *
-        *copies; /* copies that its threads perform, to this device or from it to the host: steps.c */
+    /* Copies that its threads perform, to this device or from it to the host: steps.c. */
+    tu__receive **copies;
     uint32_t copy_count;
     uint32_t copy_thread_copies; /* number of copies that the copy thread performs in this run */
     tu__update *updates;

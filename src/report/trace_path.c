@@ -149,8 +149,8 @@ static const tu__span *kernel_before(const run_spans *s, uint32_t partition, uin
 static const tu__span *before_slice(const run_spans *s, const tu__span *span) {
     const tu__partition *partition = &s->program->partitions[span->partition];
     const tu__collective *c = partition->collectives[span->index].collective;
-    const tu__member *own = &c->members[partition->collectives[span->index].rank];
-    const tu__span *found = kernel_before(s, span->partition, own->run_position);
+    const tu__member *member = &c->members[partition->collectives[span->index].rank];
+    const tu__span *found = kernel_before(s, span->partition, member->run_position);
     if (span->index) found = later(found, last_slice(s, partition->collectives[span->index - 1].collective));
     for (uint32_t r = 0; r < c->ranks; r++)
         found = later(found, kernel_before(s, c->members[r].partition, c->members[r].post_position));
@@ -189,8 +189,8 @@ static const tu__span *before_copy(const run_spans *s, const tu__span *span) {
     return later(producer, copy_before(s, &s->program->partitions[receive->copied_by], span));
 }
 
-/* Feeds come before everything, fetches after everything, and updates by copying come last; each one after
- * another. */
+/* Returns the span that `span` waited for; NULL if there is none. Feeds come before everything else, then kernels,
+ * copies and collectives, then fetches, then updates by copying. */
 static const tu__span *predecessor(const run_spans *s, const tu__span *span) {
     const tu__span *found = NULL;
     switch (span->kind) {

@@ -68,12 +68,12 @@ static double copy_time(const tu_program *p, const tu__span *wait) {
 
 /* Adds the idle time of a wait. While a compute thread waits, its device may still compute: that time is not idle. */
 static void count_wait(const tu_program *p, const tu__span *wait, tu_trace_report *r) {
-    double is_idle = length(wait) - tu__trace_computing(p, wait->partition, wait->start, wait->end);
-    if (is_idle <= 0) return;
+    double idle_seconds = length(wait) - tu__trace_computing(p, wait->partition, wait->start, wait->end);
+    if (idle_seconds <= 0) return;
     double copy = copy_time(p, wait);
-    if (copy > is_idle) copy = is_idle;
+    if (copy > idle_seconds) copy = idle_seconds;
     r->lost_to_copies += copy;
-    r->waiting += is_idle - copy;
+    r->waiting += idle_seconds - copy;
 }
 
 /* Adds a span of a collective. A device may still compute while its thread waits, or while it reduces on the GPU. */

@@ -106,7 +106,7 @@ static uint64_t need_in_bf16(const tu_program *p, size_t index, const tu_compile
 
 /* ---- The message ---- */
 
-static void add_heaviest(tu__text *t, const tu_program *p, size_t index) {
+static void add_largest(tu__text *t, const tu_program *p, size_t index) {
     tu_memory_item items[MAX_SHOWN + 1]; /* one may be a gap */
     size_t count = tu_program_peak(p, index, MAX_SHOWN + 1, items), shown = 0;
     tu__text_printf(t, ". Largest at the peak:");
@@ -145,7 +145,7 @@ static tu_status fail_does_not_fit(const tu_program *p, size_t index, const tu_c
     tu__text t = {0};
     tu__text_printf(&t, "device '%s' would need %.4g MiB, the limit is %.4g MiB", report->device,
                     mib(report->need_bytes), mib(report->limit_bytes));
-    add_heaviest(&t, p, index);
+    add_largest(&t, p, index);
     add_remedies(&t, &s);
     tu_status status = tu_fail(TU_NO_MEMORY, "%s", tu__text_string(&t));
     tu__text_free(&t);

@@ -12,15 +12,17 @@
 #include "run/run_sync.h"
 #include "run/state.h"
 
-typedef struct tu__feed_slot { /* The destination of the data, or of some rows of the data, of an input. */
-    uint32_t source;           /* the input's node in the user's graph */
-    uint32_t node;             /* the input's node in the program's graph */
+/* The destination of an input's data, or of some of its rows. */
+typedef struct tu__feed_slot {
+    uint32_t source; /* the input's node in the user's graph */
+    uint32_t node;   /* the input's node in the program's graph */
     uint32_t partition, buffer;
     size_t bytes; /* number of bytes that are uploaded */
     /* Bytes: offset of the uploaded rows in the user's data for one run, and size of that data. */
     size_t offset, total_bytes;
 } tu__feed_slot;
 
+/* The buffer of a fetched value. */
 typedef struct tu__fetch_slot {
     uint32_t partition, buffer;
     size_t bytes;
@@ -72,6 +74,7 @@ struct tu_program {
     tu_state *empty_state;      /* empty state for runs without a state; created by the first such run */
 };
 
+/* True if the input contains the sample ordinals, which the engine generates if they are not fed. */
 static inline bool tu__is_sample_ordinals(const tu__node *input) {
     return strcmp(input->stands_for ? input->stands_for : input->name, "sample_ordinal") == 0;
 }
@@ -81,10 +84,11 @@ static inline bool tu__is_sample_ordinals(const tu__node *input) {
 tu_status tu__program_check_run(const tu_program *program, const tu_state *state, size_t feed_count,
                                 const void *feeds);
 const tu__node *tu__program_input(const tu_program *program, size_t index, tu_value value);
-tu_status tu__program_fail_fed_twice(const tu__node *input, size_t first,
-                                     size_t second); /* fails with TU_INVALID */
+/* Fails with TU_INVALID: two feeds are for the same input. */
+tu_status tu__program_fail_fed_twice(const tu__node *input, size_t first, size_t second);
 /* Replaces a NULL state by an empty one of seed 0. Call with the devices locked. */
 tu_status tu__program_state(tu_program *program, tu_state **state);
+/* Fails with TU_INVALID if an input that was not fed is not one that the engine generates. */
 tu_status tu__program_check_generated(const tu_program *program, const tu__feed_slot *slot);
 /* Lock and unlock all devices of the program: a device runs one program at a time. */
 void tu__program_lock_devices(const tu_program *program);
@@ -110,7 +114,7 @@ tu_status tu__program_execute_on(tu_program *program, tu_state *state);
 /* Waits until the partition's device has finished all work. An error message contains the device's name. */
 tu_status tu__partition_synchronize(const tu__partition *partition);
 tu_status tu__partition_fail(const tu__partition *partition, tu_status status);
-/* Fails with a message such as "device 'gpu:0' failed at filling 'images': …". */
+/* Fails with a message such as "device 'gpu:0' failed at uploading 'images': …". */
 tu_status tu__partition_fail_at(const tu__partition *partition, const char *doing, const char *name,
                                 tu_status status);
 /* Waits without a timeout for an event of the partition's device. Meanwhile `note` contains the partition's index +

@@ -136,7 +136,7 @@ static tu_status check_feed(const tu_program *p, size_t index, const tu_feed_man
     return f->table ? check_rows(index, input, f, steps) : TU_OK;
 }
 
-/* ---- Where the data come from ---- */
+/* ---- Sources of the data ---- */
 
 static tu_status allocate_lists(tu_program *p) {
     tu__multi_step *m = &p->multi_step;
@@ -258,7 +258,7 @@ static tu_status allocate_block(tu_program *p, size_t steps, size_t *chunk) {
     if (bytes <= m->block_bytes) return TU_OK;
     tu__free_aligned(m->block);
     m->block_bytes = 0;
-    m->block = tu__alloc_aligned(bytes, "what inputs get in many steps");
+    m->block = tu__alloc_aligned(bytes, "the inputs of many steps");
     if (!m->block) return TU_NO_MEMORY;
     m->block_bytes = bytes;
     return TU_OK;

@@ -6,8 +6,9 @@
 
 #include "run/joint.h"
 
-typedef struct tu__multi_step_source { /* The source of an input's batches. */
-    const tu_feed_many *feed;          /* NULL: sample ordinals, which the engine generates */
+/* The source of an input's batches. */
+typedef struct tu__multi_step_source {
+    const tu_feed_many *feed; /* NULL: sample ordinals, which the engine generates */
     /* The feed's table in device memory; NULL if its rows are gathered into `block` on the host. */
     const void *table;
     size_t offset; /* in `block`, of generated or gathered data */

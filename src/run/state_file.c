@@ -210,6 +210,7 @@ static tu_status load(const tu__safetensors *file, const char *path, tu_state *s
     uint64_t seed = state->seed, sample = (uint64_t)state->next_sample;
     TU_TRY(compare(file, state, o, report));
     TU_TRY(check_report(state, path, o, report));
+    /* Seed and next sample belong to the whole state; files from other programs have neither. */
     bool loads_all =
         !o->partial && !o->only && !o->except && tu__safetensors_metadata(file, TU__METADATA_DIGEST);
     if (loads_all) {

@@ -159,11 +159,11 @@ static tu_value replica(pair *p, tu_value w, int rank, const char *device) {
     struct tu__all_reduce_attrs attrs = {.collective = 3, .rank = rank, .ranks = 2};
     tu_value sum = {0};
     tu_with_device(p->graph, device) {
-        tu_value share = tu_exp(p->x);
+        tu_value value = tu_exp(p->x);
         sum = tu__make(p->graph, &(tu__node_request){.op = TU__OP_ALL_REDUCE,
                                                      .name = rank ? "odd_sum" : "sum",
                                                      .attrs = &attrs,
-                                                     .inputs = &share,
+                                                     .inputs = &value,
                                                      .input_count = 1,
                                                      .device = device});
         tu_assign(w, tu_add(w, sum));

@@ -115,14 +115,14 @@ static void a_short_list_has_the_largest_items(void **unused) {
     (void)unused;
     network n;
     tu_program *program;
-    tu_memory_item all[MAX_ITEMS], few[3];
+    tu_memory_item all[MAX_ITEMS], largest[3];
     begin(&n, "resnet20");
     assert_int_equal(compile(&n, &program, "cpu", NULL, 0, false), TU_OK);
     size_t count = tu_program_peak(program, 0, MAX_ITEMS, all);
-    assert_int_equal(tu_program_peak(program, 0, 3, few), count);
+    assert_int_equal(tu_program_peak(program, 0, 3, largest), count);
     assert_int_equal(tu_program_peak(program, 0, 0, NULL), count);
-    for (int i = 0; i < 3; i++) assert_ptr_equal(few[i].name, all[i].name);
-    assert_int_equal(tu_program_peak(program, 1, 3, few), 0);
+    for (int i = 0; i < 3; i++) assert_ptr_equal(largest[i].name, all[i].name);
+    assert_int_equal(tu_program_peak(program, 1, 3, largest), 0);
     tu_program_free(program);
     tu_graph_free(n.graph);
 }

@@ -1,4 +1,4 @@
-/* Tests of placement in programs: who decides where an operation is placed, what devices support, control
+/* Tests of placement in programs: how the device of an operation is chosen, what devices support, control
  * dependencies, and reports. The device "shy" is a CPU that does not support tanh and custom operations; "far" is a
  * CPU that claims not to use host memory. */
 #include "test.h"

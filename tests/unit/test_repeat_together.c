@@ -224,22 +224,22 @@ static void run_pair(const device_pair *c, bool one_by_one, pair_results *r) {
                          TU_OK);
 }
 
-static void expect_pair(const char *refusal, const char *notice) {
+static void expect_pair(const char *reason, const char *notice) {
     device_pair one, multi_step;
     pair_results expected, got;
     tu_many_report report;
     plug_in_far();
-    far.refuses_to_join = refusal;
+    far.refuses_to_join = reason;
     begin_pair(&one);
     begin_pair(&multi_step);
     assert_int_equal(tu_program_many(multi_step.program, &report), TU_OK);
-    assert_int_equal(report.at_once, !refusal);
+    assert_int_equal(report.at_once, !reason);
     if (notice) assert_string_equal(report.notice, notice);
     run_pair(&one, true, &expected);
     int launches = far.launches;
     run_pair(&multi_step, false, &got);
-    assert_int_equal(far.calls, refusal ? 0 : 1);
-    assert_int_equal(far.launches == launches, !refusal);
+    assert_int_equal(far.calls, reason ? 0 : 1);
+    assert_int_equal(far.launches == launches, !reason);
     assert_memory_equal(&expected, &got, sizeof got);
     assert_same_state(one.state, multi_step.state);
     end_pair(&one);

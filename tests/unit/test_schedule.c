@@ -29,12 +29,12 @@ static void assert_follows(const tu_schedule_options *options, double (*expected
         assert_int_equal(tu_state_new(g, &state), TU_OK);
         for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
             float got;
-            double want = expected(steps[i]);
+            double rate_expected = expected(steps[i]);
             assert_int_equal(tu_state_set(state, "step", &steps[i], sizeof steps[i]), TU_OK);
             assert_int_equal(tu_run(program, state, 0, NULL, (void *[]){&got}), TU_OK);
-            if (!(fabs((double)got - want) <= 1e-7 * fabs(want) + 1e-16))
+            if (!(fabs((double)got - rate_expected) <= 1e-7 * fabs(rate_expected) + 1e-16))
                 fail_msg("%s on %s at step %lld: %.9g, expected %.9g", options->kind, devices[d],
-                         (long long)steps[i], (double)got, want);
+                         (long long)steps[i], (double)got, rate_expected);
         }
         tu_state_free(state);
         tu_program_free(program);
