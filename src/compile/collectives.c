@@ -201,8 +201,8 @@ static bool raise_level(uint32_t *level, uint32_t to) {
     return true;
 }
 
-/* The result of a copy or collective already has a level one above its source's. */
-static bool comes_from_engine(const tu__node *node) {
+/* The level of a copy or an all-reduce is one above its input's. */
+static bool is_copy_or_collective(const tu__node *node) {
     return node->op->code == TU__OP_COPY || node->op->code == TU__OP_ALL_REDUCE;
 }
 
@@ -211,9 +211,9 @@ static void raise_node_levels(const tu_graph *g, uint32_t *level) {
     for (uint32_t id = 0; id < g->node_count; id++) {
         const tu__node *node = g->nodes[id];
         for (uint32_t i = 0; i < node->input_count; i++)
-            raise_level(&level[id], level[node->inputs[i].node] + comes_from_engine(node));
+            raise_level(&level[id], level[node->inputs[i].node] + is_copy_or_collective(node));
         for (uint32_t i = 0; i < node->after_count; i++)
-            raise_level(&level[id], level[node->after[i]] + !comes_from_engine(g->nodes[node->after[i]]));
+            raise_level(&level[id], level[node->after[i]] + !is_copy_or_collective(g->nodes[node->after[i]]));
     }
 }
 
@@ -238,12 +238,12 @@ static int compare_collectives(const void *left, const void *right) {
 /* Repeats until no level changes. Every round finds the final level of at least one more collective, unless they
  * depend on each other. */
 static tu_status propagate_levels(const tu_graph *g, tu__collectives *all, uint32_t *level) {
-    for (uint32_t sweeps = 0;; sweeps++) {
+    for (uint32_t rounds = 0;; rounds++) {
         bool changed = false;
         raise_node_levels(g, level);
         for (uint32_t i = 0; i < all->count; i++) changed |= raise_collective_level(&all->list[i], level);
         if (!changed) return TU_OK;
-        if (sweeps > all->count + 1) break;
+        if (rounds > all->count + 1) break;
     }
     return tu_fail(
         TU_INVALID,

@@ -39,7 +39,7 @@ static int count_threads_left(const tu__open_list *list) {
 
 tu_status tu__open_list_add(tu__open_list *list, tu__unit *unit, const char *name) {
     if (*list->count == TU__MAX_DEVICES)
-        return tu_fail(TU_UNSUPPORTED, "at most %d devices in one program", TU__MAX_DEVICES);
+        return tu_fail(TU_UNSUPPORTED, "a program can have at most %d devices", TU__MAX_DEVICES);
     tu__device *opened[TU__MAX_DEVICES];
     size_t added;
     tu_open_options options = list->options;

@@ -76,22 +76,22 @@ static uint32_t next_in_progress(const copy_worker *w) {
 
 /* Polls until there is a copy to begin, for at most `spin_seconds`. */
 static void poll_for_copy(copy_worker *w) {
-    const tu__run_sync *x = &w->program->sync;
-    double until = x->spin_seconds > 0 ? tu__now() + x->spin_seconds : 0;
+    const tu__run_sync *sync = &w->program->sync;
+    double until = sync->spin_seconds > 0 ? tu__now() + sync->spin_seconds : 0;
     while (until > 0 && tu__now() < until)
-        if (next_to_begin(w) != TU_NO_NODE || tu__run_sync_is_aborted(x)) return;
+        if (next_to_begin(w) != TU_NO_NODE || tu__run_sync_is_aborted(sync)) return;
 }
 
 /* Sleeps until there is a copy to begin; TU_NO_NODE if the run was aborted or timed out. */
 static uint32_t wait_for_next(copy_worker *w) {
-    tu__run_sync *x = &w->program->sync;
+    tu__run_sync *sync = &w->program->sync;
     bool in_time = true;
     uint32_t next;
     poll_for_copy(w);
-    pthread_mutex_lock(&x->lock);
-    while ((next = next_to_begin(w)) == TU_NO_NODE && !tu__run_sync_is_aborted(x) && in_time)
-        in_time = tu__run_sync_sleep(x, (size_t)(w->partition - w->program->partitions), TU__COPY_THREAD);
-    pthread_mutex_unlock(&x->lock);
+    pthread_mutex_lock(&sync->lock);
+    while ((next = next_to_begin(w)) == TU_NO_NODE && !tu__run_sync_is_aborted(sync) && in_time)
+        in_time = tu__run_sync_sleep(sync, (size_t)(w->partition - w->program->partitions), TU__COPY_THREAD);
+    pthread_mutex_unlock(&sync->lock);
     return next;
 }
 

@@ -119,10 +119,10 @@ static size_t index_of(const tu_program *program, const tu__partition *partition
 
 static tu_status wait_for_receive(tu_program *program, const tu__partition *partition,
                                   const tu__receive *receive) {
-    tu__run_sync *x = &program->sync;
-    if (tu__run_sync_is_signalled(x, receive->received)) return TU_OK;
+    tu__run_sync *sync = &program->sync;
+    if (tu__run_sync_is_signalled(sync, receive->received)) return TU_OK;
     double began = tu__trace_now(program);
-    if (!tu__run_sync_wait(x, index_of(program, partition), receive->received))
+    if (!tu__run_sync_wait(sync, index_of(program, partition), receive->received))
         return fail_late(program, partition, receive);
     tu__trace_add(program, TU__SPAN_WAIT, index_of(program, partition),
                   (size_t)(receive - partition->receives), began);
@@ -131,9 +131,9 @@ static tu_status wait_for_receive(tu_program *program, const tu__partition *part
 
 /* Waits between two queries of an event. Short waits poll if there are enough cores (run_sync.c), with a delay
  * between queries, since a query slows down threads that launch. Longer waits sleep. */
-static void wait_before_query(const tu__run_sync *x, double waited) {
+static void wait_before_query(const tu__run_sync *sync, double waited) {
     const double query_interval = 1e-6, min_sleep = 20e-6, max_sleep = 10e-3;
-    if (waited < x->spin_seconds) {
+    if (waited < sync->spin_seconds) {
         for (double until = tu__now() + query_interval; tu__now() < until;) continue;
         return;
     }
@@ -154,24 +154,24 @@ static tu_status query_copy(const tu_program *program, tu__partition *partition,
 
 /* Waits until an asynchronous copy that another device has begun is complete. */
 static tu_status wait_for_copy(tu_program *program, tu__partition *partition, const tu__receive *receive) {
-    const tu__run_sync *x = &program->sync;
+    const tu__run_sync *sync = &program->sync;
     double began = tu__now(), time = began;
-    for (bool is_done = false; !tu__run_sync_is_aborted(x); time = tu__now()) {
+    for (bool is_done = false; !tu__run_sync_is_aborted(sync); time = tu__now()) {
         TU_TRY(query_copy(program, partition, receive, &is_done));
         if (is_done) return TU_OK;
-        if (time > x->deadline) return fail_late(program, partition, receive);
-        wait_before_query(x, time - began);
+        if (time > sync->deadline) return fail_late(program, partition, receive);
+        wait_before_query(sync, time - began);
     }
     return TU_OK;
 }
 
 /* Begins a copy from the host on the partition's own compute thread, unless it has begun already. */
 static tu_status begin_upload(tu_program *program, const tu__partition *partition, tu__receive *receive) {
-    tu__run_sync *x = &program->sync;
-    if (receive->begun_in_run == x->epoch) return TU_OK;
-    if (!tu__run_sync_wait(x, index_of(program, partition), receive->produced))
+    tu__run_sync *sync = &program->sync;
+    if (receive->begun_in_run == sync->epoch) return TU_OK;
+    if (!tu__run_sync_wait(sync, index_of(program, partition), receive->produced))
         return fail_late(program, partition, receive);
-    return tu__run_sync_is_aborted(x) ? TU_OK : tu__begin_copy(program, receive);
+    return tu__run_sync_is_aborted(sync) ? TU_OK : tu__begin_copy(program, receive);
 }
 
 /* Waits for a received value. If an upload is still in progress, the device waits for it, not the thread. */
@@ -333,23 +333,23 @@ static bool ends_at_barrier(const tu__partition *partition) {
 
 static void run_partition(void *argument) {
     const tu__job *j = argument;
-    tu__run_sync *x = &j->program->sync;
+    tu__run_sync *sync = &j->program->sync;
     tu_status status = feed_partition(j->program, j->partition);
     if (status == TU_OK) status = begin_persistent_copies(j->program, j->partition);
     uint32_t step_index = 0;
-    while (step_index < j->partition->step_count && status == TU_OK && !tu__run_sync_is_aborted(x)) {
+    while (step_index < j->partition->step_count && status == TU_OK && !tu__run_sync_is_aborted(sync)) {
         atomic_store_explicit(&j->partition->current_step, step_index, memory_order_relaxed);
         status = execute_step(j->program, j->partition, &j->partition->steps[step_index]);
         if (status == TU_OK) step_index++;
     }
     bool is_done = step_index == j->partition->step_count && ends_at_barrier(j->partition);
-    if (status != TU_OK) tu__run_sync_abort(x, status); /* before later calls replace the message */
+    if (status != TU_OK) tu__run_sync_abort(sync, status); /* before later calls replace the message */
     /* Nothing may still be running when this function returns, also after a failure. */
     tu_status synchronized = is_done ? TU_OK : tu__partition_synchronize(j->partition);
-    if (tu__run_sync_is_aborted(x)) tu__finish_failed_copies(j->program, j->partition, TU__COMPUTE_THREAD);
+    if (tu__run_sync_is_aborted(sync)) tu__finish_failed_copies(j->program, j->partition, TU__COMPUTE_THREAD);
     if (status == TU_OK && synchronized == TU_OK)
         atomic_store(&j->partition->current_step, j->partition->step_count);
-    if (status == TU_OK && synchronized != TU_OK) tu__run_sync_abort(x, synchronized);
+    if (status == TU_OK && synchronized != TU_OK) tu__run_sync_abort(sync, synchronized);
 }
 
 static void repeat_partition(void *argument) {
@@ -438,8 +438,8 @@ static void abandon_device(const tu__device *device) {
     if (device->api->give_up) device->api->give_up(device->instance);
 }
 
-/* Waits for a partition's threads. Waiting partitions time out at the deadline and report which device is late, but a device
- * call may not return. If so, the run and its threads are abandoned one second later. */
+/* Waits for a partition's threads. Waiting partitions time out at the deadline and report which device is late, but
+ * a device call may not return. If so, the run and its threads are abandoned one second later. */
 static void join_partition(tu_program *program, tu__partition *partition) {
     enum { GRACE_SECONDS = 1 }; /* so that waiting partitions report first */
     double until = program->sync.deadline + GRACE_SECONDS;

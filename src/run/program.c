@@ -134,9 +134,9 @@ static tu_status run_passes(tu_program *p, const tu_compile_options *o) {
                             .streams = o->streams,
                             .alike = o->invariant > 0};
     tu__open_list list = {.devices = p->devices, .names = p->device_names, .count = &p->device_count};
-    tu__placing how;
+    tu__placing placing;
     p->uses_all = tu__asks_for_all(o->devices);
-    TU_TRY(tu__placing_begin(&list, &how, &p->unit, o->devices, &open, o));
+    TU_TRY(tu__placing_begin(&list, &placing, &p->unit, o->devices, &open, o));
     tu_status status = tu__run_passes(&p->unit, NULL);
     p->unit.placing = NULL;
     return status;
@@ -150,9 +150,9 @@ static bool is_gpu(const tu__device *device) {
 
 /* Returns the smaller of the limits for the device; 0: none. */
 static uint64_t limit_on(const tu__device *device, const tu_compile_options *o) {
-    uint64_t gpu = is_gpu(device) ? o->gpu_memory_limit : 0;
-    if (!gpu || !o->memory_limit) return gpu + o->memory_limit;
-    return gpu < o->memory_limit ? gpu : o->memory_limit;
+    uint64_t gpu_limit = is_gpu(device) ? o->gpu_memory_limit : 0;
+    if (!gpu_limit || !o->memory_limit) return gpu_limit + o->memory_limit;
+    return gpu_limit < o->memory_limit ? gpu_limit : o->memory_limit;
 }
 
 /* Checks the reserve against the limit. Logical devices of a GPU have one limit each and share one reserve, also with

@@ -22,118 +22,118 @@ static double choose_spin_seconds(size_t device_count, tu__device *const *device
     return 0;
 }
 
-tu_status tu__run_sync_init(tu__run_sync *x, uint32_t event_count, double timeout, size_t device_count,
+tu_status tu__run_sync_init(tu__run_sync *sync, uint32_t event_count, double timeout, size_t device_count,
                             tu__device *const *devices) {
-    x->events = tu__alloc_array(event_count, sizeof *x->events, "a program's events");
-    x->wakeups = tu__alloc_array(device_count * TU__THREADS, sizeof(pthread_cond_t), "a program's events");
-    if (!x->events || !x->wakeups) return TU_NO_MEMORY;
+    sync->events = tu__alloc_array(event_count, sizeof *sync->events, "a program's events");
+    sync->wakeups = tu__alloc_array(device_count * TU__THREADS, sizeof(pthread_cond_t), "a program's events");
+    if (!sync->events || !sync->wakeups) return TU_NO_MEMORY;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    for (size_t i = 0; i < device_count * TU__THREADS; i++) pthread_cond_init(&x->wakeups[i], &monotonic);
+    for (size_t i = 0; i < device_count * TU__THREADS; i++) pthread_cond_init(&sync->wakeups[i], &monotonic);
     pthread_condattr_destroy(&monotonic);
-    pthread_mutex_init(&x->lock, NULL);
-    x->partition_count = device_count;
-    x->spin_seconds = choose_spin_seconds(device_count, devices);
-    x->event_count = event_count;
-    x->timeout = timeout > 0 ? timeout : 600;
+    pthread_mutex_init(&sync->lock, NULL);
+    sync->partition_count = device_count;
+    sync->spin_seconds = choose_spin_seconds(device_count, devices);
+    sync->event_count = event_count;
+    sync->timeout = timeout > 0 ? timeout : 600;
     return TU_OK;
 }
 
-void tu__run_sync_free(tu__run_sync *x) {
-    for (size_t i = 0; i < x->partition_count * TU__THREADS; i++) pthread_cond_destroy(&x->wakeups[i]);
-    if (x->partition_count) pthread_mutex_destroy(&x->lock); /* it was initialized */
-    tu__free(x->events);
-    tu__free(x->wakeups);
+void tu__run_sync_free(tu__run_sync *sync) {
+    for (size_t i = 0; i < sync->partition_count * TU__THREADS; i++) pthread_cond_destroy(&sync->wakeups[i]);
+    if (sync->partition_count) pthread_mutex_destroy(&sync->lock); /* it was initialized */
+    tu__free(sync->events);
+    tu__free(sync->wakeups);
 }
 
 /* ---- Failing and signalling ---- */
 
-static pthread_cond_t *wakeup_of(const tu__run_sync *x, size_t partition, tu__thread thread) {
-    return &x->wakeups[partition * TU__THREADS + thread];
+static pthread_cond_t *wakeup_of(const tu__run_sync *sync, size_t partition, tu__thread thread) {
+    return &sync->wakeups[partition * TU__THREADS + thread];
 }
 
-static void wake_all(const tu__run_sync *x) {
-    for (size_t i = 0; i < x->partition_count * TU__THREADS; i++) pthread_cond_signal(&x->wakeups[i]);
+static void wake_all(const tu__run_sync *sync) {
+    for (size_t i = 0; i < sync->partition_count * TU__THREADS; i++) pthread_cond_signal(&sync->wakeups[i]);
 }
 
-void tu__run_sync_abort(tu__run_sync *x, tu_status status) {
-    pthread_mutex_lock(&x->lock);
-    if (x->status == TU_OK) {
-        x->status = status;
-        snprintf(x->message, sizeof x->message, "%s", tu_message());
+void tu__run_sync_abort(tu__run_sync *sync, tu_status status) {
+    pthread_mutex_lock(&sync->lock);
+    if (sync->status == TU_OK) {
+        sync->status = status;
+        snprintf(sync->message, sizeof sync->message, "%s", tu_message());
     }
-    atomic_store(&x->aborted, true);
-    wake_all(x);
-    pthread_mutex_unlock(&x->lock);
+    atomic_store(&sync->aborted, true);
+    wake_all(sync);
+    pthread_mutex_unlock(&sync->lock);
 }
 
-void tu__run_sync_signal(tu__run_sync *x, uint32_t event) {
-    pthread_mutex_lock(&x->lock);
-    atomic_store(&x->events[event], x->epoch);
-    wake_all(x);
-    pthread_mutex_unlock(&x->lock);
+void tu__run_sync_signal(tu__run_sync *sync, uint32_t event) {
+    pthread_mutex_lock(&sync->lock);
+    atomic_store(&sync->events[event], sync->epoch);
+    wake_all(sync);
+    pthread_mutex_unlock(&sync->lock);
 }
 
-void tu__run_sync_signal_to(tu__run_sync *x, uint32_t event, size_t partition, tu__thread thread) {
-    pthread_mutex_lock(&x->lock);
-    atomic_store(&x->events[event], x->epoch);
-    pthread_cond_signal(wakeup_of(x, partition, thread));
-    pthread_mutex_unlock(&x->lock);
+void tu__run_sync_signal_to(tu__run_sync *sync, uint32_t event, size_t partition, tu__thread thread) {
+    pthread_mutex_lock(&sync->lock);
+    atomic_store(&sync->events[event], sync->epoch);
+    pthread_cond_signal(wakeup_of(sync, partition, thread));
+    pthread_mutex_unlock(&sync->lock);
 }
 
-bool tu__run_sync_is_signalled(const tu__run_sync *x, uint32_t event) {
-    return atomic_load(&((tu__run_sync *)x)->events[event]) == x->epoch;
+bool tu__run_sync_is_signalled(const tu__run_sync *sync, uint32_t event) {
+    return atomic_load(&((tu__run_sync *)sync)->events[event]) == sync->epoch;
 }
 
-bool tu__run_sync_sleep(tu__run_sync *x, size_t partition, tu__thread thread) {
-    struct timespec until = {.tv_sec = (time_t)x->deadline};
-    until.tv_nsec = (long)((x->deadline - (double)until.tv_sec) * 1e9);
-    return pthread_cond_timedwait(wakeup_of(x, partition, thread), &x->lock, &until) != ETIMEDOUT;
+bool tu__run_sync_sleep(tu__run_sync *sync, size_t partition, tu__thread thread) {
+    struct timespec until = {.tv_sec = (time_t)sync->deadline};
+    until.tv_nsec = (long)((sync->deadline - (double)until.tv_sec) * 1e9);
+    return pthread_cond_timedwait(wakeup_of(sync, partition, thread), &sync->lock, &until) != ETIMEDOUT;
 }
 
 enum { SPINS = 4000 }; /* a few microseconds: most waits between devices are short */
 
-void tu__run_sync_begin_run(tu__run_sync *x) {
-    x->epoch++;
-    x->at_barrier = 0;
-    x->status = TU_OK;
-    x->deadline = tu__now() + x->timeout;
-    atomic_store(&x->aborted, false);
+void tu__run_sync_begin_run(tu__run_sync *sync) {
+    sync->epoch++;
+    sync->at_barrier = 0;
+    sync->status = TU_OK;
+    sync->deadline = tu__now() + sync->timeout;
+    atomic_store(&sync->aborted, false);
 }
 
-tu_status tu__run_sync_end_run(tu__run_sync *x) {
-    pthread_mutex_lock(&x->lock); /* a thread of an abandoned run may still set it */
-    tu_status status = x->status == TU_OK ? TU_OK : tu_fail(x->status, "%s", x->message);
-    pthread_mutex_unlock(&x->lock);
+tu_status tu__run_sync_end_run(tu__run_sync *sync) {
+    pthread_mutex_lock(&sync->lock); /* a thread of an abandoned run may still set it */
+    tu_status status = sync->status == TU_OK ? TU_OK : tu_fail(sync->status, "%s", sync->message);
+    pthread_mutex_unlock(&sync->lock);
     return status;
 }
 
-bool tu__run_sync_barrier(tu__run_sync *x, size_t partition, uint32_t expected) {
+bool tu__run_sync_barrier(tu__run_sync *sync, size_t partition, uint32_t expected) {
     bool in_time = true;
-    pthread_mutex_lock(&x->lock);
-    if (++x->at_barrier == expected) wake_all(x);
-    while (x->at_barrier < expected && !atomic_load(&x->aborted) && in_time)
-        in_time = tu__run_sync_sleep(x, partition, TU__COMPUTE_THREAD);
-    bool all = x->at_barrier >= expected;
-    pthread_mutex_unlock(&x->lock);
-    return all || atomic_load(&x->aborted);
+    pthread_mutex_lock(&sync->lock);
+    if (++sync->at_barrier == expected) wake_all(sync);
+    while (sync->at_barrier < expected && !atomic_load(&sync->aborted) && in_time)
+        in_time = tu__run_sync_sleep(sync, partition, TU__COMPUTE_THREAD);
+    bool all = sync->at_barrier >= expected;
+    pthread_mutex_unlock(&sync->lock);
+    return all || atomic_load(&sync->aborted);
 }
 
-bool tu__run_sync_is_aborted(const tu__run_sync *x) {
-    return atomic_load(&((tu__run_sync *)x)->aborted);
+bool tu__run_sync_is_aborted(const tu__run_sync *sync) {
+    return atomic_load(&((tu__run_sync *)sync)->aborted);
 }
 
-bool tu__run_sync_wait(tu__run_sync *x, size_t partition, uint32_t event) {
+bool tu__run_sync_wait(tu__run_sync *sync, size_t partition, uint32_t event) {
     for (int i = 0; i < SPINS; i++)
-        if (tu__run_sync_is_signalled(x, event) || atomic_load(&x->aborted)) return true;
-    for (double until = x->spin_seconds > 0 ? tu__now() + x->spin_seconds : 0;
+        if (tu__run_sync_is_signalled(sync, event) || atomic_load(&sync->aborted)) return true;
+    for (double until = sync->spin_seconds > 0 ? tu__now() + sync->spin_seconds : 0;
          until > 0 && tu__now() < until;)
-        if (tu__run_sync_is_signalled(x, event) || atomic_load(&x->aborted)) return true;
+        if (tu__run_sync_is_signalled(sync, event) || atomic_load(&sync->aborted)) return true;
     bool in_time = true;
-    pthread_mutex_lock(&x->lock);
-    while (!tu__run_sync_is_signalled(x, event) && !atomic_load(&x->aborted) && in_time)
-        in_time = tu__run_sync_sleep(x, partition, TU__COMPUTE_THREAD);
-    pthread_mutex_unlock(&x->lock);
-    return in_time || tu__run_sync_is_signalled(x, event);
+    pthread_mutex_lock(&sync->lock);
+    while (!tu__run_sync_is_signalled(sync, event) && !atomic_load(&sync->aborted) && in_time)
+        in_time = tu__run_sync_sleep(sync, partition, TU__COMPUTE_THREAD);
+    pthread_mutex_unlock(&sync->lock);
+    return in_time || tu__run_sync_is_signalled(sync, event);
 }

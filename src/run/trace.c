@@ -18,10 +18,10 @@ double tu__trace_now(const tu_program *p) {
 
 /* ---- Lists ---- */
 
-static void append(tu__span_list *list, tu__span span) {
-    enum { FIRST = 64 };
+static void append_span(tu__span_list *list, tu__span span) {
+    enum { INITIAL_CAPACITY = 64 };
     if (list->count == list->capacity) {
-        size_t capacity = list->capacity ? 2 * list->capacity : FIRST;
+        size_t capacity = list->capacity ? 2 * list->capacity : INITIAL_CAPACITY;
         tu__span *more = tu__alloc_array(capacity, sizeof *more, "a trace");
         if (!more) {
             list->is_incomplete = true;
@@ -41,8 +41,8 @@ static int compare_spans(const void *a, const void *b) {
     return (x->end > y->end) - (x->end < y->end);
 }
 
-/* Needed because waits are added during a run, kernels after it. */
-static void sort(tu__span_list *list) {
+/* Sorts by time. Waits are added during a run, but kernels after it. */
+static void sort_spans(tu__span_list *list) {
     if (list->count) qsort(list->spans, list->count, sizeof *list->spans, compare_spans);
 }
 
@@ -66,18 +66,18 @@ static tu__span_list *row_of(const tu_program *p, tu__span_kind kind, size_t par
     return &p->trace->rows[partition * TU__ROWS + (size_t)row];
 }
 
-static void add(const tu_program *p, tu__span_kind kind, size_t partition, size_t index, double start,
-                double end) {
-    append(row_of(p, kind, partition, index), (tu__span){.kind = kind,
-                                                         .run = p->trace->runs,
-                                                         .partition = (uint32_t)partition,
-                                                         .index = (uint32_t)index,
-                                                         .start = start,
-                                                         .end = end});
+static void add_span(const tu_program *p, tu__span_kind kind, size_t partition, size_t index, double start,
+                     double end) {
+    append_span(row_of(p, kind, partition, index), (tu__span){.kind = kind,
+                                                              .run = p->trace->runs,
+                                                              .partition = (uint32_t)partition,
+                                                              .index = (uint32_t)index,
+                                                              .start = start,
+                                                              .end = end});
 }
 
 void tu__trace_add(tu_program *p, tu__span_kind kind, size_t partition, size_t index, double began) {
-    if (is_on(p)) add(p, kind, partition, index, began, tu__now());
+    if (is_on(p)) add_span(p, kind, partition, index, began, tu__now());
 }
 
 bool tu__trace_times_launches(const tu_program *p, const tu__partition *partition) {
@@ -85,7 +85,7 @@ bool tu__trace_times_launches(const tu_program *p, const tu__partition *partitio
 }
 
 /* Makes devices measure kernel times: they start with the launch after the first query. */
-static tu_status prime(const tu_program *p) {
+static tu_status start_timing(const tu_program *p) {
     for (size_t i = 0; i < p->device_count; i++) {
         const tu__partition *partition = &p->partitions[i];
         double start, seconds;
@@ -100,19 +100,19 @@ static tu_status prime(const tu_program *p) {
 tu_status tu__trace_begin_run(tu_program *p, double *began) {
     *began = 0;
     if (!is_on(p)) return TU_OK;
-    if (!p->trace->is_timing) TU_TRY(prime(p));
+    if (!p->trace->is_timing) TU_TRY(start_timing(p));
     *began = tu__now();
     return TU_OK;
 }
 
-static tu_status take_times(const tu_program *p, size_t index) {
+static tu_status collect_kernel_times(const tu_program *p, size_t index) {
     const tu__partition *partition = &p->partitions[index];
     if (!partition->device->api->trace) return TU_OK; /* added when they were launched */
     for (uint32_t i = 0; i < partition->plan->kernel_count; i++) {
         double start, seconds;
         TU_TRY(
             partition->device->api->trace(partition->device->instance, partition->plan, i, &start, &seconds));
-        add(p, TU__SPAN_KERNEL, index, i, start, start + seconds);
+        add_span(p, TU__SPAN_KERNEL, index, i, start, start + seconds);
     }
     return TU_OK;
 }
@@ -120,9 +120,9 @@ static tu_status take_times(const tu_program *p, size_t index) {
 tu_status tu__trace_end_run(tu_program *p, double began) {
     if (!is_on(p)) return TU_OK;
     double end = tu__now();
-    for (size_t i = 0; i < p->device_count; i++) TU_TRY(take_times(p, i));
-    append(&p->trace->run_spans,
-           (tu__span){.kind = TU__SPAN_RUN, .run = p->trace->runs, .start = began, .end = end});
+    for (size_t i = 0; i < p->device_count; i++) TU_TRY(collect_kernel_times(p, i));
+    append_span(&p->trace->run_spans,
+                (tu__span){.kind = TU__SPAN_RUN, .run = p->trace->runs, .start = began, .end = end});
     p->trace->runs++;
     return TU_OK;
 }
@@ -156,7 +156,7 @@ tu_status tu_program_trace_begin(tu_program *p) {
 void tu_program_trace_end(tu_program *p) {
     if (!is_on(p)) return;
     p->trace->on = false;
-    for (size_t i = 0; i < p->trace->row_count; i++) sort(&p->trace->rows[i]);
+    for (size_t i = 0; i < p->trace->row_count; i++) sort_spans(&p->trace->rows[i]);
 }
 
 /* ---- Queries ---- */

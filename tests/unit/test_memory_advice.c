@@ -141,9 +141,8 @@ static void the_message_names_need_limit_and_largest_item(void **unused) {
         snprintf(words[0], sizeof words[0], "would need %.4g MiB", (double)need / 1048576);
         snprintf(words[1], sizeof words[1], "the limit is 1 MiB");
         snprintf(words[2], sizeof words[2], "'%s' %.4g MiB", largest.name, (double)largest.bytes / 1048576);
-        if (bf16_need <
-            /* Without a library for bf16, the CPU's kernels may need more memory than they save. */
-            need)
+        /* Without a library for bf16, the CPU's kernels may need more memory than they save. */
+        if (bf16_need < need)
             snprintf(words[3], sizeof words[3], "bf16, which saves %.4g MiB",
                      (double)(need - bf16_need) / 1048576);
         else

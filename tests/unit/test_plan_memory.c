@@ -196,9 +196,8 @@ static void check_by_running(const random_plan *p, const tu__memory_plan *m) {
         if (p->kernels[k].workspace) {
             assert_true(m->workspace[k] + p->kernels[k].workspace <= m->scratch_bytes);
             memset(memory + m->workspace[k], 0xff, p->kernels[k].workspace);
-            for (uint32_t r = 0; r < p->kernels[k].read_count;
-                 /* A workspace overlaps no input of its kernel. */
-                 r++)
+            /* A workspace overlaps no input of its kernel. */
+            for (uint32_t r = 0; r < p->kernels[k].read_count; r++)
                 assert_true(at[p->reads[k][r]][0] == p->reads[k][r]);
         }
         if (at[leaves + k]) memset(at[leaves + k], (int)(leaves + k), p->buffers[leaves + k].bytes);

@@ -145,9 +145,8 @@ static void collectives_come_as_early_as_possible(void **unused) {
     far_api.repeat_joint = record_moves;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value x = tu_batch_input(g, "x", TU_F32, TU_SHAPE(4, 8));
-    x = tu_dense(x, .units = 1100,
-                 /* The gradient of the next layer's weights fills a bucket. */
-                 .act = TU_TANH);
+    /* 1100 units: the gradient of the next layer's weights fills a bucket. */
+    x = tu_dense(x, .units = 1100, .act = TU_TANH);
     tu_value loss = tu_mean(tu_dense(x, .units = 1100, .name = "second"));
     assert_int_equal(tu_add_sgd(loss, 0.1, 0.9), TU_OK);
     assert_int_equal(tu_compile(g, &program, .devices = "far:0/2", .strategy = "mirrored", .updates = true,
