@@ -7,6 +7,6 @@
 #include "base/shared.h"
 
 /* The name nearest to `word`; the first of several as near; NULL when none is near enough to be a slip of the hand. */
-TU__SHARED const char *tu__nearest(const char *word, const char *const *names, size_t count);
+TU__SHARED const char *tu_nearest_name(const char *word, const char *const *names, size_t count);
 
 #endif

@@ -10,6 +10,6 @@
  * operations that another device would not have. Ends with an empty line. */
 tu_status explain_print_summary(const tu_program *program);
 /* The same as the member "summary" of an object. */
-tu_status explain_put_summary(tu__json *json, const tu_program *program);
+tu_status explain_put_summary(tu_json *json, const tu_program *program);
 
 #endif

@@ -50,7 +50,7 @@ static const struct cli_option options[] = {
 /* As `tutti train` decides it. */
 static const char *strategy_of(const struct graph_values *values) {
     if (values->strategy >= 0) return tu__strategy_names[values->strategy];
-    return tu__default_strategy(values->devices, false, values->invariant);
+    return tu_default_strategy(values->devices, false, values->invariant);
 }
 
 /* Replaces the graph by what the passes make of it, where that was asked for. */
@@ -91,7 +91,7 @@ static int print_to_file(const struct graph_values *values, const tu_graph *grap
     if (!memory) return cli_fail("graph: out of memory");
     tu_status status = print(values, graph, memory);
     if (fclose(memory) != 0 && status == TU_OK) status = tu_fail(TU_NO_MEMORY, "graph: out of memory");
-    if (status == TU_OK) status = tu__save_file(values->out, text, length);
+    if (status == TU_OK) status = tu_file_save(values->out, text, length);
     free(text);
     return cli_report(status);
 }

@@ -92,7 +92,7 @@ static tu_status build_model(struct workload *w, const struct workload_settings 
 /* Branches are placed one by one; so are operations where rules say how. */
 static tu_status choose_strategy(struct workload *w, const struct workload_settings *s) {
     bool placed = s->place || s->lock || strcmp(s->model, branches) == 0;
-    w->strategy = s->strategy ? s->strategy : tu__default_strategy(s->devices, placed, s->invariant);
+    w->strategy = s->strategy ? s->strategy : tu_default_strategy(s->devices, placed, s->invariant);
     bool left_open = !s->strategy && !placed && !workload_is_shared(w);
     if (left_open && workload_device_count(w) > 1)
         return tu_fail(

@@ -40,7 +40,7 @@ static bool names_several_of_one_kind(const char *list) {
     return count > 1;
 }
 
-const char *tu__default_strategy(const char *devices, bool placed, bool invariant) {
+const char *tu_default_strategy(const char *devices, bool placed, bool invariant) {
     bool is_mirrored = invariant || (!placed && names_several_of_one_kind(devices ? devices : "all"));
     return tu__strategy_names[is_mirrored ? TU__MIRRORED : TU__SINGLE];
 }

@@ -10,6 +10,6 @@
 /* Returns "mirrored" if `invariant` is set, or if the device list (NULL: "all") names several devices of one kind and
  * the caller places no operations itself (`placed`). Otherwise returns "single". Does not check the device specs:
  * compiling does. */
-TU__SHARED const char *tu__default_strategy(const char *devices, bool placed, bool invariant);
+TU__SHARED const char *tu_default_strategy(const char *devices, bool placed, bool invariant);
 
 #endif

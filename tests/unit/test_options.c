@@ -198,13 +198,13 @@ static void the_nearest_name_is_near_indeed(void **state) {
         {"", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *nearest = tu__nearest(cases[i].word, names, sizeof names / sizeof *names);
+        const char *nearest = tu_nearest_name(cases[i].word, names, sizeof names / sizeof *names);
         assert_string_equal(nearest ? nearest : "(none)", cases[i].nearest ? cases[i].nearest : "(none)");
     }
     char endless[5000];
     memset(endless, 'a', sizeof endless - 1);
     endless[sizeof endless - 1] = '\0';
-    assert_null(tu__nearest(endless, names, 5));
+    assert_null(tu_nearest_name(endless, names, 5));
 }
 
 int main(void) {
