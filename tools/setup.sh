@@ -120,7 +120,7 @@ setup_build() {
     cmake --preset "$preset" "${configure[@]}" && cmake --build --preset "$preset" "$@"
 }
 
-# setup_find_gpu: prints a file that exists if there is an NVIDIA GPU (as in src/device/nvidia_card.c), else fails.
+# setup_find_gpu: prints a file that exists if there is an NVIDIA GPU (as in src/device/nvidia_gpu.c), else fails.
 setup_find_gpu() {
     compgen -G '/dev/nvidia[0-9]*' || compgen -G '/proc/driver/nvidia/gpus/*' || compgen -G /usr/lib/wsl/lib/libcuda.so.1
 }
