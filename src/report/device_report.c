@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "run/program.h"
 
 /* Returns the number of cores, for devices without `inspect`. */
@@ -19,12 +18,15 @@ static bool is_instead_of_gpus(const tu_program *program, size_t index) {
     return true;
 }
 
-/* Joins two notices; either may be NULL. */
-static const char *add_notice(const char *first, const char *second) {
+/* Joins the notices that are not NULL; NULL if all are. The text lives until the next call in this thread. */
+static const char *join_notices(size_t count, const char *const *notices) {
     static _Thread_local char joined[1600];
-    if (!first || !second) return first ? first : second;
-    snprintf(joined, sizeof joined, "%s; %s", first, second);
-    return joined;
+    size_t used = 0;
+    for (size_t i = 0; i < count; i++)
+        if (notices[i] && used < sizeof joined)
+            used +=
+                (size_t)snprintf(joined + used, sizeof joined - used, "%s%s", used ? "; " : "", notices[i]);
+    return used ? joined : NULL;
 }
 
 /* Returns the number of threads and the device's own notice. */
@@ -45,25 +47,15 @@ static bool computes_f16(const tu_program *program, size_t index) {
     return false;
 }
 
-/* Adds a notice if a CPU computes f16: it only has the reference kernels, in which a matrix product is 80 times
- * slower than in f32. The notice follows the device's own one. */
-tu_status tu__program_note_slow_types(tu_program *program) {
-    if (program->unit.precision != TU__PRECISION_F16) return TU_OK;
-    program->notices = tu__alloc_array(program->device_count, sizeof *program->notices, "a program");
-    if (!program->notices) return TU_NO_MEMORY;
-    for (size_t i = 0; i < program->device_count; i++) {
-        const tu__device *device = program->devices[i];
-        const char *device_notice;
-        int threads;
-        if (strcmp(device->api->kind, "cpu") != 0 || !computes_f16(program, i)) continue;
-        TU_TRY(inspect(device, &threads, &device_notice));
-        snprintf(
-            program->notices[i].text, sizeof program->notices[i].text,
-            "%s%sf16 on a CPU is computed by the reference device's kernels, which are slow: bf16 or f32 is "
-            "faster",
-            device_notice ? device_notice : "", device_notice ? "; " : "");
-    }
-    return TU_OK;
+/* Returns a notice if a CPU computes f16: it only has the reference kernels, in which a matrix product is 80 times slower
+ * than in f32. */
+static const char *slow_type_notice(const tu_program *program, size_t index) {
+    bool is_slow = program->unit.precision == TU__PRECISION_F16 &&
+                   strcmp(program->devices[index]->api->kind, "cpu") == 0 && computes_f16(program, index);
+    return is_slow
+               ? "f16 on a CPU is computed by the reference device's kernels, which are slow: bf16 or f32 is "
+                 "faster"
+               : NULL;
 }
 
 tu_status tu_program_device(const tu_program *program, size_t index, tu_device_report *report) {
@@ -72,8 +64,10 @@ tu_status tu_program_device(const tu_program *program, size_t index, tu_device_r
                        program->device_count);
     const tu__device *device = program->devices[index];
     *report = (tu_device_report){.device = device->name, .word = device->word};
-    TU_TRY(inspect(device, &report->threads, &report->notice));
-    if (program->notices && *program->notices[index].text) report->notice = program->notices[index].text;
-    if (is_instead_of_gpus(program, index)) report->notice = add_notice(tu__unused_card(), report->notice);
+    const char *own_notice;
+    TU_TRY(inspect(device, &report->threads, &own_notice));
+    const char *const notices[] = {is_instead_of_gpus(program, index) ? tu__unused_card() : NULL, own_notice,
+                                   slow_type_notice(program, index)};
+    report->notice = join_notices(sizeof notices / sizeof *notices, notices);
     return TU_OK;
 }

@@ -2,7 +2,6 @@
  * from the program's graph, so the report always agrees with what is executed. */
 #include <stdio.h>
 
-#include "base/alloc.h"
 #include "run/program.h"
 
 static bool is_copy(const tu__node *node) {
@@ -29,18 +28,6 @@ static const char *path_of(const tu_program *program, const tu__node *copy) {
     const tu__unit *unit = &program->unit;
     return paths[tu__partitions_copy_path(program->partitions, tu__partition_of(unit, copy->inputs[0].node),
                                           tu__partition_of(unit, copy->id))];
-}
-
-tu_status tu__program_count_sent_bytes(tu_program *program) {
-    const tu_graph *graph = program->unit.graph;
-    program->sent_bytes = tu__alloc_array(graph->node_count, sizeof *program->sent_bytes, "a program");
-    if (!program->sent_bytes) return TU_NO_MEMORY;
-    for (uint32_t i = 0; i < graph->node_count; i++)
-        if (is_copy(graph->nodes[i])) {
-            tu__edge source = graph->nodes[i]->inputs[0];
-            program->sent_bytes[source.node] += bytes_of(graph, source);
-        }
-    return TU_OK;
 }
 
 tu_status tu_program_placement(const tu_program *program, size_t index, tu_placement *placement) {

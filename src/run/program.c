@@ -193,11 +193,23 @@ static void find_active(tu_program *p) {
         p->only_active = &p->partitions[0]; /* the program has only assignments and fetches */
 }
 
+/* Counts, per node, the bytes of its outputs that are copied to other devices. */
+static tu_status count_sent_bytes(tu_program *program) {
+    const tu_graph *graph = program->unit.graph;
+    program->sent_bytes = tu__alloc_array(graph->node_count, sizeof *program->sent_bytes, "a program");
+    if (!program->sent_bytes) return TU_NO_MEMORY;
+    for (uint32_t i = 0; i < graph->node_count; i++)
+        if (graph->nodes[i]->op->code == TU__OP_COPY) {
+            tu__edge source = graph->nodes[i]->inputs[0];
+            program->sent_bytes[source.node] += tu_type_bytes(tu_edge_type(graph, source));
+        }
+    return TU_OK;
+}
+
 static tu_status compile_program(tu_program *p, const tu_compile_options *o) {
     TU_TRY(run_passes(p, o));
-    TU_TRY(tu__program_note_slow_types(p));
     TU_TRY(reserve_memory(p, o));
-    TU_TRY(tu__program_count_sent_bytes(p));
+    TU_TRY(count_sent_bytes(p));
     p->partitions = tu__alloc_array(p->device_count, sizeof *p->partitions, "a program");
     if (!p->partitions) return TU_NO_MEMORY;
     for (size_t i = 0; i < p->device_count; i++) p->partitions[i].memory_limit = limit_on(p->devices[i], o);
@@ -249,7 +261,6 @@ void tu_program_free(tu_program *program) {
     tu__free(program->sent_bytes);
     tu__multi_step_free(&program->multi_step);
     tu_state_free(program->empty_state);
-    tu__free(program->notices);
     tu__trace_free(program->trace);
     tu__free(program);
 }

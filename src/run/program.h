@@ -38,11 +38,6 @@ typedef struct tu__job {
 
 typedef struct tu__trace tu__trace; /* trace.h */
 
-/* A message to the user about a device. */
-typedef struct tu__device_notice {
-    char text[320]; /* "": none */
-} tu__device_notice;
-
 struct tu_program {
     tu_graph *source; /* the user's graph */
     tu__unit unit;
@@ -70,8 +65,7 @@ struct tu_program {
     tu__multi_step multi_step; /* data of tu_run_many */
     uint64_t bound_state;      /* id of the state that the program is bound to; 0: none */
     uint64_t bound_generation;
-    tu__device_notice *notices; /* per device, replaces the device's own notice; NULL: none */
-    tu_state *empty_state;      /* empty state for runs without a state; created by the first such run */
+    tu_state *empty_state; /* empty state for runs without a state; created by the first such run */
 };
 
 /* True if the input contains the sample ordinals, which the engine generates if they are not fed. */
@@ -142,12 +136,6 @@ void tu__run_copy_thread(void *job);
 /* copies.c: after a run that failed, waits for the copies that a thread of a partition has begun. Ignores their
  * errors. */
 void tu__finish_failed_copies(const tu_program *program, const tu__partition *partition, tu__thread thread);
-
-/* device_report.c: sets notices for the devices that compute the program's precision slowly. */
-tu_status tu__program_note_slow_types(tu_program *program);
-
-/* placement_report.c: sets `sent_bytes`. */
-tu_status tu__program_count_sent_bytes(tu_program *program);
 
 /* memory_limit.c: fails with TU_NO_MEMORY if the program does not fit its devices. The message lists the largest
  * buffers and possible savings. */
