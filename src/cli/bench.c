@@ -156,9 +156,10 @@ static tu_status time_blocks(size_t run_count, struct bench_run *runs, int64_t c
 }
 
 static size_t count_kernels(const tu_program *program) {
-    tu_kernel_report report;
+    tu_kernel_report report = TU_SIZED(tu_kernel_report);
     size_t count = 0;
-    while (tu_program_kernel(program, count, &report) == TU_OK) count++;
+    while (count < tu_program_kernel_count(program) && tu_program_kernel(program, count, &report) == TU_OK)
+        count++;
     return count;
 }
 
@@ -170,7 +171,7 @@ static tu_status time_kernels(struct workload *work, struct measurement *m) {
     for (int64_t i = 0; i < m->steps; i++) {
         TU_TRY(workload_step(work));
         for (size_t k = 0; k < m->kernel_count; k++) {
-            tu_kernel_report report;
+            tu_kernel_report report = TU_SIZED(tu_kernel_report);
             TU_TRY(tu_program_kernel(work->step, k, &report));
             m->kernel_ms[k] += 1e3 * report.seconds / (double)m->steps;
         }
@@ -199,9 +200,10 @@ static tu_status trace_steps(struct workload *work, const struct bench_values *v
 
 /* What the devices' users should know; the parts of one device say the same, and are heard once. */
 static void print_notices(const struct workload *work) {
-    tu_device_report report;
+    tu_device_report report = TU_SIZED(tu_device_report);
     char said[320] = ""; /* the beginning tells notices apart */
-    for (size_t i = 0; tu_program_device(work->step, i, &report) == TU_OK; i++) {
+    for (size_t i = 0;
+         i < tu_program_device_count(work->step) && tu_program_device(work->step, i, &report) == TU_OK; i++) {
         if (!report.notice || strncmp(report.notice, said, sizeof said - 1) == 0) continue;
         snprintf(said, sizeof said, "%s", report.notice);
         fprintf(stderr, "tutti: notice: %s\n", report.notice);
@@ -212,7 +214,7 @@ static void print_notices(const struct workload *work) {
 static tu_status begin_one(const struct workload_settings *settings, const struct bench_run *shared,
                            struct bench_run *one) {
     struct workload_settings s = *settings;
-    tu_device_report first;
+    tu_device_report first = TU_SIZED(tu_device_report);
     int64_t devices = (int64_t)workload_device_count(&shared->work);
     if (devices < 2)
         return tu_fail(TU_INVALID,

@@ -180,10 +180,11 @@ static void print_json(const tu_dataset_info *info, int64_t *const counts[2]) {
 }
 
 static int describe(const tu_dataset *set, const struct data_values *values) {
-    tu_dataset_info info;
-    tu_dataset_describe(set, &info);
+    tu_dataset_info info = TU_SIZED(tu_dataset_info);
+    tu_status status = tu_dataset_describe(set, &info);
+    if (status != TU_OK) return cli_report(status);
     if (info.notice) fprintf(stderr, "tutti: notice: %s\n", info.notice);
-    tu_status status = tu_dataset_verify(set);
+    status = tu_dataset_verify(set);
     if (status != TU_OK) return cli_report(status);
     int64_t *const counts[2] = {count_classes(set, &info, TU_TRAIN), count_classes(set, &info, TU_TEST)};
     int result = CLI_DONE;
@@ -252,12 +253,13 @@ static void print_sample(const char *path, int64_t index, const char *class, boo
 }
 
 static int write_samples(const tu_dataset *set, tu_loader *loader, const struct data_values *values) {
-    tu_dataset_info info;
-    tu_batch batch;
+    tu_dataset_info info = TU_SIZED(tu_dataset_info);
+    tu_batch batch = TU_SIZED(tu_batch);
     char path[4096];
-    tu_dataset_describe(set, &info);
+    tu_status status = tu_dataset_describe(set, &info);
+    if (status != TU_OK) return cli_report(status);
     for (int64_t i = 0; i < values->count; i++) {
-        tu_status status = tu_loader_next(loader, &batch);
+        status = tu_loader_next(loader, &batch);
         if (status != TU_OK) return cli_report(status);
         const char *class = info.class_names[batch.labels[0]];
         if (!name_file(path, values->out, batch.indices[0], class))
@@ -295,10 +297,10 @@ static int fill_folder(const tu_dataset *set, const struct data_values *values) 
 static int sample(const char *spec, const struct data_values *values, tu_dataset_options *o,
                   const struct progress *p) {
     tu_dataset *set;
-    tu_dataset_info info;
+    tu_dataset_info info = TU_SIZED(tu_dataset_info);
     tu_status status = open_set(spec, o, p, &set);
+    if (status == TU_OK) status = tu_dataset_describe(set, &info);
     if (status != TU_OK) return cli_report(status);
-    tu_dataset_describe(set, &info);
     int result =
         values->count <= info.count[TU_TEST]
             ? fill_folder(set, values)

@@ -92,12 +92,12 @@ static void print_confusion(const tu_evaluation *e, int width) {
 static void print_members(const tu_evaluation *e) {
     double best = 0, mean = 0;
     printf("\n%-10s  %10s  %8s  %7s  %8s\n", "member", "checkpoint", "accuracy", "top-5", "loss");
-    for (int64_t i = 0; i < e->member_count; i++) {
-        const tu_member_score *m = &e->members[i];
-        printf("%-10" PRId64 "  %10" PRId64 "  %7.2f%%  %6.2f%%  %8.4f\n", i, m->step, 100 * m->accuracy,
-               100 * m->top5, m->loss);
-        if (m->accuracy > best) best = m->accuracy;
-        mean += m->accuracy / (double)e->member_count;
+    tu_member_score m = TU_SIZED(tu_member_score);
+    for (int64_t i = 0; i < e->member_count && tu_evaluation_member(e, i, &m) == TU_OK; i++) {
+        printf("%-10" PRId64 "  %10" PRId64 "  %7.2f%%  %6.2f%%  %8.4f\n", i, m.step, 100 * m.accuracy,
+               100 * m.top5, m.loss);
+        if (m.accuracy > best) best = m.accuracy;
+        mean += m.accuracy / (double)e->member_count;
     }
     printf("%-10s  together %+.2f points against the best, %+.2f against their mean\n", "ensemble",
            100 * (e->accuracy - best), 100 * (e->accuracy - mean));
@@ -143,12 +143,13 @@ static void put_confusion(tu__json *json, const tu_evaluation *e) {
 
 static void put_members(tu__json *json, const tu_evaluation *e) {
     tu__json_begin_array(json, "members");
-    for (int64_t i = 0; i < e->member_count; i++) {
+    tu_member_score m = TU_SIZED(tu_member_score);
+    for (int64_t i = 0; i < e->member_count && tu_evaluation_member(e, i, &m) == TU_OK; i++) {
         tu__json_begin_object(json, NULL);
-        tu__json_i64(json, "step", e->members[i].step);
-        tu__json_f64(json, "accuracy", e->members[i].accuracy);
-        tu__json_f64(json, "top5", e->members[i].top5);
-        tu__json_f64(json, "loss", e->members[i].loss);
+        tu__json_i64(json, "step", m.step);
+        tu__json_f64(json, "accuracy", m.accuracy);
+        tu__json_f64(json, "top5", m.top5);
+        tu__json_f64(json, "loss", m.loss);
         tu__json_end_object(json);
     }
     tu__json_end_array(json);
@@ -202,7 +203,7 @@ static tu_status draw(const tu_evaluation *e, const char *run, const char *out, 
 static int run(const void *given, int operand_count, char **operands) {
     (void)operand_count;
     const struct eval_values *v = given;
-    tu_evaluation evaluation;
+    tu_evaluation evaluation = TU_SIZED(tu_evaluation);
     struct picture picture;
     tu_status status =
         tu_evaluate(operands[0], &evaluation, .checkpoint = v->checkpoint, .devices = v->devices,

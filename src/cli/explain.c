@@ -114,9 +114,10 @@ static bool follows_others(const char *reason) {
 
 static tu_status print_layers(const tu_program *program) {
     struct layers layers = {0};
-    tu_placement p;
+    tu_placement p = TU_SIZED(tu_placement);
     char name[96];
-    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+    for (size_t i = 0;
+         i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++) {
         if (p.from) continue;
         layer_name(p.node, name, sizeof name);
         struct layer *row = find_layer(&layers, name, p.device);
@@ -137,16 +138,18 @@ static tu_status print_layers(const tu_program *program) {
 }
 
 static tu_status print_operations(const tu_program *program) {
-    tu_placement p;
-    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++)
+    tu_placement p = TU_SIZED(tu_placement);
+    for (size_t i = 0;
+         i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++)
         if (!p.from) print_operation(p.node, 1, p.device, p.bytes_in, p.bytes_out, p.reason);
     return TU_OK;
 }
 
 static void print_refusals(const tu_program *program) {
-    tu_placement p;
+    tu_placement p = TU_SIZED(tu_placement);
     bool any = false;
-    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+    for (size_t i = 0;
+         i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++) {
         if (!p.refused) continue;
         if (!any) printf("\nrefused\n");
         any = true;
@@ -155,9 +158,10 @@ static void print_refusals(const tu_program *program) {
 }
 
 static void print_copies(const tu_program *program) {
-    tu_placement p;
+    tu_placement p = TU_SIZED(tu_placement);
     bool any = false;
-    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+    for (size_t i = 0;
+         i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++) {
         if (!p.from) continue;
         if (!any) printf("\n%-48s  %-8s  %-8s  %10s\n", "copy", "from", "to", "bytes");
         any = true;
@@ -167,8 +171,9 @@ static void print_copies(const tu_program *program) {
 }
 
 static void print_collectives(const tu_program *program) {
-    tu_collective_report m;
-    for (size_t i = 0; tu_program_collective(program, i, &m) == TU_OK; i++) {
+    tu_collective_report m = TU_SIZED(tu_collective_report);
+    for (size_t i = 0;
+         i < tu_program_collective_count(program) && tu_program_collective(program, i, &m) == TU_OK; i++) {
         if (i == 0)
             printf("\n%-48s  %7s  %7s  %10s\n", "summed up between devices", "values", "devices", "bytes");
         printf("%-48s  %7" PRIu32 "  %7" PRIu32 "  %10s%s\n", m.value, m.values, m.ranks,
@@ -180,10 +185,11 @@ static void print_collectives(const tu_program *program) {
 }
 
 static void print_memory(const tu_program *program) {
-    tu_memory_report m;
+    tu_memory_report m = TU_SIZED(tu_memory_report);
     printf("\n%-8s  %10s  %10s  %10s  %10s  %10s\n", "device", "scratch", "constants", "variables",
            "overhead", "peak");
-    for (size_t i = 0; tu_program_memory(program, i, &m) == TU_OK; i++)
+    for (size_t i = 0; i < tu_program_device_count(program) && tu_program_memory(program, i, &m) == TU_OK;
+         i++)
         printf("%-8s  %10s  %10s  %10s  %10s  %10s\n", m.device, cli_size(m.scratch_bytes).text,
                cli_size(m.constant_bytes).text, cli_size(m.variable_bytes).text,
                cli_size(m.overhead_bytes).text, cli_size(m.need_bytes).text);
@@ -204,9 +210,10 @@ static tu_status print_table(const tu_program *program, bool all) {
 /* ---- As JSON ---- */
 
 static void put_operations(tu__json *json, const tu_program *program, bool copies) {
-    tu_placement p;
+    tu_placement p = TU_SIZED(tu_placement);
     tu__json_begin_array(json, copies ? "copies" : "operations");
-    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+    for (size_t i = 0;
+         i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++) {
         if (copies != (p.from != NULL)) continue;
         tu__json_begin_object(json, NULL);
         tu__json_string(json, "name", p.node);
@@ -230,9 +237,10 @@ static void put_operations(tu__json *json, const tu_program *program, bool copie
 }
 
 static void put_collectives(tu__json *json, const tu_program *program) {
-    tu_collective_report m;
+    tu_collective_report m = TU_SIZED(tu_collective_report);
     tu__json_begin_array(json, "collectives");
-    for (size_t i = 0; tu_program_collective(program, i, &m) == TU_OK; i++) {
+    for (size_t i = 0;
+         i < tu_program_collective_count(program) && tu_program_collective(program, i, &m) == TU_OK; i++) {
         tu__json_begin_object(json, NULL);
         tu__json_i64(json, "number", m.number);
         tu__json_string(json, "name", m.value);
@@ -247,9 +255,10 @@ static void put_collectives(tu__json *json, const tu_program *program) {
 }
 
 static void put_devices(tu__json *json, const tu_program *program) {
-    tu_memory_report m;
+    tu_memory_report m = TU_SIZED(tu_memory_report);
     tu__json_begin_array(json, "devices");
-    for (size_t i = 0; tu_program_memory(program, i, &m) == TU_OK; i++) {
+    for (size_t i = 0; i < tu_program_device_count(program) && tu_program_memory(program, i, &m) == TU_OK;
+         i++) {
         tu__json_begin_object(json, NULL);
         tu__json_string(json, "name", m.device);
         tu__json_u64(json, "scratch_bytes", m.scratch_bytes);
@@ -264,7 +273,7 @@ static void put_devices(tu__json *json, const tu_program *program) {
 
 static tu_status print_json(const tu_program *program, const char *model,
                             const struct explain_values *values) {
-    tu_placement_totals totals;
+    tu_placement_totals totals = TU_SIZED(tu_placement_totals);
     TU_TRY(tu_program_placed(program, &totals));
     tu__json json = tu__json_to_file(stdout);
     tu__json_begin_object(&json, NULL);

@@ -273,6 +273,7 @@ static tu_status plan_run(void *context, const struct memory_settings *settings,
     *plan = (struct memory_plan){.own = calloc(1, sizeof(tu_train_plan))};
     tu_train_plan *made = plan->own;
     if (!made) return tu_fail(TU_NO_MEMORY, "train: out of memory");
+    *made = TU_SIZED(tu_train_plan);
     tu_train_options o = asked->o;
     if (settings) {
         o.batch = settings->batch;
@@ -309,7 +310,7 @@ static int report_memory(const char *model, const struct train_values *values) {
 
 /* Only a list of several kinds can be of unequal devices. What is wrong with the plan is told when the run is begun. */
 static void warn_of_unequal_devices(const char *model, const struct train_values *v) {
-    tu_train_plan plan = {0};
+    tu_train_plan plan = TU_SIZED(tu_train_plan);
     tu_train_options o = v->o;
     if (!o.devices || !strchr(o.devices, ',')) return;
     o.watch = NULL;
@@ -318,7 +319,7 @@ static void warn_of_unequal_devices(const char *model, const struct train_values
 }
 
 static int train_one(const char *model, const struct train_values *v, struct audience *audience) {
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     warn_of_unequal_devices(model, v);
     tu_status status = tu_train_with(model, v->data, &result, &v->o);
     progress_end(&audience->progress);
@@ -339,7 +340,7 @@ static int report_memory_of_member(const char *model, const struct train_values 
 }
 
 static int train_ensemble(const char *model, const struct train_values *v, struct audience *audience) {
-    tu_ensemble_result result;
+    tu_ensemble_result result = TU_SIZED(tu_ensemble_result);
     tu_status status = tu_train_ensemble_with(model, v->data, v->ensemble, &result, &v->o);
     progress_end(&audience->progress);
     if (status == TU_NO_MEMORY && !v->o.resume) return report_memory_of_member(model, v);

@@ -30,11 +30,11 @@ static void show_to_unit(tu__open_list *list, tu__unit *unit) {
  * way of. So it gets the cores that are left. */
 static int threads_beside(const tu__open_list *list) {
     int threads_elsewhere = 0;
-    tu_device_info info;
+    tu_device_info info = TU_SIZED(tu_device_info);
     for (size_t i = 0; i < *list->count; i++)
         if (!list->devices[i]->api->host_memory) threads_elsewhere += 2;
     if (list->options.threads || !threads_elsewhere) return list->options.threads;
-    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++)
+    for (size_t i = 0, count = tu_device_count(); i < count && tu_device(i, &info) == TU_OK; i++)
         if (strcmp(info.name, "cpu:0") == 0)
             return info.cores > threads_elsewhere ? info.cores - threads_elsewhere : 1;
     return 0;

@@ -22,6 +22,10 @@ uint32_t tu_node_inputs(const tu_graph *graph, uint32_t node, uint32_t capacity,
     return n->input_count;
 }
 
+uint32_t tu_node_count(const tu_graph *graph) {
+    return graph->node_count;
+}
+
 uint32_t tu_node_outputs(const tu_graph *graph, uint32_t node) {
     return graph->nodes[node]->output_count;
 }

@@ -11,6 +11,7 @@
 #include <tutti/ops.h>
 
 #include "base/pattern.h"
+#include "base/sized.h"
 #include "base/text.h"
 #include "graph/graph.h"
 
@@ -239,9 +240,10 @@ tu_status tu_add_optimizer_with(tu_value loss, tu_optimizer_values *values,
     tu__optimizer optimizer;
     tu__gradients list;
     char *outer;
-    if (values)
-        *values =
-            (tu_optimizer_values){tu__invalid(loss.graph), tu__invalid(loss.graph), tu__invalid(loss.graph)};
+    tu_value none = tu__invalid(loss.graph);
+    tu_optimizer_values full = {.rate = none, .gradient_norm = none, .finite = none};
+    if (values) TU_TRY(TU__CHECK_SIZED(tu_optimizer_values, values));
+    if (values) TU__GIVE_SIZED(values, full);
     if (!loss.graph) return tu_fail(TU_INVALID, "optimizer: the loss was never set");
     TU_TRY(tu_graph_status(loss.graph));
     TU_TRY(tu__optimizer_settle(loss.graph, options, &optimizer));
@@ -251,7 +253,8 @@ tu_status tu_add_optimizer_with(tu_value loss, tu_optimizer_values *values,
     TU_TRY(tu__gradients_of(scaled, optimizer.options.freeze, &list));
     tu_status status = tu__enter_root(loss.graph, &outer);
     if (status == TU_OK) {
-        status = tu__optimize(loss.graph, &optimizer, loss, &scale, &list, values);
+        status = tu__optimize(loss.graph, &optimizer, loss, &scale, &list, values ? &full : NULL);
+        if (values) TU__GIVE_SIZED(values, full);
         tu_status left = tu__leave_root(loss.graph, outer);
         if (status == TU_OK) status = left;
     }

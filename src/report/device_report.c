@@ -3,12 +3,13 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/sized.h"
 #include "run/program.h"
 
 /* What a device that cannot be inspected says of its kind. */
 static int cores_of(const tu__device *device) {
-    tu_device_info info;
-    return device->api->describe(device->options.index, &info) == TU_OK ? info.cores : 0;
+    tu_device_info info = TU_SIZED(tu_device_info);
+    return tu__device_describe(device->api, device->options.index, &info) == TU_OK ? info.cores : 0;
 }
 
 /* Whether the CPU computes what was meant for GPUs, if there are any. */
@@ -66,14 +67,20 @@ tu_status tu__program_note_slow_types(tu_program *program) {
     return TU_OK;
 }
 
+size_t tu_program_device_count(const tu_program *program) {
+    return program->device_count;
+}
+
 tu_status tu_program_device(const tu_program *program, size_t index, tu_device_report *report) {
+    TU_TRY(TU__CHECK_SIZED(tu_device_report, report));
     if (index >= program->device_count)
         return tu_fail(TU_NOT_FOUND, "the program has %zu devices: there is no number %zu",
                        program->device_count, index);
     const tu__device *device = program->devices[index];
-    *report = (tu_device_report){.device = device->name, .word = device->word};
-    TU_TRY(inspect(device, &report->threads, &report->notice));
-    if (program->notices && *program->notices[index].text) report->notice = program->notices[index].text;
-    if (is_instead_of_gpus(program, index)) report->notice = add_notice(tu__unused_card(), report->notice);
+    tu_device_report full = {.device = device->name, .word = device->word};
+    TU_TRY(inspect(device, &full.threads, &full.notice));
+    if (program->notices && *program->notices[index].text) full.notice = program->notices[index].text;
+    if (is_instead_of_gpus(program, index)) full.notice = add_notice(tu__unused_card(), full.notice);
+    TU__GIVE_SIZED(report, full);
     return TU_OK;
 }

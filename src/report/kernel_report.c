@@ -4,6 +4,7 @@
  * measured with one yardstick. A device that knows how many bytes it moves says so; for the others every buffer read
  * or written counts once, which is the least that a kernel can move. */
 #include "base/alloc.h"
+#include "base/sized.h"
 #include "graph/summary.h"
 #include "run/program.h"
 
@@ -53,12 +54,23 @@ static tu_status report_kernel(const tu_program *program, const tu__partition *p
     return TU_OK;
 }
 
+size_t tu_program_kernel_count(const tu_program *program) {
+    size_t count = 0;
+    for (size_t i = 0; i < program->device_count; i++) count += program->parts[i].plan->kernel_count;
+    return count;
+}
+
 tu_status tu_program_kernel(const tu_program *program, size_t index, tu_kernel_report *report) {
     size_t before = 0;
+    tu_kernel_report full = TU_SIZED(tu_kernel_report);
+    TU_TRY(TU__CHECK_SIZED(tu_kernel_report, report));
     for (size_t i = 0; i < program->device_count; i++) {
         const tu__partition *part = &program->parts[i];
-        if (index - before < part->plan->kernel_count)
-            return report_kernel(program, part, (uint32_t)(index - before), report);
+        if (index - before < part->plan->kernel_count) {
+            TU_TRY(report_kernel(program, part, (uint32_t)(index - before), &full));
+            TU__GIVE_SIZED(report, full);
+            return TU_OK;
+        }
         before += part->plan->kernel_count;
     }
     return tu_fail(TU_NOT_FOUND, "there is no kernel number %zu: the program has %zu", index, before);

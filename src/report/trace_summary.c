@@ -3,20 +3,29 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/sized.h"
 #include "run/trace.h"
 
 /* ---- Copies as planned ---- */
 
+size_t tu_program_copy_count(const tu_program *program) {
+    size_t count = 0;
+    for (size_t i = 0; i < program->device_count; i++) count += program->parts[i].receive_count;
+    return count;
+}
+
 tu_status tu_program_copy(const tu_program *program, size_t index, tu_copy_report *report) {
     size_t before = 0;
+    TU_TRY(TU__CHECK_SIZED(tu_copy_report, report));
     for (size_t i = 0; i < program->device_count; i++) {
         const tu__partition *part = &program->parts[i];
         if (index - before < part->receive_count) {
             const tu__receive *a = &part->receives[index - before];
-            *report = (tu_copy_report){.value = program->unit.graph->nodes[a->source.node]->name,
-                                       .from = program->devices[a->source_part]->name,
-                                       .to = part->device->name,
-                                       .bytes = part->plan->buffers[a->buffer].bytes};
+            tu_copy_report full = {.value = program->unit.graph->nodes[a->source.node]->name,
+                                   .from = program->devices[a->source_part]->name,
+                                   .to = part->device->name,
+                                   .bytes = part->plan->buffers[a->buffer].bytes};
+            TU__GIVE_SIZED(report, full);
             return TU_OK;
         }
         before += part->receive_count;
@@ -26,18 +35,24 @@ tu_status tu_program_copy(const tu_program *program, size_t index, tu_copy_repor
 
 /* ---- Collectives as planned ---- */
 
+size_t tu_program_collective_count(const tu_program *program) {
+    return program->collectives.count;
+}
+
 tu_status tu_program_collective(const tu_program *program, size_t index, tu_collective_report *report) {
+    TU_TRY(TU__CHECK_SIZED(tu_collective_report, report));
     if (index >= program->collectives.count)
         return tu_fail(TU_NOT_FOUND, "there is no collective number %zu: the program has %u", index,
                        program->collectives.count);
     const tu__collective *m = &program->collectives.list[index];
-    *report = (tu_collective_report){.number = m->number,
-                                     .ranks = m->ranks,
-                                     .values = m->value_count,
-                                     .value = program->unit.graph->nodes[m->members[0].nodes[0]]->name,
-                                     .bytes = m->bytes,
-                                     .through_host = m->way == TU__COLLECTIVE_THROUGH_HOST,
-                                     .peer_to_peer = m->way == TU__COLLECTIVE_BETWEEN_CARDS};
+    tu_collective_report full = {.number = m->number,
+                                 .ranks = m->ranks,
+                                 .values = m->value_count,
+                                 .value = program->unit.graph->nodes[m->members[0].nodes[0]]->name,
+                                 .bytes = m->bytes,
+                                 .through_host = m->way == TU__COLLECTIVE_THROUGH_HOST,
+                                 .peer_to_peer = m->way == TU__COLLECTIVE_BETWEEN_CARDS};
+    TU__GIVE_SIZED(report, full);
     return TU_OK;
 }
 
@@ -139,17 +154,19 @@ static tu_status check(const tu_program *program) {
 }
 
 tu_status tu_trace_device(tu_program *program, size_t index, tu_trace_report *report) {
+    TU_TRY(TU__CHECK_SIZED(tu_trace_report, report));
     TU_TRY(check(program));
     tu_program_trace_end(program);
     if (index >= program->device_count)
         return tu_fail(TU_NOT_FOUND, "there is no device number %zu: the program has %zu", index,
                        program->device_count);
-    *report = (tu_trace_report){.device = program->devices[index]->name};
+    tu_trace_report full = {.device = program->devices[index]->name};
     const tu__span_list *whole = &program->trace->whole;
-    for (size_t i = 0; i < whole->count; i++) report->runs += length(&whole->spans[i]);
-    for (int row = 0; row < TU__ROWS; row++) count_row(program, tu__trace_row(program, index, row), report);
-    count_copies(program, index, report);
-    count_bytes(program, index, report);
+    for (size_t i = 0; i < whole->count; i++) full.runs += length(&whole->spans[i]);
+    for (int row = 0; row < TU__ROWS; row++) count_row(program, tu__trace_row(program, index, row), &full);
+    count_copies(program, index, &full);
+    count_bytes(program, index, &full);
+    TU__GIVE_SIZED(report, full);
     return TU_OK;
 }
 
@@ -166,7 +183,7 @@ static tu_status print_devices(tu_program *program, double runs, FILE *out) {
     if (meets) fprintf(out, " %12s %12s", "collectives ms", "gathering ms");
     fprintf(out, " %11s\n", "overlapped %");
     for (size_t i = 0; i < program->device_count; i++) {
-        tu_trace_report r = {0};
+        tu_trace_report r = TU_SIZED(tu_trace_report);
         TU_TRY(tu_trace_device(program, i, &r));
         fprintf(out, "%-12s %11.1f %12.3f %12.3f %12.3f %12.3f", r.device, share(r.computing, r.runs),
                 1e3 * r.computing / runs, 1e3 * r.lost_to_copies / runs, 1e3 * r.waiting / runs,

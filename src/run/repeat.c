@@ -16,6 +16,7 @@
 
 #include "base/alloc.h"
 #include "base/parallel.h"
+#include "base/sized.h"
 #include "base/text.h"
 #include "run/table.h"
 #include "run/trace.h"
@@ -88,13 +89,15 @@ static bool takes_many_at_once(const tu_program *p) {
 
 tu_status tu_program_many(const tu_program *program, tu_many_report *report) {
     const tu__many *m = &program->many;
-    *report = (tu_many_report){.at_once = can_take_many(program),
-                               .table_bytes = m->table_bytes,
-                               .gathered_bytes = m->gathered_bytes,
-                               .notice = m->notice[0]         ? m->notice
-                                         : m->table_notice[0] ? m->table_notice
-                                                              : NULL,
-                               .straight = gathers_straight(program)};
+    TU_TRY(TU__CHECK_SIZED(tu_many_report, report));
+    tu_many_report full = {.at_once = can_take_many(program),
+                           .table_bytes = m->table_bytes,
+                           .gathered_bytes = m->gathered_bytes,
+                           .notice = m->notice[0]         ? m->notice
+                                     : m->table_notice[0] ? m->table_notice
+                                                          : NULL,
+                           .straight = gathers_straight(program)};
+    TU__GIVE_SIZED(report, full);
     return TU_OK;
 }
 
@@ -149,7 +152,7 @@ static tu_status reserve(tu_program *p) {
 /* Bytes that tables may take on a device of the program: what is left of the limit it was compiled with; without one, half of
  * what the device has beside the program, since other programs want memory too. */
 static tu_status room_for_tables(const tu_program *p, size_t part, uint64_t *room) {
-    tu_memory_report report;
+    tu_memory_report report = TU_SIZED(tu_memory_report);
     TU_TRY(tu_program_memory(p, part, &report));
     *room = UINT64_MAX;
     if (!report.limit_bytes) return TU_OK;

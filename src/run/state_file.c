@@ -152,9 +152,9 @@ static tu_status compare(const tu__safetensors *file, const tu_state *state, con
 /* Whether what matches may be loaded. */
 static tu_status judge(const tu_state *state, const char *path, const tu_state_load_options *o,
                        tu_load_report *report) {
-    size_t matched = tu_load_report_count(report, TU_LOAD_MATCHED);
-    size_t others =
-        tu_load_report_count(report, TU_LOAD_MISSING) + tu_load_report_count(report, TU_LOAD_MISMATCHED);
+    size_t matched = tu_load_report_entry_count(report, TU_LOAD_MATCHED);
+    size_t others = tu_load_report_entry_count(report, TU_LOAD_MISSING) +
+                    tu_load_report_entry_count(report, TU_LOAD_MISMATCHED);
     if (matched + others == 0) return state->count ? refuse_choice(state, o->only, o->except) : TU_OK;
     if (matched == 0)
         return tu_fail(TU_INVALID, "nothing in '%s' fits the state: %s", path, tu_load_report_text(report));
@@ -182,7 +182,7 @@ static tu_status read_count(const tu__safetensors *file, const char *path, const
 /* Sets what matches, once all that needs memory is done: `converted` has room for a pointer each, all NULL. */
 static tu_status take_matches(const tu__safetensors *file, tu_state *state, const tu_load_report *report,
                               void **converted) {
-    size_t count = tu_load_report_count(report, TU_LOAD_MATCHED);
+    size_t count = tu_load_report_entry_count(report, TU_LOAD_MATCHED);
     const char *name;
     tu_type type;
     for (size_t i = 0; i < count; i++) {
@@ -208,7 +208,7 @@ static tu_status load(const tu__safetensors *file, const char *path, tu_state *s
         TU_TRY(read_count(file, path, "seed", UINT64_MAX, &seed));
         TU_TRY(read_count(file, path, "sample", INT64_MAX, &sample));
     }
-    size_t count = tu_load_report_count(report, TU_LOAD_MATCHED);
+    size_t count = tu_load_report_entry_count(report, TU_LOAD_MATCHED);
     void **converted = tu__alloc_array(count, sizeof *converted, "the variables of a state file");
     if (!converted) return TU_NO_MEMORY;
     tu_status status = take_matches(file, state, report, converted);

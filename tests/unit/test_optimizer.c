@@ -40,6 +40,7 @@ static tu_value build(tu_graph *g) {
 
 static void begin(trained *t, const tu_optimizer_options *options) {
     assert_int_equal(tu_graph_new(&t->graph), TU_OK);
+    t->values = TU_SIZED(tu_optimizer_values);
     if (tu_add_optimizer_with(build(t->graph), &t->values, options) != TU_OK) fail_msg("%s", tu_message());
     assert_int_equal(tu_graph_verify(t->graph), TU_OK);
     tu_value fetch[] = {t->values.rate, t->values.gradient_norm, t->values.finite};

@@ -8,7 +8,7 @@ static void a_device_that_can_takes_all_steps_in_one_call(void **unused) {
     (void)unused;
     trainer t;
     float losses[STEPS];
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     begin(&t, "mlp", "far");
     assert_int_equal(tu_program_many(t.step, &report), TU_OK);
     assert_true(report.at_once && !report.notice);
@@ -36,7 +36,7 @@ static void a_program_of_one_device_is_launched_in_one_piece(void **unused) {
 static void who_takes_one_step_at_a_time_says_why(void **unused) {
     (void)unused;
     trainer t;
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     begin(&t, "mlp", "cpu");
     assert_int_equal(tu_program_many(t.step, &report), TU_OK);
     assert_false(report.at_once);
@@ -48,7 +48,7 @@ static void a_device_that_meets_itself_says_so_too(void **unused) {
     (void)unused;
     tu_graph *g;
     tu_program *program;
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value y = tu_sum(tu_tanh(tu_batch_input(g, "x", TU_F32, TU_SHAPE(4))));
     assert_int_equal(tu_compile(g, &program, .devices = "cpu", .invariant = 2, .fetch = &y, .fetch_count = 1),
@@ -63,7 +63,7 @@ static void a_device_that_meets_itself_says_so_too(void **unused) {
 static void expect_at_once(const char *second, bool at_once, const char *notice) {
     tu_graph *g;
     tu_program *program;
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     plug_in_far();
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), y = x;
@@ -89,7 +89,7 @@ static void an_update_out_of_place_keeps_to_one_step_at_a_time(void **unused) {
     tu_graph *g;
     tu_program *program;
     tu_state *state;
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     plug_in_far();
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value a = tu_variable(g, "a", TU_F32, TU_SCALAR, .init = {TU_INIT_CONSTANT, .a = 1});
@@ -224,7 +224,7 @@ static void run_couple(const couple *c, bool one_by_one, couple_results *r) {
 static void expect_couple(const char *refusal, const char *notice) {
     couple one, many;
     couple_results expected, got;
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     plug_in_far();
     far.refuses_to_join = refusal;
     begin_couple(&one);
