@@ -194,8 +194,11 @@ typedef struct tu_train_options {
 #define TU_SETTING_SWITCH int
 #define TU_SETTING_FLAG int
 #define TU_SETTING_TEXT const char *
-#define TU_SETTING(kind, field, option, argument, standard, least, most, help) TU_SETTING_##kind field;
+#define TU_SETTING(kind, field, option, letter, argument, standard, least, most, group, help)                \
+    TU_SETTING_##kind field;
+#define TU_TRAIN_FIELD(type, field) type field;
 #include <tutti/settings.def>
+#undef TU_TRAIN_FIELD
 #undef TU_SETTING
 } tu_train_options;
 

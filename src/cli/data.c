@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/whole_number.h"
 #include "cli/command.h"
+#include "cli/common_options.h"
 
 struct data_values {
     bool json, offline, skip_bad;
@@ -22,17 +23,17 @@ struct data_values {
 };
 
 static const struct cli_option options[] = {
-    CLI_FLAG(struct data_values, json, "json", 0, "print one JSON object, and no progress"),
-    CLI_FLAG(struct data_values, offline, "offline", 0, "do not fetch what is not there"),
+    CLI_FLAG(struct data_values, json, "json", 0, CLI_HELP_JSON " (and no progress)"),
+    CLI_FLAG(struct data_values, offline, "offline", 0, CLI_HELP_OFFLINE),
     CLI_INT(struct data_values, height, "height", 0, "PIXELS", 1, 16384,
             "fit images of a folder to this height"),
     CLI_INT(struct data_values, width, "width", 0, "PIXELS", 1, 16384, "and this width"),
     CLI_DOUBLE(struct data_values, test_share, "test-share", 0, "SHARE", 0.0001, 0.9999,
                "share of images held out for testing"),
-    CLI_FLAG(struct data_values, skip_bad, "skip-bad", 0, "leave out damaged pictures of a folder"),
-    CLI_STRING(struct data_values, ignore_label, "ignore-label", 0, "N",
-               "leave out the images of this label of an array"),
-    CLI_INT(struct data_values, seed, "seed", 0, "N", 0, INT64_MAX, "chooses those images, and the samples"),
+    CLI_FLAG(struct data_values, skip_bad, "skip-bad", 0, CLI_HELP_SKIP_BAD),
+    CLI_STRING(struct data_values, ignore_label, "ignore-label", 0, "N", CLI_HELP_IGNORE_LABEL),
+    CLI_INT(struct data_values, seed, "seed", 0, "N", 0, INT64_MAX,
+            CLI_HELP_SEED " (choice of test images and samples)"),
     CLI_INT(struct data_values, count, "count", 'n', "N", 1, 10000, "samples to write"),
     CLI_STRING(struct data_values, out, "out", 'o', "DIR", "the folder to write them to"),
     {0},

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/common_options.h"
 #include "cli/size.h"
 
 struct devices_values {
@@ -15,7 +16,7 @@ struct devices_values {
 static const struct cli_option options[] = {
     CLI_FLAG(struct devices_values, all, "all", 'a',
              "also list the null devices, which plan programs and compute nothing"),
-    CLI_FLAG(struct devices_values, json, "json", 0, "print one JSON object"),
+    CLI_FLAG(struct devices_values, json, "json", 0, CLI_HELP_JSON),
     {0},
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/common_options.h"
 #include "pass/choices.h"
 
 enum { MAX_COLUMNS = 20, LONGEST_NAME = 16 }; /* a confusion matrix of more classes is for --json */
@@ -21,20 +22,19 @@ static const struct eval_values defaults = {.checkpoint = "last", .strategy = -1
 
 static const struct cli_option options[] = {
     CLI_STRING(struct eval_values, data, "data", 'd', "SET",
-               "another set of the same size and classes (unless given: the run's own)"),
-    CLI_STRING(struct eval_values, checkpoint, "checkpoint", 'c', "NAME", "last, best, or a step"),
+               CLI_HELP_DATA " (unless given: the set of the run)"),
+    CLI_STRING(struct eval_values, checkpoint, "checkpoint", 'c', "NAME", CLI_HELP_CHECKPOINT),
     CLI_STRING(struct eval_values, devices, "devices", 0, "LIST",
-               "the devices to run on (unless given: as the run was trained)"),
+               CLI_HELP_DEVICES " (unless given: those of the run)"),
     CLI_CHOICE(struct eval_values, strategy, "strategy", 0, "NAME", tu__strategy_names,
-               "how they share a batch (unless given: as in training)"),
-    CLI_INT(struct eval_values, threads, "threads", 't', "N", 1, 1024, "threads of a CPU device"),
+               CLI_HELP_STRATEGY " (unless given: that of the run)"),
+    CLI_INT(struct eval_values, threads, "threads", 't', "N", 0, 1024, CLI_HELP_THREADS),
     CLI_STRING(struct eval_values, out, "out", 'o', "FILE",
                "where to draw the confusion matrix (unless given: RUN/confusion.svg)"),
-    CLI_FLAG(struct eval_values, skip_bad, "skip-bad", 0, "leave out damaged pictures of a folder"),
-    CLI_STRING(struct eval_values, ignore_label, "ignore-label", 0, "N",
-               "leave out the images of this label of an array"),
-    CLI_FLAG(struct eval_values, offline, "offline", 0, "fetch nothing: refuse a set that is not there"),
-    CLI_FLAG(struct eval_values, json, "json", 0, "print one JSON object"),
+    CLI_FLAG(struct eval_values, skip_bad, "skip-bad", 0, CLI_HELP_SKIP_BAD),
+    CLI_STRING(struct eval_values, ignore_label, "ignore-label", 0, "N", CLI_HELP_IGNORE_LABEL),
+    CLI_FLAG(struct eval_values, offline, "offline", 0, CLI_HELP_OFFLINE),
+    CLI_FLAG(struct eval_values, json, "json", 0, CLI_HELP_JSON),
     {0},
 };
 

@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/common_options.h"
 #include "cli/explain_summary.h"
 #include "cli/network.h"
 #include "cli/placed.h"
@@ -23,35 +24,34 @@ struct explain_values {
     const char *devices, *place, *lock, *central;
     int64_t threads, batch, invariant;
     int precision, strategy; /* strategy -1: not given */
-    bool strict_placement, update_lock, infer, all, json;
+    int strict_placement;    /* no, yes */
+    bool update_lock, infer, all, json;
 };
 
 static const struct explain_values defaults = {.devices = "all", .strategy = -1};
 
+static const char *const no_yes[] = {"no", "yes", NULL};
+
 static const struct cli_option options[] = {
-    CLI_STRING(struct explain_values, devices, "devices", 0, "LIST",
-               "the devices to compute on, as in \"gpu:0,cpu:0\""),
-    CLI_STRING(struct explain_values, place, "place", 0, "RULES",
-               "names and devices, as in 'conv1/*=gpu:1,local*=cpu:0'; the first that fits counts"),
-    CLI_FLAG(struct explain_values, strict_placement, "strict-placement", 0,
-             "refuse an operation that its device does not take, instead of moving it"),
+    CLI_STRING(struct explain_values, devices, "devices", 0, "LIST", CLI_HELP_DEVICES),
+    CLI_STRING(struct explain_values, place, "place", 0, "RULES", CLI_HELP_PLACE),
+    CLI_CHOICE(struct explain_values, strict_placement, "strict-placement", 0, "YES|NO", no_yes,
+               CLI_HELP_STRICT_PLACEMENT),
     CLI_CHOICE(struct explain_values, strategy, "strategy", 0, "NAME", tu__strategy_names,
-               "how devices share a batch (several alike mirrored unless given)"),
+               CLI_HELP_STRATEGY " (unless given: mirrored if the devices are alike)"),
     CLI_STRING(struct explain_values, central, "central", 0, "DEVICE",
-               "with --strategy central: who has the variables"),
-    CLI_INT(struct explain_values, invariant, "invariant", 0, "K", 1, 1024,
-            "cut the batch into K parts, whatever the number of devices"),
-    CLI_INT(struct explain_values, threads, "threads", 't', "N", 1, 1024,
-            "threads of a CPU device (default: its cores)"),
-    CLI_INT(struct explain_values, batch, "batch", 'b', "N", 1, 1048576, "samples in a batch (default 128)"),
+               CLI_HELP_CENTRAL " (unless given: the first CPU of the list)"),
+    CLI_INT(struct explain_values, invariant, "invariant", 0, "K", 0, 1024, CLI_HELP_INVARIANT),
+    CLI_INT(struct explain_values, threads, "threads", 't', "N", 0, 1024, CLI_HELP_THREADS),
+    CLI_INT(struct explain_values, batch, "batch", 'b', "N", 1, 1048576,
+            CLI_HELP_BATCH " (unless given: 128)"),
     CLI_CHOICE(struct explain_values, precision, "precision", 'p', "TYPE", tu__precision_names,
-               "type of products and activations"),
+               CLI_HELP_PRECISION),
     CLI_FLAG(struct explain_values, infer, "infer", 'i', "the network alone, without gradients and updates"),
     CLI_FLAG(struct explain_values, all, "all", 'a', "every operation, instead of layers"),
-    CLI_STRING(struct explain_values, lock, "lock", 0, "FILE",
-               "write the placement to FILE, or hold it to the one that is there"),
+    CLI_STRING(struct explain_values, lock, "lock", 0, "FILE", CLI_HELP_LOCK),
     CLI_FLAG(struct explain_values, update_lock, "update-lock", 0, "with --lock: write FILE anew"),
-    CLI_FLAG(struct explain_values, json, "json", 0, "print one JSON object"),
+    CLI_FLAG(struct explain_values, json, "json", 0, CLI_HELP_JSON),
     {0},
 };
 

@@ -1,6 +1,7 @@
 /* `tutti version`: which command, library and compiler a result or a bug report comes from. */
 #include "base/json.h"
 #include "cli/command.h"
+#include "cli/common_options.h"
 
 #ifdef __clang__
 #define COMPILER __VERSION__ /* names itself */
@@ -13,7 +14,7 @@ struct version_values {
 };
 
 static const struct cli_option options[] = {
-    CLI_FLAG(struct version_values, json, "json", 0, "print one JSON object"),
+    CLI_FLAG(struct version_values, json, "json", 0, CLI_HELP_JSON),
     {0},
 };
 

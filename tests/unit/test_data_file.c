@@ -91,6 +91,7 @@ static void means_are_those_of_the_training_images(void **state) {
     tu__data_writer_free(writer);
     tu_dataset *set = NULL;
     assert_int_equal(tu__data_file_open(in_folder("two.tutti"), &set), TU_OK);
+    info = TU_SIZED(tu_dataset_info);
     assert_int_equal(tu_dataset_describe(set, &info), TU_OK);
     assert_true(info.mean[0] == 0.2 && info.deviation[0] == 0);
     assert_true(info.mean[1] == 0.5 && info.deviation[1] == 0.5);

@@ -213,6 +213,7 @@ static void every_model_can_be_listed_and_built(void **state) {
         tu_graph_free(b.graph);
     }
     assert_int_equal(count, 6);
+    assert_int_equal(tu_model(count, &name, &summary), TU_NOT_FOUND);
     assert_non_null(strstr(tu_message(), "there is no model number 6"));
 }
 
