@@ -50,7 +50,7 @@ static tu_status check_groups(const tu__optimizer *s) {
                            s->rule->name, i);
         if (!is_size(group->weight_decay))
             return refuse(s, "a group's weight_decay", group->weight_decay, "a number of at least 0");
-        if (!is_size(group->rate_factor))
+        if (!is_size(tu__given_or(group->rate_factor, 1)))
             return refuse(s, "a group's rate_factor", group->rate_factor, "a number of at least 0");
     }
     return TU_OK;
@@ -72,13 +72,10 @@ static tu_status check_shares(const tu__optimizer *s) {
 
 static void fill_defaults(tu__optimizer *s) {
     tu_optimizer_options *o = &s->options;
-    if (o->momentum == 0)
-        o->momentum = s->rule->momentum;
-    else if (o->momentum < 0)
-        o->momentum = 0;
-    if (o->beta1 == 0) o->beta1 = 0.9;
-    if (o->beta2 == 0) o->beta2 = s->rule->beta2;
-    if (o->epsilon == 0) o->epsilon = 1e-8;
+    o->momentum = tu__given_or(o->momentum, s->rule->momentum);
+    o->beta1 = tu__given_or(o->beta1, 0.9);
+    o->beta2 = tu__given_or(o->beta2, s->rule->beta2);
+    o->epsilon = tu__given_or(o->epsilon, 1e-8);
     if (o->trust == 0) o->trust = 0.001;
 }
 
@@ -89,7 +86,8 @@ tu_status tu__optimizer_settle(tu_graph *graph, const tu_optimizer_options *give
     fill_defaults(settled);
     TU_TRY(check_rate(settled, graph));
     TU_TRY(check_shares(settled));
-    if (!is_size(o.epsilon)) return refuse(settled, "epsilon", o.epsilon, "a number of at least 0");
+    if (!is_size(settled->options.epsilon))
+        return refuse(settled, "epsilon", o.epsilon, "a number of at least 0");
     if (!is_size(o.trust)) return refuse(settled, "trust", o.trust, "a number of at least 0");
     if (!is_size(o.loss_scale) || (o.loss_scale > 0 && (o.loss_scale < 1 || o.unguarded)))
         return refuse(settled, "loss_scale", o.loss_scale, "0, or at least 1 and a guard");
@@ -110,7 +108,7 @@ static tu_optimizer_group group_of(const tu_optimizer_options *o, tu_value varia
     for (size_t i = 0; i < o->group_count; i++) {
         if (!tu__pattern_fits(o->groups[i].pattern, tu_value_name(variable))) continue;
         group = o->groups[i];
-        if (group.rate_factor == 0) group.rate_factor = 1;
+        group.rate_factor = tu__given_or(group.rate_factor, 1);
         break;
     }
     return group;
