@@ -36,7 +36,7 @@ static tu_status build_training(model *m) {
     m->x = tu_batch_input(m->graph, "x", TU_F32, TU_SHAPE(BATCH, FEATURES));
     m->y = tu_batch_input(m->graph, "y", TU_I32, TU_SHAPE(BATCH));
     tu_value loss = tu_mean_cross_entropy(network(m->x), m->y);
-    tu_optimizer_values values;
+    tu_optimizer_values values = TU_SIZED(tu_optimizer_values);
     TU_TRY(tu_add_optimizer(loss, &values, .name = "adam", .constant_rate = 0.01));
     return tu_compile(m->graph, &m->program, .fetch = &loss, .fetch_count = 1, .updates = true);
 }

@@ -50,8 +50,9 @@ static tu_status train(tu_program *program, tu_state *state, tu_value x, tu_valu
 
 /* Prints the bytes of weights on each device. */
 static void print_variables(const tu_program *program) {
-    tu_memory_report memory;
-    for (size_t i = 0; tu_program_memory(program, i, &memory) == TU_OK; i++)
+    tu_memory_report memory = TU_SIZED(tu_memory_report);
+    for (size_t i = 0;
+         i < tu_program_device_count(program) && tu_program_memory(program, i, &memory) == TU_OK; i++)
         printf("%s has %llu bytes of weights\n", memory.device, (unsigned long long)memory.variable_bytes);
 }
 
@@ -82,7 +83,7 @@ int main(int argc, char **argv) {
               train(program, state, x, y, &first, &last) == TU_OK;
     if (!ok) fprintf(stderr, "%s\n", tu_message());
     if (ok) {
-        tu_placement_totals totals;
+        tu_placement_totals totals = TU_SIZED(tu_placement_totals);
         print_variables(program);
         tu_program_placed(program, &totals);
         printf("%zu copies of %llu bytes per step\n", totals.copies, (unsigned long long)totals.copied_bytes);

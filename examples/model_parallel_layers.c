@@ -74,8 +74,9 @@ static void free_step(training_step *s) {
 
 /* Prints the copies between the devices in a step. */
 static void print_copies(const tu_program *program) {
-    tu_placement p;
-    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++)
+    tu_placement p = TU_SIZED(tu_placement);
+    for (size_t i = 0;
+         i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++)
         if (p.from)
             printf("%s -> %s: %6llu bytes of %s\n", p.from, p.device, (unsigned long long)p.bytes_in, p.node);
 }

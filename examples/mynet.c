@@ -22,4 +22,6 @@ static tu_value build(tu_value x, const tu_model_options *o) {
 }
 
 TU_MODEL(.name = "mynet", .summary = "two convolutions and a dense layer, for 32x32 images",
-         .own = {.height = 32, .width = 32, .channels = 3, .classes = 10, .base = 32}, .build = build);
+         .defaults = TU_OPTIONS(tu_model_options, .height = 32, .width = 32, .channels = 3, .classes = 10,
+                                .base = 32),
+         .build = build);

@@ -39,8 +39,9 @@ int main(int argc, char **argv) {
         return 1;
     }
     int large = 0, small = 0;
-    tu_placement p;
-    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+    tu_placement p = TU_SIZED(tu_placement);
+    for (size_t i = 0;
+         i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++) {
         if (p.from) continue;
         printf("%-16s %-10s %-8s %s\n", p.node, p.operation, p.device, p.reason);
         if (strcmp(p.operation, "matmul") != 0) continue;

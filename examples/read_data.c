@@ -22,9 +22,9 @@ static tu_status read_ramp(void *context, tu_split split, int64_t index, void *i
 
 static void print_batches(const tu_dataset *set, int batches) {
     tu_loader *loader;
-    tu_batch batch;
-    tu_dataset_info info;
-    tu_dataset_describe(set, &info);
+    tu_batch batch = TU_SIZED(tu_batch);
+    tu_dataset_info info = TU_SIZED(tu_dataset_info);
+    exit_on_error(tu_dataset_describe(set, &info));
     printf("%s: %lld images of %lld x %lld x %lld, mean %.3f\n", info.name, (long long)info.count[TU_TRAIN],
            (long long)info.height, (long long)info.width, (long long)info.channels, info.mean[0]);
     exit_on_error(

@@ -26,7 +26,7 @@ static tu_status build(network *n) {
     x = tu_batch_norm(x, .act = TU_RELU, .name = "norm1");
     x = tu_dense(tu_flatten(x), .units = CLASSES, .name = "logits");
     n->loss = tu_mean(tu_cross_entropy(x, n->labels));
-    tu_optimizer_values update;
+    tu_optimizer_values update = TU_SIZED(tu_optimizer_values);
     return tu_add_optimizer(n->loss, &update, .name = "momentum", .constant_rate = 0.05);
 }
 

@@ -33,8 +33,8 @@ static void print_classes(const tu_evaluation *e) {
 int main(int argc, char **argv) {
     const char *set = argc > 1 ? argv[1] : "generated";
     int64_t steps = argc > 2 ? atoll(argv[2]) : 200;
-    tu_train_result result;
-    tu_evaluation evaluation;
+    tu_train_result result = TU_SIZED(tu_train_result);
+    tu_evaluation evaluation = TU_SIZED(tu_evaluation);
     if (tu_train("mlp", set, &result, .steps = steps, .batch = 64, .base = 64, .watch = print_progress) !=
         TU_OK)
         return print_error();

@@ -122,17 +122,21 @@ static inline int count_kernel(const decoded *d, const tu_kernel_report *k) {
 }
 
 static inline void every_planned_kernel_is_there(const decoded *d, const tu_program *program, int runs) {
-    tu_kernel_report k;
-    for (size_t i = 0; tu_program_kernel(program, i, &k) == TU_OK; i++)
+    tu_kernel_report k = TU_SIZED(tu_kernel_report);
+    for (size_t i = 0; i < tu_program_kernel_count(program) && tu_program_kernel(program, i, &k) == TU_OK;
+         i++)
         if (count_kernel(d, &k) != runs)
             fail_msg("kernel %s of '%s' is there %d times, not %d", k.kernel, k.node, count_kernel(d, &k),
                      runs);
 }
 
 static inline double predicted_bytes(const tu_program *program, size_t *copies) {
-    tu_copy_report c;
+    tu_copy_report c = TU_SIZED(tu_copy_report);
     double bytes = 0;
-    for (*copies = 0; tu_program_copy(program, *copies, &c) == TU_OK; ++*copies) bytes += (double)c.bytes;
+    for (*copies = 0;
+         *copies < tu_program_copy_count(program) && tu_program_copy(program, *copies, &c) == TU_OK;
+         ++*copies)
+        bytes += (double)c.bytes;
     return bytes;
 }
 
@@ -147,8 +151,9 @@ static inline void bytes_copied_are_those_predicted(const decoded *d, tu_program
     assert_true(copies > 0);
     assert_int_equal(found, (size_t)runs * copies);
     assert_true(traced == runs * predicted);
-    tu_trace_report r;
-    for (size_t i = 0; tu_trace_device(program, i, &r) == TU_OK; i++) arrived += (double)r.arrived_bytes;
+    tu_trace_report r = TU_SIZED(tu_trace_report);
+    for (size_t i = 0; i < tu_program_device_count(program) && tu_trace_device(program, i, &r) == TU_OK; i++)
+        arrived += (double)r.arrived_bytes;
     assert_true(arrived == traced);
 }
 

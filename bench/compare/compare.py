@@ -55,7 +55,7 @@ class Tutti:
         command = [self.program, "bench", self.workload, "--devices", self.devices, "--batch", str(self.batch),
                    "--precision", self.precision, "--steps", str(steps), "--warmup", str(warmup), "--repeat", "1",
                    "--json", *(["--threads", str(self.threads)] if self.threads else []),
-                   *(["--tune-kernels"] if self.tuned else [])]
+                   *(["--tune-kernels", "yes"] if self.tuned else [])]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise Failure(done.stderr.strip() or f"exit status {done.returncode}")

@@ -81,9 +81,10 @@ typedef struct measurement {
 } measurement;
 
 static tu_status find_heaviest(const tu_program *program, tu_kernel_report *heaviest) {
-    tu_kernel_report k;
-    *heaviest = (tu_kernel_report){.flops = -1};
-    for (size_t i = 0; tu_program_kernel(program, i, &k) == TU_OK; i++)
+    tu_kernel_report k = TU_SIZED(tu_kernel_report);
+    *heaviest = (tu_kernel_report){.struct_size = sizeof *heaviest, .flops = -1};
+    for (size_t i = 0; i < tu_program_kernel_count(program) && tu_program_kernel(program, i, &k) == TU_OK;
+         i++)
         if (k.flops > heaviest->flops) *heaviest = k;
     if (heaviest->flops > 0) return TU_OK;
     return tu_fail(TU_INTERNAL, "no kernel says how much arithmetic it does");
@@ -92,7 +93,7 @@ static tu_status find_heaviest(const tu_program *program, tu_kernel_report *heav
 /* A card tells times from the run after the first question on. */
 static tu_status time_program(tu_program *program, tu_state *state, measurement *m) {
     double times[MAX_RUNS], begin = seconds_now();
-    tu_kernel_report k;
+    tu_kernel_report k = TU_SIZED(tu_kernel_report);
     float squares[2];
     size_t count = 0;
     for (int run = -WARM_RUNS; run < MAX_RUNS; run++) {

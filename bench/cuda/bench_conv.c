@@ -82,7 +82,7 @@ static void print_kernel(const shape *s, side which, const tu_kernel_report *k, 
 
 /* Takes the times of all kernels; *count is how many there are. */
 static tu_status take_times(const tu_program *program, int run, double times[][MAX_RUNS], size_t *count) {
-    tu_kernel_report k;
+    tu_kernel_report k = TU_SIZED(tu_kernel_report);
     for (*count = 0; *count < MAX_KERNELS; ++*count) {
         tu_status status = tu_program_kernel(program, *count, &k);
         if (status == TU_NOT_FOUND) break;
@@ -101,7 +101,7 @@ static tu_status measure(tu_program *program, tu_state *state, const shape *s, s
         TU_TRY(take_times(program, run, times, &count));
     }
     for (size_t i = 0; i < count; i++) {
-        tu_kernel_report k;
+        tu_kernel_report k = TU_SIZED(tu_kernel_report);
         TU_TRY(tu_program_kernel(program, i, &k));
         if (strncmp(k.kernel, "conv2d", strlen("conv2d")) == 0)
             print_kernel(s, which, &k, times[i], compile_seconds);

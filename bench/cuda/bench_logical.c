@@ -60,6 +60,7 @@ static tu_status draw_batch(training *t, uint64_t seed) {
 static tu_status begin_training(training *t, const settings *o, int64_t index) {
     t->steps = (size_t)o->steps;
     TU_TRY(tu_graph_new(&t->graph));
+    t->net = TU_SIZED(tu_model_graph);
     TU_TRY(tu_model_build(t->graph, "mlp", &t->net, .batch = o->batch));
     TU_TRY(tu_add_sgd(t->net.loss, 0.01, 0.9));
     TU_TRY(tu_compile(t->graph, &t->program, .devices = t->device, .precision = o->precision,

@@ -80,9 +80,10 @@ static size_t list_devices(const char *list, char names[MAX_DEVICES][NAME]) {
     work w = begin(1, 1);
     w.results[w.result_count++] = tu_sum(w.input);
     compile(&w, list, false, 0);
-    tu_device_report report;
+    tu_device_report report = TU_SIZED(tu_device_report);
     size_t count = 0;
-    while (count < MAX_DEVICES && tu_program_device(w.program, count, &report) == TU_OK)
+    while (count < MAX_DEVICES && count < tu_program_device_count(w.program) &&
+           tu_program_device(w.program, count, &report) == TU_OK)
         snprintf(names[count++], sizeof names[0], "%s", report.device);
     end(&w);
     return count;
@@ -134,7 +135,7 @@ static void overlap(const char *list, const char *trace) {
     must(tu_program_trace_begin(w.program));
     run(&w, TRACED);
     tu_program_trace_end(w.program);
-    tu_trace_report r;
+    tu_trace_report r = TU_SIZED(tu_trace_report);
     must(tu_trace_device(w.program, 1, &r));
     printf("{\"overlap\":\"%s to %s\",\"copying_ms\":%.4f,\"overlapped_percent\":%.1f,\"run_ms\":%.3f}\n",
            names[0], names[1], 1e3 * r.copying / TRACED, 100 * r.overlapped / r.copying,
@@ -178,7 +179,7 @@ static void networks(const char *list, int count, int streams, int units, int ba
     work w = begin(batch, units);
     build_networks(&w, count, devices, names);
     compile(&w, list, true, streams);
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     must(tu_program_many(w.program, &report));
     printf("{\"networks\":%d,\"devices\":\"%s\",\"streams\":%d,\"at_once\":%s,\"ms_per_step\":%.5f}\n", count,
            list, streams, report.at_once ? "true" : "false", measure(&w, run_many));

@@ -263,12 +263,16 @@ static tu_status measure(const char *name, tu_program *program, tu_state *state,
     double begin = now();
     for (; runs < MAX_RUNS && (runs < LEAST_RUNS || now() - begin < seconds_a_case); runs++) {
         TU_TRY(tu_run(program, state, (size_t)b->input_count, feeds, &result));
-        tu_kernel_report k;
-        for (size_t i = 0; i < MAX_KERNELS && tu_program_kernel(program, i, &k) == TU_OK; i++)
+        tu_kernel_report k = TU_SIZED(tu_kernel_report);
+        for (size_t i = 0; i < MAX_KERNELS && i < tu_program_kernel_count(program) &&
+                           tu_program_kernel(program, i, &k) == TU_OK;
+             i++)
             times[i][runs] = k.seconds;
     }
-    tu_kernel_report k;
-    for (size_t i = 0; i < MAX_KERNELS && tu_program_kernel(program, i, &k) == TU_OK; i++)
+    tu_kernel_report k = TU_SIZED(tu_kernel_report);
+    for (size_t i = 0; i < MAX_KERNELS && i < tu_program_kernel_count(program) &&
+                       tu_program_kernel(program, i, &k) == TU_OK;
+         i++)
         print_row(i == 0 ? name : "", &k, times[i], runs, top);
     return TU_OK;
 }

@@ -19,9 +19,9 @@ static int fail(void) {
 
 static int measure(const tu_dataset *set, int threads, bool shuffle, double seconds) {
     tu_loader *loader;
-    tu_batch batch;
-    tu_dataset_info info;
-    tu_dataset_describe(set, &info);
+    tu_batch batch = TU_SIZED(tu_batch);
+    tu_dataset_info info = TU_SIZED(tu_dataset_info);
+    if (tu_dataset_describe(set, &info) != TU_OK) return fail();
     if (tu_loader_new(set, &loader, .batch = 128, .shuffle = shuffle, .seed = 1, .threads = threads) != TU_OK)
         return fail();
     for (int64_t seen = 0; seen < info.count[TU_TRAIN]; seen += batch.count)

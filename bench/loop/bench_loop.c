@@ -79,9 +79,10 @@ static enum part part_of(const char *node) {
 }
 
 static void add_step(struct times *sum, const tu_program *program, double seconds, double shown) {
-    tu_kernel_report kernel;
+    tu_kernel_report kernel = TU_SIZED(tu_kernel_report);
     double outside = seconds;
-    for (size_t i = 0; tu_program_kernel(program, i, &kernel) == TU_OK; i++) {
+    for (size_t i = 0;
+         i < tu_program_kernel_count(program) && tu_program_kernel(program, i, &kernel) == TU_OK; i++) {
         sum->part[part_of(kernel.node)] += kernel.seconds;
         outside -= kernel.seconds;
     }

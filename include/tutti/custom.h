@@ -28,6 +28,7 @@ extern "C" {
 #endif
 
 typedef struct tu_custom_call {
+    size_t struct_size;
     uint32_t input_count;
     const tu_type *inputs;
     const tu_type *outputs; /* NULL while the shape function runs */

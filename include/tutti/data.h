@@ -31,6 +31,7 @@ typedef enum tu_split { TU_TRAIN, TU_TEST } tu_split;
 typedef struct tu_dataset tu_dataset;
 
 typedef struct tu_dataset_info {
+    size_t struct_size;
     const char *name;   /* "cifar10" */
     const char *origin; /* for people: where its bytes came from */
     int64_t count[2];   /* images of each tu_split */
@@ -78,7 +79,7 @@ TU_API tu_status tu_dataset_open_with(const char *spec, tu_dataset **set, const 
     tu_dataset_open_with(spec, set, TU_OPTIONS(tu_dataset_options, __VA_ARGS__))
 TU_API void tu_dataset_free(tu_dataset *set);
 /* The strings live as long as the set. */
-TU_API void tu_dataset_describe(const tu_dataset *set, tu_dataset_info *info);
+TU_API tu_status tu_dataset_describe(const tu_dataset *set, tu_dataset_info *info);
 /* Copies image `index` (height * width * channels pixels) and its label; many threads may. */
 TU_API tu_status tu_dataset_read(const tu_dataset *set, tu_split split, int64_t index, void *image,
                                  int32_t *label);
@@ -134,6 +135,7 @@ typedef struct tu_loader_options {
 } tu_loader_options;
 
 typedef struct tu_batch {
+    size_t struct_size;
     int64_t count;      /* samples */
     int64_t epoch;      /* all of one epoch */
     int64_t first;      /* ordinal of the first; the others follow */

@@ -30,6 +30,7 @@ extern "C" {
 /* ---- For programs: which devices are there ------------------------------------------------------------------- */
 
 typedef struct tu_device_info {
+    size_t struct_size;
     const char *name;        /* "cpu:0" */
     const char *kind;        /* "cpu" */
     const char *description; /* for people: model, instruction sets, library versions */
@@ -38,6 +39,7 @@ typedef struct tu_device_info {
     const char *unusable;    /* NULL, or why it cannot be used and what to do */
 } tu_device_info;
 /* Describes device `index`; TU_NOT_FOUND past the last. The strings live until the next call in this thread. */
+TU_API size_t tu_device_count(void);
 TU_API tu_status tu_device(size_t index, tu_device_info *info);
 
 /* Loads a plug-in; its devices are known from then on. Refuses one of another TU_DEVICE_ABI, by name. */

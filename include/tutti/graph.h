@@ -60,6 +60,27 @@ extern "C" {
 #endif
 #define TU_ZERO (-1)
 
+/* Results are structures with a leading size too: the caller sets struct_size, most simply with TU_SIZED, and the
+ * library fills at most so many bytes. A newer library therefore serves a program that was compiled with a shorter
+ * structure; an older library leaves the fields that it does not have zero. A call fails with TU_INVALID if
+ * struct_size is not set.
+ *
+ *     tu_graph_totals totals = TU_SIZED(tu_graph_totals);
+ *     if (tu_graph_total(g, &totals) == TU_OK) printf("%lld parameters\n", (long long)totals.parameters);
+ */
+#ifdef __cplusplus
+}
+template <class T> static inline T tu_sized_() {
+    T sized = T();
+    sized.struct_size = sizeof(T);
+    return sized;
+}
+extern "C" {
+#define TU_SIZED(type) tu_sized_<type>()
+#else
+#define TU_SIZED(type) ((type){.struct_size = sizeof(type)})
+#endif
+
 /* ---- Making graphs ------------------------------------------------------------------------------------------ */
 
 TU_API tu_status tu_graph_new(tu_graph **graph);
@@ -256,6 +277,7 @@ TU_API tu_status tu_graph_print(const tu_graph *graph, tu_graph_format format, F
 TU_API tu_status tu_graph_summary(const tu_graph *graph, FILE *out);
 
 typedef struct tu_graph_totals {
+    size_t struct_size;
     int64_t nodes, variables, parameters; /* parameters: elements of the trainable variables */
     int64_t variable_bytes, activation_bytes;
     int64_t flops; /* of one run of the whole graph */

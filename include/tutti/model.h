@@ -11,7 +11,7 @@
  *         return tu_dense(tu_flatten(x), .units = o->classes);
  *     }
  *     TU_MODEL(.name = "mynet", .summary = "one dense layer",
- *              .own = {.height = 32, .width = 32, .channels = 3, .classes = 10, .base = 1}, .build = build);
+ *              .defaults = TU_OPTIONS(tu_model_options, .height = 32, .width = 32, .channels = 3, .classes = 10, .base = 1), .build = build);
  */
 #ifndef TUTTI_MODEL_H
 #define TUTTI_MODEL_H
@@ -32,6 +32,7 @@ typedef struct tu_model_options {
 } tu_model_options;
 
 typedef struct tu_model_graph {
+    size_t struct_size;
     tu_value images; /* input "images" [n,h,w,c] */
     tu_value labels; /* input "labels" i32[n] */
     tu_value logits; /* result "logits" [n,classes] */
@@ -39,9 +40,10 @@ typedef struct tu_model_graph {
 } tu_model_graph;
 
 /* Name and one-line summary of model `index`, the built-in ones first; TU_NOT_FOUND past the last. */
+TU_API size_t tu_model_count(void);
 TU_API tu_status tu_model(size_t index, const char **name, const char **summary);
 /* The network's own settings: what a setting of zero stands for. */
-TU_API tu_status tu_model_own(const char *name, tu_model_options *own);
+TU_API tu_status tu_model_defaults(const char *name, tu_model_options *defaults);
 
 /* The network with its inputs and its loss. */
 TU_API tu_status tu_model_build_with(tu_graph *graph, const char *name, tu_model_graph *model,
@@ -62,8 +64,7 @@ typedef struct tu_model_definition {
     uint32_t abi; /* TU_ABI and the size, as the file was compiled: TU_MODEL sets both */
     size_t struct_size;
     const char *name, *summary;
-    tu_model_options
-        own; /* what a setting of zero stands for; size, channels, classes and base must be given */
+    const tu_model_options *defaults; /* what a setting of zero stands for */
     /* images [n,h,w,c] -> logits [n,classes]. Every setting is given. */
     tu_value (*build)(tu_value images, const tu_model_options *settings);
 } tu_model_definition;

@@ -49,7 +49,7 @@ TU_API void tu_state_free(tu_state *state);
 /* Adds the variables of another graph that the state does not have yet; those it has must agree in type. */
 TU_API tu_status tu_state_extend(tu_state *state, const tu_graph *graph);
 
-TU_API size_t tu_state_count(const tu_state *state);
+TU_API size_t tu_state_variable_count(const tu_state *state);
 /* Name and type of variable `index`, in the order made. */
 TU_API tu_status tu_state_variable(const tu_state *state, size_t index, const char **name, tu_type *type);
 /* Copies a variable out or in; `bytes` must be its size. */
@@ -115,7 +115,7 @@ TU_API tu_status tu_state_load_with(tu_state *state, const char *path, const tu_
 #define tu_state_load(state, path, ...)                                                                      \
     tu_state_load_with(state, path, TU_OPTIONS(tu_state_load_options, __VA_ARGS__))
 
-TU_API size_t tu_load_report_count(const tu_load_report *report, tu_load_outcome outcome);
+TU_API size_t tu_load_report_entry_count(const tu_load_report *report, tu_load_outcome outcome);
 /* Name and types of entry `index` of an outcome; each may be NULL. Where state or file has no such variable, or it is of a
  * type that Tutti does not have, its type has rank -1. Names live as long as the report. */
 TU_API tu_status tu_load_report_entry(const tu_load_report *report, tu_load_outcome outcome, size_t index,
@@ -242,6 +242,7 @@ TU_API tu_status tu_run_many(tu_program *program, tu_state *state, size_t steps,
                              const tu_feed_many *feeds, void *const *fetches);
 
 typedef struct tu_many_report {
+    size_t struct_size;
     bool at_once;         /* the devices take many steps in one call; else the engine makes a run of each */
     uint64_t table_bytes; /* of tables in the device's memory that the latest call read from */
     uint64_t gathered_bytes; /* of rows that the latest call put together on the host instead */
@@ -254,6 +255,7 @@ TU_API tu_status tu_program_many(const tu_program *program, tu_many_report *repo
 /* ---- What a program needs and does ------------------------------------------------------------------------- */
 
 typedef struct tu_memory_report {
+    size_t struct_size;
     const char *device;
     uint64_t
         scratch_bytes; /* activations, gradients, workspaces: the planned peak, shared between programs */
@@ -267,6 +269,7 @@ typedef struct tu_memory_report {
         limit_bytes; /* what it may take: the limit it was compiled with, or the device's memory; 0: unknown */
 } tu_memory_report;
 /* Memory of the program on its device number `index`; TU_NOT_FOUND past the last. */
+TU_API size_t tu_program_device_count(const tu_program *program);
 TU_API tu_status tu_program_memory(const tu_program *program, size_t index, tu_memory_report *report);
 
 typedef enum tu_memory_kind {
@@ -279,6 +282,7 @@ typedef enum tu_memory_kind {
 } tu_memory_kind;
 
 typedef struct tu_memory_item {
+    size_t struct_size;
     tu_memory_kind kind;
     const char *
         name; /* of the node that makes it; of the kernel, for its workspace; "" for gaps; what it is, for overhead */
@@ -288,10 +292,12 @@ typedef struct tu_memory_item {
 /* What lies in the memory of the program's device number `index` when most does, heaviest first: writes up to
  * `capacity` items, returns how many there are. Their bytes add up to scratch, constants, variables and overhead of
  * tu_program_memory. */
-TU_API size_t tu_program_peak(const tu_program *program, size_t index, size_t capacity,
-                              tu_memory_item *items);
+TU_API size_t tu_program_peak_count(const tu_program *program, size_t index);
+TU_API tu_status tu_program_peak(const tu_program *program, size_t index, size_t capacity,
+                                 tu_memory_item *items, size_t *count);
 
 typedef struct tu_device_report {
+    size_t struct_size;
     const char *device; /* "cpu:0.1" */
     int threads;        /* of its parallel loops; 0: not known, or does not apply */
     const char *
@@ -303,6 +309,7 @@ typedef struct tu_device_report {
 TU_API tu_status tu_program_device(const tu_program *program, size_t index, tu_device_report *report);
 
 typedef struct tu_placement {
+    size_t struct_size;
     const char *node, *operation; /* name and operation; "copy" brings a value from another device */
     tu_type type;                 /* of its first output */
     const char *device;
@@ -315,9 +322,11 @@ typedef struct tu_placement {
     const char *way;     /* of a copy between two cards: "peer to peer", or "through the host"; else NULL */
 } tu_placement;
 /* Where operation number `index` of the program is computed, in the order of the graph; TU_NOT_FOUND past the last. */
+TU_API size_t tu_program_placement_count(const tu_program *program);
 TU_API tu_status tu_program_placement(const tu_program *program, size_t index, tu_placement *placement);
 
 typedef struct tu_placement_totals {
+    size_t struct_size;
     size_t operations, copies, moved;
     uint64_t copied_bytes; /* between devices, in one run */
     /* NULL, or a line for the user: what was moved, and why; or which pattern fits nothing. Lives as long as the program. */
@@ -334,6 +343,7 @@ TU_API tu_status tu_program_lock(const tu_program *program, const char *path, bo
 TU_API tu_status tu_program_print(const tu_program *program, FILE *out);
 
 typedef struct tu_kernel_report {
+    size_t struct_size;
     const char *device, *kernel;
     const char *node; /* the name of the first operation it covers */
     uint32_t node_count;
@@ -343,18 +353,22 @@ typedef struct tu_kernel_report {
     double seconds; /* in the latest run; 0: not run yet, or the device does not say */
 } tu_kernel_report;
 /* Kernel number `index` of the program, device after device, in the order they run; TU_NOT_FOUND past the last. */
+TU_API size_t tu_program_kernel_count(const tu_program *program);
 TU_API tu_status tu_program_kernel(const tu_program *program, size_t index, tu_kernel_report *report);
 
 typedef struct tu_copy_report {
+    size_t struct_size;
     const char *value; /* the name of the node that makes it */
     const char *from, *to;
     uint64_t bytes;
 } tu_copy_report;
 /* Copy number `index` of those between devices that every run makes; TU_NOT_FOUND past the last. */
+TU_API size_t tu_program_copy_count(const tu_program *program);
 TU_API tu_status tu_program_copy(const tu_program *program, size_t index, tu_copy_report *report);
 
 /* What devices sum up together in every run, each bringing a share: collectives in the order in which they are held. */
 typedef struct tu_collective_report {
+    size_t struct_size;
     int64_t number;
     uint32_t ranks;    /* devices that meet */
     uint32_t values;   /* that each brings */
@@ -364,6 +378,7 @@ typedef struct tu_collective_report {
     bool peer_to_peer; /* they do, and are not parts of one */
 } tu_collective_report;
 /* Collective `index`; TU_NOT_FOUND past the last. */
+TU_API size_t tu_program_collective_count(const tu_program *program);
 TU_API tu_status tu_program_collective(const tu_program *program, size_t index, tu_collective_report *report);
 
 /* ---- When everything happens ---------------------------------------------------------------------------------- */
@@ -390,6 +405,7 @@ TU_API tu_status tu_trace_write(size_t count, tu_program *const *programs, FILE 
 TU_API tu_status tu_trace_save(size_t count, tu_program *const *programs, const char *path);
 
 typedef struct tu_trace_report { /* seconds, of all traced runs together */
+    size_t struct_size;
     const char *device;
     double runs;            /* from the first feed to the last update */
     double computing;       /* in kernels */

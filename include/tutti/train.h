@@ -97,6 +97,7 @@ typedef struct tu_optimizer_options {
 } tu_optimizer_options;
 
 typedef struct tu_optimizer_values {
+    size_t struct_size;
     tu_value rate;          /* f32 scalar */
     tu_value gradient_norm; /* f32 scalar: of all gradients together, before clipping */
     tu_value
@@ -134,6 +135,7 @@ typedef enum tu_train_event {
 } tu_train_event;
 
 typedef struct tu_train_report {
+    size_t struct_size;
     tu_train_event event;
     const char *message;
     const char *folder;
@@ -151,6 +153,7 @@ typedef struct tu_train_report {
 } tu_train_report;
 
 typedef struct tu_train_result {
+    size_t struct_size;
     char folder[4096];
     int64_t step, steps;   /* made, and planned */
     bool stopped;          /* by the flag: resume to go on */
@@ -191,8 +194,11 @@ typedef struct tu_train_options {
 #define TU_SETTING_SWITCH int
 #define TU_SETTING_FLAG int
 #define TU_SETTING_TEXT const char *
-#define TU_SETTING(kind, field, option, argument, standard, least, most, help) TU_SETTING_##kind field;
+#define TU_SETTING(kind, field, option, letter, argument, standard, least, most, group, help)                \
+    TU_SETTING_##kind field;
+#define TU_TRAIN_FIELD(type, field) type field;
 #include <tutti/settings.def>
+#undef TU_TRAIN_FIELD
 #undef TU_SETTING
 } tu_train_options;
 
@@ -209,12 +215,12 @@ TU_API tu_status tu_train_with(const char *model, const char *data, tu_train_res
 enum { TU_MAX_ENSEMBLE = 10000 };
 
 typedef struct tu_ensemble_result {
+    size_t struct_size;
     char folder[4096];
-    int64_t count;
-    bool stopped;                   /* by the flag, before all members were done: resume to go on */
-    double seconds;                 /* in this process */
-    const tu_train_result *members; /* a member that never began has no digest: "" */
-    void *own;
+    int64_t member_count;
+    bool stopped;   /* by the flag, before all members were done: resume to go on */
+    double seconds; /* in this process */
+    void *internal;
 } tu_ensemble_result;
 
 /* Trains `members` networks that know nothing of each other, the simplest way to use many devices: member i has the seed
@@ -227,6 +233,8 @@ TU_API tu_status tu_train_ensemble_with(const char *model, const char *data, int
                                         tu_ensemble_result *result, const tu_train_options *options);
 #define tu_train_ensemble(model, data, members, result, ...)                                                 \
     tu_train_ensemble_with(model, data, members, result, TU_OPTIONS(tu_train_options, __VA_ARGS__))
+TU_API tu_status tu_ensemble_result_member(const tu_ensemble_result *result, int64_t index,
+                                           tu_train_result *member);
 TU_API void tu_ensemble_result_free(tu_ensemble_result *result);
 /* How many members the ensemble in `folder` has; 0: there is none. */
 TU_API int64_t tu_ensemble_members(const char *folder);
@@ -236,13 +244,14 @@ TU_API int64_t tu_ensemble_members(const char *folder);
 /* What such a run would be, as far as it can be told without beginning it: to be asked what memory it needs, also where
  * that is more than there is. */
 typedef struct tu_train_plan {
+    size_t struct_size;
     /* The one of a step's programs that needs most memory: over a batch or a piece of it, or the update by the sum of all
      * pieces. It cannot be run. */
     const tu_program *program;
     int64_t batch, accumulate; /* samples of a step, and in how many pieces */
     const char *precision;
     const tu_dataset *set; /* what it would train on */
-    void *own;
+    void *internal;
 } tu_train_plan;
 
 /* Takes what tu_train_with takes; writes nothing. Freed with tu_train_plan_free. */
@@ -253,6 +262,7 @@ TU_API tu_status tu_plan_training_with(const char *model, const char *data, tu_t
 TU_API void tu_train_plan_free(tu_train_plan *plan);
 
 /* Name and one-line summary of recipe `index`; TU_NOT_FOUND past the last. */
+TU_API size_t tu_train_recipe_count(void);
 TU_API tu_status tu_train_recipe(size_t index, const char **name, const char **summary);
 
 /* ---- Using what was trained ------------------------------------------------------------------------------------- */
@@ -272,11 +282,13 @@ typedef struct tu_trained_options {
 } tu_trained_options;
 
 typedef struct tu_member_score { /* of a member of an ensemble by itself */
+    size_t struct_size;
     int64_t step;
     double loss, accuracy, top5;
 } tu_member_score;
 
 typedef struct tu_evaluation {
+    size_t struct_size;
     int64_t step; /* of the checkpoint */
     const char *set;
     int64_t images, classes;
@@ -285,8 +297,7 @@ typedef struct tu_evaluation {
     const int64_t *confusion; /* [classes, classes]: images of class row that were taken for class column */
     int64_t
         member_count; /* of an ensemble, whose averaged probabilities the numbers above are of; 0: a run */
-    const tu_member_score *members;
-    void *own;
+    void *internal;
     double largest;           /* share of the largest class among the images */
     int64_t skipped, ignored; /* left out of the set, test images or not: as in tu_dataset_info */
 } tu_evaluation;
@@ -296,6 +307,7 @@ TU_API tu_status tu_evaluate_with(const char *folder, tu_evaluation *evaluation,
                                   const tu_trained_options *options);
 #define tu_evaluate(folder, evaluation, ...)                                                                 \
     tu_evaluate_with(folder, evaluation, TU_OPTIONS(tu_trained_options, __VA_ARGS__))
+TU_API tu_status tu_evaluation_member(const tu_evaluation *evaluation, int64_t index, tu_member_score *score);
 TU_API void tu_evaluation_free(tu_evaluation *evaluation);
 /* Draws the confusion matrix into an SVG file. */
 TU_API tu_status tu_evaluation_draw(const tu_evaluation *evaluation, const char *path);

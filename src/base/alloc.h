@@ -27,7 +27,8 @@ TU__SHARED void tu__free_aligned(void *block);
 TU__SHARED uint64_t tu__alloc_count(void);
 TU__SHARED int64_t tu__alloc_live(void);
 
-/* From now on the `nth` allocation (1 is the next) and all after it fail; 0 turns this off. For tests. */
-TU__SHARED void tu__alloc_fail_at(uint64_t nth);
+/* Makes the `nth` allocation from now on (1 is the next) and all later ones fail; 0 turns this off. For tests, which link
+ * the static archive: the shared library does not export it. */
+void tu__alloc_fail_at(uint64_t nth);
 
 #endif

@@ -21,8 +21,10 @@ typedef struct tu__disk {
     int (*mkdir)(const char *path, mode_t mode);
 } tu__disk;
 
-/* The table in use; the system's own unless a test replaced it (NULL puts it back). Not for several threads at once. */
+/* The table in use: the system's, unless a test replaced it. */
 TU__SHARED const tu__disk *tu__disk_in_use(void);
-TU__SHARED void tu__disk_replace(const tu__disk *disk);
+/* Replaces the table; NULL puts the system's back. Not for several threads at once. For tests, which link the static
+ * archive: the shared library does not export it. */
+void tu__disk_replace(const tu__disk *disk);
 
 #endif

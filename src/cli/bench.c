@@ -16,6 +16,7 @@
 #include "cli/choices.h"
 #include "cli/clock.h"
 #include "cli/command.h"
+#include "cli/common_options.h"
 #include "cli/memory_advice.h"
 #include "cli/placed.h"
 #include "cli/size.h"
@@ -35,56 +36,50 @@ struct bench_values {
     const char *memory_limit, *gpu_memory_limit, *gpu_memory_reserve; /* sizes as they are written */
     int64_t threads, batch, steps, warmup, repeat, trace_steps;       /* threads, steps 0: ours to choose */
     int64_t invariant;
-    int precision, strategy; /* strategy -1: not given */
-    bool json, kernels, tune_kernels, strict_placement, bf16_gradients, scaling;
+    int precision, strategy;                            /* strategy -1: not given */
+    int tune_kernels, strict_placement, bf16_gradients; /* no, yes */
+    bool json, kernels, scaling;
 };
 
 static const struct bench_values defaults = {
     .devices = "cpu:0", .batch = 128, .warmup = 5, .repeat = 5, .trace_steps = 10, .strategy = -1};
 
+static const char *const no_yes[] = {"no", "yes", NULL};
+
 static const struct cli_option options[] = {
-    CLI_STRING(struct bench_values, devices, "devices", 0, "LIST",
-               "the devices to run on, as in \"cpu:0/2\"; several share the batch"),
+    CLI_STRING(struct bench_values, devices, "devices", 0, "LIST", CLI_HELP_DEVICES),
     CLI_CHOICE(struct bench_values, strategy, "strategy", 0, "NAME", cli_strategies,
-               "how they share it (several alike mirrored unless given)"),
+               CLI_HELP_STRATEGY " (unless given: mirrored if the devices are alike)"),
     CLI_STRING(struct bench_values, central, "central", 0, "DEVICE",
-               "with --strategy central: the device that holds the variables"),
-    CLI_INT(struct bench_values, invariant, "invariant", 0, "K", 1, 1024,
-            "cut the batch into K parts, for the same bits on any number of devices"),
-    CLI_FLAG(struct bench_values, bf16_gradients, "bf16-gradients", 0,
-             "send gradients between devices as bf16"),
+               CLI_HELP_CENTRAL " (unless given: the first CPU of the list)"),
+    CLI_INT(struct bench_values, invariant, "invariant", 0, "K", 0, 1024, CLI_HELP_INVARIANT),
+    CLI_CHOICE(struct bench_values, bf16_gradients, "bf16-gradients", 0, "YES|NO", no_yes,
+               CLI_HELP_BF16_GRADIENTS),
     CLI_FLAG(struct bench_values, scaling, "scaling", 0,
              "also measure the first device alone with its part of the batch, in turns"),
-    CLI_STRING(struct bench_values, place, "place", 0, "RULES",
-               "names and devices, as in 'conv1/*=gpu:1,local*=cpu:0'; the first that fits counts"),
-    CLI_FLAG(struct bench_values, strict_placement, "strict-placement", 0,
-             "refuse an operation that its device does not take, instead of moving it"),
-    CLI_STRING(struct bench_values, lock, "lock", 0, "FILE",
-               "hold the step to the placement in FILE; written if there is none"),
-    CLI_INT(struct bench_values, threads, "threads", 't', "N", 1, 1024,
-            "threads of a CPU device (default: its cores)"),
-    CLI_INT(struct bench_values, batch, "batch", 'b', "N", 1, 1048576, "samples in a batch"),
-    CLI_CHOICE(struct bench_values, precision, "precision", 'p', "TYPE", cli_precisions,
-               "type of products and activations"),
-    CLI_STRING(struct bench_values, memory_limit, "memory-limit", 0, "SIZE",
-               "bytes on each device, as in 64M or 1.5G (default: what it has)"),
+    CLI_STRING(struct bench_values, place, "place", 0, "RULES", CLI_HELP_PLACE),
+    CLI_CHOICE(struct bench_values, strict_placement, "strict-placement", 0, "YES|NO", no_yes,
+               CLI_HELP_STRICT_PLACEMENT),
+    CLI_STRING(struct bench_values, lock, "lock", 0, "FILE", CLI_HELP_LOCK),
+    CLI_INT(struct bench_values, threads, "threads", 't', "N", 0, 1024, CLI_HELP_THREADS),
+    CLI_INT(struct bench_values, batch, "batch", 'b', "N", 1, 1048576, CLI_HELP_BATCH),
+    CLI_CHOICE(struct bench_values, precision, "precision", 'p', "TYPE", cli_precisions, CLI_HELP_PRECISION),
+    CLI_STRING(struct bench_values, memory_limit, "memory-limit", 0, "SIZE", CLI_HELP_MEMORY_LIMIT),
     CLI_STRING(struct bench_values, gpu_memory_limit, "gpu-memory-limit", 0, "SIZE",
-               "the same of GPUs alone; of both, the smaller counts there"),
+               CLI_HELP_GPU_MEMORY_LIMIT),
     CLI_STRING(struct bench_values, gpu_memory_reserve, "gpu-memory-reserve", 0, "SIZE",
-               "bytes that a GPU gives at once and keeps (default: as they are needed)"),
+               CLI_HELP_GPU_MEMORY_RESERVE),
     CLI_INT(struct bench_values, steps, "steps", 's', "N", 1, MAX_STEPS,
             "steps in a block (default: as many as fill half a second)"),
     CLI_INT(struct bench_values, warmup, "warmup", 'w', "N", 0, MAX_STEPS,
             "steps before the first block; at least 3 are made"),
     CLI_INT(struct bench_values, repeat, "repeat", 'r', "N", 1, MAX_BLOCKS, "blocks, whose median counts"),
-    CLI_FLAG(struct bench_values, tune_kernels, "tune-kernels", 0,
-             "time the kernels that a library has to choose from, and keep the fastest"),
+    CLI_CHOICE(struct bench_values, tune_kernels, "tune-kernels", 0, "YES|NO", no_yes, CLI_HELP_TUNE_KERNELS),
     CLI_FLAG(struct bench_values, kernels, "kernels", 'k',
              "also print every kernel's time, GFLOP/s and GB/s"),
-    CLI_STRING(struct bench_values, trace, "trace", 0, "FILE",
-               "then trace some steps into FILE, for ui.perfetto.dev, and sum up where time went"),
-    CLI_INT(struct bench_values, trace_steps, "trace-steps", 0, "N", 1, 100000, "how many steps are traced"),
-    CLI_FLAG(struct bench_values, json, "json", 0, "print one JSON object"),
+    CLI_STRING(struct bench_values, trace, "trace", 0, "FILE", CLI_HELP_TRACE),
+    CLI_INT(struct bench_values, trace_steps, "trace-steps", 0, "N", 1, 100000, CLI_HELP_TRACE_STEPS),
+    CLI_FLAG(struct bench_values, json, "json", 0, CLI_HELP_JSON),
     {0},
 };
 
@@ -157,9 +152,10 @@ static tu_status time_blocks(size_t run_count, struct bench_run *runs, int64_t c
 }
 
 static size_t count_kernels(const tu_program *program) {
-    tu_kernel_report report;
+    tu_kernel_report report = TU_SIZED(tu_kernel_report);
     size_t count = 0;
-    while (tu_program_kernel(program, count, &report) == TU_OK) count++;
+    while (count < tu_program_kernel_count(program) && tu_program_kernel(program, count, &report) == TU_OK)
+        count++;
     return count;
 }
 
@@ -171,7 +167,7 @@ static tu_status time_kernels(struct workload *work, struct measurement *m) {
     for (int64_t i = 0; i < m->steps; i++) {
         TU_TRY(workload_step(work));
         for (size_t k = 0; k < m->kernel_count; k++) {
-            tu_kernel_report report;
+            tu_kernel_report report = TU_SIZED(tu_kernel_report);
             TU_TRY(tu_program_kernel(work->step, k, &report));
             m->kernel_ms[k] += 1e3 * report.seconds / (double)m->steps;
         }
@@ -200,9 +196,10 @@ static tu_status trace_steps(struct workload *work, const struct bench_values *v
 
 /* What the devices' users should know; the parts of one device say the same, and are heard once. */
 static void print_notices(const struct workload *work) {
-    tu_device_report report;
+    tu_device_report report = TU_SIZED(tu_device_report);
     char said[320] = ""; /* the beginning tells notices apart */
-    for (size_t i = 0; tu_program_device(work->step, i, &report) == TU_OK; i++) {
+    for (size_t i = 0;
+         i < tu_program_device_count(work->step) && tu_program_device(work->step, i, &report) == TU_OK; i++) {
         if (!report.notice || strncmp(report.notice, said, sizeof said - 1) == 0) continue;
         snprintf(said, sizeof said, "%s", report.notice);
         fprintf(stderr, "tutti: notice: %s\n", report.notice);
@@ -213,7 +210,7 @@ static void print_notices(const struct workload *work) {
 static tu_status begin_one(const struct workload_settings *settings, const struct bench_run *shared,
                            struct bench_run *one) {
     struct workload_settings s = *settings;
-    tu_device_report first;
+    tu_device_report first = TU_SIZED(tu_device_report);
     int64_t devices = (int64_t)workload_device_count(&shared->work);
     if (devices < 2)
         return tu_fail(TU_INVALID,
@@ -280,7 +277,8 @@ static int read_sizes(const struct bench_values *values, struct workload_setting
                  {"gpu-memory-limit", values->gpu_memory_limit, &settings->gpu_memory_limit},
                  {"gpu-memory-reserve", values->gpu_memory_reserve, &settings->gpu_memory_reserve}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (sizes[i].text && !cli_parse_size(sizes[i].text, sizes[i].bytes))
+        if (sizes[i].text && strcmp(sizes[i].text, "0") != 0 &&
+            !cli_parse_size(sizes[i].text, sizes[i].bytes))
             return cli_refuse("bench: --%s %s: expected bytes, as in 64M, 1G or 1.5G", sizes[i].option,
                               cli_quote(sizes[i].text).text);
     return CLI_DONE;

@@ -19,9 +19,11 @@ struct device_names {
 /* `each`: a device's own threads behind its name. */
 static struct device_names device_names(const struct workload *work, const char *between, bool each) {
     struct device_names names = {.text = "", .alike = true};
-    tu_device_report report;
+    tu_device_report report = TU_SIZED(tu_device_report);
     size_t used = 0;
-    for (size_t i = 0; used < sizeof names.text && tu_program_device(work->step, i, &report) == TU_OK; i++) {
+    for (size_t i = 0; used < sizeof names.text && i < tu_program_device_count(work->step) &&
+                       tu_program_device(work->step, i, &report) == TU_OK;
+         i++) {
         used += (size_t)snprintf(names.text + used, sizeof names.text - used, "%s%s", i ? between : "",
                                  report.device);
         if (each && report.threads && used < sizeof names.text)
@@ -67,8 +69,10 @@ static void print_kernels(const struct workload *work, const struct measurement 
     for (size_t k = 0; k < m->kernel_count; k++) total += m->kernel_ms[k];
     printf("\n%9s  %6s  %9s  %9s  %8s  %7s  %-32s  %5s  %s\n", "ms", "share%", "MFLOP", "MB", "GFLOP/s",
            "GB/s", "kernel", "nodes", "first operation");
-    tu_kernel_report report;
-    for (size_t k = 0; k < m->kernel_count && tu_program_kernel(work->step, k, &report) == TU_OK; k++)
+    tu_kernel_report report = TU_SIZED(tu_kernel_report);
+    for (size_t k = 0; k < m->kernel_count && k < tu_program_kernel_count(work->step) &&
+                       tu_program_kernel(work->step, k, &report) == TU_OK;
+         k++)
         print_kernel(&report, m->kernel_ms[k], total);
     if (total > 0 && workload_device_count(work) > 1)
         printf("%9.4f  in %zu kernels, of all devices together\n", total, m->kernel_count);
@@ -141,7 +145,7 @@ static double rounded(double value) {
 static void put_kernels(tu_json *json, const struct workload *work, const struct measurement *m) {
     tu_json_begin_array(json, "kernels");
     for (size_t k = 0; k < m->kernel_count; k++) {
-        tu_kernel_report r;
+        tu_kernel_report r = TU_SIZED(tu_kernel_report);
         if (tu_program_kernel(work->step, k, &r) != TU_OK) break;
         tu_json_begin_object(json, NULL);
         tu_json_string(json, "device", r.device);
@@ -176,9 +180,10 @@ static void put_communication(tu_json *json, const struct communication *c) {
 
 /* What each device spends a traced step on. The devices of the list come first: a central one may stand beside them. */
 static void put_shares(tu_json *json, const struct workload *work, int64_t steps) {
-    tu_trace_report r;
+    tu_trace_report r = TU_SIZED(tu_trace_report);
     tu_json_begin_array(json, "shares");
-    for (size_t i = 0; tu_trace_device(work->step, i, &r) == TU_OK; i++) {
+    for (size_t i = 0; i < tu_program_device_count(work->step) && tu_trace_device(work->step, i, &r) == TU_OK;
+         i++) {
         tu_json_begin_object(json, NULL);
         tu_json_string(json, "device", r.device);
         tu_json_bool(json, "replica", i < workload_device_count(work));

@@ -32,7 +32,7 @@ static tu_value place_branch(tu_value images, size_t number, const char *device)
 }
 
 static const char *device_name(const tu_program *list, size_t index) {
-    tu_device_report report;
+    tu_device_report report = TU_SIZED(tu_device_report);
     return tu_program_device(list, index, &report) == TU_OK ? report.device : NULL;
 }
 

@@ -6,10 +6,11 @@ tu_status communication_measure(struct workload *work, int64_t steps, struct com
     TU_TRY(tu_program_trace_begin(work->step));
     TU_TRY(workload_steps(work, steps));
     tu_program_trace_end(work->step);
-    tu_trace_report r;
+    tu_trace_report r = TU_SIZED(tu_trace_report);
     double seconds = 0, overlapped = 0, waiting = 0;
     size_t devices = 0;
-    for (; tu_trace_device(work->step, devices, &r) == TU_OK; devices++) {
+    for (; devices < tu_program_device_count(work->step) && tu_trace_device(work->step, devices, &r) == TU_OK;
+         devices++) {
         seconds += r.copying + r.collective;
         overlapped += r.overlapped;
         waiting += r.waiting + r.lost_to_copies + r.gathering;

@@ -11,6 +11,7 @@
 #include <tutti/data.h>
 
 #include "cli/command.h"
+#include "cli/common_options.h"
 
 struct data_values {
     bool json, offline, skip_bad;
@@ -21,17 +22,17 @@ struct data_values {
 };
 
 static const struct cli_option options[] = {
-    CLI_FLAG(struct data_values, json, "json", 0, "print one JSON object, and no progress"),
-    CLI_FLAG(struct data_values, offline, "offline", 0, "do not fetch what is not there"),
+    CLI_FLAG(struct data_values, json, "json", 0, CLI_HELP_JSON " (and no progress)"),
+    CLI_FLAG(struct data_values, offline, "offline", 0, CLI_HELP_OFFLINE),
     CLI_INT(struct data_values, height, "height", 0, "PIXELS", 1, 16384,
             "fit images of a folder to this height"),
     CLI_INT(struct data_values, width, "width", 0, "PIXELS", 1, 16384, "and this width"),
     CLI_DOUBLE(struct data_values, test_share, "test-share", 0, "SHARE", 0.0001, 0.9999,
                "share of images held out for testing"),
-    CLI_FLAG(struct data_values, skip_bad, "skip-bad", 0, "leave out damaged pictures of a folder"),
-    CLI_STRING(struct data_values, ignore_label, "ignore-label", 0, "N",
-               "leave out the images of this label of an array"),
-    CLI_INT(struct data_values, seed, "seed", 0, "N", 0, INT64_MAX, "chooses those images, and the samples"),
+    CLI_FLAG(struct data_values, skip_bad, "skip-bad", 0, CLI_HELP_SKIP_BAD),
+    CLI_STRING(struct data_values, ignore_label, "ignore-label", 0, "N", CLI_HELP_IGNORE_LABEL),
+    CLI_INT(struct data_values, seed, "seed", 0, "N", 0, INT64_MAX,
+            CLI_HELP_SEED " (choice of test images and samples)"),
     CLI_INT(struct data_values, count, "count", 'n', "N", 1, 10000, "samples to write"),
     CLI_STRING(struct data_values, out, "out", 'o', "DIR", "the folder to write them to"),
     {0},
@@ -179,10 +180,11 @@ static void print_json(const tu_dataset_info *info, int64_t *const counts[2]) {
 }
 
 static int describe(const tu_dataset *set, const struct data_values *values) {
-    tu_dataset_info info;
-    tu_dataset_describe(set, &info);
+    tu_dataset_info info = TU_SIZED(tu_dataset_info);
+    tu_status status = tu_dataset_describe(set, &info);
+    if (status != TU_OK) return cli_report(status);
     if (info.notice) fprintf(stderr, "tutti: notice: %s\n", info.notice);
-    tu_status status = tu_dataset_verify(set);
+    status = tu_dataset_verify(set);
     if (status != TU_OK) return cli_report(status);
     int64_t *const counts[2] = {count_classes(set, &info, TU_TRAIN), count_classes(set, &info, TU_TEST)};
     int result = CLI_DONE;
@@ -251,12 +253,13 @@ static void print_sample(const char *path, int64_t index, const char *class, boo
 }
 
 static int write_samples(const tu_dataset *set, tu_loader *loader, const struct data_values *values) {
-    tu_dataset_info info;
-    tu_batch batch;
+    tu_dataset_info info = TU_SIZED(tu_dataset_info);
+    tu_batch batch = TU_SIZED(tu_batch);
     char path[4096];
-    tu_dataset_describe(set, &info);
+    tu_status status = tu_dataset_describe(set, &info);
+    if (status != TU_OK) return cli_report(status);
     for (int64_t i = 0; i < values->count; i++) {
-        tu_status status = tu_loader_next(loader, &batch);
+        status = tu_loader_next(loader, &batch);
         if (status != TU_OK) return cli_report(status);
         const char *class = info.class_names[batch.labels[0]];
         if (!name_file(path, values->out, batch.indices[0], class))
@@ -294,10 +297,10 @@ static int fill_folder(const tu_dataset *set, const struct data_values *values) 
 static int sample(const char *spec, const struct data_values *values, tu_dataset_options *o,
                   const struct progress *p) {
     tu_dataset *set;
-    tu_dataset_info info;
+    tu_dataset_info info = TU_SIZED(tu_dataset_info);
     tu_status status = open_set(spec, o, p, &set);
+    if (status == TU_OK) status = tu_dataset_describe(set, &info);
     if (status != TU_OK) return cli_report(status);
-    tu_dataset_describe(set, &info);
     int result =
         values->count <= info.count[TU_TEST]
             ? fill_folder(set, values)

@@ -6,6 +6,7 @@
 #include <tutti/device.h>
 
 #include "cli/command.h"
+#include "cli/common_options.h"
 #include "cli/size.h"
 
 struct devices_values {
@@ -15,13 +16,13 @@ struct devices_values {
 static const struct cli_option options[] = {
     CLI_FLAG(struct devices_values, all, "all", 'a',
              "also list the null devices, which plan programs and compute nothing"),
-    CLI_FLAG(struct devices_values, json, "json", 0, "print one JSON object"),
+    CLI_FLAG(struct devices_values, json, "json", 0, CLI_HELP_JSON),
     {0},
 };
 
 /* The next device to be listed, from number *index on: null devices are for tests of plans, and listed on request. */
 static bool next_device(size_t *index, bool all, tu_device_info *info) {
-    while (tu_device((*index)++, info) == TU_OK)
+    for (size_t count = tu_device_count(); *index < count && tu_device((*index)++, info) == TU_OK;)
         if (all || strcmp(info->kind, "null") != 0) return true;
     return false;
 }
@@ -32,7 +33,7 @@ static void print_row(const char *name, const char *kind, const char *cores, con
 }
 
 static void print_table(bool all) {
-    tu_device_info info;
+    tu_device_info info = TU_SIZED(tu_device_info);
     size_t index = 0;
     print_row("name", "kind", "cores", "memory", "description");
     while (next_device(&index, all, &info)) {
@@ -53,7 +54,7 @@ static void put_number(tu_json *json, const char *key, uint64_t number) {
 }
 
 static void print_json(bool all) {
-    tu_device_info info;
+    tu_device_info info = TU_SIZED(tu_device_info);
     size_t index = 0;
     tu_json json = tu_json_to_file(stdout);
     tu_json_begin_object(&json, NULL);

@@ -22,9 +22,10 @@ void cli_print_ensemble(const tu_ensemble_result *r, bool closed) {
     printf("%-10s  %9s  %8s  %10s  %13s  %s\n", "member", "steps", "loss", "validation", "test accuracy",
            "digest");
     double largest = 0;
-    for (int64_t i = 0; i < r->count; i++) {
-        print_member(&r->members[i], i);
-        if (r->members[i].test_largest > 0) largest = r->members[i].test_largest;
+    tu_train_result member = TU_SIZED(tu_train_result);
+    for (int64_t i = 0; i < r->member_count && tu_ensemble_result_member(r, i, &member) == TU_OK; i++) {
+        print_member(&member, i);
+        if (member.test_largest > 0) largest = member.test_largest;
     }
     if (largest > 0) printf("%-10s  the largest has %.2f%% of the test images\n", "classes", 100 * largest);
     putchar('\n');
@@ -64,7 +65,9 @@ void cli_print_ensemble_json(const tu_ensemble_result *r) {
     tu_json_bool(&json, "stopped", r->stopped);
     tu_json_f64(&json, "seconds", r->seconds);
     tu_json_begin_array(&json, "members");
-    for (int64_t i = 0; i < r->count; i++) put_member(&json, &r->members[i]);
+    tu_train_result member = TU_SIZED(tu_train_result);
+    for (int64_t i = 0; i < r->member_count && tu_ensemble_result_member(r, i, &member) == TU_OK; i++)
+        put_member(&json, &member);
     tu_json_end_array(&json);
     tu_json_end_object(&json);
     putchar('\n');

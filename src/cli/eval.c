@@ -7,6 +7,7 @@
 
 #include "cli/choices.h"
 #include "cli/command.h"
+#include "cli/common_options.h"
 
 enum { MAX_COLUMNS = 20, LONGEST_NAME = 16 }; /* a confusion matrix of more classes is for --json */
 
@@ -21,20 +22,19 @@ static const struct eval_values defaults = {.checkpoint = "last", .strategy = -1
 
 static const struct cli_option options[] = {
     CLI_STRING(struct eval_values, data, "data", 'd', "SET",
-               "another set of the same size and classes (unless given: the run's own)"),
-    CLI_STRING(struct eval_values, checkpoint, "checkpoint", 'c', "NAME", "last, best, or a step"),
+               CLI_HELP_DATA " (unless given: the set of the run)"),
+    CLI_STRING(struct eval_values, checkpoint, "checkpoint", 'c', "NAME", CLI_HELP_CHECKPOINT),
     CLI_STRING(struct eval_values, devices, "devices", 0, "LIST",
-               "the devices to run on (unless given: as the run was trained)"),
+               CLI_HELP_DEVICES " (unless given: those of the run)"),
     CLI_CHOICE(struct eval_values, strategy, "strategy", 0, "NAME", cli_strategies,
-               "how they share a batch (unless given: as in training)"),
-    CLI_INT(struct eval_values, threads, "threads", 't', "N", 1, 1024, "threads of a CPU device"),
+               CLI_HELP_STRATEGY " (unless given: that of the run)"),
+    CLI_INT(struct eval_values, threads, "threads", 't', "N", 0, 1024, CLI_HELP_THREADS),
     CLI_STRING(struct eval_values, out, "out", 'o', "FILE",
                "where to draw the confusion matrix (unless given: RUN/confusion.svg)"),
-    CLI_FLAG(struct eval_values, skip_bad, "skip-bad", 0, "leave out damaged pictures of a folder"),
-    CLI_STRING(struct eval_values, ignore_label, "ignore-label", 0, "N",
-               "leave out the images of this label of an array"),
-    CLI_FLAG(struct eval_values, offline, "offline", 0, "fetch nothing: refuse a set that is not there"),
-    CLI_FLAG(struct eval_values, json, "json", 0, "print one JSON object"),
+    CLI_FLAG(struct eval_values, skip_bad, "skip-bad", 0, CLI_HELP_SKIP_BAD),
+    CLI_STRING(struct eval_values, ignore_label, "ignore-label", 0, "N", CLI_HELP_IGNORE_LABEL),
+    CLI_FLAG(struct eval_values, offline, "offline", 0, CLI_HELP_OFFLINE),
+    CLI_FLAG(struct eval_values, json, "json", 0, CLI_HELP_JSON),
     {0},
 };
 
@@ -92,12 +92,12 @@ static void print_confusion(const tu_evaluation *e, int width) {
 static void print_members(const tu_evaluation *e) {
     double best = 0, mean = 0;
     printf("\n%-10s  %10s  %8s  %7s  %8s\n", "member", "checkpoint", "accuracy", "top-5", "loss");
-    for (int64_t i = 0; i < e->member_count; i++) {
-        const tu_member_score *m = &e->members[i];
-        printf("%-10" PRId64 "  %10" PRId64 "  %7.2f%%  %6.2f%%  %8.4f\n", i, m->step, 100 * m->accuracy,
-               100 * m->top5, m->loss);
-        if (m->accuracy > best) best = m->accuracy;
-        mean += m->accuracy / (double)e->member_count;
+    tu_member_score m = TU_SIZED(tu_member_score);
+    for (int64_t i = 0; i < e->member_count && tu_evaluation_member(e, i, &m) == TU_OK; i++) {
+        printf("%-10" PRId64 "  %10" PRId64 "  %7.2f%%  %6.2f%%  %8.4f\n", i, m.step, 100 * m.accuracy,
+               100 * m.top5, m.loss);
+        if (m.accuracy > best) best = m.accuracy;
+        mean += m.accuracy / (double)e->member_count;
     }
     printf("%-10s  together %+.2f points against the best, %+.2f against their mean\n", "ensemble",
            100 * (e->accuracy - best), 100 * (e->accuracy - mean));
@@ -143,12 +143,13 @@ static void put_confusion(tu_json *json, const tu_evaluation *e) {
 
 static void put_members(tu_json *json, const tu_evaluation *e) {
     tu_json_begin_array(json, "members");
-    for (int64_t i = 0; i < e->member_count; i++) {
+    tu_member_score m = TU_SIZED(tu_member_score);
+    for (int64_t i = 0; i < e->member_count && tu_evaluation_member(e, i, &m) == TU_OK; i++) {
         tu_json_begin_object(json, NULL);
-        tu_json_i64(json, "step", e->members[i].step);
-        tu_json_f64(json, "accuracy", e->members[i].accuracy);
-        tu_json_f64(json, "top5", e->members[i].top5);
-        tu_json_f64(json, "loss", e->members[i].loss);
+        tu_json_i64(json, "step", m.step);
+        tu_json_f64(json, "accuracy", m.accuracy);
+        tu_json_f64(json, "top5", m.top5);
+        tu_json_f64(json, "loss", m.loss);
         tu_json_end_object(json);
     }
     tu_json_end_array(json);
@@ -202,7 +203,7 @@ static tu_status draw(const tu_evaluation *e, const char *run, const char *out, 
 static int run(const void *given, int operand_count, char **operands) {
     (void)operand_count;
     const struct eval_values *v = given;
-    tu_evaluation evaluation;
+    tu_evaluation evaluation = TU_SIZED(tu_evaluation);
     struct picture picture;
     tu_status status = tu_evaluate(
         operands[0], &evaluation, .checkpoint = v->checkpoint, .devices = v->devices,

@@ -12,6 +12,7 @@
 
 #include "cli/choices.h"
 #include "cli/command.h"
+#include "cli/common_options.h"
 #include "cli/explain_summary.h"
 #include "cli/network.h"
 #include "cli/placed.h"
@@ -22,35 +23,34 @@ struct explain_values {
     const char *devices, *place, *lock, *central;
     int64_t threads, batch, invariant;
     int precision, strategy; /* strategy -1: not given */
-    bool strict_placement, update_lock, infer, all, json;
+    int strict_placement;    /* no, yes */
+    bool update_lock, infer, all, json;
 };
 
 static const struct explain_values defaults = {.devices = "all", .strategy = -1};
 
+static const char *const no_yes[] = {"no", "yes", NULL};
+
 static const struct cli_option options[] = {
-    CLI_STRING(struct explain_values, devices, "devices", 0, "LIST",
-               "the devices to compute on, as in \"gpu:0,cpu:0\""),
-    CLI_STRING(struct explain_values, place, "place", 0, "RULES",
-               "names and devices, as in 'conv1/*=gpu:1,local*=cpu:0'; the first that fits counts"),
-    CLI_FLAG(struct explain_values, strict_placement, "strict-placement", 0,
-             "refuse an operation that its device does not take, instead of moving it"),
+    CLI_STRING(struct explain_values, devices, "devices", 0, "LIST", CLI_HELP_DEVICES),
+    CLI_STRING(struct explain_values, place, "place", 0, "RULES", CLI_HELP_PLACE),
+    CLI_CHOICE(struct explain_values, strict_placement, "strict-placement", 0, "YES|NO", no_yes,
+               CLI_HELP_STRICT_PLACEMENT),
     CLI_CHOICE(struct explain_values, strategy, "strategy", 0, "NAME", cli_strategies,
-               "how devices share a batch (several alike mirrored unless given)"),
+               CLI_HELP_STRATEGY " (unless given: mirrored if the devices are alike)"),
     CLI_STRING(struct explain_values, central, "central", 0, "DEVICE",
-               "with --strategy central: who has the variables"),
-    CLI_INT(struct explain_values, invariant, "invariant", 0, "K", 1, 1024,
-            "cut the batch into K parts, whatever the number of devices"),
-    CLI_INT(struct explain_values, threads, "threads", 't', "N", 1, 1024,
-            "threads of a CPU device (default: its cores)"),
-    CLI_INT(struct explain_values, batch, "batch", 'b', "N", 1, 1048576, "samples in a batch (default 128)"),
+               CLI_HELP_CENTRAL " (unless given: the first CPU of the list)"),
+    CLI_INT(struct explain_values, invariant, "invariant", 0, "K", 0, 1024, CLI_HELP_INVARIANT),
+    CLI_INT(struct explain_values, threads, "threads", 't', "N", 0, 1024, CLI_HELP_THREADS),
+    CLI_INT(struct explain_values, batch, "batch", 'b', "N", 1, 1048576,
+            CLI_HELP_BATCH " (unless given: 128)"),
     CLI_CHOICE(struct explain_values, precision, "precision", 'p', "TYPE", cli_precisions,
-               "type of products and activations"),
+               CLI_HELP_PRECISION),
     CLI_FLAG(struct explain_values, infer, "infer", 'i', "the network alone, without gradients and updates"),
     CLI_FLAG(struct explain_values, all, "all", 'a', "every operation, instead of layers"),
-    CLI_STRING(struct explain_values, lock, "lock", 0, "FILE",
-               "write the placement to FILE, or hold it to the one that is there"),
+    CLI_STRING(struct explain_values, lock, "lock", 0, "FILE", CLI_HELP_LOCK),
     CLI_FLAG(struct explain_values, update_lock, "update-lock", 0, "with --lock: write FILE anew"),
-    CLI_FLAG(struct explain_values, json, "json", 0, "print one JSON object"),
+    CLI_FLAG(struct explain_values, json, "json", 0, CLI_HELP_JSON),
     {0},
 };
 
@@ -113,9 +113,10 @@ static bool follows_others(const char *reason) {
 
 static tu_status print_layers(const tu_program *program) {
     struct layers layers = {0};
-    tu_placement p;
+    tu_placement p = TU_SIZED(tu_placement);
     char name[96];
-    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+    for (size_t i = 0;
+         i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++) {
         if (p.from) continue;
         layer_name(p.node, name, sizeof name);
         struct layer *row = find_layer(&layers, name, p.device);
@@ -136,16 +137,18 @@ static tu_status print_layers(const tu_program *program) {
 }
 
 static tu_status print_operations(const tu_program *program) {
-    tu_placement p;
-    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++)
+    tu_placement p = TU_SIZED(tu_placement);
+    for (size_t i = 0;
+         i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++)
         if (!p.from) print_operation(p.node, 1, p.device, p.bytes_in, p.bytes_out, p.reason);
     return TU_OK;
 }
 
 static void print_refusals(const tu_program *program) {
-    tu_placement p;
+    tu_placement p = TU_SIZED(tu_placement);
     bool any = false;
-    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+    for (size_t i = 0;
+         i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++) {
         if (!p.refused) continue;
         if (!any) printf("\nrefused\n");
         any = true;
@@ -154,9 +157,10 @@ static void print_refusals(const tu_program *program) {
 }
 
 static void print_copies(const tu_program *program) {
-    tu_placement p;
+    tu_placement p = TU_SIZED(tu_placement);
     bool any = false;
-    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+    for (size_t i = 0;
+         i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++) {
         if (!p.from) continue;
         if (!any) printf("\n%-48s  %-8s  %-8s  %10s\n", "copy", "from", "to", "bytes");
         any = true;
@@ -166,8 +170,9 @@ static void print_copies(const tu_program *program) {
 }
 
 static void print_collectives(const tu_program *program) {
-    tu_collective_report m;
-    for (size_t i = 0; tu_program_collective(program, i, &m) == TU_OK; i++) {
+    tu_collective_report m = TU_SIZED(tu_collective_report);
+    for (size_t i = 0;
+         i < tu_program_collective_count(program) && tu_program_collective(program, i, &m) == TU_OK; i++) {
         if (i == 0)
             printf("\n%-48s  %7s  %7s  %10s\n", "summed up between devices", "values", "devices", "bytes");
         printf("%-48s  %7" PRIu32 "  %7" PRIu32 "  %10s%s\n", m.value, m.values, m.ranks,
@@ -179,10 +184,11 @@ static void print_collectives(const tu_program *program) {
 }
 
 static void print_memory(const tu_program *program) {
-    tu_memory_report m;
+    tu_memory_report m = TU_SIZED(tu_memory_report);
     printf("\n%-8s  %10s  %10s  %10s  %10s  %10s\n", "device", "scratch", "constants", "variables",
            "overhead", "peak");
-    for (size_t i = 0; tu_program_memory(program, i, &m) == TU_OK; i++)
+    for (size_t i = 0; i < tu_program_device_count(program) && tu_program_memory(program, i, &m) == TU_OK;
+         i++)
         printf("%-8s  %10s  %10s  %10s  %10s  %10s\n", m.device, cli_size(m.scratch_bytes).text,
                cli_size(m.constant_bytes).text, cli_size(m.variable_bytes).text,
                cli_size(m.overhead_bytes).text, cli_size(m.need_bytes).text);
@@ -203,9 +209,10 @@ static tu_status print_table(const tu_program *program, bool all) {
 /* ---- As JSON ---- */
 
 static void put_operations(tu_json *json, const tu_program *program, bool copies) {
-    tu_placement p;
+    tu_placement p = TU_SIZED(tu_placement);
     tu_json_begin_array(json, copies ? "copies" : "operations");
-    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+    for (size_t i = 0;
+         i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++) {
         if (copies != (p.from != NULL)) continue;
         tu_json_begin_object(json, NULL);
         tu_json_string(json, "name", p.node);
@@ -229,9 +236,10 @@ static void put_operations(tu_json *json, const tu_program *program, bool copies
 }
 
 static void put_collectives(tu_json *json, const tu_program *program) {
-    tu_collective_report m;
+    tu_collective_report m = TU_SIZED(tu_collective_report);
     tu_json_begin_array(json, "collectives");
-    for (size_t i = 0; tu_program_collective(program, i, &m) == TU_OK; i++) {
+    for (size_t i = 0;
+         i < tu_program_collective_count(program) && tu_program_collective(program, i, &m) == TU_OK; i++) {
         tu_json_begin_object(json, NULL);
         tu_json_i64(json, "number", m.number);
         tu_json_string(json, "name", m.value);
@@ -246,9 +254,10 @@ static void put_collectives(tu_json *json, const tu_program *program) {
 }
 
 static void put_devices(tu_json *json, const tu_program *program) {
-    tu_memory_report m;
+    tu_memory_report m = TU_SIZED(tu_memory_report);
     tu_json_begin_array(json, "devices");
-    for (size_t i = 0; tu_program_memory(program, i, &m) == TU_OK; i++) {
+    for (size_t i = 0; i < tu_program_device_count(program) && tu_program_memory(program, i, &m) == TU_OK;
+         i++) {
         tu_json_begin_object(json, NULL);
         tu_json_string(json, "name", m.device);
         tu_json_u64(json, "scratch_bytes", m.scratch_bytes);
@@ -263,7 +272,7 @@ static void put_devices(tu_json *json, const tu_program *program) {
 
 static tu_status print_json(const tu_program *program, const char *model,
                             const struct explain_values *values) {
-    tu_placement_totals totals;
+    tu_placement_totals totals = TU_SIZED(tu_placement_totals);
     TU_TRY(tu_program_placed(program, &totals));
     tu_json json = tu_json_to_file(stdout);
     tu_json_begin_object(&json, NULL);

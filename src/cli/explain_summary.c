@@ -16,8 +16,9 @@ struct share { /* of one device */
 
 static struct share share_of(const tu_program *program, const char *device) {
     struct share share = {0};
-    tu_placement p;
-    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+    tu_placement p = TU_SIZED(tu_placement);
+    for (size_t i = 0;
+         i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++) {
         bool here = strcmp(p.device, device) == 0;
         if (!p.from) {
             share.operations += here;
@@ -37,8 +38,11 @@ struct sums {
 
 static struct sums sums_of(const tu_program *program) {
     struct sums sums = {0};
-    tu_collective_report m;
-    for (; tu_program_collective(program, sums.count, &m) == TU_OK; sums.count++) sums.bytes += m.bytes;
+    tu_collective_report m = TU_SIZED(tu_collective_report);
+    for (; sums.count < tu_program_collective_count(program) &&
+           tu_program_collective(program, sums.count, &m) == TU_OK;
+         sums.count++)
+        sums.bytes += m.bytes;
     return sums;
 }
 
@@ -50,9 +54,10 @@ static const char *size_or_dash(uint64_t bytes, struct cli_size *text) {
 }
 
 static void print_devices(const tu_program *program) {
-    tu_memory_report m;
+    tu_memory_report m = TU_SIZED(tu_memory_report);
     printf("%-8s  %10s  %10s  %10s  %10s\n", "device", "operations", "copied in", "copied out", "peak");
-    for (size_t i = 0; tu_program_memory(program, i, &m) == TU_OK; i++) {
+    for (size_t i = 0; i < tu_program_device_count(program) && tu_program_memory(program, i, &m) == TU_OK;
+         i++) {
         struct share share = share_of(program, m.device);
         struct cli_size in, out;
         printf("%-8s  %10zu  %10s  %10s  %10s\n", m.device, share.operations,
@@ -63,9 +68,10 @@ static void print_devices(const tu_program *program) {
 
 /* The first few; all of them stand under "refused". */
 static void print_fall_backs(const tu_program *program) {
-    tu_placement p;
+    tu_placement p = TU_SIZED(tu_placement);
     size_t count = 0;
-    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+    for (size_t i = 0;
+         i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++) {
         if (!p.refused) continue;
         if (count++ < SHOWN_FALL_BACKS)
             printf("fall-back: %s '%s' on %s: %s\n", p.operation, p.node, p.device, p.refused);
@@ -74,7 +80,7 @@ static void print_fall_backs(const tu_program *program) {
 }
 
 tu_status explain_print_summary(const tu_program *program) {
-    tu_placement_totals totals;
+    tu_placement_totals totals = TU_SIZED(tu_placement_totals);
     TU_TRY(tu_program_placed(program, &totals));
     struct sums sums = sums_of(program);
     printf("%zu operations, %zu moved, %zu %s of %s in a step\n", totals.operations, totals.moved,
@@ -92,9 +98,10 @@ tu_status explain_print_summary(const tu_program *program) {
 /* ---- As JSON ---- */
 
 static void put_devices(tu_json *json, const tu_program *program) {
-    tu_memory_report m;
+    tu_memory_report m = TU_SIZED(tu_memory_report);
     tu_json_begin_array(json, "devices");
-    for (size_t i = 0; tu_program_memory(program, i, &m) == TU_OK; i++) {
+    for (size_t i = 0; i < tu_program_device_count(program) && tu_program_memory(program, i, &m) == TU_OK;
+         i++) {
         struct share share = share_of(program, m.device);
         tu_json_begin_object(json, NULL);
         tu_json_string(json, "name", m.device);
@@ -108,9 +115,10 @@ static void put_devices(tu_json *json, const tu_program *program) {
 }
 
 static void put_fall_backs(tu_json *json, const tu_program *program) {
-    tu_placement p;
+    tu_placement p = TU_SIZED(tu_placement);
     tu_json_begin_array(json, "fall_backs");
-    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+    for (size_t i = 0;
+         i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++) {
         if (!p.refused) continue;
         tu_json_begin_object(json, NULL);
         tu_json_string(json, "name", p.node);
@@ -123,7 +131,7 @@ static void put_fall_backs(tu_json *json, const tu_program *program) {
 }
 
 tu_status explain_put_summary(tu_json *json, const tu_program *program) {
-    tu_placement_totals totals;
+    tu_placement_totals totals = TU_SIZED(tu_placement_totals);
     TU_TRY(tu_program_placed(program, &totals));
     struct sums sums = sums_of(program);
     tu_json_begin_object(json, "summary");

@@ -6,6 +6,7 @@
 
 #include "cli/choices.h"
 #include "cli/command.h"
+#include "cli/common_options.h"
 #include "cli/network.h"
 
 enum { FORMAT_UNSET = -1, FORMAT_TEXT, FORMAT_DOT, FORMAT_JSON, FORMAT_FILE };
@@ -23,23 +24,23 @@ struct graph_values {
 
 static const struct cli_option options[] = {
     CLI_CHOICE(struct graph_values, format, "format", 'f', "FORMAT", formats, "what to print"),
-    CLI_INT(struct graph_values, batch, "batch", 'b', "N", 1, 1048576, "samples in a batch (default 128)"),
-    CLI_FLAG(struct graph_values, train, "train", 't',
+    CLI_INT(struct graph_values, batch, "batch", 'b', "N", 1, 1048576, CLI_HELP_BATCH " (unless given: 128)"),
+    CLI_FLAG(struct graph_values, train, "train", 0,
              "the training step: layers as in training, gradients, updates by SGD with momentum"),
-    CLI_FLAG(struct graph_values, summary, "summary", 's',
+    CLI_FLAG(struct graph_values, summary, "summary", 0,
              "print a table of layers and what they cost instead"),
-    CLI_FLAG(struct graph_values, digest, "digest", 'd',
+    CLI_FLAG(struct graph_values, digest, "digest", 0,
              "print the SHA-256 of what the graph computes instead"),
-    CLI_STRING(struct graph_values, after, "after", 'a', "PASS",
+    CLI_STRING(struct graph_values, after, "after", 0, "PASS",
                "the graph as a program has it after simplify, replicate, precision, place or partition"),
     CLI_STRING(struct graph_values, devices, "devices", 0, "LIST",
-               "with --after: the program's devices, as in \"cpu:0/2\" (default all)"),
-    CLI_CHOICE(struct graph_values, precision, "precision", 0, "TYPE", cli_precisions,
-               "with --after: type of products and activations (as built unless given)"),
+               CLI_HELP_DEVICES " (after a pass; unless given: all)"),
+    CLI_CHOICE(struct graph_values, precision, "precision", 'p', "TYPE", cli_precisions,
+               CLI_HELP_PRECISION " (after a pass; unless given: as built)"),
     CLI_CHOICE(struct graph_values, strategy, "strategy", 0, "NAME", cli_strategies,
-               "with --after: how devices share a batch (several alike mirrored unless given)"),
-    CLI_INT(struct graph_values, invariant, "invariant", 0, "K", 1, 1024,
-            "with --after: cut the batch into K parts, whatever the number of devices"),
+               CLI_HELP_STRATEGY " (after a pass; unless given: mirrored if the devices are alike)"),
+    CLI_INT(struct graph_values, invariant, "invariant", 0, "K", 0, 1024,
+            CLI_HELP_INVARIANT " (after a pass)"),
     CLI_STRING(struct graph_values, out, "out", 'o', "FILE", "write to FILE instead of standard output"),
     {0},
 };

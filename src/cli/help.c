@@ -42,10 +42,10 @@ void cli_print_overview(FILE *file) {
 static void print_models(FILE *file) {
     const char *name, *summary;
     int widest = 0;
-    for (size_t i = 0; tu_model(i, &name, &summary) == TU_OK; i++)
+    for (size_t i = 0; i < tu_model_count() && tu_model(i, &name, &summary) == TU_OK; i++)
         if ((int)strlen(name) > widest) widest = (int)strlen(name);
     fprintf(file, "Built-in networks:\n");
-    for (size_t i = 0; tu_model(i, &name, &summary) == TU_OK; i++)
+    for (size_t i = 0; i < tu_model_count() && tu_model(i, &name, &summary) == TU_OK; i++)
         fprintf(file, "  %-*s  %s\n", widest, name, summary);
     fprintf(file, "\n");
 }

@@ -23,7 +23,9 @@ enum {
 
 /* The number of the first device that needs more than it has; false: there is none. */
 static bool find_full_device(const tu_program *program, size_t *index, tu_memory_report *report) {
-    for (*index = 0; tu_program_memory(program, *index, report) == TU_OK; ++*index)
+    for (*index = 0;
+         *index < tu_program_device_count(program) && tu_program_memory(program, *index, report) == TU_OK;
+         ++*index)
         if (report->limit_bytes && report->need_bytes > report->limit_bytes) return true;
     return false;
 }
@@ -86,11 +88,21 @@ static void print_items(size_t count, const tu_memory_item *items, uint64_t need
     print_row("all", "", "", need, need);
 }
 
+/* Lists what is in memory at the planned peak; the caller frees it. NULL if memory runs out. */
+static tu_memory_item *list_peak(const tu_program *program, size_t index, size_t *count) {
+    size_t all = tu_program_peak_count(program, index);
+    tu_memory_item *items = calloc(all + 1, sizeof *items);
+    if (!items) return NULL;
+    items->struct_size = sizeof *items;
+    if (tu_program_peak(program, index, all, items, count) == TU_OK) return items;
+    free(items);
+    return NULL;
+}
+
 static void print_peak(const tu_program *program, size_t index, uint64_t need) {
-    size_t count = tu_program_peak(program, index, 0, NULL);
-    tu_memory_item *items = calloc(count + 1, sizeof *items);
+    size_t count;
+    tu_memory_item *items = list_peak(program, index, &count);
     if (!items) return; /* the line above has said what matters */
-    tu_program_peak(program, index, count, items);
     print_items(count, items, need);
     free(items);
 }
@@ -138,7 +150,7 @@ static struct option_text option_text(const struct memory_settings *with, const 
 static uint64_t planned_need(const struct memory_planner *planner, const struct memory_settings *settings,
                              size_t index, uint64_t otherwise) {
     struct memory_plan plan;
-    tu_memory_report report;
+    tu_memory_report report = TU_SIZED(tu_memory_report);
     uint64_t need = otherwise;
     if (planner->plan(planner->context, settings, &plan) == TU_OK &&
         tu_program_memory(plan.program, index, &report) == TU_OK)
@@ -210,11 +222,10 @@ static void print_remedies(const struct memory_planner *planner, const struct me
 
 /* What the backward pass keeps of the forward one: its author can have it computed again instead. */
 static void print_recomputation(const tu_program *program, size_t index, int64_t batch) {
-    size_t count = tu_program_peak(program, index, 0, NULL);
-    tu_memory_item *items = calloc(count + 1, sizeof *items);
+    size_t count;
+    tu_memory_item *items = list_peak(program, index, &count);
     uint64_t kept = 0;
     if (!items) return;
-    tu_program_peak(program, index, count, items);
     for (size_t i = 0; i < count; i++) {
         const tu_memory_item *item = &items[i];
         bool batched = item->type.shape.rank > 1 && item->type.shape.dim[0] == batch;
@@ -232,7 +243,7 @@ static void print_recomputation(const tu_program *program, size_t index, int64_t
 
 static bool refuse_if_full(const struct memory_planner *planner, const struct memory_plan *plan) {
     size_t index;
-    tu_memory_report report;
+    tu_memory_report report = TU_SIZED(tu_memory_report);
     if (!find_full_device(plan->program, &index, &report)) return false;
     cli_refuse("%s: device '%s' would need %s, the limit is %s: expected %s that fits", planner->command,
                report.device, cli_size(report.need_bytes).text, cli_size(report.limit_bytes).text,

@@ -11,13 +11,13 @@
 
 static bool is_model(const char *word) {
     const char *name, *summary;
-    for (size_t i = 0; tu_model(i, &name, &summary) == TU_OK; i++)
+    for (size_t i = 0; i < tu_model_count() && tu_model(i, &name, &summary) == TU_OK; i++)
         if (strcmp(name, word) == 0) return true;
     return false;
 }
 
 static tu_status build_model(const struct network_wish *wish, const char *name, tu_graph **graph) {
-    tu_model_graph model;
+    tu_model_graph model = TU_SIZED(tu_model_graph);
     TU_TRY(tu_graph_new(graph));
     tu_set_training(*graph, wish->train);
     tu_status status = tu_model_build(*graph, name, &model, .batch = wish->batch);

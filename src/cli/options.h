@@ -38,39 +38,44 @@ struct cli_option {
     enum cli_kind kind;
     size_t offset; /* of the field in the command's values */
     const char *help;
+    int group; /* --help lists options by group, then in the order of the table */
     int64_t least, most;
     double lower, upper;
     const char *const *choices; /* ends with NULL */
 };
 
-/* offsetof, and an error at compile time when the field is not of `type`. */
+/* The last argument of the macros is the help; `.group = NUMBER` may follow it.
+ *
+ * CLI_FIELD is offsetof, and an error at compile time when the field is not of `type`. */
 #define CLI_FIELD(structure, field, type)                                                                    \
     (offsetof(structure, field) + 0 * sizeof(_Generic(((structure *)0)->field, type : 0)))
 
-#define CLI_FLAG(structure, field, long_name, short_name, text)                                              \
+#define CLI_FLAG(structure, field, long_name, short_name, ...)                                               \
     {                                                                                                        \
         .name = long_name, .letter = short_name, .kind = CLI_KIND_FLAG,                                      \
-        .offset = CLI_FIELD(structure, field, bool), .help = text                                            \
+        .offset = CLI_FIELD(structure, field, bool), .help = __VA_ARGS__                                     \
     }
-#define CLI_INT(structure, field, long_name, short_name, value, minimum, maximum, text)                      \
+#define CLI_INT(structure, field, long_name, short_name, value, minimum, maximum, ...)                       \
     {                                                                                                        \
         .name = long_name, .letter = short_name, .argument = value, .kind = CLI_KIND_INT,                    \
-        .offset = CLI_FIELD(structure, field, int64_t), .least = minimum, .most = maximum, .help = text      \
+        .offset = CLI_FIELD(structure, field, int64_t), .least = minimum, .most = maximum,                   \
+        .help = __VA_ARGS__                                                                                  \
     }
-#define CLI_DOUBLE(structure, field, long_name, short_name, value, minimum, maximum, text)                   \
+#define CLI_DOUBLE(structure, field, long_name, short_name, value, minimum, maximum, ...)                    \
     {                                                                                                        \
         .name = long_name, .letter = short_name, .argument = value, .kind = CLI_KIND_DOUBLE,                 \
-        .offset = CLI_FIELD(structure, field, double), .lower = minimum, .upper = maximum, .help = text      \
+        .offset = CLI_FIELD(structure, field, double), .lower = minimum, .upper = maximum,                   \
+        .help = __VA_ARGS__                                                                                  \
     }
-#define CLI_STRING(structure, field, long_name, short_name, value, text)                                     \
+#define CLI_STRING(structure, field, long_name, short_name, value, ...)                                      \
     {                                                                                                        \
         .name = long_name, .letter = short_name, .argument = value, .kind = CLI_KIND_STRING,                 \
-        .offset = CLI_FIELD(structure, field, const char *), .help = text                                    \
+        .offset = CLI_FIELD(structure, field, const char *), .help = __VA_ARGS__                             \
     }
-#define CLI_CHOICE(structure, field, long_name, short_name, value, list, text)                               \
+#define CLI_CHOICE(structure, field, long_name, short_name, value, list, ...)                                \
     {                                                                                                        \
         .name = long_name, .letter = short_name, .argument = value, .kind = CLI_KIND_CHOICE,                 \
-        .offset = CLI_FIELD(structure, field, int), .choices = list, .help = text                            \
+        .offset = CLI_FIELD(structure, field, int), .choices = list, .help = __VA_ARGS__                     \
     }
 
 /* What cli_parse returns instead of a number of operands. */
@@ -79,6 +84,13 @@ enum { CLI_PARSE_HELP = -1, CLI_PARSE_REFUSED = -2 };
 /* Reads argv[0 … argc-1], the words after the command's name, into `values`. Operands are moved to the front of argv
  * in their order and counted. A bad word is refused with one line on stderr that begins with the command's name. */
 int cli_parse(const char *command, const struct cli_option *table, int argc, char **argv, void *values);
+
+/* What --help says of an option, without its default: the help, with the choices before a closing part in parentheses. */
+struct cli_option_text {
+    char text[1024];
+    size_t length;
+};
+struct cli_option_text cli_option_text(const struct cli_option *option);
 
 /* The table as the "Options:" part of --help; `defaults` are the command's initial values. */
 void cli_print_options(FILE *file, const struct cli_option *table, const void *defaults);

@@ -12,14 +12,8 @@
 
 enum { LINE_WIDTH = 80, WIDEST_NAME_COLUMN = 30 };
 
-/* A piece of text of bounded length. What does not fit is cut, which no option's help comes near. */
-struct piece {
-    char text[1024];
-    size_t length;
-};
-
-static void add(struct piece *piece, const char *format, ...) TU_PRINTF(2, 3);
-static void add(struct piece *piece, const char *format, ...) {
+static void add(struct cli_option_text *piece, const char *format, ...) TU_PRINTF(2, 3);
+static void add(struct cli_option_text *piece, const char *format, ...) {
     size_t room = sizeof piece->text - piece->length;
     va_list arguments;
     va_start(arguments, format);
@@ -29,8 +23,8 @@ static void add(struct piece *piece, const char *format, ...) {
 }
 
 /* "  -b, --batch N" */
-static struct piece name_column(const struct cli_option *option) {
-    struct piece piece = {.length = 0};
+static struct cli_option_text name_column(const struct cli_option *option) {
+    struct cli_option_text piece = {.length = 0};
     if (option->letter)
         add(&piece, "  -%c, --%s", option->letter, option->name);
     else
@@ -39,7 +33,8 @@ static struct piece name_column(const struct cli_option *option) {
     return piece;
 }
 
-static void add_default(struct piece *piece, const struct cli_option *option, const void *defaults) {
+static void add_default(struct cli_option_text *piece, const struct cli_option *option,
+                        const void *defaults) {
     if (!defaults) return;
     const void *field = (const char *)defaults + option->offset;
     if (option->kind == CLI_KIND_INT) {
@@ -57,11 +52,19 @@ static void add_default(struct piece *piece, const struct cli_option *option, co
     }
 }
 
-static struct piece help_column(const struct cli_option *option, const void *defaults) {
-    struct piece piece = {.length = 0};
-    add(&piece, "%s", option->help);
+struct cli_option_text cli_option_text(const struct cli_option *option) {
+    struct cli_option_text piece = {.length = 0};
+    const char *closing = strstr(option->help, " (");
+    size_t length = closing ? (size_t)(closing - option->help) : strlen(option->help);
+    add(&piece, "%.*s", (int)length, option->help);
     if (option->kind == CLI_KIND_CHOICE)
         for (int i = 0; option->choices[i]; i++) add(&piece, "%s%s", i ? ", " : ": ", option->choices[i]);
+    add(&piece, "%s", option->help + length);
+    return piece;
+}
+
+static struct cli_option_text help_column(const struct cli_option *option, const void *defaults) {
+    struct cli_option_text piece = cli_option_text(option);
     add_default(&piece, option, defaults);
     return piece;
 }
@@ -89,18 +92,21 @@ static void print_wrapped(FILE *file, const char *text, int column, int indent) 
 
 void cli_print_options(FILE *file, const struct cli_option *table, const void *defaults) {
     static const struct cli_option help = {.name = "help", .letter = 'h', .help = "print this help and exit"};
-    int widest = (int)name_column(&help).length;
+    int widest = (int)name_column(&help).length, last_group = 0;
     for (const struct cli_option *option = table; option && option->name; option++) {
         int width = (int)name_column(option).length;
         if (width > widest && width <= WIDEST_NAME_COLUMN) widest = width;
+        if (option->group > last_group) last_group = option->group;
     }
     fprintf(file, "Options:\n");
-    for (const struct cli_option *option = table; option && option->name; option++) {
-        struct piece name = name_column(option), text = help_column(option, defaults);
-        fputs(name.text, file);
-        print_wrapped(file, text.text, (int)name.length, widest + 2);
-    }
-    struct piece name = name_column(&help);
+    for (int group = 0; group <= last_group; group++)
+        for (const struct cli_option *option = table; option && option->name; option++) {
+            struct cli_option_text name = name_column(option), text = help_column(option, defaults);
+            if (option->group != group) continue;
+            fputs(name.text, file);
+            print_wrapped(file, text.text, (int)name.length, widest + 2);
+        }
+    struct cli_option_text name = name_column(&help);
     fputs(name.text, file);
     print_wrapped(file, help.help, (int)name.length, widest + 2);
 }

@@ -4,7 +4,7 @@
 #include "cli/report.h"
 
 void cli_say_placement(const tu_program *program) {
-    tu_placement_totals totals;
+    tu_placement_totals totals = TU_SIZED(tu_placement_totals);
     if (tu_program_placed(program, &totals) == TU_OK && totals.notice)
         fprintf(stderr, "tutti: %s\n", totals.notice);
 }

@@ -9,6 +9,7 @@
 #include <tutti/train.h>
 
 #include "cli/command.h"
+#include "cli/common_options.h"
 
 enum { BAR = 30, LONGEST_NAME = 24 };
 
@@ -22,11 +23,11 @@ static const struct predict_values defaults = {.checkpoint = "last", .top = 5};
 
 static const struct cli_option options[] = {
     CLI_INT(struct predict_values, top, "top", 'n', "N", 1, 1000, "classes to print of each picture"),
-    CLI_STRING(struct predict_values, checkpoint, "checkpoint", 'c', "NAME", "last, best, or a step"),
+    CLI_STRING(struct predict_values, checkpoint, "checkpoint", 'c', "NAME", CLI_HELP_CHECKPOINT),
     CLI_STRING(struct predict_values, devices, "devices", 0, "LIST",
-               "the device to run on (unless given: as the run was trained)"),
-    CLI_INT(struct predict_values, threads, "threads", 't', "N", 1, 1024, "threads of a CPU device"),
-    CLI_FLAG(struct predict_values, json, "json", 0, "print one JSON object a picture, a line each"),
+               CLI_HELP_DEVICES " (unless given: those of the run)"),
+    CLI_INT(struct predict_values, threads, "threads", 't', "N", 0, 1024, CLI_HELP_THREADS),
+    CLI_FLAG(struct predict_values, json, "json", 0, CLI_HELP_JSON " (one per picture, a line each)"),
     {0},
 };
 

@@ -60,9 +60,10 @@ struct share {
 };
 
 static size_t count_work(const tu_program *program, struct share shares[MAX_DEVICES]) {
-    tu_kernel_report kernel;
+    tu_kernel_report kernel = TU_SIZED(tu_kernel_report);
     size_t count = 0;
-    for (size_t i = 0; tu_program_kernel(program, i, &kernel) == TU_OK; i++) {
+    for (size_t i = 0;
+         i < tu_program_kernel_count(program) && tu_program_kernel(program, i, &kernel) == TU_OK; i++) {
         size_t at = 0;
         while (at < count && strcmp(shares[at].device, kernel.device) != 0) at++;
         if (at == MAX_DEVICES) return 0;

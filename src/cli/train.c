@@ -14,6 +14,7 @@
 #include <tutti/train.h>
 
 #include "cli/command.h"
+#include "cli/common_options.h"
 #include "cli/ensemble_report.h"
 #include "cli/memory_advice.h"
 #include "cli/progress.h"
@@ -48,7 +49,8 @@ static const struct train_values defaults = {
         {
             .struct_size = sizeof(tu_train_options),
             .trace_steps = 10,
-#define TU_SETTING(kind, field, option, argument, standard, least, most, help) .field = NOT_GIVEN_##kind,
+#define TU_SETTING(kind, field, option, letter, argument, standard, least, most, group, help)                \
+    .field = NOT_GIVEN_##kind,
 #include <tutti/settings.def>
 #undef TU_SETTING
         },
@@ -56,23 +58,33 @@ static const struct train_values defaults = {
 
 static const char *const no_yes[] = {"no", "yes", NULL};
 
-#define OPTION_COUNT(field, name, argument, least, most, help)                                               \
-    CLI_INT(struct train_values, o.field, name, 0, argument, least, most, help)
-#define OPTION_SIZE(field, name, argument, least, most, help)                                                \
-    CLI_STRING(struct train_values, field, name, 0, argument, help)
-#define OPTION_NUMBER(field, name, argument, least, most, help)                                              \
-    CLI_DOUBLE(struct train_values, o.field, name, 0, argument, least, most, help)
-#define OPTION_SWITCH(field, name, argument, least, most, help)                                              \
-    CLI_CHOICE(struct train_values, o.field, name, 0, argument, no_yes, help)
-#define OPTION_FLAG(field, name, argument, least, most, help)                                                \
-    CLI_FLAG(struct train_values, field, name, 0, help)
-#define OPTION_TEXT(field, name, argument, least, most, help)                                                \
-    CLI_STRING(struct train_values, o.field, name, 0, argument, help)
+/* The groups of settings.def, in the order in which --help lists them. Options of no group come first. */
+enum {
+    GROUP_DEVICES = 1,
+    GROUP_LENGTH,
+    GROUP_DATA,
+    GROUP_NETWORK,
+    GROUP_AUGMENTATION,
+    GROUP_UPDATE,
+    GROUP_FOLDER
+};
+
+#define OPTION_COUNT(field, name, letter, argument, least, most, place, help)                                \
+    CLI_INT(struct train_values, o.field, name, letter, argument, least, most, help, .group = place)
+#define OPTION_SIZE(field, name, letter, argument, least, most, place, help)                                 \
+    CLI_STRING(struct train_values, field, name, letter, argument, help, .group = place)
+#define OPTION_NUMBER(field, name, letter, argument, least, most, place, help)                               \
+    CLI_DOUBLE(struct train_values, o.field, name, letter, argument, least, most, help, .group = place)
+#define OPTION_SWITCH(field, name, letter, argument, least, most, place, help)                               \
+    CLI_CHOICE(struct train_values, o.field, name, letter, argument, no_yes, help, .group = place)
+#define OPTION_FLAG(field, name, letter, argument, least, most, place, help)                                 \
+    CLI_FLAG(struct train_values, field, name, letter, help, .group = place)
+#define OPTION_TEXT(field, name, letter, argument, least, most, place, help)                                 \
+    CLI_STRING(struct train_values, o.field, name, letter, argument, help, .group = place)
 
 static const struct cli_option options[] = {
-    CLI_STRING(struct train_values, data, "data", 'd', "SET",
-               "cifar10, mnist, generated, a folder of images, or IMAGES.npy,LABELS.npy"),
-    CLI_STRING(struct train_values, o.recipe, "recipe", 'r', "NAME",
+    CLI_STRING(struct train_values, data, "data", 'd', "SET", CLI_HELP_DATA),
+    CLI_STRING(struct train_values, o.recipe, "recipe", 0, "NAME",
                "settings that work together: quick (unless given), tutorial or plain"),
     CLI_STRING(struct train_values, o.out, "out", 'o', "DIR",
                "the run folder (unless given: runs/MODEL-SET-NUMBER)"),
@@ -81,14 +93,13 @@ static const struct cli_option options[] = {
                "start with the weights of a run or a safetensors file"),
     CLI_INT(struct train_values, ensemble, "ensemble", 0, "N", 1, TU_MAX_ENSEMBLE,
             "train N networks apart, one a device at a time, with seeds one after another"),
-    CLI_FLAG(struct train_values, o.offline, "offline", 0, "fetch nothing: refuse a set that is not there"),
-    CLI_STRING(struct train_values, o.trace, "trace", 0, "FILE",
-               "trace some steps into FILE, for ui.perfetto.dev, and sum up where time went"),
-    CLI_INT(struct train_values, o.trace_steps, "trace-steps", 0, "N", 1, 100000, "with --trace: how many"),
+    CLI_FLAG(struct train_values, o.offline, "offline", 0, CLI_HELP_OFFLINE),
+    CLI_STRING(struct train_values, o.trace, "trace", 0, "FILE", CLI_HELP_TRACE),
+    CLI_INT(struct train_values, o.trace_steps, "trace-steps", 0, "N", 1, 100000, CLI_HELP_TRACE_STEPS),
     CLI_FLAG(struct train_values, quiet, "quiet", 'q', "show no progress"),
-    CLI_FLAG(struct train_values, json, "json", 0, "print the result as one JSON object"),
-#define TU_SETTING(kind, field, option, argument, standard, least, most, help)                               \
-    OPTION_##kind(field, option, argument, least, most, help),
+    CLI_FLAG(struct train_values, json, "json", 0, CLI_HELP_JSON),
+#define TU_SETTING(kind, field, option, letter, argument, standard, least, most, group, help)                \
+    OPTION_##kind(field, option, letter, argument, least, most, GROUP_##group, help),
 #include <tutti/settings.def>
 #undef TU_SETTING
     {0},
@@ -113,7 +124,7 @@ static bool read_size(const char *option, const char *text, int64_t *size) {
     if (!read_size(option, v->field, &v->o.field)) return CLI_BAD_INPUT
 #define SETTLE_TEXT(v, field, option) (void)0
 static int settle(struct train_values *v) {
-#define TU_SETTING(kind, field, option, argument, standard, least, most, help)                               \
+#define TU_SETTING(kind, field, option, letter, argument, standard, least, most, group, help)                \
     SETTLE_##kind(v, field, option);
 #include <tutti/settings.def>
 #undef TU_SETTING
@@ -273,6 +284,7 @@ static tu_status plan_run(void *context, const struct memory_settings *settings,
     *plan = (struct memory_plan){.own = calloc(1, sizeof(tu_train_plan))};
     tu_train_plan *made = plan->own;
     if (!made) return tu_fail(TU_NO_MEMORY, "train: out of memory");
+    *made = TU_SIZED(tu_train_plan);
     tu_train_options o = asked->o;
     if (settings) {
         o.batch = settings->batch;
@@ -309,7 +321,7 @@ static int report_memory(const char *model, const struct train_values *values) {
 
 /* Only a list of several kinds can be of unequal devices. What is wrong with the plan is told when the run is begun. */
 static void warn_of_unequal_devices(const char *model, const struct train_values *v) {
-    tu_train_plan plan = {0};
+    tu_train_plan plan = TU_SIZED(tu_train_plan);
     tu_train_options o = v->o;
     if (!o.devices || !strchr(o.devices, ',')) return;
     o.watch = NULL;
@@ -318,7 +330,7 @@ static void warn_of_unequal_devices(const char *model, const struct train_values
 }
 
 static int train_one(const char *model, const struct train_values *v, struct audience *audience) {
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     warn_of_unequal_devices(model, v);
     tu_status status = tu_train_with(model, v->data, &result, &v->o);
     progress_end(&audience->progress);
@@ -339,7 +351,7 @@ static int report_memory_of_member(const char *model, const struct train_values 
 }
 
 static int train_ensemble(const char *model, const struct train_values *v, struct audience *audience) {
-    tu_ensemble_result result;
+    tu_ensemble_result result = TU_SIZED(tu_ensemble_result);
     tu_status status = tu_train_ensemble_with(model, v->data, v->ensemble, &result, &v->o);
     progress_end(&audience->progress);
     if (status == TU_NO_MEMORY && !v->o.resume) return report_memory_of_member(model, v);

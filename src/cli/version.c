@@ -1,5 +1,6 @@
 /* `tutti version`: which command, library and compiler a result or a bug report comes from. */
 #include "cli/command.h"
+#include "cli/common_options.h"
 
 #include <tutti/command.h>
 
@@ -14,7 +15,7 @@ struct version_values {
 };
 
 static const struct cli_option options[] = {
-    CLI_FLAG(struct version_values, json, "json", 0, "print one JSON object"),
+    CLI_FLAG(struct version_values, json, "json", 0, CLI_HELP_JSON),
     {0},
 };
 

@@ -61,9 +61,10 @@ static tu_status open_list(struct workload *w, const struct workload_settings *s
 }
 
 size_t workload_device_count(const struct workload *w) {
-    tu_device_report report;
+    tu_device_report report = TU_SIZED(tu_device_report);
     size_t count = 0;
-    while (tu_program_device(w->list, count, &report) == TU_OK) count++;
+    while (count < tu_program_device_count(w->list) && tu_program_device(w->list, count, &report) == TU_OK)
+        count++;
     return count;
 }
 
@@ -76,7 +77,9 @@ static tu_status refuse_model(const char *model) {
     enum { MAX_NAMES = 32 };
     const char *names[MAX_NAMES], *summary;
     int count = 0;
-    while (count + 2 < MAX_NAMES && tu_model((size_t)count, &names[count], &summary) == TU_OK) count++;
+    while (count + 2 < MAX_NAMES && (size_t)count < tu_model_count() &&
+           tu_model((size_t)count, &names[count], &summary) == TU_OK)
+        count++;
     names[count++] = branches;
     names[count] = "a C file";
     return tu_fail(TU_NOT_FOUND, "bench: unknown model %s: expected %s%s", cli_quote(model).text,
@@ -84,6 +87,7 @@ static tu_status refuse_model(const char *model) {
 }
 
 static tu_status build_model(struct workload *w, const struct workload_settings *s) {
+    w->net = TU_SIZED(tu_model_graph);
     if (strcmp(s->model, branches) == 0) return branches_build(w->graph, w->list, s->batch, &w->net);
     tu_status status = tu_model_build(w->graph, s->model, &w->net, .batch = s->batch);
     if (status == TU_NOT_FOUND) return refuse_model(s->model);
@@ -123,7 +127,7 @@ static tu_status compile(struct workload *w, const struct workload_settings *s, 
         .strict_placement = s->strict_placement, .tune_kernels = s->tune_kernels, .fetch = &w->net.loss,
         .fetch_count = 1, .updates = true, .plan_only = plan_only);
     w->compile_seconds = cli_now() - start;
-    tu_many_report many;
+    tu_many_report many = TU_SIZED(tu_many_report);
     w->at_once = status == TU_OK && tu_program_many(w->step, &many) == TU_OK && many.at_once;
     return say_bench(status);
 }
@@ -195,8 +199,9 @@ tu_status workload_digest(const struct workload *w, char digest[TU_DIGEST_TEXT])
 
 struct workload_memory workload_memory(const struct workload *w) {
     struct workload_memory memory = {0};
-    tu_memory_report report;
-    for (size_t i = 0; tu_program_memory(w->step, i, &report) == TU_OK; i++) {
+    tu_memory_report report = TU_SIZED(tu_memory_report);
+    for (size_t i = 0;
+         i < tu_program_device_count(w->step) && tu_program_memory(w->step, i, &report) == TU_OK; i++) {
         memory.peak += report.need_bytes - report.overhead_bytes;
         memory.overhead += report.overhead_bytes;
         memory.tables += report.table_bytes;

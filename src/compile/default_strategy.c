@@ -10,11 +10,11 @@
 #include "pass/choices.h"
 
 static int count_gpus(void) {
-    tu_device_info info;
-    int count = 0;
-    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++)
-        count += !info.unusable && strcmp(info.kind, "gpu") == 0;
-    return count;
+    tu_device_info info = TU_SIZED(tu_device_info);
+    int gpus = 0;
+    for (size_t i = 0, count = tu_device_count(); i < count && tu_device(i, &info) == TU_OK; i++)
+        gpus += !info.unusable && strcmp(info.kind, "gpu") == 0;
+    return gpus;
 }
 
 /* Returns the number of devices that a device spec stands for; 2 stands for any larger number. */

@@ -28,11 +28,11 @@ static void set_unit_devices(tu__open_list *list, tu__unit *unit) {
  * CPU gets the remaining cores. */
 static int count_threads_left(const tu__open_list *list) {
     int gpu_threads = 0;
-    tu_device_info info;
+    tu_device_info info = TU_SIZED(tu_device_info);
     for (size_t i = 0; i < *list->count; i++)
         if (!list->devices[i]->api->host_memory) gpu_threads += 2;
     if (list->options.threads || !gpu_threads) return list->options.threads;
-    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++)
+    for (size_t i = 0, count = tu_device_count(); i < count && tu_device(i, &info) == TU_OK; i++)
         if (strcmp(info.name, "cpu:0") == 0) return info.cores > gpu_threads ? info.cores - gpu_threads : 1;
     return 0;
 }

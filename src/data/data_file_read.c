@@ -177,7 +177,7 @@ static tu_status open_mapped(const char *path, mapping *map, tu__arena *arena, t
     const char *text = NULL;
     size_t length = 0;
     const tu__json_value *object;
-    tu_dataset_info info = {0};
+    tu_dataset_info info = TU_SIZED(tu_dataset_info);
     TU_TRY(find_description(path, map, &text, &length));
     TU_TRY(tu__json_parse(arena, path, text, length, &object));
     if (!understand(arena, object, &info)) return corrupt(path, "its description lacks a member");

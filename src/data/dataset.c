@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/sized.h"
 #include "data/content.h"
 
 static tu_status check_side(const char *name, const char *side, int64_t value, int64_t most) {
@@ -101,8 +102,10 @@ void tu_dataset_free(tu_dataset *set) {
     tu__free(set);
 }
 
-void tu_dataset_describe(const tu_dataset *set, tu_dataset_info *info) {
-    *info = set->info;
+tu_status tu_dataset_describe(const tu_dataset *set, tu_dataset_info *info) {
+    TU_TRY(TU__CHECK_SIZED(tu_dataset_info, info));
+    TU__GIVE_SIZED(info, set->info);
+    return TU_OK;
 }
 
 tu_status tu_dataset_read(const tu_dataset *set, tu_split split, int64_t index, void *image, int32_t *label) {

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/sized.h"
 #include "data/dataset.h"
 #include "data/permutation.h"
 #include "data/validation.h"
@@ -251,9 +252,10 @@ static slot *await(tu_loader *loader) {
 
 /* A batch that could not be read is not passed over: the next call fails the same way. */
 tu_status tu_loader_next(tu_loader *loader, tu_batch *batch) {
+    TU_TRY(TU__CHECK_SIZED(tu_batch, batch));
     slot *s = await(loader);
     if (s->status != TU_OK) return tu_fail(s->status, "%s", s->message);
-    *batch = s->batch;
+    TU__GIVE_SIZED(batch, s->batch);
     pthread_mutex_lock(&loader->lock);
     loader->given++; /* which frees the slot of the batch before this one */
     pthread_cond_signal(&loader->freed);

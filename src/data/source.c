@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include "base/alloc.h"
+#include "base/sized.h"
 #include "data/content.h"
 #include "data/dataset.h"
 
@@ -51,7 +52,7 @@ static tu_status take_statistics(tu_dataset *set) {
 }
 
 tu_status tu_dataset_from(const tu_source *source, tu_dataset **set) {
-    if (!source || source->struct_size < sizeof *source)
+    if (!source || source->struct_size < TU__FIRST_SIZE(tu_source, validation))
         return tu_fail(TU_INVALID, "data source: struct_size is %zu, expected sizeof(tu_source), %zu",
                        source ? source->struct_size : 0, sizeof *source);
     if (!source->read)

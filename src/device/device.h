@@ -34,6 +34,10 @@ typedef struct tu__device {
 
 enum { TU__MAX_DEVICES = 64 }; /* in one program */
 
+/* Describes device `index` of a kind. All fields are set, also if the plug-in was compiled with a shorter or a longer
+ * tu_device_info. */
+tu_status tu__device_describe(const tu_device_api *api, int index, tu_device_info *info);
+
 /* Opens the devices of a list ("cpu:0/2,ref"; NULL: "all"), at most `capacity`; their count in `*count`. On failure none
  * stays open. A name nobody knows is refused with those there are. Of `options` (NULL: the defaults) which device and
  * which part are the list's. A device opened with other threads, tuning or order is another one, with memory of its own;

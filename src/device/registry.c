@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/sized.h"
 #include "base/text.h"
 #include "base/worker.h"
 #include "device/device.h"
@@ -151,19 +152,51 @@ tu_status tu_device_load(const char *path) {
     return status;
 }
 
-tu_status tu_device(size_t index, tu_device_info *info) {
+tu_status tu__device_describe(const tu_device_api *api, int index, tu_device_info *info) {
+    /* A plug-in of a later version may fill a longer structure. */
+    union {
+        tu_device_info info;
+        char room[1024];
+    } filled = {.room = {0}};
+    filled.info.struct_size = sizeof *info;
+    tu_status status = api->describe(index, &filled.info);
+    *info = filled.info;
+    info->struct_size = sizeof *info;
+    return status;
+}
+
+/* Describes device `index` in `info` and counts the devices up to it: all of them if there is no such device. The last
+ * device of a kind is found by asking for one more, which fails; this thread's message stays as it was. */
+static bool find_described(size_t index, tu_device_info *info, size_t *count) {
+    bool found = false;
+    char message[1024];
+    snprintf(message, sizeof message, "%s", tu_message());
+    *count = 0;
     pthread_mutex_lock(&registry_lock);
     load_kinds();
-    tu_status status = TU_NOT_FOUND;
-    size_t left = index;
-    for (int k = 0; k < kind_count && status != TU_OK; k++)
-        for (int i = 0; kinds[k]->describe(i, info) == TU_OK; i++)
-            if (left-- == 0) {
-                status = TU_OK;
-                break;
-            }
+    for (int k = 0; k < kind_count && !found; k++)
+        for (int i = 0; !found && tu__device_describe(kinds[k], i, info) == TU_OK; i++)
+            found = (*count)++ == index;
     pthread_mutex_unlock(&registry_lock);
-    return status == TU_OK ? TU_OK : tu_fail(TU_NOT_FOUND, "there is no device number %zu", index);
+    tu_fail(TU_OK, "%s", message);
+    return found;
+}
+
+size_t tu_device_count(void) {
+    tu_device_info info = TU_SIZED(tu_device_info);
+    size_t count;
+    find_described(SIZE_MAX, &info, &count);
+    return count;
+}
+
+tu_status tu_device(size_t index, tu_device_info *info) {
+    tu_device_info full = TU_SIZED(tu_device_info);
+    size_t count;
+    TU_TRY(TU__CHECK_SIZED(tu_device_info, info));
+    if (!find_described(index, &full, &count))
+        return tu_fail(TU_NOT_FOUND, "there is no device number %zu: there are %zu", index, count);
+    TU__GIVE_SIZED(info, full);
+    return TU_OK;
 }
 
 /* ---- Names ---- */
@@ -176,9 +209,9 @@ typedef struct wanted {
 
 /* The devices that can be used, or those that cannot, with commas between. */
 static void list_devices(tu__text *text, bool usable) {
-    tu_device_info info;
+    tu_device_info info = TU_SIZED(tu_device_info);
     for (int k = 0; k < kind_count; k++)
-        for (int i = 0; kinds[k]->describe(i, &info) == TU_OK; i++)
+        for (int i = 0; tu__device_describe(kinds[k], i, &info) == TU_OK; i++)
             if (strcmp(kinds[k]->kind, "null") != 0 && !info.unusable == usable)
                 tu__text_printf(text, "%s%s", text->length ? ", " : "", info.name);
 }
@@ -204,8 +237,8 @@ static int number(const char **text) {
 
 /* One that is not there is another thing than one that cannot be asked. */
 static tu_status check_usable(const tu_device_api *api, int index, const char *name) {
-    tu_device_info info;
-    tu_status status = api->describe(index, &info);
+    tu_device_info info = TU_SIZED(tu_device_info);
+    tu_status status = tu__device_describe(api, index, &info);
     if (status == TU_NOT_FOUND) return unknown(name);
     if (status != TU_OK) return tu_fail(status, "device '%s' cannot be used: %s", name, tu_message());
     if (info.unusable) return tu_fail(TU_UNSUPPORTED, "device '%s' cannot be used: %s", name, info.unusable);
@@ -334,9 +367,10 @@ static tu_status open_wanted(const wanted *w, tu_open_options *o, size_t capacit
 /* The GPUs that can be used; where there are none, the CPU. */
 static tu_status open_all(tu_open_options *o, size_t capacity, tu__device **devices, size_t *count) {
     size_t before = *count;
-    tu_device_info info;
+    tu_device_info info = TU_SIZED(tu_device_info);
     for (int k = 0; k < kind_count; k++)
-        for (int i = 0; strcmp(kinds[k]->kind, "gpu") == 0 && kinds[k]->describe(i, &info) == TU_OK; i++) {
+        for (int i = 0;
+             strcmp(kinds[k]->kind, "gpu") == 0 && tu__device_describe(kinds[k], i, &info) == TU_OK; i++) {
             wanted gpu = {.api = kinds[k], .first = i, .last = i, .parts = 1};
             if (!info.unusable) TU_TRY(open_wanted(&gpu, o, capacity, devices, count));
         }
@@ -356,11 +390,11 @@ static bool card_is_unused(const tu_device_api *api, const tu_device_info *info)
 const char *tu__unused_card(void) {
     static _Thread_local char text[1200];
     const char *said = NULL;
-    tu_device_info info;
+    tu_device_info info = TU_SIZED(tu_device_info);
     pthread_mutex_lock(&registry_lock);
     load_kinds();
     for (int k = 0; k < kind_count && !said; k++)
-        if (strcmp(kinds[k]->kind, "gpu") == 0 && kinds[k]->describe(0, &info) == TU_OK &&
+        if (strcmp(kinds[k]->kind, "gpu") == 0 && tu__device_describe(kinds[k], 0, &info) == TU_OK &&
             card_is_unused(kinds[k], &info)) {
             snprintf(text, sizeof text, "%s cannot be used, so the CPU computes: %s", info.name,
                      info.unusable);

@@ -151,6 +151,11 @@ TU__SHARED const tu__node *tu__find_node(const tu_graph *graph, const char *name
 /* A stable 64-bit hash of a name: the part of a random operation's key that says which operation it is. */
 uint64_t tu__name_hash(const char *name);
 
+/* The value of a field of options: the default if 0 was given, 0 if TU_ZERO was. */
+static inline double tu__given_or(double given, double standard) {
+    return given == 0 ? standard : given == TU_ZERO ? 0 : given;
+}
+
 /* Reads an options structure that may come from an older header: fields past its size are zero. */
 #define TU__OPTIONS(type, local, given)                                                                      \
     type local = {0};                                                                                        \

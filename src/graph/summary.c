@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/sized.h"
 #include "base/text.h"
 #include "graph/names.h"
 
@@ -71,12 +72,14 @@ static tu_type *input_room(const tu_graph *graph) {
 }
 
 tu_status tu_graph_total(const tu_graph *graph, tu_graph_totals *totals) {
-    *totals = (tu_graph_totals){0};
+    tu_graph_totals full = TU_SIZED(tu_graph_totals);
+    TU_TRY(TU__CHECK_SIZED(tu_graph_totals, totals));
     TU_TRY(tu_graph_status(graph));
     tu_type *in = input_room(graph);
     if (!in) return TU_NO_MEMORY;
-    for (uint32_t i = 0; i < graph->node_count; i++) count_node(totals, graph, graph->nodes[i], in);
+    for (uint32_t i = 0; i < graph->node_count; i++) count_node(&full, graph, graph->nodes[i], in);
     tu__free(in);
+    TU__GIVE_SIZED(totals, full);
     return TU_OK;
 }
 
@@ -335,7 +338,7 @@ static void put_table(tu__text *text, const table *t, const tu_graph_totals *all
 }
 
 tu_status tu_graph_summary(const tu_graph *graph, FILE *out) {
-    tu_graph_totals all;
+    tu_graph_totals all = TU_SIZED(tu_graph_totals);
     TU_TRY(tu_graph_total(graph, &all));
     table t;
     tu_status status = table_new(&t, graph);

@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "base/file_name.h"
+#include "base/sized.h"
+#include "graph/graph.h"
 #include "model/compile.h"
 #include "model/model.h"
 
@@ -21,23 +23,24 @@ static bool name_is_usable(const char *name) {
 }
 
 static tu_status check_settings(const char *path, const tu_model_definition *d) {
+    TU__OPTIONS(tu_model_options, defaults, d->defaults);
     const struct {
         const char *name;
         int64_t number;
-    } settings[] = {{"height", d->own.height},
-                    {"width", d->own.width},
-                    {"channels", d->own.channels},
-                    {"classes", d->own.classes},
-                    {"base", d->own.base}};
+    } settings[] = {{"height", defaults.height},
+                    {"width", defaults.width},
+                    {"channels", defaults.channels},
+                    {"classes", defaults.classes},
+                    {"base", defaults.base}};
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
         if (settings[i].number < 1)
-            return tu_fail(TU_INVALID, "'%.200s': .own.%s of model '%s' is %lld: expected at least 1", path,
-                           settings[i].name, d->name, (long long)settings[i].number);
+            return tu_fail(TU_INVALID, "'%.200s': .defaults.%s of model '%s' is %lld: expected at least 1",
+                           path, settings[i].name, d->name, (long long)settings[i].number);
     return TU_OK;
 }
 
 static tu_status check_definition(const char *path, const tu_model_definition *d) {
-    if (d->abi != TU_ABI || d->struct_size != sizeof *d)
+    if (d->abi != TU_ABI || d->struct_size < TU__FIRST_SIZE(tu_model_definition, build))
         return tu_fail(
             TU_UNSUPPORTED,
             "'%.200s' was compiled for another Tutti (interface %u, %zu bytes; here %d, %zu): compile it "

@@ -12,6 +12,7 @@ const tu_model_definition tu__mlp = {
     TU__BUILT_IN,
     .name = "mlp",
     .summary = "multi-layer perceptron 784-512-512-10 for 28x28 digits",
-    .own = {.height = 28, .width = 28, .channels = 1, .classes = 10, .base = 512},
+    .defaults =
+        TU_OPTIONS(tu_model_options, .height = 28, .width = 28, .channels = 1, .classes = 10, .base = 512),
     .build = build,
 };

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/choice.h"
+#include "base/sized.h"
 #include "base/text.h"
 #include "graph/graph.h"
 #include "model/model.h"
@@ -58,6 +59,13 @@ tu_status tu__model_add(const tu_model_definition *definition) {
                    definition->name, MAX_LOADED);
 }
 
+size_t tu_model_count(void) {
+    pthread_mutex_lock(&loaded_lock);
+    size_t count = BUILT_IN + loaded_count;
+    pthread_mutex_unlock(&loaded_lock);
+    return count;
+}
+
 tu_status tu_model(size_t index, const char **name, const char **summary) {
     const tu_model_definition *model = model_at(index);
     if (!model) return tu_fail(TU_NOT_FOUND, "there is no model number %zu", index);
@@ -94,23 +102,27 @@ static tu_status settle(int64_t *setting, const char *name, int64_t own) {
 
 /* Zeros become the model's own settings. */
 static tu_status settle_all(const tu_model_definition *model, tu_model_options *o) {
+    TU__OPTIONS(tu_model_options, defaults, model->defaults);
     TU_TRY(settle(&o->batch, "batch", 128));
-    TU_TRY(settle(&o->height, "height", model->own.height));
-    TU_TRY(settle(&o->width, "width", model->own.width));
-    TU_TRY(settle(&o->channels, "channels", model->own.channels));
-    TU_TRY(settle(&o->classes, "classes", model->own.classes));
-    TU_TRY(settle(&o->base, "base", model->own.base));
+    TU_TRY(settle(&o->height, "height", defaults.height));
+    TU_TRY(settle(&o->width, "width", defaults.width));
+    TU_TRY(settle(&o->channels, "channels", defaults.channels));
+    TU_TRY(settle(&o->classes, "classes", defaults.classes));
+    TU_TRY(settle(&o->base, "base", defaults.base));
     if (!tu_dtype_is_float(o->dtype))
         return tu_fail(TU_INVALID, "model setting dtype = %s: expected f32, f64, bf16 or f16",
                        tu_dtype_name(o->dtype));
     return TU_OK;
 }
 
-tu_status tu_model_own(const char *name, tu_model_options *own) {
+tu_status tu_model_defaults(const char *name, tu_model_options *defaults) {
     const tu_model_definition *model;
-    *own = (tu_model_options){.struct_size = sizeof *own};
+    tu_model_options full = {0};
+    TU_TRY(TU__CHECK_SIZED(tu_model_options, defaults));
     TU_TRY(get_model(name, &model));
-    return settle_all(model, own);
+    TU_TRY(settle_all(model, &full));
+    TU__GIVE_SIZED(defaults, full);
+    return TU_OK;
 }
 
 /* ---- Building ---- */
@@ -148,6 +160,7 @@ tu_status tu_model_logits_with(tu_value images, const char *name, tu_value *logi
     o.channels = type.shape.dim[3];
     o.dtype = type.dtype;
     TU_TRY(settle_all(model, &o));
+    o.struct_size = sizeof o;
     return build_logits(model, images, &o, logits);
 }
 
@@ -158,10 +171,7 @@ static tu_value mean_loss(tu_graph *graph, tu_value logits, tu_value labels) {
     return loss;
 }
 
-tu_status tu_model_build_with(tu_graph *graph, const char *name, tu_model_graph *model,
-                              const tu_model_options *options) {
-    TU__OPTIONS(tu_model_options, o, options);
-    *model = (tu_model_graph){tu__invalid(graph), tu__invalid(graph), tu__invalid(graph), tu__invalid(graph)};
+static tu_status build(tu_graph *graph, const char *name, tu_model_options o, tu_model_graph *model) {
     TU_TRY(tu_graph_status(graph));
     const tu_model_definition *found;
     TU_TRY(get_model(name, &found));
@@ -171,8 +181,20 @@ tu_status tu_model_build_with(tu_graph *graph, const char *name, tu_model_graph 
     model->images =
         tu_batch_input(graph, "images", o.dtype, TU_SHAPE(o.batch, o.height, o.width, o.channels));
     model->labels = tu_batch_input(graph, "labels", TU_I32, TU_SHAPE(o.batch));
+    o.struct_size = sizeof o;
     TU_TRY(tu_model_logits_with(model->images, name, &logits, &o));
     model->logits = tu_output(logits, "logits");
     model->loss = tu_output(mean_loss(graph, model->logits, model->labels), "loss");
     return tu_graph_status(graph);
+}
+
+tu_status tu_model_build_with(tu_graph *graph, const char *name, tu_model_graph *model,
+                              const tu_model_options *options) {
+    TU__OPTIONS(tu_model_options, o, options);
+    tu_value none = tu__invalid(graph);
+    tu_model_graph full = {.images = none, .labels = none, .logits = none, .loss = none};
+    TU_TRY(TU__CHECK_SIZED(tu_model_graph, model));
+    tu_status status = build(graph, name, o, &full);
+    TU__GIVE_SIZED(model, full);
+    return status;
 }

@@ -20,6 +20,7 @@ const tu_model_definition tu__resnet18 = {
     TU__BUILT_IN,
     .name = "resnet18",
     .summary = "residual network of 18 layers for 32x32 images or larger",
-    .own = {.height = 32, .width = 32, .channels = 3, .classes = 10, .base = 64},
+    .defaults =
+        TU_OPTIONS(tu_model_options, .height = 32, .width = 32, .channels = 3, .classes = 10, .base = 64),
     .build = build,
 };

@@ -21,6 +21,7 @@ const tu_model_definition tu__resnet20 = {
     TU__BUILT_IN,
     .name = "resnet20",
     .summary = "residual network of 20 layers for CIFAR-10 (He et al. 2015)",
-    .own = {.height = 32, .width = 32, .channels = 3, .classes = 10, .base = 16},
+    .defaults =
+        TU_OPTIONS(tu_model_options, .height = 32, .width = 32, .channels = 3, .classes = 10, .base = 16),
     .build = build,
 };

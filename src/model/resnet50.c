@@ -31,6 +31,7 @@ const tu_model_definition tu__resnet50 = {
     TU__BUILT_IN,
     .name = "resnet50",
     .summary = "residual network of 50 layers for ImageNet, version 1.5",
-    .own = {.height = 224, .width = 224, .channels = 3, .classes = 1000, .base = 64},
+    .defaults =
+        TU_OPTIONS(tu_model_options, .height = 224, .width = 224, .channels = 3, .classes = 1000, .base = 64),
     .build = build,
 };

@@ -50,6 +50,7 @@ const tu_model_definition tu__tutorial_cnn = {
     TU__BUILT_IN,
     .name = "tutorial-cnn",
     .summary = "TensorFlow's CIFAR-10 tutorial network on 24x24 crops",
-    .own = {.height = 24, .width = 24, .channels = 3, .classes = 10, .base = 64},
+    .defaults =
+        TU_OPTIONS(tu_model_options, .height = 24, .width = 24, .channels = 3, .classes = 10, .base = 64),
     .build = build,
 };

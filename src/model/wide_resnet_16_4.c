@@ -34,6 +34,7 @@ const tu_model_definition tu__wide_resnet_16_4 = {
     TU__BUILT_IN,
     .name = "wide-resnet-16-4",
     .summary = "wide residual network of 16 layers for CIFAR-10",
-    .own = {.height = 32, .width = 32, .channels = 3, .classes = 10, .base = 16},
+    .defaults =
+        TU_OPTIONS(tu_model_options, .height = 32, .width = 32, .channels = 3, .classes = 10, .base = 16),
     .build = build,
 };

@@ -8,6 +8,7 @@
 #include <tutti/ops.h>
 
 #include "base/pattern.h"
+#include "base/sized.h"
 #include "graph/graph.h"
 #include "optim/optimizer.h"
 
@@ -112,7 +113,10 @@ tu_status tu_add_apply_with(tu_graph *graph, const tu_graph *network, tu_optimiz
                             const tu_optimizer_options *options) {
     tu__optimizer optimizer;
     char *outer;
-    if (values) *values = (tu_optimizer_values){tu__invalid(graph), tu__invalid(graph), tu__invalid(graph)};
+    tu_value none = tu__invalid(graph);
+    tu_optimizer_values full = {.rate = none, .gradient_norm = none, .finite = none};
+    if (values) TU_TRY(TU__CHECK_SIZED(tu_optimizer_values, values));
+    if (values) TU__GIVE_SIZED(values, full);
     TU_TRY(tu_graph_status(graph));
     TU_TRY(tu_graph_status(network));
     TU_TRY(tu__optimizer_settle(graph, options, &optimizer));
@@ -120,7 +124,8 @@ tu_status tu_add_apply_with(tu_graph *graph, const tu_graph *network, tu_optimiz
         return tu_fail(TU_UNSUPPORTED, "optimizer '%s': loss_scale %g for sums of gradients: expected 0",
                        optimizer.rule->name, optimizer.options.loss_scale);
     TU_TRY(tu__enter_root(graph, &outer));
-    tu_status status = apply_sums(graph, network, &optimizer, values);
+    tu_status status = apply_sums(graph, network, &optimizer, values ? &full : NULL);
+    if (values) TU__GIVE_SIZED(values, full);
     tu_status left = tu__leave_root(graph, outer);
     return status == TU_OK ? left : status;
 }

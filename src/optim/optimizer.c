@@ -11,6 +11,7 @@
 #include <tutti/ops.h>
 
 #include "base/pattern.h"
+#include "base/sized.h"
 #include "base/text.h"
 #include "graph/graph.h"
 
@@ -49,7 +50,7 @@ static tu_status check_groups(const tu__optimizer *s) {
                            s->rule->name, i);
         if (!is_size(group->weight_decay))
             return refuse(s, "a group's weight_decay", group->weight_decay, "a number of at least 0");
-        if (!is_size(group->rate_factor))
+        if (!is_size(tu__given_or(group->rate_factor, 1)))
             return refuse(s, "a group's rate_factor", group->rate_factor, "a number of at least 0");
     }
     return TU_OK;
@@ -71,13 +72,10 @@ static tu_status check_shares(const tu__optimizer *s) {
 
 static void fill_defaults(tu__optimizer *s) {
     tu_optimizer_options *o = &s->options;
-    if (o->momentum == 0)
-        o->momentum = s->rule->momentum;
-    else if (o->momentum < 0)
-        o->momentum = 0;
-    if (o->beta1 == 0) o->beta1 = 0.9;
-    if (o->beta2 == 0) o->beta2 = s->rule->beta2;
-    if (o->epsilon == 0) o->epsilon = 1e-8;
+    o->momentum = tu__given_or(o->momentum, s->rule->momentum);
+    o->beta1 = tu__given_or(o->beta1, 0.9);
+    o->beta2 = tu__given_or(o->beta2, s->rule->beta2);
+    o->epsilon = tu__given_or(o->epsilon, 1e-8);
     if (o->trust == 0) o->trust = 0.001;
 }
 
@@ -88,7 +86,8 @@ tu_status tu__optimizer_settle(tu_graph *graph, const tu_optimizer_options *give
     fill_defaults(settled);
     TU_TRY(check_rate(settled, graph));
     TU_TRY(check_shares(settled));
-    if (!is_size(o.epsilon)) return refuse(settled, "epsilon", o.epsilon, "a number of at least 0");
+    if (!is_size(settled->options.epsilon))
+        return refuse(settled, "epsilon", o.epsilon, "a number of at least 0");
     if (!is_size(o.trust)) return refuse(settled, "trust", o.trust, "a number of at least 0");
     if (!is_size(o.loss_scale) || (o.loss_scale > 0 && (o.loss_scale < 1 || o.unguarded)))
         return refuse(settled, "loss_scale", o.loss_scale, "0, or at least 1 and a guard");
@@ -109,7 +108,7 @@ static tu_optimizer_group group_of(const tu_optimizer_options *o, tu_value varia
     for (size_t i = 0; i < o->group_count; i++) {
         if (!tu__pattern_fits(o->groups[i].pattern, tu_value_name(variable))) continue;
         group = o->groups[i];
-        if (group.rate_factor == 0) group.rate_factor = 1;
+        group.rate_factor = tu__given_or(group.rate_factor, 1);
         break;
     }
     return group;
@@ -239,9 +238,10 @@ tu_status tu_add_optimizer_with(tu_value loss, tu_optimizer_values *values,
     tu__optimizer optimizer;
     tu__gradients list;
     char *outer;
-    if (values)
-        *values =
-            (tu_optimizer_values){tu__invalid(loss.graph), tu__invalid(loss.graph), tu__invalid(loss.graph)};
+    tu_value none = tu__invalid(loss.graph);
+    tu_optimizer_values full = {.rate = none, .gradient_norm = none, .finite = none};
+    if (values) TU_TRY(TU__CHECK_SIZED(tu_optimizer_values, values));
+    if (values) TU__GIVE_SIZED(values, full);
     if (!loss.graph) return tu_fail(TU_INVALID, "optimizer: the loss was never set");
     TU_TRY(tu_graph_status(loss.graph));
     TU_TRY(tu__optimizer_settle(loss.graph, options, &optimizer));
@@ -251,7 +251,8 @@ tu_status tu_add_optimizer_with(tu_value loss, tu_optimizer_values *values,
     TU_TRY(tu__gradients_of(scaled, optimizer.options.freeze, &list));
     tu_status status = tu__enter_root(loss.graph, &outer);
     if (status == TU_OK) {
-        status = tu__optimize(loss.graph, &optimizer, loss, &scale, &list, values);
+        status = tu__optimize(loss.graph, &optimizer, loss, &scale, &list, values ? &full : NULL);
+        if (values) TU__GIVE_SIZED(values, full);
         tu_status left = tu__leave_root(loss.graph, outer);
         if (status == TU_OK) status = left;
     }

@@ -93,18 +93,15 @@ static tu_status refuse(const tu_schedule_options *o, const char *setting, doubl
 /* Fills in the defaults; refuses what makes no schedule. */
 static tu_status settle(const struct schedule *s, tu_schedule_options *o) {
     o->kind = s->kind;
-    if (o->factor == 0)
-        o->factor = 0.1;
-    else if (o->factor < 0)
-        o->factor = 0;
+    o->factor = tu__given_or(o->factor, 0.1);
     if (o->peak_at == 0) o->peak_at = 0.3;
     if (!(o->rate >= 0) || !isfinite(o->rate))
         return refuse(o, "rate", o->rate, "a finite number of at least 0");
     if (o->warmup < 0) return refuse(o, "warmup", (double)o->warmup, "a number of steps, at least 0");
     if (s->traits & NEEDS_EVERY && o->every < 1)
         return refuse(o, "every", (double)o->every, "at least 1: the steps from one drop to the next");
-    if (s->traits & NEEDS_EVERY && (isnan(o->factor) || isinf(o->factor)))
-        return refuse(o, "factor", o->factor, "a finite number");
+    if (s->traits & NEEDS_EVERY && !(o->factor >= 0 && isfinite(o->factor)))
+        return refuse(o, "factor", o->factor, "a finite number of at least 0; TU_ZERO stands for 0");
     if (s->traits & NEEDS_STEPS && !(o->end >= 0 && o->end <= 1))
         return refuse(o, "end", o->end, "a share of the largest rate, 0 to 1");
     if (s->traits & HAS_PEAK) {

@@ -2,12 +2,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sized.h"
 #include "run/program.h"
 
 /* Returns the number of cores, for devices without `inspect`. */
 static int cores_of(const tu__device *device) {
-    tu_device_info info;
-    return device->api->describe(device->options.index, &info) == TU_OK ? info.cores : 0;
+    tu_device_info info = TU_SIZED(tu_device_info);
+    return tu__device_describe(device->api, device->options.index, &info) == TU_OK ? info.cores : 0;
 }
 
 /* True if the CPU is used because "all" was requested and there is no usable GPU. */
@@ -58,16 +59,22 @@ static const char *slow_type_notice(const tu_program *program, size_t index) {
                : NULL;
 }
 
+size_t tu_program_device_count(const tu_program *program) {
+    return program->device_count;
+}
+
 tu_status tu_program_device(const tu_program *program, size_t index, tu_device_report *report) {
+    TU_TRY(TU__CHECK_SIZED(tu_device_report, report));
     if (index >= program->device_count)
         return tu_fail(TU_NOT_FOUND, "there is no device %zu: the program has %zu", index,
                        program->device_count);
     const tu__device *device = program->devices[index];
-    *report = (tu_device_report){.device = device->name, .word = device->word};
+    tu_device_report full = {.device = device->name, .word = device->word};
     const char *own_notice;
-    TU_TRY(inspect(device, &report->threads, &own_notice));
+    TU_TRY(inspect(device, &full.threads, &own_notice));
     const char *const notices[] = {is_instead_of_gpus(program, index) ? tu__unused_card() : NULL, own_notice,
                                    slow_type_notice(program, index)};
-    report->notice = join_notices(sizeof notices / sizeof *notices, notices);
+    full.notice = join_notices(sizeof notices / sizeof *notices, notices);
+    TU__GIVE_SIZED(report, full);
     return TU_OK;
 }

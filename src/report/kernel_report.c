@@ -4,6 +4,7 @@
  * comparable. A device may report the bytes that a kernel transfers. Otherwise every buffer that it reads or writes
  * counts once, which is the minimum. */
 #include "base/alloc.h"
+#include "base/sized.h"
 #include "graph/summary.h"
 #include "run/program.h"
 
@@ -53,12 +54,23 @@ static tu_status report_kernel(const tu_program *program, const tu__partition *p
     return TU_OK;
 }
 
+size_t tu_program_kernel_count(const tu_program *program) {
+    size_t count = 0;
+    for (size_t i = 0; i < program->device_count; i++) count += program->partitions[i].plan->kernel_count;
+    return count;
+}
+
 tu_status tu_program_kernel(const tu_program *program, size_t index, tu_kernel_report *report) {
     size_t kernels_before = 0;
+    tu_kernel_report full = TU_SIZED(tu_kernel_report);
+    TU_TRY(TU__CHECK_SIZED(tu_kernel_report, report));
     for (size_t i = 0; i < program->device_count; i++) {
         const tu__partition *partition = &program->partitions[i];
-        if (index - kernels_before < partition->plan->kernel_count)
-            return report_kernel(program, partition, (uint32_t)(index - kernels_before), report);
+        if (index - kernels_before < partition->plan->kernel_count) {
+            TU_TRY(report_kernel(program, partition, (uint32_t)(index - kernels_before), &full));
+            TU__GIVE_SIZED(report, full);
+            return TU_OK;
+        }
         kernels_before += partition->plan->kernel_count;
     }
     return tu_fail(TU_NOT_FOUND, "there is no kernel %zu: the program has %zu", index, kernels_before);

@@ -2,6 +2,7 @@
  * from the program's graph, so the report always agrees with what is executed. */
 #include <stdio.h>
 
+#include "base/sized.h"
 #include "run/program.h"
 
 static bool is_copy(const tu__node *node) {
@@ -30,26 +31,32 @@ static const char *path_of(const tu_program *program, const tu__node *copy) {
                                           tu__partition_of(unit, copy->id))];
 }
 
+size_t tu_program_placement_count(const tu_program *program) {
+    return program->unit.graph->node_count;
+}
+
 tu_status tu_program_placement(const tu_program *program, size_t index, tu_placement *placement) {
+    TU_TRY(TU__CHECK_SIZED(tu_placement, placement));
     const tu_graph *graph = program->unit.graph;
     if (index >= graph->node_count)
         return tu_fail(TU_NOT_FOUND, "there is no operation %zu: the program has %u", index,
                        graph->node_count);
     const tu__node *node = graph->nodes[index];
     bool copy = is_copy(node);
-    *placement = (tu_placement){.node = node->name,
-                                .operation = node->op->name,
-                                .type = node->outputs[0],
-                                .device = node->device,
-                                .reason = node->why ? node->why
-                                          : copy    ? "read on this device, computed on another"
-                                                    : "placed with its reader",
-                                .refused = node->refused,
-                                .moved = node->moved,
-                                .bytes_in = bytes_in(graph, node),
-                                .bytes_out = program->sent_bytes[index],
-                                .from = copy ? graph->nodes[node->inputs[0].node]->device : NULL,
-                                .way = copy ? path_of(program, node) : NULL};
+    tu_placement full = {.node = node->name,
+                         .operation = node->op->name,
+                         .type = node->outputs[0],
+                         .device = node->device,
+                         .reason = node->why ? node->why
+                                   : copy    ? "read on this device, computed on another"
+                                             : "placed with its reader",
+                         .refused = node->refused,
+                         .moved = node->moved,
+                         .bytes_in = bytes_in(graph, node),
+                         .bytes_out = program->sent_bytes[index],
+                         .from = copy ? graph->nodes[node->inputs[0].node]->device : NULL,
+                         .way = copy ? path_of(program, node) : NULL};
+    TU__GIVE_SIZED(placement, full);
     return TU_OK;
 }
 
@@ -73,16 +80,18 @@ static const char *notice_of(const tu_program *program, const tu__node *first, s
 tu_status tu_program_placed(const tu_program *program, tu_placement_totals *totals) {
     const tu_graph *graph = program->unit.graph;
     const tu__node *first = NULL;
-    *totals = (tu_placement_totals){0};
+    tu_placement_totals full = TU_SIZED(tu_placement_totals);
+    TU_TRY(TU__CHECK_SIZED(tu_placement_totals, totals));
     for (uint32_t i = 0; i < graph->node_count; i++) {
         const tu__node *node = graph->nodes[i];
-        totals->operations += !is_copy(node);
-        totals->copies += is_copy(node);
-        totals->moved += node->moved;
-        if (is_copy(node)) totals->copied_bytes += bytes_of(graph, node->inputs[0]);
+        full.operations += !is_copy(node);
+        full.copies += is_copy(node);
+        full.moved += node->moved;
+        if (is_copy(node)) full.copied_bytes += bytes_of(graph, node->inputs[0]);
         if (node->moved && !first) first = node;
     }
-    if (!first && !*program->unit.unfitting) return TU_OK;
-    totals->notice = notice_of(program, first, totals->moved);
-    return totals->notice ? TU_OK : TU_NO_MEMORY;
+    bool notable = first || *program->unit.unfitting;
+    if (notable) full.notice = notice_of(program, first, full.moved);
+    TU__GIVE_SIZED(totals, full);
+    return notable && !full.notice ? TU_NO_MEMORY : TU_OK;
 }

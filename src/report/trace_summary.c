@@ -3,20 +3,29 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/sized.h"
 #include "run/trace.h"
 
 /* ---- Copies as planned ---- */
 
+size_t tu_program_copy_count(const tu_program *program) {
+    size_t count = 0;
+    for (size_t i = 0; i < program->device_count; i++) count += program->partitions[i].receive_count;
+    return count;
+}
+
 tu_status tu_program_copy(const tu_program *program, size_t index, tu_copy_report *report) {
     size_t copies_before = 0;
+    TU_TRY(TU__CHECK_SIZED(tu_copy_report, report));
     for (size_t i = 0; i < program->device_count; i++) {
         const tu__partition *partition = &program->partitions[i];
         if (index - copies_before < partition->receive_count) {
             const tu__receive *receive = &partition->receives[index - copies_before];
-            *report = (tu_copy_report){.value = program->unit.graph->nodes[receive->source.node]->name,
-                                       .from = program->devices[receive->source_partition]->name,
-                                       .to = partition->device->name,
-                                       .bytes = partition->plan->buffers[receive->buffer].bytes};
+            tu_copy_report full = {.value = program->unit.graph->nodes[receive->source.node]->name,
+                                   .from = program->devices[receive->source_partition]->name,
+                                   .to = partition->device->name,
+                                   .bytes = partition->plan->buffers[receive->buffer].bytes};
+            TU__GIVE_SIZED(report, full);
             return TU_OK;
         }
         copies_before += partition->receive_count;
@@ -26,18 +35,24 @@ tu_status tu_program_copy(const tu_program *program, size_t index, tu_copy_repor
 
 /* ---- Collectives as planned ---- */
 
+size_t tu_program_collective_count(const tu_program *program) {
+    return program->collectives.count;
+}
+
 tu_status tu_program_collective(const tu_program *program, size_t index, tu_collective_report *report) {
+    TU_TRY(TU__CHECK_SIZED(tu_collective_report, report));
     if (index >= program->collectives.count)
         return tu_fail(TU_NOT_FOUND, "there is no collective %zu: the program has %u", index,
                        program->collectives.count);
     const tu__collective *c = &program->collectives.list[index];
-    *report = (tu_collective_report){.number = c->number,
-                                     .ranks = c->ranks,
-                                     .values = c->value_count,
-                                     .value = program->unit.graph->nodes[c->members[0].nodes[0]]->name,
-                                     .bytes = c->bytes,
-                                     .through_host = c->path == TU__COLLECTIVE_THROUGH_HOST,
-                                     .peer_to_peer = c->path == TU__COLLECTIVE_PEER_TO_PEER};
+    tu_collective_report full = {.number = c->number,
+                                 .ranks = c->ranks,
+                                 .values = c->value_count,
+                                 .value = program->unit.graph->nodes[c->members[0].nodes[0]]->name,
+                                 .bytes = c->bytes,
+                                 .through_host = c->path == TU__COLLECTIVE_THROUGH_HOST,
+                                 .peer_to_peer = c->path == TU__COLLECTIVE_PEER_TO_PEER};
+    TU__GIVE_SIZED(report, full);
     return TU_OK;
 }
 
@@ -140,17 +155,19 @@ static tu_status check_traced(const tu_program *program) {
 }
 
 tu_status tu_trace_device(tu_program *program, size_t index, tu_trace_report *report) {
+    TU_TRY(TU__CHECK_SIZED(tu_trace_report, report));
     TU_TRY(check_traced(program));
     tu_program_trace_end(program);
     if (index >= program->device_count)
         return tu_fail(TU_NOT_FOUND, "there is no device %zu: the program has %zu", index,
                        program->device_count);
-    *report = (tu_trace_report){.device = program->devices[index]->name};
+    tu_trace_report full = {.device = program->devices[index]->name};
     const tu__span_list *runs_list = &program->trace->run_spans;
-    for (size_t i = 0; i < runs_list->count; i++) report->runs += length(&runs_list->spans[i]);
-    for (int row = 0; row < TU__ROWS; row++) count_row(program, tu__trace_row(program, index, row), report);
-    count_copies(program, index, report);
-    count_bytes(program, index, report);
+    for (size_t i = 0; i < runs_list->count; i++) full.runs += length(&runs_list->spans[i]);
+    for (int row = 0; row < TU__ROWS; row++) count_row(program, tu__trace_row(program, index, row), &full);
+    count_copies(program, index, &full);
+    count_bytes(program, index, &full);
+    TU__GIVE_SIZED(report, full);
     return TU_OK;
 }
 
@@ -167,7 +184,7 @@ static tu_status print_devices(tu_program *program, double runs, FILE *out) {
     if (has_collectives) fprintf(out, " %12s %12s", "collectives ms", "rank wait ms");
     fprintf(out, " %11s\n", "overlapped %");
     for (size_t i = 0; i < program->device_count; i++) {
-        tu_trace_report r = {0};
+        tu_trace_report r = TU_SIZED(tu_trace_report);
         TU_TRY(tu_trace_device(program, i, &r));
         fprintf(out, "%-12s %11.1f %12.3f %12.3f %12.3f %12.3f", r.device, percent(r.computing, r.runs),
                 1e3 * r.computing / runs, 1e3 * r.lost_to_copies / runs, 1e3 * r.waiting / runs,

@@ -132,7 +132,10 @@ static tu_status report_kernels(writer *w, size_t first[TU__MAX_DEVICES]) {
     w->first = first;
     w->kernels = tu__alloc_array(count, sizeof *w->kernels, "a trace");
     if (!w->kernels) return TU_NO_MEMORY;
-    for (size_t i = 0; i < count; i++) TU_TRY(tu_program_kernel(p, i, &w->kernels[i]));
+    for (size_t i = 0; i < count; i++) {
+        w->kernels[i] = TU_SIZED(tu_kernel_report);
+        TU_TRY(tu_program_kernel(p, i, &w->kernels[i]));
+    }
     return TU_OK;
 }
 

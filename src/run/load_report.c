@@ -50,13 +50,13 @@ tu_status tu__load_report_add(tu_load_report *report, tu_load_outcome outcome, c
     return TU_OK;
 }
 
-size_t tu_load_report_count(const tu_load_report *report, tu_load_outcome outcome) {
+size_t tu_load_report_entry_count(const tu_load_report *report, tu_load_outcome outcome) {
     return report && (unsigned)outcome < OUTCOMES ? report->count[outcome] : 0;
 }
 
 tu_status tu_load_report_entry(const tu_load_report *report, tu_load_outcome outcome, size_t index,
                                const char **name, tu_type *in_state, tu_type *in_file) {
-    size_t count = tu_load_report_count(report, outcome);
+    size_t count = tu_load_report_entry_count(report, outcome);
     if (index >= count)
         return tu_fail(TU_NOT_FOUND, "there is no entry %zu of outcome %d: the report has %zu", index,
                        (int)outcome, count);

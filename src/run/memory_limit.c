@@ -60,10 +60,11 @@ typedef struct savings {   /* bytes */
 static tu_status find_batched(const tu_program *p, size_t index, savings *s) {
     const tu_graph *g = p->unit.graph;
     int64_t batch = batch_of(g);
-    size_t count = tu_program_peak(p, index, 0, NULL);
-    tu_memory_item *items = tu__alloc_array(count, sizeof *items, "a memory report");
+    size_t count = tu_program_peak_count(p, index);
+    tu_memory_item *items = tu__alloc_array(count + 1, sizeof *items, "a memory report");
     if (!items) return TU_NO_MEMORY;
-    tu_program_peak(p, index, count, items);
+    items->struct_size = sizeof *items;
+    tu_status status = tu_program_peak(p, index, count, items, &count);
     for (size_t i = 0; i < count && batch > 1; i++) {
         tu_shape shape = items[i].type.shape;
         if (items[i].kind != TU_MEMORY_TENSOR || shape.rank < 1 || shape.dim[0] % batch != 0 ||
@@ -73,7 +74,7 @@ static tu_status find_batched(const tu_program *p, size_t index, savings *s) {
         if (is_kept(g, items[i].name)) s->kept += items[i].bytes;
     }
     tu__free(items);
-    return TU_OK;
+    return status;
 }
 
 /* Returns the bytes of the trained variables, which is also the size of the accumulated gradients. */
@@ -95,7 +96,7 @@ static uint64_t need_in_bf16(const tu_program *p, size_t index, const tu_compile
     o.precision = "bf16";
     o.plan_only = true;
     tu_program *bf16_program = NULL;
-    tu_memory_report report;
+    tu_memory_report report = TU_SIZED(tu_memory_report);
     uint64_t need = now;
     if (tu_compile_with(p->source, &bf16_program, &o) != TU_OK) return now;
     if (tu_program_memory(bf16_program, index, &report) == TU_OK && report.need_bytes < now)
@@ -107,10 +108,11 @@ static uint64_t need_in_bf16(const tu_program *p, size_t index, const tu_compile
 /* ---- The message ---- */
 
 static void add_largest(tu__text *t, const tu_program *p, size_t index) {
-    tu_memory_item items[MAX_SHOWN + 1]; /* one may be a gap */
-    size_t count = tu_program_peak(p, index, MAX_SHOWN + 1, items), shown = 0;
+    tu_memory_item items[MAX_SHOWN + 1] = {TU_SIZED(tu_memory_item)}; /* one may be a gap */
+    size_t count, shown = 0;
+    if (tu_program_peak(p, index, MAX_SHOWN + 1, items, &count) != TU_OK) return;
     tu__text_printf(t, ". Largest at the peak:");
-    for (size_t i = 0; i < count && i <= MAX_SHOWN && shown < MAX_SHOWN; i++) {
+    for (size_t i = 0; i < count && shown < MAX_SHOWN; i++) {
         if (items[i].kind == TU_MEMORY_GAP) continue;
         tu__text_printf(t, "%s '%s' %.4g MiB", shown++ ? "," : "", items[i].name, mib(items[i].bytes));
     }
@@ -153,7 +155,7 @@ static tu_status fail_does_not_fit(const tu_program *p, size_t index, const tu_c
 }
 
 tu_status tu__check_memory(const tu_program *program, const tu_compile_options *options) {
-    tu_memory_report report;
+    tu_memory_report report = TU_SIZED(tu_memory_report);
     for (size_t i = 0; i < program->device_count; i++) {
         TU_TRY(tu_program_memory(program, i, &report));
         if (report.limit_bytes && report.need_bytes > report.limit_bytes)

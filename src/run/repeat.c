@@ -15,6 +15,7 @@
 
 #include "base/alloc.h"
 #include "base/parallel.h"
+#include "base/sized.h"
 #include "base/text.h"
 #include "run/table.h"
 #include "run/trace.h"
@@ -89,13 +90,15 @@ static bool uses_multi_step(const tu_program *p) {
 
 tu_status tu_program_many(const tu_program *program, tu_many_report *report) {
     const tu__multi_step *m = &program->multi_step;
-    *report = (tu_many_report){.at_once = can_multi_step(program),
-                               .table_bytes = m->table_bytes,
-                               .gathered_bytes = m->gathered_bytes,
-                               .notice = m->notice[0]         ? m->notice
-                                         : m->table_notice[0] ? m->table_notice
-                                                              : NULL,
-                               .straight = gathers_directly(program)};
+    TU_TRY(TU__CHECK_SIZED(tu_many_report, report));
+    tu_many_report full = {.at_once = can_multi_step(program),
+                           .table_bytes = m->table_bytes,
+                           .gathered_bytes = m->gathered_bytes,
+                           .notice = m->notice[0]         ? m->notice
+                                     : m->table_notice[0] ? m->table_notice
+                                                          : NULL,
+                           .straight = gathers_directly(program)};
+    TU__GIVE_SIZED(report, full);
     return TU_OK;
 }
 
@@ -150,7 +153,7 @@ static tu_status allocate_lists(tu_program *p) {
 /* Returns the maximum number of bytes for tables on a device of the program: the rest of the memory limit; without a
  * limit, half of the device's memory that the program does not use, since other programs need memory too. */
 static tu_status room_for_tables(const tu_program *p, size_t partition, uint64_t *room) {
-    tu_memory_report report;
+    tu_memory_report report = TU_SIZED(tu_memory_report);
     TU_TRY(tu_program_memory(p, partition, &report));
     *room = UINT64_MAX;
     if (!report.limit_bytes) return TU_OK;

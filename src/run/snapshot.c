@@ -19,7 +19,7 @@ static tu_status copy_out(const tu_state *state, size_t index, tu__named_tensor 
 }
 
 static tu_status copy_all(const tu_state *state, tu__snapshot *snapshot) {
-    size_t count = tu_state_count(state);
+    size_t count = tu_state_variable_count(state);
     *snapshot = (tu__snapshot){.tensors = tu__alloc_array(count, sizeof *snapshot->tensors, "a snapshot")};
     if (!snapshot->tensors) return TU_NO_MEMORY;
     while (snapshot->count < count) {

@@ -313,7 +313,7 @@ tu__variable *tu__state_bind(const tu_state *state, const char *name, tu_type ty
     return v;
 }
 
-size_t tu_state_count(const tu_state *state) {
+size_t tu_state_variable_count(const tu_state *state) {
     return state->count;
 }
 

@@ -154,9 +154,9 @@ static tu_status compare(const tu__safetensors *file, const tu_state *state, con
 /* Fails unless all selected variables match, or .partial is set and at least one matches. */
 static tu_status check_report(const tu_state *state, const char *path, const tu_state_load_options *o,
                               tu_load_report *report) {
-    size_t matched = tu_load_report_count(report, TU_LOAD_MATCHED);
-    size_t unmatched =
-        tu_load_report_count(report, TU_LOAD_MISSING) + tu_load_report_count(report, TU_LOAD_MISMATCHED);
+    size_t matched = tu_load_report_entry_count(report, TU_LOAD_MATCHED);
+    size_t unmatched = tu_load_report_entry_count(report, TU_LOAD_MISSING) +
+                       tu_load_report_entry_count(report, TU_LOAD_MISMATCHED);
     if (matched + unmatched == 0)
         return state->count ? fail_nothing_selected(state, o->only, o->except) : TU_OK;
     if (matched == 0)
@@ -189,7 +189,7 @@ static tu_status read_metadata_u64(const tu__safetensors *file, const char *path
  * `converted`: one NULL pointer per match. */
 static tu_status copy_matches(const tu__safetensors *file, tu_state *state, const tu_load_report *report,
                               void **converted) {
-    size_t count = tu_load_report_count(report, TU_LOAD_MATCHED);
+    size_t count = tu_load_report_entry_count(report, TU_LOAD_MATCHED);
     const char *name;
     tu_type type;
     for (size_t i = 0; i < count; i++) {
@@ -217,7 +217,7 @@ static tu_status load(const tu__safetensors *file, const char *path, tu_state *s
         TU_TRY(read_metadata_u64(file, path, "seed", UINT64_MAX, &seed));
         TU_TRY(read_metadata_u64(file, path, "sample", INT64_MAX, &sample));
     }
-    size_t count = tu_load_report_count(report, TU_LOAD_MATCHED);
+    size_t count = tu_load_report_entry_count(report, TU_LOAD_MATCHED);
     void **converted = tu__alloc_array(count, sizeof *converted, "the variables of a state file");
     if (!converted) return TU_NO_MEMORY;
     tu_status status = copy_matches(file, state, report, converted);

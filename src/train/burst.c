@@ -18,7 +18,7 @@ double tu__burst_seconds = 0.15;
 /* A piece whose device takes many steps at once, and whose graph keeps the steps behind a bad one from changing anything:
  * graphs of runs begun by earlier versions do not. */
 static bool can_burst(const tu__piece *piece) {
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     return tu_program_many(piece->program, &report) == TU_OK && report.at_once &&
            tu__healthy_name(piece->graph);
 }
@@ -99,7 +99,7 @@ static void keep_batch(tu__burst *b, int64_t step, const tu_batch *given) {
 static tu_status gather(tu__burst *b, tu_loader *loader, int64_t steps, int64_t *gathered) {
     tu_status status = TU_OK;
     for (*gathered = 0; *gathered < steps; ++*gathered) {
-        tu_batch batch;
+        tu_batch batch = TU_SIZED(tu_batch);
         status = tu_loader_next(loader, &batch);
         if (status != TU_OK) break;
         keep_batch(b, *gathered, &batch);

@@ -121,7 +121,7 @@ static tu_status check_origin(const tu__safetensors *file, const char *path, con
 }
 
 static tu_status check_tensors(const tu__safetensors *file, const char *path, const tu_state *state) {
-    for (size_t i = 0; i < tu_state_count(state); i++) {
+    for (size_t i = 0; i < tu_state_variable_count(state); i++) {
         const char *name;
         tu_type type;
         TU_TRY(tu_state_variable(state, i, &name, &type));
@@ -140,7 +140,7 @@ static tu_status load(const tu__safetensors *file, const char *path, const tu__r
     TU_TRY(check_origin(file, path, config));
     TU_TRY(tu__metadata_progress(file, path, &read));
     TU_TRY(check_tensors(file, path, state));
-    for (size_t i = 0; i < tu_state_count(state); i++) {
+    for (size_t i = 0; i < tu_state_variable_count(state); i++) {
         const char *name;
         tu_type type;
         TU_TRY(tu_state_variable(state, i, &name, &type));

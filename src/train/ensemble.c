@@ -9,6 +9,7 @@
  * would otherwise depend on the clock. */
 #include "train/ensemble.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/disk.h"
+#include "base/sized.h"
 #include "compile/placement.h"
 #include "graph/graph.h"
 #include "train/trainer.h"
@@ -241,13 +243,12 @@ static tu_status make_members(tu__ensemble *e) {
 /* ---- The whole ---- */
 
 static void tell_result(tu__ensemble *e, tu_ensemble_result *result) {
-    *result = (tu_ensemble_result){.count = e->config.members,
-                                   .seconds = tu__now() - e->began,
-                                   .members = e->results,
-                                   .own = e->results};
-    memcpy(result->folder, e->folder.path, strlen(e->folder.path) + 1);
-    for (int64_t i = 0; i < result->count; i++)
-        result->stopped = result->stopped || e->results[i].stopped || !*e->results[i].digest;
+    tu_ensemble_result full = {
+        .member_count = e->config.members, .seconds = tu__now() - e->began, .internal = e->results};
+    memcpy(full.folder, e->folder.path, strlen(e->folder.path) + 1);
+    for (int64_t i = 0; i < full.member_count; i++)
+        full.stopped = full.stopped || e->results[i].stopped || !*e->results[i].digest;
+    TU__GIVE_SIZED(result, full);
     e->results = NULL;
 }
 
@@ -263,7 +264,7 @@ static void discard_if_empty(tu__ensemble *e) {
 
 /* What was decided for all of them; each ends with a zero. */
 static void tell_notices(const tu__ensemble *e) {
-    tu_train_report report = {.event = TU_TRAIN_NOTICE};
+    tu_train_report report = {.struct_size = sizeof report, .event = TU_TRAIN_NOTICE};
     for (size_t at = 0; at < e->notices.length; at += strlen(report.message) + 1) {
         report.message = e->notices.data + at;
         if (e->options.watch) e->options.watch(e->options.context, &report);
@@ -287,8 +288,8 @@ static void tell_unused_card(const tu__ensemble *e) {
         tu__asks_for_all(e->config.settings.devices) && strncmp(e->devices[0].text, "cpu", 3) == 0
             ? tu__unused_card()
             : NULL;
-    if (why && e->options.watch)
-        e->options.watch(e->options.context, &(tu_train_report){.event = TU_TRAIN_NOTICE, .message = why});
+    tu_train_report report = {.struct_size = sizeof report, .event = TU_TRAIN_NOTICE, .message = why};
+    if (why && e->options.watch) e->options.watch(e->options.context, &report);
 }
 
 static tu_status train(tu__ensemble *e, const char *model, const char *data, int64_t members,
@@ -306,7 +307,8 @@ static tu_status train(tu__ensemble *e, const char *model, const char *data, int
 
 tu_status tu_train_ensemble_with(const char *model, const char *data, int64_t members,
                                  tu_ensemble_result *result, const tu_train_options *options) {
-    if (result) *result = (tu_ensemble_result){0};
+    if (result) TU_TRY(TU__CHECK_SIZED(tu_ensemble_result, result));
+    if (result) tu__clear_sized(result);
     tu__ensemble *e = tu__alloc(sizeof *e, "an ensemble");
     if (!e) return TU_NO_MEMORY;
     *e = (tu__ensemble){.arena = {.purpose = "an ensemble's configuration"}};
@@ -319,6 +321,17 @@ tu_status tu_train_ensemble_with(const char *model, const char *data, int64_t me
 }
 
 void tu_ensemble_result_free(tu_ensemble_result *result) {
-    tu__free(result->own);
-    *result = (tu_ensemble_result){0};
+    tu__free(result->internal);
+    tu__clear_sized(result);
+}
+
+tu_status tu_ensemble_result_member(const tu_ensemble_result *result, int64_t index,
+                                    tu_train_result *member) {
+    const tu_train_result *results = result->internal;
+    TU_TRY(TU__CHECK_SIZED(tu_train_result, member));
+    if (index < 0 || index >= result->member_count)
+        return tu_fail(TU_NOT_FOUND, "the ensemble has %" PRId64 " members: there is no number %" PRId64,
+                       result->member_count, index);
+    TU__GIVE_SIZED(member, results[index]);
+    return TU_OK;
 }

@@ -77,7 +77,7 @@ static void tell_failure(tu__member *m) {
     snprintf(m->message, sizeof m->message, "%s", tu_message());
     snprintf(message, sizeof message, "%s; the %s go on", m->message,
              ends_queue(m->status) ? "members of other devices" : "other members");
-    tu_train_report report = {.event = TU_TRAIN_NOTICE, .message = message};
+    tu_train_report report = {.struct_size = sizeof report, .event = TU_TRAIN_NOTICE, .message = message};
     pthread_mutex_lock(&m->ensemble->telling);
     if (m->ensemble->config.members > 1 && m->begun) tell_caller(m->ensemble, &report, m->number);
     pthread_mutex_unlock(&m->ensemble->telling);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/sized.h"
 #include "graph/graph.h"
 #include "train/average_answers.h"
 #include "train/ensemble.h"
@@ -124,8 +125,8 @@ static tu_status add_member(evaluation *e, const char *folder, int64_t number, c
 
 static tu_status evaluate_ensemble(evaluation *e, const char *folder, const tu_trained_options *o,
                                    tu_evaluation *result) {
-    tu_dataset_info info;
-    tu_dataset_describe(e->set, &info);
+    tu_dataset_info info = TU_SIZED(tu_dataset_info);
+    TU_TRY(tu_dataset_describe(e->set, &info));
     int64_t count = e->config.members;
     e->members = tu__alloc_array((size_t)count, sizeof *e->members, "the scores of an ensemble");
     if (!e->members) return TU_NO_MEMORY;
@@ -138,7 +139,6 @@ static tu_status evaluate_ensemble(evaluation *e, const char *folder, const tu_t
     result->loss = score.loss;
     result->accuracy = (double)score.correct / (double)score.images;
     result->top5 = (double)score.top5 / (double)score.images;
-    result->members = e->members;
     result->member_count = count;
     return TU_OK;
 }
@@ -147,11 +147,11 @@ static tu_status evaluate_ensemble(evaluation *e, const char *folder, const tu_t
 
 static tu_status evaluate(evaluation *e, const char *folder, const tu_trained_options *o,
                           tu_evaluation *result) {
-    tu_dataset_info info;
+    tu_dataset_info info = TU_SIZED(tu_dataset_info);
     TU_TRY(tu__run_config_load(folder, &e->arena, &e->config));
     TU_TRY(open_network(e, folder, 0, o));
     TU_TRY(open_set(e, o));
-    tu_dataset_describe(e->set, &info);
+    TU_TRY(tu_dataset_describe(e->set, &info));
     TU_TRY(check_set(&e->config.set, &info));
     size_t classes = (size_t)info.classes;
     e->confusion = tu__alloc_array(classes * classes, sizeof *e->confusion, "the confusion matrix");
@@ -160,7 +160,7 @@ static tu_status evaluate(evaluation *e, const char *folder, const tu_trained_op
                               .classes = info.classes,
                               .class_names = e->config.set.class_names,
                               .confusion = e->confusion,
-                              .own = e,
+                              .internal = e,
                               .skipped = info.skipped,
                               .ignored = info.ignored};
     if (!result->set) return TU_NO_MEMORY;
@@ -181,18 +181,31 @@ static void free_evaluation(evaluation *e) {
 
 tu_status tu_evaluate_with(const char *folder, tu_evaluation *result, const tu_trained_options *options) {
     TU__OPTIONS(tu_trained_options, o, options);
-    *result = (tu_evaluation){0};
+    TU_TRY(TU__CHECK_SIZED(tu_evaluation, result));
+    tu__clear_sized(result);
+    tu_evaluation full = TU_SIZED(tu_evaluation);
     evaluation *e = tu__alloc(sizeof *e, "an evaluation");
     if (!e) return TU_NO_MEMORY;
     e->arena.purpose = "a run's configuration";
-    tu_status status = evaluate(e, folder, &o, result);
-    if (status == TU_OK) return TU_OK;
-    free_evaluation(e);
-    *result = (tu_evaluation){0};
+    tu_status status = evaluate(e, folder, &o, &full);
+    if (status == TU_OK)
+        TU__GIVE_SIZED(result, full);
+    else
+        free_evaluation(e);
     return status;
 }
 
+tu_status tu_evaluation_member(const tu_evaluation *result, int64_t index, tu_member_score *score) {
+    const evaluation *e = result->internal;
+    TU_TRY(TU__CHECK_SIZED(tu_member_score, score));
+    if (index < 0 || index >= result->member_count)
+        return tu_fail(TU_NOT_FOUND, "the evaluation has %" PRId64 " members: there is no number %" PRId64,
+                       result->member_count, index);
+    TU__GIVE_SIZED(score, e->members[index]);
+    return TU_OK;
+}
+
 void tu_evaluation_free(tu_evaluation *result) {
-    if (result->own) free_evaluation(result->own);
-    *result = (tu_evaluation){0};
+    if (result->internal) free_evaluation(result->internal);
+    tu__clear_sized(result);
 }

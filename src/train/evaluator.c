@@ -189,7 +189,7 @@ static tu_status make_tables(tu__evaluator *e, const tu_dataset *set, const tu__
 }
 
 static bool takes_tables(const tu__evaluator *e, const tu_dataset *set, const tu__image_part *part) {
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     bool fits = part->split == TU_TEST || (size_t)part->count * set->image_bytes <= (size_t)MAX_PART_BYTES;
     return set->images[part->split] && fits && part->count >= e->batch &&
            tu_program_many(e->program, &report) == TU_OK && report.at_once;
@@ -222,8 +222,8 @@ tu_status tu__evaluator_run(tu__evaluator *e, tu_state *state, const tu_dataset 
                             tu__score *score) {
     *score = (tu__score){
         .confusion = score->confusion, .probabilities = score->probabilities, .labels = score->labels};
-    tu_dataset_info info;
-    tu_dataset_describe(set, &info);
+    tu_dataset_info info = TU_SIZED(tu_dataset_info);
+    TU_TRY(tu_dataset_describe(set, &info));
     double losses = 0;
     tu_split split = validation ? TU_TRAIN : TU_TEST;
     tu__image_part part = tu__image_part_of(&info, split, validation, true);
@@ -236,7 +236,7 @@ tu_status tu__evaluator_run(tu__evaluator *e, tu_state *state, const tu_dataset 
                          .validating = validation > 0));
     tu_status status = TU_OK;
     while (status == TU_OK && score->images < part.count) {
-        tu_batch batch;
+        tu_batch batch = TU_SIZED(tu_batch);
         status = tu_loader_next(loader, &batch);
         if (status == TU_OK) status = run_batch(e, state, &batch, &losses, score);
     }

@@ -21,7 +21,7 @@ static const tu__named_tensor *find(const tu__safetensors *file, const char *nam
 }
 
 static tu_status take_all(const tu__safetensors *file, tu_state *state, size_t *taken, tu__name_list *fresh) {
-    for (size_t i = 0; i < tu_state_count(state); i++) {
+    for (size_t i = 0; i < tu_state_variable_count(state); i++) {
         const char *name;
         tu_type type;
         TU_TRY(tu_state_variable(state, i, &name, &type));
@@ -42,7 +42,7 @@ static void list_left_over(const tu__safetensors *file, const tu_state *state, t
         const char *name = file->tensors[i].name;
         if (!tu__is_network_name(name)) continue;
         bool known = false;
-        for (size_t k = 0; !known && k < tu_state_count(state); k++) {
+        for (size_t k = 0; !known && k < tu_state_variable_count(state); k++) {
             const char *variable;
             known = tu_state_variable(state, k, &variable, NULL) == TU_OK && strcmp(variable, name) == 0;
         }

@@ -190,8 +190,8 @@ static tu_status add_picture(tu__metrics *m, const tu_dataset *set, const tu_dat
 }
 
 void tu__metrics_images(tu__metrics *m, const tu_dataset *set) {
-    tu_dataset_info info;
-    tu_dataset_describe(set, &info);
+    tu_dataset_info info = TU_SIZED(tu_dataset_info);
+    if (tu_dataset_describe(set, &info) != TU_OK) return;
     if (!m->events || (info.channels != 1 && info.channels != 3)) return;
     size_t pixels = (size_t)(info.height * info.width * info.channels);
     void *image = tu__alloc_aligned(pixels * tu_dtype_size(info.dtype), "a picture");

@@ -1,13 +1,14 @@
 /* tu_plan_training: a run that is prepared as far as the plan of its step, for those who ask what it would need. */
 #include "base/alloc.h"
+#include "base/sized.h"
 #include "train/trainer.h"
 
 /* Bytes on all devices; 0 for no program. */
 static uint64_t need_of(const tu_program *program) {
-    tu_memory_report report;
+    tu_memory_report report = TU_SIZED(tu_memory_report);
     uint64_t bytes = 0;
-    for (size_t i = 0; program && tu_program_memory(program, i, &report) == TU_OK; i++)
-        bytes += report.need_bytes;
+    for (size_t i = 0; program && i < tu_program_device_count(program); i++)
+        if (tu_program_memory(program, i, &report) == TU_OK) bytes += report.need_bytes;
     return bytes;
 }
 
@@ -20,27 +21,30 @@ static const tu_program *heaviest(const tu__stepper *s) {
 
 tu_status tu_plan_training_with(const char *model, const char *data, tu_train_plan *plan,
                                 const tu_train_options *options) {
-    *plan = (tu_train_plan){0};
+    TU_TRY(TU__CHECK_SIZED(tu_train_plan, plan));
+    tu__clear_sized(plan);
     tu__trainer *t = tu__alloc(sizeof *t, "the plan of a run");
     if (!t) return TU_NO_MEMORY;
-    plan->own = t;
+    tu_train_plan full = {.internal = t};
+    TU__GIVE_SIZED(plan, full);
     tu_status status = tu__trainer_plan(t, model, data, options, NULL);
     if (status != TU_OK) {
         tu_train_plan_free(plan);
         return status;
     }
     const tu__settings *s = &t->config.settings;
-    plan->program = heaviest(&t->stepper);
-    plan->batch = s->batch;
-    plan->accumulate = s->accumulate;
-    plan->precision = s->precision;
-    plan->set = t->set;
+    full.program = heaviest(&t->stepper);
+    full.batch = s->batch;
+    full.accumulate = s->accumulate;
+    full.precision = s->precision;
+    full.set = t->set;
+    TU__GIVE_SIZED(plan, full);
     return TU_OK;
 }
 
 void tu_train_plan_free(tu_train_plan *plan) {
-    tu__trainer *t = plan->own;
+    tu__trainer *t = plan->internal;
     if (t) tu__trainer_end(t);
     tu__free(t);
-    *plan = (tu_train_plan){0};
+    tu__clear_sized(plan);
 }

@@ -24,6 +24,7 @@ enum {
 };
 
 void tu__trainer_tell(tu__trainer *t, tu_train_event event, const char *message) {
+    t->report.struct_size = sizeof t->report;
     t->report.event = event;
     t->report.message = message;
     t->report.folder = t->folder.path;
@@ -51,7 +52,11 @@ static void tell_notices(tu__trainer *t) {
 static void tell_loading(void *context, const char *what, int64_t done, int64_t total) {
     tu__trainer *t = context;
     if (!t->options.watch) return;
-    tu_train_report report = {.event = TU_TRAIN_LOADING, .message = what, .step = done, .steps = total};
+    tu_train_report report = {.struct_size = sizeof report,
+                              .event = TU_TRAIN_LOADING,
+                              .message = what,
+                              .step = done,
+                              .steps = total};
     t->options.watch(t->options.context, &report);
 }
 
@@ -63,10 +68,10 @@ static tu_status check_own_set(const tu__settings *s) {
 }
 
 static void tell_about_set(tu__trainer *t) {
-    tu_dataset_info info;
+    tu_dataset_info info = TU_SIZED(tu_dataset_info);
     char message[160];
     if (t->ensemble) return; /* told once for all members */
-    tu_dataset_describe(t->set, &info);
+    if (tu_dataset_describe(t->set, &info) != TU_OK) return;
     if (info.skipped) {
         snprintf(message, sizeof message, "pictures that cannot be read and are left out (--skip-bad): %lld",
                  (long long)info.skipped);
@@ -112,7 +117,7 @@ static tu_status copy_string(tu__trainer *t, const char *given, const char **cop
 static tu_status find_network(tu__run_config *config, const char *model, tu_model_options *own) {
     config->network = model;
     if (tu_model_is_file(model)) TU_TRY(tu_model_load(model, &config->network));
-    return tu_model_own(config->network, own);
+    return tu_model_defaults(config->network, own);
 }
 
 /* Whether somebody said what the validation part is; else it is the set's own, where it has one. A member has that of its
@@ -172,12 +177,13 @@ static tu_status settle_length(tu__trainer *t) {
 
 static tu_status decide(tu__trainer *t, const char *model, const char *data) {
     tu__run_config *config = &t->config;
-    tu_model_options own;
+    tu_model_options own = TU_SIZED(tu_model_options);
     TU_TRY(find_network(config, model, &own));
     TU_TRY(tu__settings_decide(config->network, &t->options, &t->arena, &config->settings));
     int64_t size = config->settings.image_size;
     TU_TRY(open_set(t, data, size ? size : own.height, size ? size : own.width, !validation_given(t)));
-    tu_dataset_describe(t->set, &config->set);
+    config->set = TU_SIZED(tu_dataset_info);
+    TU_TRY(tu_dataset_describe(t->set, &config->set));
     TU_TRY(copy_string(t, model, &config->model));
     TU_TRY(copy_string(t, t->options.set ? "" : data, &config->data));
     TU_TRY(copy_string(t, t->options.init, &config->init));
@@ -190,21 +196,23 @@ static tu_status decide(tu__trainer *t, const char *model, const char *data) {
 
 /* What "all cores" came to is part of the configuration: the same bits need the same width. */
 static void settle_threads(tu__trainer *t) {
-    tu_device_report device;
+    tu_device_report device = TU_SIZED(tu_device_report);
     if (t->config.settings.threads == 0 && tu_program_device(t->stepper.full.program, 0, &device) == TU_OK)
         t->config.settings.threads = device.threads;
 }
 
 /* The parts of one device say the same, and are heard once. */
 static void tell_device(tu__trainer *t) {
-    tu_device_report device;
+    tu_device_report device = TU_SIZED(tu_device_report);
     char said[320] = "";
-    for (size_t i = 0; tu_program_device(t->stepper.full.program, i, &device) == TU_OK; i++) {
+    for (size_t i = 0; i < tu_program_device_count(t->stepper.full.program) &&
+                       tu_program_device(t->stepper.full.program, i, &device) == TU_OK;
+         i++) {
         if (!device.notice || strcmp(device.notice, said) == 0) continue;
         snprintf(said, sizeof said, "%s", device.notice);
         tu__trainer_notice(t, device.notice);
     }
-    tu_placement_totals placed;
+    tu_placement_totals placed = TU_SIZED(tu_placement_totals);
     if (tu_program_placed(t->stepper.full.program, &placed) == TU_OK && placed.notice)
         tu__trainer_notice(t, placed.notice);
 }
@@ -231,7 +239,7 @@ static tu_status initialize(tu__trainer *t) {
 
 static tu_status describe_graph(tu__trainer *t) {
     char digest[TU_DIGEST_TEXT];
-    tu_graph_totals totals;
+    tu_graph_totals totals = TU_SIZED(tu_graph_totals);
     TU_TRY(tu_graph_digest(t->graphs.step, digest));
     TU_TRY(tu_graph_total(t->graphs.predict, &totals));
     t->config.parameters = totals.parameters;
@@ -298,8 +306,8 @@ static tu_status begin_new(tu__trainer *t, const char *model, const char *data) 
 
 static tu_status check_same_set(const tu__trainer *t) {
     const tu_dataset_info *begun = &t->config.set;
-    tu_dataset_info now;
-    tu_dataset_describe(t->set, &now);
+    tu_dataset_info now = TU_SIZED(tu_dataset_info);
+    TU_TRY(tu_dataset_describe(t->set, &now));
     bool same_images = begun->height == now.height && begun->width == now.width &&
                        begun->channels == now.channels && begun->dtype == now.dtype;
     if (same_images && strcmp(begun->digest, now.digest) == 0 && begun->classes == now.classes &&
@@ -384,8 +392,8 @@ static tu_status begin_again(tu__trainer *t, const char *folder, const char *mod
 /* ---- Which of the two ---- */
 
 static bool is_network(const char *model) {
-    tu_model_options own;
-    return tu_model_own(model, &own) == TU_OK;
+    tu_model_options own = TU_SIZED(tu_model_options);
+    return tu_model_defaults(model, &own) == TU_OK;
 }
 
 static bool same_folder(const char *a, const char *b) {

@@ -77,6 +77,12 @@ static const recipe recipes[] = {
 };
 enum { RECIPE_COUNT = sizeof recipes / sizeof *recipes };
 
+size_t tu_train_recipe_count(void) {
+    size_t count = 0;
+    for (size_t i = 0; i < RECIPE_COUNT; i++) count += recipes[i].summary != NULL;
+    return count;
+}
+
 tu_status tu_train_recipe(size_t index, const char **name, const char **summary) {
     for (size_t i = 0; i < RECIPE_COUNT; i++)
         if (recipes[i].summary && index-- == 0) {

@@ -35,7 +35,7 @@ typedef struct setting {
 #define DEFAULTS_TEXT(standard) .text = (standard)
 
 static const setting table[] = {
-#define TU_SETTING(kind_, field, option, argument, standard, least_, most_, help)                            \
+#define TU_SETTING(kind_, field, option, letter, argument, standard, least_, most_, group, help)             \
     {.kind = kind_,                                                                                          \
      .name = #field,                                                                                         \
      .shown = "--" option,                                                                                   \

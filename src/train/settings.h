@@ -13,7 +13,8 @@
 
 typedef struct tu__settings {
     const char *recipe;
-#define TU_SETTING(kind, field, option, argument, standard, least, most, help) TU_SETTING_##kind field;
+#define TU_SETTING(kind, field, option, letter, argument, standard, least, most, group, help)                \
+    TU_SETTING_##kind field;
 #include <tutti/settings.def>
 #undef TU_SETTING
 } tu__settings;

@@ -24,8 +24,8 @@ static tu_value network(tu_value images, const tu__run_config *config) {
     const tu__settings *s = &config->settings;
     const tu_dataset_info *set = &config->set;
     tu_value logits = {.graph = images.graph, .node = TU_NO_NODE};
-    tu_model_options own;
-    if (tu_model_own(config->network, &own) != TU_OK) return logits;
+    tu_model_options own = TU_SIZED(tu_model_options);
+    if (tu_model_defaults(config->network, &own) != TU_OK) return logits;
     tu_preprocess_options p = {.struct_size = sizeof p,
                                .height = input_size(s->image_size, own.height, set->height),
                                .width = input_size(s->image_size, own.width, set->width),
@@ -161,7 +161,7 @@ static tu_status add_step(const tu__run_config *config, int64_t samples, tu_grap
     tu_output(loss, "loss");
     tu_output(count_correct(logits, in.labels), "correct");
     if (s->accumulate == 1) {
-        tu_optimizer_values values = {0};
+        tu_optimizer_values values = TU_SIZED(tu_optimizer_values);
         TU_TRY(add_update(config, graph, &loss, NULL, &values));
         name_values(&values);
         return tu_graph_status(graph);
@@ -173,7 +173,7 @@ static tu_status add_step(const tu__run_config *config, int64_t samples, tu_grap
 }
 
 static tu_status add_apply(const tu__run_config *config, const tu_graph *step, tu_graph *graph) {
-    tu_optimizer_values values = {0};
+    tu_optimizer_values values = TU_SIZED(tu_optimizer_values);
     TU_TRY(add_update(config, graph, NULL, step, &values));
     name_values(&values);
     return tu_graph_status(graph);

@@ -90,7 +90,7 @@ void tu__stepper_close(tu__stepper *stepper) {
 /* ---- Images by number ---- */
 
 static bool picks(const tu__piece *piece) {
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     return !piece->graph || (tu_program_many(piece->program, &report) == TU_OK && report.straight);
 }
 

@@ -18,6 +18,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/disk.h"
+#include "base/sized.h"
 #include "data/dataset.h"
 #include "graph/graph.h"
 #include "optim/optimizer.h"
@@ -322,7 +323,7 @@ static tu_status stopped(const tu__trainer *t, tu_status status) {
 }
 
 static tu_status make_step(tu__trainer *t, tu_loader *loader) {
-    tu_batch batch;
+    tu_batch batch = TU_SIZED(tu_batch);
     tu__step_values values;
     tu_status status = tu_loader_next(loader, &batch);
     if (status != TU_OK) return save_and_fail(t, status, "");
@@ -346,7 +347,7 @@ static const tu__piece *next_burst(const tu__trainer *t, int64_t *steps) {
 }
 
 static tu_status fail_in_burst(tu__trainer *t, int64_t index, const tu__step_values *values) {
-    tu_batch batch;
+    tu_batch batch = TU_SIZED(tu_batch);
     tu_status status = tu__burst_batch(&t->burst, index, &batch);
     return status == TU_OK ? fail_step(t, &batch, values) : save_and_fail(t, status, "");
 }
@@ -464,8 +465,10 @@ static tu_status summarize(tu__trainer *t, tu_train_result *result) {
 /* With the devices that a list like "all" came to. */
 static void tell_begun(tu__trainer *t) {
     tu__text devices = {0};
-    tu_device_report report;
-    for (size_t i = 0; tu_program_device(t->stepper.full.program, i, &report) == TU_OK; i++)
+    tu_device_report report = TU_SIZED(tu_device_report);
+    for (size_t i = 0; i < tu_program_device_count(t->stepper.full.program) &&
+                       tu_program_device(t->stepper.full.program, i, &report) == TU_OK;
+         i++)
         tu__text_printf(&devices, "%s%s", i ? ", " : "", report.device);
     tu__trainer_tell(t, TU_TRAIN_BEGUN, tu__text_string(&devices));
     tu__text_free(&devices);
@@ -485,8 +488,11 @@ tu_status tu__trainer_run(tu__trainer *t, tu_train_result *result) {
 tu_status tu_train_with(const char *model, const char *data, tu_train_result *result,
                         const tu_train_options *options) {
     tu__trainer trainer;
+    tu_train_result full = TU_SIZED(tu_train_result);
+    if (result) TU_TRY(TU__CHECK_SIZED(tu_train_result, result));
     tu_status status = tu__trainer_begin(&trainer, model, data, options, NULL);
-    if (status == TU_OK) status = tu__trainer_run(&trainer, result);
+    if (status == TU_OK) status = tu__trainer_run(&trainer, result ? &full : NULL);
+    if (status == TU_OK && result) TU__GIVE_SIZED(result, full);
     tu__trainer_end(&trainer);
     return status;
 }

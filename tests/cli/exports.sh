@@ -8,7 +8,7 @@ set -uo pipefail
 
 sources=$1 core=$2 train=$3
 fail() { echo "FAILED  $*"; exit 1; }
-exported() { nm -D --defined-only "$1" | awk '{sub(/@.*/, "", $NF); print $NF}' | sort; }
+exported() { nm -D --defined-only "$1" | awk '$(NF - 1) != "A" {sub(/@.*/, "", $NF); print $NF}' | sort; } # A: names of versions
 
 shared=$(grep -rhA1 --include='*.h' '^TU__SHARED ' "$sources" | grep -oE 'tu__[a-z0-9_]+[[(;]' | tr -d '[(;' | sort -u)
 for library in "$core" "$train"; do

@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
     if (tu_dataset_open_with("/no/such/folder", &data, NULL) == TU_OK) return 2;
     if (!strstr(tu_message(), "/no/such/folder")) return 3;
     if (tu_dataset_open_with("generated", &data, NULL) != TU_OK) return 4;
-    tu_dataset_info info;
+    tu_dataset_info info = TU_SIZED(tu_dataset_info);
     tu_dataset_describe(data, &info);
     printf("%d classes\n", (int)info.classes);
     tu_dataset_free(data);

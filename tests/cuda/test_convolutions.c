@@ -82,9 +82,10 @@ static void *new_numbers(tu_type type, int64_t spoiled, double spoil) {
 }
 
 static void find_kernel(const tu_program *program, char *name, size_t capacity) {
-    tu_kernel_report k;
+    tu_kernel_report k = TU_SIZED(tu_kernel_report);
     *name = '\0';
-    for (size_t i = 0; tu_program_kernel(program, i, &k) == TU_OK; i++)
+    for (size_t i = 0; i < tu_program_kernel_count(program) && tu_program_kernel(program, i, &k) == TU_OK;
+         i++)
         if (strncmp(k.kernel, "conv2d", 6) == 0) snprintf(name, capacity, "%s", k.kernel);
 }
 

@@ -28,6 +28,7 @@ typedef struct work {
 
 static tu_status build(work *w) {
     TU_TRY(tu_graph_new(&w->graph));
+    w->model = TU_SIZED(tu_model_graph);
     TU_TRY(tu_model_build(w->graph, "tutorial-cnn", &w->model, .batch = BATCH, .height = w->images.height,
                           .width = w->images.width, .base = 4, .classes = 3));
     return tu_add_sgd(w->model.loss, 0.1, 0.9);
@@ -45,7 +46,7 @@ static tu_status train(work *w) {
 }
 
 static tu_status read_variables(const work *w) {
-    for (size_t i = 0; i < tu_state_count(w->state); i++) {
+    for (size_t i = 0; i < tu_state_variable_count(w->state); i++) {
         const char *name;
         tu_type type;
         TU_TRY(tu_state_variable(w->state, i, &name, &type));

@@ -71,7 +71,7 @@ static void expect_refusal(tu_status status, tu_status expected, const char *con
 /* ---- The limit ---- */
 
 static uint64_t limit_of(const tu_program *program, size_t device) {
-    tu_memory_report report;
+    tu_memory_report report = TU_SIZED(tu_memory_report);
     assert_int_equal(tu_program_memory(program, device, &report), TU_OK);
     return report.limit_bytes;
 }
@@ -233,7 +233,7 @@ static void a_reserve_is_not_overhead(void **unused) {
     (void)unused;
     network n;
     tu_program *program, *another;
-    tu_memory_report report;
+    tu_memory_report report = TU_SIZED(tu_memory_report);
     float loss;
     begin(&n);
     assert_int_equal(
@@ -254,7 +254,7 @@ static void a_block_may_take_the_place_of_an_idle_reserve(void **unused) {
     (void)unused;
     network n;
     tu_program *program;
-    tu_memory_report report;
+    tu_memory_report report = TU_SIZED(tu_memory_report);
     float loss;
     begin(&n);
     assert_int_equal(compile(&n, &program, .devices = "gpu:0", .plan_only = true, .no_updates = true), TU_OK);

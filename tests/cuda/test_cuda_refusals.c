@@ -56,8 +56,8 @@ static tu_status convolve_much(void) {
     return convolve(512);
 }
 static tu_status list_devices(void) {
-    tu_device_info info;
-    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++)
+    tu_device_info info = TU_SIZED(tu_device_info);
+    for (size_t i = 0, count = tu_device_count(); i < count && tu_device(i, &info) == TU_OK; i++)
         if (strcmp(info.kind, "gpu") == 0 && info.unusable)
             return tu_fail(TU_UNSUPPORTED, "%s", info.unusable);
     return TU_OK;

@@ -99,9 +99,10 @@ static void check_result(tu_type type, const double *expected, const double *got
 }
 
 static int kernels_named(tu_program *program, const char *name) {
-    tu_kernel_report report;
+    tu_kernel_report report = TU_SIZED(tu_kernel_report);
     int count = 0;
-    for (size_t i = 0; tu_program_kernel(program, i, &report) == TU_OK; i++)
+    for (size_t i = 0;
+         i < tu_program_kernel_count(program) && tu_program_kernel(program, i, &report) == TU_OK; i++)
         count += strcmp(report.kernel, name) == 0;
     return count;
 }

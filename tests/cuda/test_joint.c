@@ -195,7 +195,7 @@ static void assert_same_results(const work *a, const work *b) {
 }
 
 static void assert_at_once(const work *w, bool at_once) {
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     assert_int_equal(tu_program_many(w->program, &report), TU_OK);
     if (report.at_once != at_once)
         fail_msg("steps are%s taken at once: %s", at_once ? " not" : "", report.notice);
@@ -270,7 +270,7 @@ static void steps_may_be_neither_fed_nor_fetched(void **unused) {
 static void a_card_keeps_one_copy_of_a_table(void **unused) {
     (void)unused;
     static work w;
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     strategy = "mirrored";
     assert_int_equal(begin(&w, build_replicated, NULL, "gpu:0/4"), TU_OK);
     assert_int_equal(run_many(&w, 0, STEPS, true), TU_OK);
@@ -335,7 +335,7 @@ static void a_card_and_the_processor_take_a_step_at_a_time(void **unused) {
     (void)unused;
     static const char *const mixed[] = {"gpu:0", "cpu:0"};
     static work w;
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     expect_same_bits(build_layers, mixed, "gpu:0,cpu:0", false);
     assert_int_equal(begin(&w, build_layers, mixed, "gpu:0,cpu:0"), TU_OK);
     assert_int_equal(tu_program_many(w.program, &report), TU_OK);

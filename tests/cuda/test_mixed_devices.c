@@ -82,8 +82,10 @@ static void end(network *n) {
 }
 
 static void assert_explained(const network *n) {
-    tu_placement p;
-    for (size_t i = 0; tu_program_placement(n->program, i, &p) == TU_OK; i++) {
+    tu_placement p = TU_SIZED(tu_placement);
+    for (size_t i = 0;
+         i < tu_program_placement_count(n->program) && tu_program_placement(n->program, i, &p) == TU_OK;
+         i++) {
         if (strcmp(p.operation, "custom") == 0) {
             assert_string_equal(p.device, "cpu:0");
             assert_string_equal(p.refused, "gpu:0: a custom operation is a function on host memory");
@@ -92,7 +94,7 @@ static void assert_explained(const network *n) {
             assert_string_equal(p.device, "gpu:0");
         }
     }
-    tu_placement_totals totals;
+    tu_placement_totals totals = TU_SIZED(tu_placement_totals);
     assert_int_equal(tu_program_placed(n->program, &totals), TU_OK);
     assert_int_equal(totals.copies, 2);
     assert_true(totals.copied_bytes == 2 * ROWS * COLUMNS * sizeof(float));

@@ -83,7 +83,7 @@ static void replicas_have_the_bits_of_one_card_whichever_way_they_meet(void **un
 
 static void assert_meets(const sharing *how, bool peer_to_peer, bool through_host) {
     trainer t;
-    tu_collective_report report;
+    tu_collective_report report = TU_SIZED(tu_collective_report);
     if (begin(&t, how, true) != TU_OK) fail_msg("%s", tu_message());
     assert_int_equal(tu_program_collective(t.step, 0, &report), TU_OK);
     assert_int_equal(report.peer_to_peer, peer_to_peer);
@@ -102,10 +102,11 @@ static void plans_tell_how_cards_meet(void **unused) {
 /* The way of all copies; NULL: nothing is said of them. */
 static void assert_copied(const sharing *how, const char *way) {
     trainer t;
-    tu_placement p;
+    tu_placement p = TU_SIZED(tu_placement);
     size_t copies = 0;
     if (begin(&t, how, true) != TU_OK) fail_msg("%s", tu_message());
-    for (size_t i = 0; tu_program_placement(t.step, i, &p) == TU_OK; i++) {
+    for (size_t i = 0; i < tu_program_placement_count(t.step) && tu_program_placement(t.step, i, &p) == TU_OK;
+         i++) {
         copies += p.from != NULL;
         if (!p.from || !way) assert_null(p.way);
         if (p.from && way) assert_string_equal(p.way, way);

@@ -62,9 +62,10 @@ static void result(trial *t, tu_value value) {
 }
 
 static void note_kernels(trial *t, const tu_program *program) {
-    tu_kernel_report report;
+    tu_kernel_report report = TU_SIZED(tu_kernel_report);
     size_t length = 0;
-    for (size_t i = 0; tu_program_kernel(program, i, &report) == TU_OK; i++)
+    for (size_t i = 0;
+         i < tu_program_kernel_count(program) && tu_program_kernel(program, i, &report) == TU_OK; i++)
         length += (size_t)snprintf(t->kernels + length, sizeof t->kernels - length, "%s\n", report.kernel);
 }
 

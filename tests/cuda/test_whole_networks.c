@@ -95,7 +95,7 @@ static double error_of(const result *a, const result *b, size_t from, size_t to)
 
 static bool compare(const network *n, const char *device, int64_t batch) {
     tu_graph *graph;
-    tu_model_graph net;
+    tu_model_graph net = TU_SIZED(tu_model_graph);
     tu_value wrt[MOST], fetch[MOST + 1];
     result cpu = {0}, gpu = {0};
     if (tu_graph_new(&graph) != TU_OK) return fail(n->name);

@@ -61,7 +61,7 @@ static void write_and_read_again(const tu_graph *graph) {
 }
 
 static void use(const tu_graph *graph) {
-    tu_graph_totals totals;
+    tu_graph_totals totals = TU_SIZED(tu_graph_totals);
     require(tu_graph_verify(graph) == TU_OK);
     require(tu_graph_total(graph, &totals) == TU_OK);
     require(totals.flops >= 0 && totals.activation_bytes >= 0 && totals.variable_bytes >= 0);

@@ -47,7 +47,8 @@ static int tear_down(void **state) {
     "    return tu_dense(tu_flatten(x), .units = o->classes, .name = \"only\");\n"                           \
     "}\n"                                                                                                    \
     "TU_MODEL(" fields ");\n"
-#define OWN ".own = {.height = 4, .width = 4, .channels = 1, .classes = 3, .base = 1}"
+#define OWN                                                                                                  \
+    ".defaults = TU_OPTIONS(tu_model_options, .height = 4, .width = 4, .channels = 1, .classes = 3, .base = 1)"
 
 static void assert_refused(const char *path, tu_status status, const char *part) {
     const char *name = "something";
@@ -64,7 +65,7 @@ static void the_example_trains(void **state) {
     if (tu_model_load(SOURCE_FOLDER "/examples/mynet.c", &name) != TU_OK) fail_msg("%s", tu_message());
     assert_string_equal(name, "mynet");
     tu_graph *g;
-    tu_model_graph net;
+    tu_model_graph net = TU_SIZED(tu_model_graph);
     tu_program *program;
     tu_state *weights;
     assert_int_equal(tu_graph_new(&g), TU_OK);
@@ -94,24 +95,26 @@ static void a_loaded_network_is_listed_and_tells_its_settings(void **state) {
         tu_model_load(file("net.c", NET(".name = \"tiny\", .summary = \"a test\", .build = build, " OWN)),
                       &name),
         TU_OK);
-    tu_model_options own;
-    assert_int_equal(tu_model_own("tiny", &own), TU_OK);
+    tu_model_options own = TU_SIZED(tu_model_options);
+    assert_int_equal(tu_model_defaults("tiny", &own), TU_OK);
     assert_true(own.height == 4 && own.classes == 3);
     bool listed = false;
-    for (size_t i = 0; tu_model(i, &name, &summary) == TU_OK; i++)
+    for (size_t i = 0; i < tu_model_count() && tu_model(i, &name, &summary) == TU_OK; i++)
         listed = listed || strcmp(name, "tiny") == 0;
     assert_true(listed);
 }
 
 static void a_file_can_be_loaded_again_after_an_edit(void **state) {
     (void)state;
-    tu_model_options own;
+    tu_model_options own = TU_SIZED(tu_model_options);
     const char *fields = NET(".name = \"edited\", .summary = \"a test\", .build = build, " OWN);
     assert_int_equal(tu_model_load(file("net.c", fields), NULL), TU_OK);
-    file("net.c", NET(".name = \"edited\", .summary = \"a test\", .build = build, "
-                      ".own = {.height = 9, .width = 4, .channels = 1, .classes = 3, .base = 1}"));
+    file(
+        "net.c",
+        NET(".name = \"edited\", .summary = \"a test\", .build = build, "
+            ".defaults = TU_OPTIONS(tu_model_options, .height = 9, .width = 4, .channels = 1, .classes = 3, .base = 1)"));
     assert_int_equal(tu_model_load(path_of("net.c"), NULL), TU_OK);
-    assert_int_equal(tu_model_own("edited", &own), TU_OK);
+    assert_int_equal(tu_model_defaults("edited", &own), TU_OK);
     assert_int_equal(own.height, 9);
 }
 
@@ -125,11 +128,12 @@ static void no_shell_reads_a_files_name(void **state) {
 static void the_compiler_is_the_one_that_CC_names(void **state) {
     (void)state;
     setenv("CC", "cc -DCLASSES=5", 1);
-    const char *text = NET(".name = \"options\", .summary = \"a test\", .build = build, "
-                           ".own = {.height = 4, .width = 4, .channels = 1, .classes = CLASSES, .base = 1}");
-    tu_model_options own;
+    const char *text = NET(
+        ".name = \"options\", .summary = \"a test\", .build = build, "
+        ".defaults = TU_OPTIONS(tu_model_options, .height = 4, .width = 4, .channels = 1, .classes = CLASSES, .base = 1)");
+    tu_model_options own = TU_SIZED(tu_model_options);
     assert_int_equal(tu_model_load(file("net.c", text), NULL), TU_OK);
-    assert_int_equal(tu_model_own("options", &own), TU_OK);
+    assert_int_equal(tu_model_defaults("options", &own), TU_OK);
     assert_int_equal(own.classes, 5);
     unsetenv("CC");
 }
@@ -217,7 +221,7 @@ static void a_definition_that_lacks_something(void **state) {
     assert_refused(file("net.c", NET(".name = \"n\", .summary = (const char *)build, " OWN)), TU_INVALID,
                    "has no .build");
     assert_refused(file("net.c", NET(".name = \"n\", .summary = \"a test\", .build = build")), TU_INVALID,
-                   ".own.height of model 'n' is 0: expected at least 1");
+                   ".defaults.height of model 'n' is 0: expected at least 1");
     assert_refused(file("net.c", NET(".name = \"resnet20\", .summary = \"a test\", .build = build, " OWN)),
                    TU_INVALID, "model 'resnet20' is built in: expected another name");
 }
@@ -235,7 +239,7 @@ static void a_network_that_gives_no_logits(void **state) {
         "static tu_value build(tu_value x, const tu_model_options *o) { (void)o; return tu_flatten(x); }\n"
         "TU_MODEL(.name = \"broken\", .summary = \"a test\", .build = build, " OWN ");\n";
     tu_graph *g;
-    tu_model_graph net;
+    tu_model_graph net = TU_SIZED(tu_model_graph);
     assert_int_equal(tu_model_load(file("net.c", text), NULL), TU_OK);
     assert_int_equal(tu_graph_new(&g), TU_OK);
     assert_int_equal(tu_model_build(g, "broken", &net, .batch = 2), TU_INVALID);

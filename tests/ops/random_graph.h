@@ -50,7 +50,7 @@ static void add_numbers(outcome *o, tu_type type, const void *from) {
 }
 
 static void add_variables(outcome *o, const tu_state *state) {
-    for (size_t i = 0; i < tu_state_count(state); i++) {
+    for (size_t i = 0; i < tu_state_variable_count(state); i++) {
         const char *name;
         tu_type type;
         tu_state_variable(state, i, &name, &type);

@@ -82,7 +82,7 @@ static int check(const char *name, network *n, tu_value loss, int order) {
 
 static int check_model(const char *name, int order, const tu_model_options *options) {
     network n = {0};
-    tu_model_graph model;
+    tu_model_graph model = TU_SIZED(tu_model_graph);
     if (tu_graph_new(&n.graph) != TU_OK || tu_model_build_with(n.graph, name, &model, options) != TU_OK) {
         printf("FAIL %s: %s\n", name, tu_message());
         tu_graph_free(n.graph);

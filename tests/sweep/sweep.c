@@ -237,9 +237,11 @@ static void forget_graph(sweep *s) {
 }
 
 static void note_kernels(sweep *s, const tu_program *program) {
-    tu_kernel_report report;
+    tu_kernel_report report = TU_SIZED(tu_kernel_report);
     size_t length = 0;
-    for (size_t i = 0; tu_program_kernel(program, i, &report) == TU_OK && length < sizeof s->kernels; i++)
+    for (size_t i = 0; i < tu_program_kernel_count(program) &&
+                       tu_program_kernel(program, i, &report) == TU_OK && length < sizeof s->kernels;
+         i++)
         length += (size_t)snprintf(s->kernels + length, sizeof s->kernels - length, "%s%s", i ? ", " : "",
                                    report.kernel);
 }

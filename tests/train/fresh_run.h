@@ -89,7 +89,7 @@ static inline int count_lines(const char *run, const char *name, const char *par
  * counts from the end. */
 static inline int64_t image_of_step(int64_t step, uint64_t seed, int64_t place) {
     tu_loader *loader;
-    tu_batch batch;
+    tu_batch batch = TU_SIZED(tu_batch);
     assert_int_equal(tu_loader_new(set, &loader, .split = TU_TRAIN, .batch = SMALL_BATCH, .seed = seed,
                                    .shuffle = true, .validation = SMALL_VALIDATION),
                      TU_OK);

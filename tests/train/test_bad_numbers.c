@@ -32,7 +32,7 @@ static void a_bad_last_piece_leaves_nothing_of_the_pieces_before_it(void **state
     (void)state;
     struct scratch_path run = in_scratch("run");
     char digest[TU_DIGEST_TEXT];
-    tu_train_result shorter;
+    tu_train_result shorter = TU_SIZED(tu_train_result);
     small_set_poison = image_of_step(3, 5, -1);
     tu_status status = tu_train("resnet20", NULL, NULL, .set = set, .out = run.text, IN_PIECES, .epochs = 2);
     small_set_poison = -1;
@@ -62,7 +62,7 @@ static void a_rate_that_is_too_high_names_the_operation_and_keeps_the_state(void
     assert_int_equal(saved, step - 1);
 
     /* The same run with one step less ends in the state that was kept. */
-    tu_train_result shorter;
+    tu_train_result shorter = TU_SIZED(tu_train_result);
     train_small(set, &shorter, .out = in_scratch("shorter").text, .recipe = "plain", .epochs = 50,
                 .rate = 1e6, .optimizer = "sgd", .steps = step - 1);
     char name[32], digest[TU_DIGEST_TEXT];

@@ -33,7 +33,8 @@ static void expect_same(const tu_train_result *a, const tu_train_result *b) {
 
 static void a_run_in_bursts_is_the_run_step_by_step(void **state) {
     (void)state;
-    tu_train_result one, copied, from_table;
+    tu_train_result one = TU_SIZED(tu_train_result), copied = TU_SIZED(tu_train_result),
+                    from_table = TU_SIZED(tu_train_result);
     assert_int_equal(train_long(&one, "cpu:0", "one"), TU_OK);
     plug_in_far();
     if (train_long(&copied, "far:0", "copied") != TU_OK) fail_msg("%s", tu_message());
@@ -55,7 +56,7 @@ static void a_run_in_bursts_is_the_run_step_by_step(void **state) {
 /* Not the set's own part: its images lie anywhere among the others. */
 static void a_validation_part_that_is_scattered_gives_the_same_from_a_table(void **state) {
     (void)state;
-    tu_train_result one, from_table;
+    tu_train_result one = TU_SIZED(tu_train_result), from_table = TU_SIZED(tu_train_result);
     enum { PART = 2 * SMALL_BATCH + 3 };
     assert_int_equal(train_long(&one, "cpu:0", "one", .validation = PART), TU_OK);
     assert_int_equal(one.validation_images, PART);
@@ -104,7 +105,7 @@ static void a_bad_step_in_a_burst_leaves_the_state_before_it(void **state) {
         assert_string_equal(expected.digest, from_table.digest);
     }
     /* With the image mended the run goes on as if nothing had been. */
-    tu_train_result whole, resumed;
+    tu_train_result whole = TU_SIZED(tu_train_result), resumed = TU_SIZED(tu_train_result);
     assert_int_equal(train_long(&whole, "cpu:0", "whole"), TU_OK);
     if (train_long(&resumed, "far:0", "bad-copied-3", .resume = true) != TU_OK) fail_msg("%s", tu_message());
     assert_string_equal(whole.digest, resumed.digest);
@@ -112,7 +113,8 @@ static void a_bad_step_in_a_burst_leaves_the_state_before_it(void **state) {
 
 static void a_stopped_run_goes_on_with_the_same_bits(void **state) {
     (void)state;
-    tu_train_result whole, part, rest;
+    tu_train_result whole = TU_SIZED(tu_train_result), part = TU_SIZED(tu_train_result),
+                    rest = TU_SIZED(tu_train_result);
     plug_in_far();
     put_in_memory();
     assert_int_equal(train_long(&whole, "far:0", "unstopped"), TU_OK);
@@ -141,7 +143,7 @@ static void an_image_that_cannot_be_read_loses_no_step_before_it(void **state) {
 /* Batches in pieces are several programs: these steps are made one by one. */
 static void batches_in_pieces_are_not_taken_in_bursts(void **state) {
     (void)state;
-    tu_train_result one, far_away;
+    tu_train_result one = TU_SIZED(tu_train_result), far_away = TU_SIZED(tu_train_result);
     assert_int_equal(train_long(&one, "cpu:0", "pieces-one", .accumulate = 2, .steps = 20), TU_OK);
     plug_in_far();
     assert_int_equal(train_long(&far_away, "far:0", "pieces-far", .accumulate = 2, .steps = 20), TU_OK);
@@ -166,7 +168,7 @@ static float scale_after(const char *out, int64_t step) {
 /* Sums over a batch at the first scale, 65536, are beyond 65504, the largest number of f16. */
 static void f16_finds_a_loss_scale_that_the_gradients_bear(void **state) {
     (void)state;
-    tu_train_result one, many;
+    tu_train_result one = TU_SIZED(tu_train_result), many = TU_SIZED(tu_train_result);
     assert_int_equal(train_long(&one, "cpu:0", "f16-one", .precision = "f16", .steps = 200), TU_OK);
     plug_in_far();
     if (train_long(&many, "far:0", "f16-many", .precision = "f16", .steps = 200) != TU_OK)
@@ -180,7 +182,7 @@ static void f16_finds_a_loss_scale_that_the_gradients_bear(void **state) {
 
 static void f16_learns(void **state) {
     (void)state;
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     assert_int_equal(train_long(&result, "cpu:0", "f16", .precision = "f16", .rate = 0.05), TU_OK);
     assert_true(result.test_accuracy > 0.9);
     assert_int_equal(train_long(NULL, "cpu:0", "f16-pieces", .precision = "f16", .accumulate = 2),
@@ -191,7 +193,7 @@ static void f16_learns(void **state) {
 /* The processor has no tf32: it computes in f32. */
 static void tf32_is_f32_on_the_processor(void **state) {
     (void)state;
-    tu_train_result plain, tf32;
+    tu_train_result plain = TU_SIZED(tu_train_result), tf32 = TU_SIZED(tu_train_result);
     assert_int_equal(train_long(&plain, "cpu:0", "f32", .steps = 50), TU_OK);
     assert_int_equal(train_long(&tf32, "cpu:0", "tf32", .steps = 50, .precision = "tf32", .tune_kernels = 1),
                      TU_OK);

@@ -9,7 +9,7 @@ static tu_status resume(const char *run) {
 }
 
 static tu_status evaluate(const char *run) {
-    tu_evaluation e;
+    tu_evaluation e = TU_SIZED(tu_evaluation);
     tu_status status = tu_evaluate(run, &e, .set = set);
     if (status == TU_OK) tu_evaluation_free(&e);
     return status;

@@ -38,36 +38,49 @@ static const char *half(int64_t number) {
 
 /* ---- Members ---- */
 
+static tu_train_result member_of(const tu_ensemble_result *ensemble, int64_t index) {
+    tu_train_result member = TU_SIZED(tu_train_result);
+    assert_int_equal(tu_ensemble_result_member(ensemble, index, &member), TU_OK);
+    return member;
+}
+
+static tu_member_score score_of(const tu_evaluation *evaluation, int64_t index) {
+    tu_member_score score = TU_SIZED(tu_member_score);
+    assert_int_equal(tu_evaluation_member(evaluation, index, &score), TU_OK);
+    return score;
+}
+
 static void members_are_the_runs_of_their_seeds(void **state) {
     (void)state;
-    tu_ensemble_result ensemble;
+    tu_ensemble_result ensemble = TU_SIZED(tu_ensemble_result);
     train_members(in_scratch("all").text, &ensemble, .flip = 1);
-    assert_int_equal(ensemble.count, MEMBERS);
+    assert_int_equal(ensemble.member_count, MEMBERS);
     assert_false(ensemble.stopped);
     for (int64_t i = 0; i < MEMBERS; i++) {
         char name[32];
         snprintf(name, sizeof name, "alone-%d", (int)i);
-        tu_train_result alone;
+        tu_train_result alone = TU_SIZED(tu_train_result);
         assert_int_equal(tu_train("mlp", NULL, &alone, .set = set, .out = in_scratch(name).text,
                                   .devices = half(i % 2), .threads = 1, .batch = SMALL_BATCH, .base = 8,
                                   .epochs = EPOCHS, .seed = 7 + i, .flip = 1),
                          TU_OK);
-        assert_int_equal(ensemble.members[i].step, STEPS);
-        assert_string_equal(ensemble.members[i].digest, alone.digest);
-        if (i) assert_string_not_equal(ensemble.members[i].digest, ensemble.members[0].digest);
+        assert_int_equal(member_of(&ensemble, i).step, STEPS);
+        assert_string_equal(member_of(&ensemble, i).digest, alone.digest);
+        if (i) assert_string_not_equal(member_of(&ensemble, i).digest, member_of(&ensemble, 0).digest);
     }
     tu_ensemble_result_free(&ensemble);
 }
 
 static void with_bootstrap_each_member_has_its_own_sample(void **state) {
     (void)state;
-    tu_ensemble_result plain, drawn, again;
+    tu_ensemble_result plain = TU_SIZED(tu_ensemble_result), drawn = TU_SIZED(tu_ensemble_result),
+                       again = TU_SIZED(tu_ensemble_result);
     train_members(in_scratch("plain").text, &plain, .bootstrap = -1);
     train_members(in_scratch("drawn").text, &drawn, .bootstrap = 1);
     train_members(in_scratch("again").text, &again, .bootstrap = 1);
     for (int64_t i = 0; i < MEMBERS; i++) {
-        assert_string_not_equal(plain.members[i].digest, drawn.members[i].digest);
-        assert_string_equal(drawn.members[i].digest, again.members[i].digest);
+        assert_string_not_equal(member_of(&plain, i).digest, member_of(&drawn, i).digest);
+        assert_string_equal(member_of(&drawn, i).digest, member_of(&again, i).digest);
     }
     tu_ensemble_result_free(&plain);
     tu_ensemble_result_free(&drawn);
@@ -87,7 +100,7 @@ static void stop_all_there(void *context, const tu_train_report *report) {
 
 static void an_ensemble_that_was_stopped_goes_on_with_the_same_bits(void **state) {
     (void)state;
-    tu_ensemble_result whole, part;
+    tu_ensemble_result whole = TU_SIZED(tu_ensemble_result), part = TU_SIZED(tu_ensemble_result);
     train_members(in_scratch("whole").text, &whole, .keep = 2);
     for (stop_after = 1; stop_after < MEMBERS * STEPS; stop_after += 5) {
         char name[32];
@@ -100,7 +113,7 @@ static void an_ensemble_that_was_stopped_goes_on_with_the_same_bits(void **state
         assert_int_equal(tu_train_ensemble(folder.text, NULL, 0, &part, .set = set, .resume = true), TU_OK);
         assert_false(part.stopped);
         for (int64_t i = 0; i < MEMBERS; i++)
-            assert_string_equal(part.members[i].digest, whole.members[i].digest);
+            assert_string_equal(member_of(&part, i).digest, member_of(&whole, i).digest);
         tu_ensemble_result_free(&part);
     }
     tu_ensemble_result_free(&whole);
@@ -108,7 +121,7 @@ static void an_ensemble_that_was_stopped_goes_on_with_the_same_bits(void **state
 
 static void an_ensemble_may_go_on_on_other_devices(void **state) {
     (void)state;
-    tu_ensemble_result whole, part;
+    tu_ensemble_result whole = TU_SIZED(tu_ensemble_result), part = TU_SIZED(tu_ensemble_result);
     struct scratch_path folder = in_scratch("moved");
     train_members(in_scratch("whole").text, &whole, .keep = 2);
     ensemble_stop = 0;
@@ -119,7 +132,7 @@ static void an_ensemble_may_go_on_on_other_devices(void **state) {
         tu_train_ensemble(folder.text, NULL, 0, &part, .set = set, .resume = true, .devices = half(0)),
         TU_OK);
     for (int64_t i = 0; i < MEMBERS; i++)
-        assert_string_equal(part.members[i].digest, whole.members[i].digest);
+        assert_string_equal(member_of(&part, i).digest, member_of(&whole, i).digest);
     char changed[96];
     snprintf(changed, sizeof changed, "\"devices\":\"%s\"", half(0));
     assert_int_equal(count_lines(folder.text, "config.json", changed), 1);
@@ -133,7 +146,7 @@ static void a_member_that_fails_does_not_keep_the_others_from_training(void **st
     const char *const lists[] = {NULL, device};
     for (int i = 0; i < 2; i++) {
         struct scratch_path folder = in_scratch(i ? "one-fails-of-a-queue" : "one-fails");
-        tu_ensemble_result result;
+        tu_ensemble_result result = TU_SIZED(tu_ensemble_result);
         ensemble_stop = 1; /* no member begins */
         train_members(folder.text, &result, .stop = &ensemble_stop);
         tu_ensemble_result_free(&result);
@@ -145,7 +158,7 @@ static void a_member_that_fails_does_not_keep_the_others_from_training(void **st
         assert_true(exists(folder.text, "members/2/checkpoints/step-8.safetensors"));
         command("rm -r '%s/members/1'", folder.text);
         assert_int_equal(tu_train_ensemble(folder.text, NULL, 0, &result, .set = set, .resume = true), TU_OK);
-        assert_int_equal(result.members[1].step, STEPS);
+        assert_int_equal(member_of(&result, 1).step, STEPS);
         tu_ensemble_result_free(&result);
     }
 }
@@ -155,7 +168,7 @@ static void a_member_that_fails_does_not_keep_the_others_from_training(void **st
 static void an_evaluation_tells_of_members_and_of_all_together(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("judged");
-    tu_evaluation together, alone;
+    tu_evaluation together = TU_SIZED(tu_evaluation), alone = TU_SIZED(tu_evaluation);
     train_members(folder.text, NULL, .average = 0.5);
     assert_int_equal(tu_evaluate(folder.text, &together, .set = set), TU_OK);
     assert_int_equal(together.member_count, MEMBERS);
@@ -165,8 +178,9 @@ static void an_evaluation_tells_of_members_and_of_all_together(void **state) {
         char member[600];
         snprintf(member, sizeof member, "%s/members/%d", folder.text, (int)i);
         assert_int_equal(tu_evaluate(member, &alone, .set = set), TU_OK);
-        assert_true(together.members[i].accuracy == alone.accuracy && together.members[i].top5 == alone.top5);
-        assert_true(together.members[i].loss == alone.loss && together.members[i].step == STEPS);
+        assert_true(score_of(&together, i).accuracy == alone.accuracy &&
+                    score_of(&together, i).top5 == alone.top5);
+        assert_true(score_of(&together, i).loss == alone.loss && score_of(&together, i).step == STEPS);
         losses += alone.loss / MEMBERS;
         tu_evaluation_free(&alone);
     }
@@ -182,11 +196,11 @@ static void an_ensemble_of_one_is_its_member(void **state) {
     struct scratch_path folder = in_scratch("one");
     assert_int_equal(
         tu_train_ensemble("mlp", NULL, 1, NULL, .set = set, .out = folder.text, ON_ONE, .epochs = 2), TU_OK);
-    tu_evaluation one;
+    tu_evaluation one = TU_SIZED(tu_evaluation);
     assert_int_equal(tu_evaluate(folder.text, &one, .set = set), TU_OK);
     assert_int_equal(one.member_count, 1);
-    assert_true(one.accuracy == one.members[0].accuracy && one.top5 == one.members[0].top5);
-    assert_true(fabs(one.loss - one.members[0].loss) < 1e-6);
+    assert_true(one.accuracy == score_of(&one, 0).accuracy && one.top5 == score_of(&one, 0).top5);
+    assert_true(fabs(one.loss - score_of(&one, 0).loss) < 1e-6);
     tu_evaluation_free(&one);
 }
 
@@ -255,7 +269,7 @@ static void an_ensemble_is_not_taken_for_a_run_nor_a_run_for_one(void **state) {
     expect_refusal(tu_train_ensemble("mlp", NULL, 2, NULL, .set = set, .out = ensemble.text), TU_INVALID,
                    "holds a run already");
     command("rm -r '%s/members/2/checkpoints'", ensemble.text);
-    tu_evaluation evaluation;
+    tu_evaluation evaluation = TU_SIZED(tu_evaluation);
     expect_refusal(tu_evaluate(ensemble.text, &evaluation, .set = set), TU_NOT_FOUND, "member 2: ");
 }
 

@@ -46,7 +46,7 @@ static int64_t expect_good_checkpoint(const char *folder) {
 
 static void expect_to_go_on(const char *folder) {
     char good[TU_DIGEST_TEXT];
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     mend_odd();
     tu_status status = TU_OK;
     for (int tries = 0; tries < 1000; tries++) { /* a thread that was freed takes its time to come back */
@@ -81,7 +81,7 @@ static void a_run_goes_on_without_the_device_that_failed(void **state) {
     odd.fails_in = launches / 2;
     assert_int_equal(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, MIRRORED), TU_DEVICE);
     int64_t step = expect_good_checkpoint(run.text);
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     assert_int_equal(tu_train(run.text, NULL, &result, .set = set, .resume = true, .devices = "cpu:0"),
                      TU_OK);
     assert_int_equal(result.step, STEPS);

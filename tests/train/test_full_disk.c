@@ -27,7 +27,7 @@ static void remove_folder(const char *folder) {
 }
 
 static void expected_digest(char digest[TU_DIGEST_TEXT]) {
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     assert_int_equal(tu_train("mlp", NULL, &result, .set = set, .out = in_scratch("whole").text, RUN), TU_OK);
     memcpy(digest, result.digest, TU_DIGEST_TEXT);
 }
@@ -40,7 +40,7 @@ static void any_call_may_fail(int error, bool forever) {
     unsigned calls = UINT32_MAX;
     int failed = 0, noticed = 0;
     for (unsigned nth = 1; nth <= calls; nth += stride(forever ? 7 : 2)) {
-        tu_train_result result = {0};
+        tu_train_result result = TU_SIZED(tu_train_result);
         remove_folder(folder.text);
         notices = 0;
         if (forever)
@@ -93,7 +93,7 @@ static void a_power_cut_leaves_a_checkpoint_whole(void **state) {
     char digest[TU_DIGEST_TEXT];
     expected_digest(digest);
     struct scratch_path folder = in_scratch("run"), after = in_scratch("after"), kept = in_scratch("kept");
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     stop_at = 4;
     stop_flag = 0;
     assert_int_equal(tu_train("mlp", NULL, &result, .set = set, .out = folder.text, SMALL_RUN, .epochs = 2,

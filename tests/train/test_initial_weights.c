@@ -21,7 +21,7 @@ static tu_status train_from(const char *init, const char *folder, bool resume, t
 static void a_resume_does_not_read_the_weights_of_init_again(void **state) {
     (void)state;
     struct scratch_path first = in_scratch("first"), whole = in_scratch("whole"), run = in_scratch("run");
-    tu_train_result result, again;
+    tu_train_result result = TU_SIZED(tu_train_result), again = TU_SIZED(tu_train_result);
     char path[1024];
     stop_at = -1;
     train_small(set, NULL, .out = first.text, .steps = 2, .checkpoint_every = 1);
@@ -41,7 +41,7 @@ static void a_resume_does_not_read_the_weights_of_init_again(void **state) {
 static void a_run_without_the_weights_it_began_with_is_refused(void **state) {
     (void)state;
     struct scratch_path first = in_scratch("first"), run = in_scratch("run");
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     char path[1024];
     train_small(set, NULL, .out = first.text, .steps = 1);
     stop_at = 1;
@@ -57,7 +57,7 @@ static void a_run_without_the_weights_it_began_with_is_refused(void **state) {
 static void weights_that_a_killed_beginning_left_are_not_those_of_the_next(void **state) {
     (void)state;
     struct scratch_path first = in_scratch("first"), run = in_scratch("run");
-    tu_train_result drawn, result;
+    tu_train_result drawn = TU_SIZED(tu_train_result), result = TU_SIZED(tu_train_result);
     stop_at = -1;
     assert_int_equal(train_from(NULL, first.text, false, &drawn), TU_OK);
     stop_at = 1;

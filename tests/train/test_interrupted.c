@@ -11,7 +11,7 @@
 /* A run that meets an image that cannot be read, and goes on when it can; against one that never met it. */
 static void expect_the_same_in_the_end(tu_split split, int64_t index, const char *saved) {
     struct scratch_path run = in_scratch("run");
-    tu_train_result whole, result;
+    tu_train_result whole = TU_SIZED(tu_train_result), result = TU_SIZED(tu_train_result);
     train_small(set, &whole, .out = in_scratch("whole").text, RUN);
     small_set_unreadable[split] = index;
     assert_int_equal(tu_train("mlp", NULL, NULL, .set = set, .out = run.text, SMALL_RUN, RUN), TU_IO);
@@ -108,7 +108,7 @@ static void stop_in_a_checkpoint(void *context, const tu_train_report *report) {
 static void a_stop_at_any_moment_is_saved(void **state) {
     (void)state;
     struct scratch_path run = in_scratch("run");
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     char name[64];
     stop_flag = 0;
     train_small(set, &result, .out = run.text, .epochs = 3, .checkpoint_every = 2, .stop = &stop_flag,

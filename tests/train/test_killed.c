@@ -13,7 +13,7 @@ enum { EPOCHS = 40, LONGEST_MICROSECONDS = 150000 };
 
 /* Trains, or goes on, and writes the digest to a file when the run is complete. Returns the child's exit status. */
 static int train_in_child(const char *folder, const char *digest_path) {
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     tu_status status = tu_train("mlp", NULL, &result, .set = set, .out = folder, .resume = true, SMALL_RUN,
                                 .epochs = EPOCHS, .optimizer = "adam", .rate = 0.003, .schedule = "cosine",
                                 .pad = 1, .flip = 1, .average = 0.99, .checkpoint_every = 3);

@@ -34,7 +34,7 @@ static void a_run_that_picks_is_the_run_that_is_fed(void **state) {
     (void)state;
     for (int64_t threads = 1; threads <= 3; threads++)
         for (int64_t pieces = 1; pieces <= 2; pieces++) {
-            tu_train_result fed, picked;
+            tu_train_result fed = TU_SIZED(tu_train_result), picked = TU_SIZED(tu_train_result);
             char names[2][32];
             snprintf(names[0], sizeof names[0], "fed-%d-%d", (int)threads, (int)pieces);
             snprintf(names[1], sizeof names[1], "picked-%d-%d", (int)threads, (int)pieces);
@@ -49,7 +49,7 @@ static void a_run_that_picks_is_the_run_that_is_fed(void **state) {
 
 static void a_bootstrap_sample_is_picked_too(void **state) {
     (void)state;
-    tu_train_result fed, picked;
+    tu_train_result fed = TU_SIZED(tu_train_result), picked = TU_SIZED(tu_train_result);
     expect_ok(train_fed(&fed, "fed", .devices = "cpu:0", .threads = 1, .bootstrap = true));
     expect_ok(train_picked(&picked, "picked", .devices = "cpu:0", .threads = 1, .bootstrap = true));
     assert_string_equal(fed.digest, picked.digest);
@@ -57,7 +57,8 @@ static void a_bootstrap_sample_is_picked_too(void **state) {
 
 static void a_stopped_run_goes_on_picking(void **state) {
     (void)state;
-    tu_train_result whole, part, rest;
+    tu_train_result whole = TU_SIZED(tu_train_result), part = TU_SIZED(tu_train_result),
+                    rest = TU_SIZED(tu_train_result);
     expect_ok(train_fed(&whole, "whole", .devices = "cpu:0", .threads = 2));
     stop_flag = 0;
     stop_at = 6;
@@ -71,7 +72,7 @@ static void a_stopped_run_goes_on_picking(void **state) {
 /* Logical devices compute on threads of their own, which are fed. */
 static void parts_of_a_processor_are_fed(void **state) {
     (void)state;
-    tu_train_result fed, from_memory;
+    tu_train_result fed = TU_SIZED(tu_train_result), from_memory = TU_SIZED(tu_train_result);
     expect_ok(train_fed(&fed, "fed", .devices = "cpu:0/2", .threads = 1));
     put_in_memory();
     expect_ok(train(&from_memory, "memory", .devices = "cpu:0/2", .threads = 1));

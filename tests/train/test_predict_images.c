@@ -14,7 +14,7 @@ static void answers_agree_with_the_evaluation(void **state) {
     (void)state;
     struct scratch_path run = in_scratch("run");
     train_small(set, NULL, .out = run.text, .epochs = 2);
-    tu_evaluation evaluation;
+    tu_evaluation evaluation = TU_SIZED(tu_evaluation);
     assert_int_equal(tu_evaluate(run.text, &evaluation, .set = set), TU_OK);
     tu_predictor *predictor;
     assert_int_equal(tu_predictor_new(run.text, &predictor), TU_OK);

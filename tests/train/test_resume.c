@@ -23,7 +23,7 @@ static tu_status train_rich(const char *folder, bool resume, tu_train_result *re
 }
 
 static void uninterrupted(char digest[TU_DIGEST_TEXT]) {
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     stop_at = -1;
     assert_int_equal(train_rich(in_scratch("whole").text, false, &result), TU_OK);
     assert_int_equal(result.step, STEPS);
@@ -35,7 +35,7 @@ static void stopping_at_any_step_changes_no_bit(void **state) {
     char digest[TU_DIGEST_TEXT], name[32];
     uninterrupted(digest);
     for (stop_at = 1; stop_at < STEPS; stop_at++) {
-        tu_train_result result;
+        tu_train_result result = TU_SIZED(tu_train_result);
         snprintf(name, sizeof name, "stopped-%d", (int)stop_at);
         struct scratch_path folder = in_scratch(name);
         assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
@@ -52,7 +52,7 @@ static void stopping_at_every_step_changes_no_bit(void **state) {
     char digest[TU_DIGEST_TEXT];
     uninterrupted(digest);
     struct scratch_path folder = in_scratch("every");
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     for (stop_at = 1; stop_at <= STEPS; stop_at++)
         assert_int_equal(train_rich(folder.text, stop_at > 1, &result), TU_OK);
     assert_string_equal(result.digest, digest);
@@ -60,7 +60,7 @@ static void stopping_at_every_step_changes_no_bit(void **state) {
 
 static void a_finished_run_that_is_resumed_tells_its_result(void **state) {
     (void)state;
-    tu_train_result first, again;
+    tu_train_result first = TU_SIZED(tu_train_result), again = TU_SIZED(tu_train_result);
     stop_at = -1;
     struct scratch_path folder = in_scratch("finished");
     assert_int_equal(train_rich(folder.text, false, &first), TU_OK);
@@ -95,7 +95,7 @@ static void metrics_of_a_resumed_run_are_those_of_a_whole_one(void **state) {
     uninterrupted(digest);
     read_metrics(in_scratch("whole").text, whole);
     struct scratch_path folder = in_scratch("metrics");
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     stop_at = 6;
     assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
     char path[1024];
@@ -115,7 +115,7 @@ static void a_run_killed_before_its_first_checkpoint_begins_again(void **state) 
     char digest[TU_DIGEST_TEXT], path[1024];
     uninterrupted(digest);
     struct scratch_path folder = in_scratch("early");
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     stop_at = 2;
     assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
     snprintf(path, sizeof path, "%s/checkpoints/step-2.safetensors", folder.text);
@@ -135,7 +135,7 @@ static void a_run_saved_in_a_locale_with_a_decimal_comma_goes_on_in_another(void
         found = setlocale(LC_NUMERIC, with_comma[i]) != NULL;
     if (!found) skip(); /* none is installed here */
     struct scratch_path folder = in_scratch("comma");
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     stop_at = 7;
     tu_status status = train_rich(folder.text, false, &result);
     setlocale(LC_NUMERIC, "C");
@@ -169,7 +169,7 @@ static void a_damaged_checkpoint_is_told_and_the_one_before_it_used(void **state
         char name[32];
         snprintf(name, sizeof name, "damaged-%zu", i);
         struct scratch_path folder = in_scratch(name);
-        tu_train_result result;
+        tu_train_result result = TU_SIZED(tu_train_result);
         stop_at = 7;
         assert_int_equal(train_rich(folder.text, false, &result), TU_OK); /* checkpoints of steps 4 and 7 */
         snprintf(path, sizeof path, "%s/checkpoints/step-7.safetensors", folder.text);
@@ -187,7 +187,7 @@ static void a_damaged_checkpoint_never_displaces_the_good_ones(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("displaced");
     char path[1024];
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     stop_at = 7;
     assert_int_equal(train_rich(folder.text, false, &result), TU_OK); /* checkpoints of steps 4 and 7 */
     snprintf(path, sizeof path, "%s/checkpoints/step-7.safetensors", folder.text);
@@ -221,7 +221,7 @@ static void progress_that_was_damaged_is_noticed_too(void **state) {
     for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
         snprintf(name, sizeof name, "progress-%zu", i);
         struct scratch_path folder = in_scratch(name);
-        tu_train_result result;
+        tu_train_result result = TU_SIZED(tu_train_result);
         stop_at = 7;
         assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
         snprintf(path, sizeof path, "%s/checkpoints/step-7.safetensors", folder.text);
@@ -238,7 +238,7 @@ static void a_run_whose_checkpoints_are_all_damaged_is_refused(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("ruined");
     char path[1024];
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     stop_at = 2;
     assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
     snprintf(path, sizeof path, "%s/checkpoints/step-2.safetensors", folder.text);
@@ -252,7 +252,7 @@ static void a_run_whose_checkpoints_are_all_damaged_is_refused(void **state) {
 static void what_is_not_the_same_run_is_refused(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("other");
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     stop_at = 2;
     assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
     const char *run = folder.text;
@@ -275,7 +275,7 @@ static void what_is_not_the_same_run_is_refused(void **state) {
 static void what_may_change_may(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("moved");
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     stop_at = 2;
     assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
     assert_int_equal(
@@ -292,7 +292,7 @@ static bool config_says(const char *run, const char *part) {
 static void what_a_resume_changed_is_what_the_next_one_begins_with(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("recorded");
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     stop_at = 2;
     assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
     assert_true(config_says(folder.text, "\"devices\":\"cpu:0\"") && config_says(folder.text, "\"keep\":3"));
@@ -310,7 +310,7 @@ static void what_a_resume_changed_is_what_the_next_one_begins_with(void **state)
 static void the_same_options_go_on_though_the_set_is_smaller_than_their_batch(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("same");
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     for (int i = 0; i < 2; i++) {
         tu_status status =
             tu_train("mlp", NULL, &result, .set = set, .out = folder.text, .resume = i > 0,
@@ -336,7 +336,7 @@ static void large_seeds_are_told_apart(void **state) {
 static void the_run_in_out_goes_on_though_a_folder_has_the_networks_name(void **state) {
     (void)state;
     char before[1024];
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     assert_non_null(getcwd(before, sizeof before));
     assert_int_equal(chdir(scratch), 0);
     train_small(set, NULL, .out = "mlp", .steps = 1);
@@ -366,7 +366,7 @@ static void two_folders_to_resume_are_refused(void **state) {
 static void a_folder_of_another_version_is_refused_by_both_numbers(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("version");
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     stop_at = 1;
     assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
     replace_in_config(folder.text, "\"version\":1", "\"version\":7");
@@ -385,7 +385,7 @@ static void a_folder_of_another_version_is_refused_by_both_numbers(void **state)
 static void a_folder_in_use_is_refused(void **state) {
     (void)state;
     struct scratch_path folder = in_scratch("locked");
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     stop_at = 1;
     assert_int_equal(train_rich(folder.text, false, &result), TU_OK);
     char path[1024];

@@ -27,7 +27,7 @@ static void expect_same_results(const tu_train_result *a, const tu_train_result 
 
 static void pieces_statistics_and_averages_go_on(void **state) {
     (void)state;
-    tu_train_result whole, result;
+    tu_train_result whole = TU_SIZED(tu_train_result), result = TU_SIZED(tu_train_result);
     char name[32];
     stop_at = -1;
     assert_int_equal(train_parts(in_scratch("whole").text, false, &whole), TU_OK);
@@ -54,7 +54,7 @@ static tu_status train_stalled(const char *folder, bool resume, tu_train_result 
 
 static void early_stopping_goes_on_counting(void **state) {
     (void)state;
-    tu_train_result whole, result;
+    tu_train_result whole = TU_SIZED(tu_train_result), result = TU_SIZED(tu_train_result);
     stop_at = -1;
     assert_int_equal(train_stalled(in_scratch("whole").text, false, &whole), TU_OK);
     assert_true(whole.stopped_early);
@@ -74,7 +74,7 @@ static void early_stopping_goes_on_counting(void **state) {
 
 static void the_best_so_far_is_remembered(void **state) {
     (void)state;
-    tu_train_result whole, result;
+    tu_train_result whole = TU_SIZED(tu_train_result), result = TU_SIZED(tu_train_result);
     struct scratch_path folder = in_scratch("stopped");
     train_small(set, &whole, .out = in_scratch("whole").text, .epochs = 6, .optimizer = "adam", .rate = 0.01,
                 .evaluate_every = 1);

@@ -134,7 +134,8 @@ static void a_residual_network_with_global_batch_norm_trains_alike_with_every_st
 
 static void several_alike_devices_mirror_unless_told_otherwise(void **state) {
     (void)state;
-    tu_train_result asked, unasked, single, one;
+    tu_train_result asked = TU_SIZED(tu_train_result), unasked = TU_SIZED(tu_train_result),
+                    single = TU_SIZED(tu_train_result), one = TU_SIZED(tu_train_result);
     train_shared("mlp", in_scratch("asked").text, &asked, FIVE, .devices = parts(2), .strategy = "mirrored");
     train_shared("mlp", in_scratch("unasked").text, &unasked, FIVE, .devices = parts(2));
     train_shared("mlp", in_scratch("single").text, &single, FIVE, .devices = parts(2), .strategy = "single");
@@ -146,7 +147,7 @@ static void several_alike_devices_mirror_unless_told_otherwise(void **state) {
 
 static void batch_norm_of_replicas_is_another_network(void **state) {
     (void)state;
-    tu_train_result global, replica;
+    tu_train_result global = TU_SIZED(tu_train_result), replica = TU_SIZED(tu_train_result);
     train_shared("resnet20", in_scratch("global").text, &global, FIVE, .devices = parts(2));
     train_shared("resnet20", in_scratch("replica").text, &replica, FIVE, .devices = parts(2),
                  .batch_norm = "replica");
@@ -188,7 +189,7 @@ static void half_precision_and_its_loss_scale_work_on_several_devices(void **sta
 static void gradients_may_travel_as_bf16(void **state) {
     (void)state;
     struct scratch_path thin = in_scratch("thin"), full = in_scratch("full");
-    tu_train_result rounded, exact;
+    tu_train_result rounded = TU_SIZED(tu_train_result), exact = TU_SIZED(tu_train_result);
     train_shared("tutorial-cnn", full.text, &exact, THREE, .devices = parts(2), .image_size = 24);
     train_shared("tutorial-cnn", thin.text, &rounded, THREE, .devices = parts(2), .image_size = 24,
                  .bf16_gradients = 1);
@@ -201,7 +202,7 @@ static void gradients_may_travel_as_bf16(void **state) {
 static void a_batch_that_does_not_divide_is_weighted(void **state) {
     (void)state;
     struct scratch_path one = in_scratch("one"), three = in_scratch("three"), central = in_scratch("central");
-    tu_train_result alone, shared;
+    tu_train_result alone = TU_SIZED(tu_train_result), shared = TU_SIZED(tu_train_result);
     train_batches(10, "mlp", one.text, &alone, FIVE, .devices = device);
     train_batches(10, "mlp", three.text, &shared, FIVE, .devices = parts(3));
     expect_close(one.text, three.text, 5, 1e-4);
@@ -214,7 +215,7 @@ static void an_evaluation_is_the_same_on_any_number_of_devices(void **state) {
     (void)state;
     struct scratch_path run = in_scratch("judged");
     train_shared("mlp", run.text, NULL, FIVE, .devices = device);
-    tu_evaluation one, many;
+    tu_evaluation one = TU_SIZED(tu_evaluation), many = TU_SIZED(tu_evaluation);
     assert_int_equal(tu_evaluate(run.text, &one, .set = set), TU_OK);
     static const int counts[] = {2, 3, 7};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -241,7 +242,7 @@ static void invariant_bits_do_not_hang_on_the_devices(const char *model) {
             char name[32], part[32];
             snprintf(name, sizeof name, "%s-%d-%d", model, count, way);
             snprintf(part, sizeof part, "%s%s", device, count > 1 ? ".0" : "");
-            tu_train_result result;
+            tu_train_result result = TU_SIZED(tu_train_result);
             train_shared(model, in_scratch(name).text, &result, .devices = parts(count), .invariant = 8,
                          .strategy = way == MIRRORED ? "mirrored" : "central",
                          .central = way == CENTRAL_ON_A_PART ? part : NULL, .steps = invariant_steps(),
@@ -295,7 +296,7 @@ static void a_run_goes_on_with_other_devices_and_another_strategy(void **state) 
     (void)state;
     static const struct place places[4] = {{2, "mirrored"}, {3, "central"}, {1, "single"}, {2, "central"}};
     struct scratch_path whole = in_scratch("whole"), around = in_scratch("around");
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     train_shared("mlp", whole.text, NULL, ELSEWHERE, .devices = device);
     train_around(around.text, 0, places, &result);
     assert_int_equal(result.step, 12);
@@ -306,7 +307,7 @@ static void a_run_goes_on_with_other_devices_and_another_strategy(void **state) 
 static void an_invariant_run_goes_on_elsewhere_with_the_same_bits(void **state) {
     (void)state;
     static const struct place places[4] = {{4, "mirrored"}, {2, "central"}, {1, "mirrored"}, {8, "mirrored"}};
-    tu_train_result whole, around;
+    tu_train_result whole = TU_SIZED(tu_train_result), around = TU_SIZED(tu_train_result);
     train_shared("mlp", in_scratch("whole").text, &whole, ELSEWHERE, .devices = device, .invariant = 8);
     train_around(in_scratch("around").text, 8, places, &around);
     assert_string_equal(around.digest, whole.digest);

@@ -31,7 +31,7 @@ static tu_dataset *noting_set(void) {
 /* Walks a part of the training images once: a mark for each. */
 static void mark_part(const tu_dataset *of, uint64_t seed, int64_t validation, bool validating, bool *marks) {
     tu_loader *loader;
-    tu_batch batch;
+    tu_batch batch = TU_SIZED(tu_batch);
     memset(marks, 0, SMALL_TRAIN * sizeof *marks);
     assert_int_equal(tu_loader_new(of, &loader, .batch = 9, .seed = seed, .shuffle = true,
                                    .validation = validation, .validating = validating),
@@ -108,7 +108,7 @@ static void see_reads(void *context, const tu_train_report *report) {
 static void the_test_images_are_looked_at_once_and_the_part_is_not_trained_on(void **state) {
     (void)state;
     tu_dataset *of = noting_set();
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     memset(&seen, 0, sizeof seen);
     mark_part(of, 1, 7, true, inside);
     train_small(of, &result, .out = in_scratch("run").text, .epochs = 5, .watch = see_reads);
@@ -125,7 +125,7 @@ static void the_test_images_are_looked_at_once_and_the_part_is_not_trained_on(vo
 
 static void without_a_part_nothing_is_chosen_and_all_is_trained_on(void **state) {
     (void)state;
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     struct scratch_path run = in_scratch("run");
     memset(&seen, 0, sizeof seen);
     train_small(set, &result, .out = run.text, .epochs = 3, .validation = -1, .watch = see);
@@ -146,7 +146,7 @@ static void without_a_part_nothing_is_chosen_and_all_is_trained_on(void **state)
 
 static void the_weights_do_not_depend_on_evaluations(void **state) {
     (void)state;
-    tu_train_result often, seldom;
+    tu_train_result often = TU_SIZED(tu_train_result), seldom = TU_SIZED(tu_train_result);
     train_small(set, &often, .out = in_scratch("often").text, .epochs = 3, .evaluate_every = 1);
     train_small(set, &seldom, .out = in_scratch("seldom").text, .epochs = 3, .evaluate_every = 100);
     assert_string_equal(often.digest, seldom.digest);
@@ -177,7 +177,7 @@ static void make_old(const char *run) {
 
 static void a_run_begun_before_goes_on_by_the_test_images(void **state) {
     (void)state;
-    tu_train_result whole, result;
+    tu_train_result whole = TU_SIZED(tu_train_result), result = TU_SIZED(tu_train_result);
     struct scratch_path run = in_scratch("run");
     train_small(set, &whole, .out = in_scratch("whole").text, .epochs = 4, .validation = -1);
     stop_flag = 0;
@@ -203,7 +203,7 @@ static void a_run_begun_before_goes_on_by_the_test_images(void **state) {
 
 static void a_small_set_gets_a_least_number_of_steps(void **state) {
     (void)state;
-    tu_train_result result;
+    tu_train_result result = TU_SIZED(tu_train_result);
     told[0] = '\0';
     train_small(set, &result, .out = in_scratch("run").text, .recipe = "plain", .watch = keep_notices);
     assert_int_equal(result.steps, 300);

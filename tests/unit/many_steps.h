@@ -33,6 +33,7 @@ static inline void begin_with_limit(trainer *t, const char *name, const char *de
     if (far_has_no_repeat) far_api.repeat = NULL;
     far_has_no_repeat = false;
     assert_int_equal(tu_graph_new(&t->graph), TU_OK);
+    t->model = TU_SIZED(tu_model_graph);
     assert_int_equal(tu_model_build(t->graph, name, &t->model, .batch = BATCH), TU_OK);
     assert_int_equal(tu_add_sgd(t->model.loss, 0.01, 0.9), TU_OK);
     if (tu_compile(t->graph, &t->step, .devices = devices, .threads = 1, .memory_limit = memory_limit,

@@ -434,7 +434,7 @@ static void sums_overwrite_their_inputs(void **unused) {
     assert_ok(tu_compile(g, &program, .devices = device_list(2), .fetch_count = 2, .fetch = fetch,
                          .plan_only = true));
     for (size_t i = 0; i < 2; i++) {
-        tu_memory_report report;
+        tu_memory_report report = TU_SIZED(tu_memory_report);
         assert_ok(tu_program_memory(program, i, &report));
         assert_true(report.scratch_bytes <=
                     2 * COLUMNS * sizeof(float)); /* the input or the result, and the sum */
@@ -448,7 +448,7 @@ static void programs_report_their_collectives(void **unused) {
     (void)unused;
     tu_value x[4], fetch[8];
     tu_program *program;
-    tu_collective_report report;
+    tu_collective_report report = TU_SIZED(tu_collective_report);
     tu_graph *g = build_sums(&(reduction){2, 2, TU_F32, {100, 20}}, x, fetch);
     assert_ok(tu_compile(g, &program, .devices = device_list(2), .fetch_count = 4, .fetch = fetch,
                          .plan_only = true));

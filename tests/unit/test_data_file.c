@@ -51,8 +51,8 @@ static void what_is_written_comes_back(void **state) {
     assert_int_equal(write_pets(in_folder("pets.tutti"), TRAIN + TEST, NULL), TU_OK);
     tu_dataset *set = NULL;
     assert_int_equal(tu_dataset_open(in_folder("pets.tutti"), &set), TU_OK);
-    tu_dataset_info info;
-    tu_dataset_describe(set, &info);
+    tu_dataset_info info = TU_SIZED(tu_dataset_info);
+    assert_int_equal(tu_dataset_describe(set, &info), TU_OK);
     assert_string_equal(info.name, "pets");
     assert_int_equal(info.count[TU_TRAIN], TRAIN);
     assert_int_equal(info.count[TU_TEST], TEST);
@@ -91,7 +91,8 @@ static void means_are_those_of_the_training_images(void **state) {
     tu__data_writer_free(writer);
     tu_dataset *set = NULL;
     assert_int_equal(tu__data_file_open(in_folder("two.tutti"), &set), TU_OK);
-    tu_dataset_describe(set, &info);
+    info = TU_SIZED(tu_dataset_info);
+    assert_int_equal(tu_dataset_describe(set, &info), TU_OK);
     assert_true(info.mean[0] == 0.2 && info.deviation[0] == 0);
     assert_true(info.mean[1] == 0.5 && info.deviation[1] == 0.5);
     tu_dataset_free(set);

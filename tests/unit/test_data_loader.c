@@ -57,7 +57,7 @@ static void walk(const tu_dataset *set, const tu_loader_options *options, int64_
     tu_loader *loader = NULL;
     assert_int_equal(tu_loader_new_with(set, &loader, options), TU_OK);
     for (int64_t done = 0; done < count;) {
-        tu_batch batch;
+        tu_batch batch = TU_SIZED(tu_batch);
         assert_int_equal(tu_loader_next(loader, &batch), TU_OK);
         assert_int_equal(batch.first, options->start + done);
         expect_batch(&batch, options->split);
@@ -143,7 +143,7 @@ static void the_last_batch_of_an_epoch_is_short(void **state) {
     assert_int_equal(tu_loader_new(set, &loader, .batch = 50, .threads = 2), TU_OK);
     static const int64_t sizes[] = {50, 50, 3, 50, 50, 3};
     for (int i = 0; i < 6; i++) {
-        tu_batch batch;
+        tu_batch batch = TU_SIZED(tu_batch);
         assert_int_equal(tu_loader_next(loader, &batch), TU_OK);
         assert_int_equal(batch.count, sizes[i]);
         assert_int_equal(batch.epoch, i / 3);
@@ -196,7 +196,7 @@ static void indices_alone_come_in_the_same_order_and_nothing_is_read(void **stat
     assert_int_equal(tu_loader_new(set, &bare, .batch = 10, .shuffle = true, .seed = 4, .indices_only = true),
                      TU_OK);
     for (int i = 0; i < 25; i++) {
-        tu_batch a, b;
+        tu_batch a = TU_SIZED(tu_batch), b = TU_SIZED(tu_batch);
         assert_int_equal(tu_loader_next(whole, &a), TU_OK);
         atomic_store(&faulty, true);
         assert_int_equal(tu_loader_next(bare, &b), TU_OK);
@@ -219,7 +219,7 @@ static void the_message_of_a_failed_read_reaches_the_caller(void **state) {
         tu_dataset *set = numbers(&faulty);
         atomic_store(&faulty, true);
         tu_loader *loader = NULL;
-        tu_batch batch;
+        tu_batch batch = TU_SIZED(tu_batch);
         assert_int_equal(tu_loader_new(set, &loader, .batch = 16, .threads = threads), TU_OK);
         for (int i = 0; i < FAULTY / 16; i++) assert_int_equal(tu_loader_next(loader, &batch), TU_OK);
         for (int i = 0; i < 2; i++) { /* and again: a batch is not passed over */
@@ -237,7 +237,7 @@ static void loaders_may_be_freed_at_any_moment(void **state) {
     tu_dataset *set = numbers(NULL);
     for (int batches = 0; batches < 20; batches++) {
         tu_loader *loader = NULL;
-        tu_batch batch;
+        tu_batch batch = TU_SIZED(tu_batch);
         assert_int_equal(tu_loader_new(set, &loader, .batch = 4, .threads = 4, .depth = 3), TU_OK);
         for (int i = 0; i < batches; i++) assert_int_equal(tu_loader_next(loader, &batch), TU_OK);
         tu_loader_free(loader);

@@ -21,8 +21,8 @@ static tu_dataset *opened(const char *spec) {
 }
 
 static tu_dataset_info described(const tu_dataset *set) {
-    tu_dataset_info info;
-    tu_dataset_describe(set, &info);
+    tu_dataset_info info = TU_SIZED(tu_dataset_info);
+    assert_int_equal(tu_dataset_describe(set, &info), TU_OK);
     return info;
 }
 

@@ -40,9 +40,9 @@ static void invariant_is_mirrored(void **state) {
 
 static void all_means_all_gpus(void **state) {
     (void)state;
-    tu_device_info info;
+    tu_device_info info = TU_SIZED(tu_device_info);
     int gpus = 0;
-    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++)
+    for (size_t i = 0, count = tu_device_count(); i < count && tu_device(i, &info) == TU_OK; i++)
         gpus += !info.unusable && strcmp(info.kind, "gpu") == 0;
     const char *expected = gpus > 1 ? "mirrored" : "single";
     assert_string_equal(tu_default_strategy("all", false, false), expected);

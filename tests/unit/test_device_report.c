@@ -29,7 +29,7 @@ static tu_status compile(tu_program **program, const char *devices, int threads)
 static void logical_devices_report_their_names_and_threads(void **unused) {
     (void)unused;
     tu_program *program;
-    tu_device_report report;
+    tu_device_report report = TU_SIZED(tu_device_report);
     assert_int_equal(compile(&program, "cpu:0/64,ref,null", 0), TU_UNSUPPORTED);
     assert_int_equal(compile(&program, "cpu:0/62,ref,null", 0), TU_OK);
     assert_int_equal(tu_program_device(program, 1, &report), TU_OK);
@@ -47,7 +47,7 @@ static void logical_devices_report_their_names_and_threads(void **unused) {
 static void requested_threads_are_reported(void **unused) {
     (void)unused;
     tu_program *program;
-    tu_device_report report;
+    tu_device_report report = TU_SIZED(tu_device_report);
     assert_int_equal(compile(&program, "cpu:0.1/2", 3), TU_OK);
     assert_int_equal(tu_program_device(program, 0, &report), TU_OK);
     assert_int_equal(report.threads, 3);
@@ -57,7 +57,7 @@ static void requested_threads_are_reported(void **unused) {
 static void devices_that_share_cores_have_the_same_notice(void **unused) {
     (void)unused;
     tu_program *program;
-    tu_device_report first, second;
+    tu_device_report first = TU_SIZED(tu_device_report), second = TU_SIZED(tu_device_report);
     assert_int_equal(compile(&program, "cpu:0.0/1024,ref", 0), TU_OK);
     assert_int_equal(tu_program_device(program, 0, &first), TU_OK);
     assert_non_null(first.notice);
@@ -75,7 +75,7 @@ static void devices_that_share_cores_have_the_same_notice(void **unused) {
 static void a_device_with_its_own_cores_has_no_notice(void **unused) {
     (void)unused;
     tu_program *program;
-    tu_device_report report;
+    tu_device_report report = TU_SIZED(tu_device_report);
     assert_int_equal(compile(&program, "cpu:0", 0), TU_OK);
     assert_int_equal(tu_program_device(program, 0, &report), TU_OK);
     assert_null(report.notice);
@@ -86,6 +86,7 @@ static void a_device_with_its_own_cores_has_no_notice(void **unused) {
  * core. */
 static const char *notice_of(tu_program **program, const char *devices, const char *precision, int threads) {
     static tu_device_report report;
+    report = TU_SIZED(tu_device_report);
     tu_value x = tu_input(graph, "x", TU_F32, TU_SHAPE(4, 4)), y = tu_matmul(x, x);
     if (tu_compile(graph, program, .devices = devices, .threads = threads, .precision = precision,
                    .fetch = &y, .fetch_count = 1) != TU_OK)
@@ -123,7 +124,7 @@ static void f16_on_a_cpu_has_a_notice(void **unused) {
     assert_int_equal(tu_compile(graph, &program, .devices = "cpu:0", .threads = 1, .precision = "f16",
                                 .fetch = &number, .fetch_count = 1),
                      TU_OK); /* nothing is computed in f16 */
-    tu_device_report report;
+    tu_device_report report = TU_SIZED(tu_device_report);
     assert_int_equal(tu_program_device(program, 0, &report), TU_OK);
     assert_null(report.notice);
     tu_program_free(program);

@@ -235,7 +235,7 @@ static void a_graph_is_written_with_its_edges(void **state) {
         describe_node(f.bytes, text, sizeof text);
         for (int i = 0; i < 4; i++) found += strcmp(text, expected[i]) == 0;
     }
-    tu_graph_totals totals;
+    tu_graph_totals totals = TU_SIZED(tu_graph_totals);
     assert_int_equal(tu_graph_total(g, &totals), TU_OK);
     assert_int_equal(nodes, totals.nodes);
     assert_int_equal(versions, 1);

@@ -23,7 +23,7 @@ static void kernels_are_reported_in_the_order_they_run(void **unused) {
     tu_graph *g = product_graph(&x, &y);
     tu_program *program;
     assert_int_equal(tu_compile(g, &program, .devices = "ref", .fetch = &y, .fetch_count = 1), TU_OK);
-    tu_kernel_report report;
+    tu_kernel_report report = TU_SIZED(tu_kernel_report);
     assert_int_equal(tu_program_kernel(program, 0, &report), TU_OK);
     assert_string_equal(report.device, "ref:0");
     assert_string_equal(report.kernel, "matmul");
@@ -50,14 +50,15 @@ static void a_device_that_fuses_reports_the_same_operations(void **unused) {
     for (int i = 0; i < 2; i++) {
         tu_program *program;
         tu_state *state;
-        tu_kernel_report report;
+        tu_kernel_report report = TU_SIZED(tu_kernel_report);
         float in[BATCH * 8] = {1, 2, 3}, out[BATCH * 16];
         double seconds = 0;
         assert_int_equal(tu_compile(g, &program, .devices = devices[i], .fetch = &y, .fetch_count = 1),
                          TU_OK);
         assert_int_equal(tu_state_new(g, &state), TU_OK);
         assert_int_equal(tu_run(program, state, 1, (tu_feed[]){{x, in}}, (void *[]){out}), TU_OK);
-        for (size_t k = 0; tu_program_kernel(program, k, &report) == TU_OK; k++) {
+        for (size_t k = 0;
+             k < tu_program_kernel_count(program) && tu_program_kernel(program, k, &report) == TU_OK; k++) {
             flops[i] += report.flops;
             seconds += report.seconds;
         }
@@ -80,10 +81,11 @@ static void an_operation_is_fused_with_its_late_reader(void **unused) {
     tu_with_device(g, "cpu:0.1") y = tu_sub(tu_scale(b, 2), sent);
     tu_program *program;
     tu_state *state;
-    tu_kernel_report report;
+    tu_kernel_report report = TU_SIZED(tu_kernel_report);
     assert_int_equal(tu_compile(g, &program, .devices = "cpu:0/2", .fetch = &y, .fetch_count = 1), TU_OK);
     size_t kernels = 0;
-    for (size_t k = 0; tu_program_kernel(program, k, &report) == TU_OK; k++) {
+    for (size_t k = 0;
+         k < tu_program_kernel_count(program) && tu_program_kernel(program, k, &report) == TU_OK; k++) {
         if (strcmp(report.device, "cpu:0.1") != 0) continue;
         assert_string_equal(report.kernel, "mul+sub");
         kernels++;

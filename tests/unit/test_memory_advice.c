@@ -18,6 +18,7 @@ typedef struct network {
 
 static void begin(network *n, const char *name) {
     assert_int_equal(tu_graph_new(&n->graph), TU_OK);
+    n->model = TU_SIZED(tu_model_graph);
     assert_int_equal(tu_model_build(n->graph, name, &n->model, .batch = 16), TU_OK);
     assert_int_equal(tu_add_sgd(n->model.loss, 0.1, 0.9), TU_OK);
 }
@@ -29,7 +30,7 @@ static tu_status compile(network *n, tu_program **program, const char *devices, 
 }
 
 static uint64_t need_of(const tu_program *program) {
-    tu_memory_report r;
+    tu_memory_report r = TU_SIZED(tu_memory_report);
     assert_int_equal(tu_program_memory(program, 0, &r), TU_OK);
     return r.scratch_bytes + r.constant_bytes + r.variable_bytes + r.overhead_bytes;
 }
@@ -54,7 +55,10 @@ static void the_items_of_the_peak_add_up_to_the_planned_need(void **unused) {
             tu_program *program;
             begin(&n, models[m]);
             assert_int_equal(compile(&n, &program, devices[d], NULL, 0, false), TU_OK);
-            size_t count = tu_program_peak(program, 0, MAX_ITEMS, items);
+            size_t count;
+            *items = TU_SIZED(tu_memory_item);
+            assert_int_equal(tu_program_peak(program, 0, MAX_ITEMS, items, &count), TU_OK);
+            assert_int_equal(count, tu_program_peak_count(program, 0));
             assert_in_range(count, 10, MAX_ITEMS);
             uint64_t sum = 0;
             for (size_t i = 0; i < count; i++) {
@@ -85,7 +89,7 @@ static void device_overhead_is_an_item_and_counts(void **unused) {
     assert_int_equal(tu__device_kind_add(&heavy), TU_OK);
     network n;
     tu_program *program, *light;
-    tu_memory_report report;
+    tu_memory_report report = TU_SIZED(tu_memory_report);
     begin(&n, "mlp");
     assert_int_equal(compile(&n, &program, "heavy", NULL, 0, false), TU_OK);
     assert_int_equal(compile(&n, &light, "ref", NULL, 0, false), TU_OK);
@@ -93,7 +97,9 @@ static void device_overhead_is_an_item_and_counts(void **unused) {
     assert_int_equal(report.overhead_bytes, 4 << 20);
     uint64_t need = need_of(program), sum = 0;
     assert_int_equal(need, need_of(light) + (4 << 20));
-    size_t count = tu_program_peak(program, 0, MAX_ITEMS, items), found = 0;
+    size_t count, found = 0;
+    *items = TU_SIZED(tu_memory_item);
+    assert_int_equal(tu_program_peak(program, 0, MAX_ITEMS, items, &count), TU_OK);
     for (size_t i = 0; i < count; i++) {
         sum += items[i].bytes;
         if (items[i].kind != TU_MEMORY_OVERHEAD) continue;
@@ -115,14 +121,19 @@ static void a_short_list_has_the_largest_items(void **unused) {
     (void)unused;
     network n;
     tu_program *program;
-    tu_memory_item all[MAX_ITEMS], largest[3];
+    tu_memory_item all[MAX_ITEMS] = {TU_SIZED(tu_memory_item)}, largest[3] = {TU_SIZED(tu_memory_item)};
     begin(&n, "resnet20");
     assert_int_equal(compile(&n, &program, "cpu", NULL, 0, false), TU_OK);
-    size_t count = tu_program_peak(program, 0, MAX_ITEMS, all);
-    assert_int_equal(tu_program_peak(program, 0, 3, largest), count);
-    assert_int_equal(tu_program_peak(program, 0, 0, NULL), count);
+    size_t count;
+    assert_int_equal(tu_program_peak(program, 0, MAX_ITEMS, all, &count), TU_OK);
+    assert_int_equal(tu_program_peak_count(program, 0), count);
+    assert_int_equal(tu_program_peak(program, 0, 3, largest, &count), TU_OK);
+    assert_int_equal(count, 3);
+    assert_int_equal(tu_program_peak(program, 0, 0, NULL, &count), TU_OK);
+    assert_int_equal(count, 0);
     for (int i = 0; i < 3; i++) assert_ptr_equal(largest[i].name, all[i].name);
-    assert_int_equal(tu_program_peak(program, 1, 3, largest), 0);
+    assert_int_equal(tu_program_peak_count(program, 1), 0);
+    assert_int_equal(tu_program_peak(program, 1, 3, largest, &count), TU_NOT_FOUND);
     tu_program_free(program);
     tu_graph_free(n.graph);
 }
@@ -132,11 +143,12 @@ static void the_message_names_need_limit_and_largest_item(void **unused) {
     for (int m = 0; m < 3; m++) {
         network n;
         tu_program *program;
-        tu_memory_item largest;
+        tu_memory_item largest = TU_SIZED(tu_memory_item);
+        size_t count;
         char words[4][160];
         begin(&n, models[m]);
         assert_int_equal(compile(&n, &program, "cpu", NULL, 1 << 20, true), TU_OK);
-        tu_program_peak(program, 0, 1, &largest);
+        assert_int_equal(tu_program_peak(program, 0, 1, &largest, &count), TU_OK);
         uint64_t need = need_of(program), bf16_need = planned_need(&n, "bf16");
         snprintf(words[0], sizeof words[0], "would need %.4g MiB", (double)need / 1048576);
         snprintf(words[1], sizeof words[1], "the limit is 1 MiB");
@@ -226,7 +238,7 @@ static void a_program_that_just_fits_compiles(void **unused) {
     uint64_t need = planned_need(&n, NULL);
     assert_int_equal(compile(&n, &program, "cpu", NULL, need - 1, false), TU_NO_MEMORY);
     assert_int_equal(compile(&n, &program, "cpu", NULL, need, false), TU_OK);
-    tu_memory_report report;
+    tu_memory_report report = TU_SIZED(tu_memory_report);
     assert_int_equal(tu_program_memory(program, 0, &report), TU_OK);
     assert_int_equal(report.limit_bytes, need);
     tu_program_free(program);

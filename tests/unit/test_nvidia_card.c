@@ -63,7 +63,7 @@ static void a_card_that_the_user_hides_is_not_there(void **unused) {
 static tu_status compile_for(const char *devices, char notice[1024]) {
     tu_graph *graph = NULL;
     tu_program *program = NULL;
-    tu_device_report report = {0};
+    tu_device_report report = TU_SIZED(tu_device_report);
     assert_int_equal(tu_graph_new(&graph), TU_OK);
     tu_value x = tu_fill(graph, TU_F32, TU_SCALAR, 1);
     tu_status status = tu_compile(graph, &program, .devices = devices, .fetch = &x, .fetch_count = 1);
@@ -77,10 +77,10 @@ static tu_status compile_for(const char *devices, char notice[1024]) {
 static void a_build_without_the_cuda_device_says_so(void **unused) {
     (void)unused;
     char notice[1024];
-    tu_device_info info;
+    tu_device_info info = TU_SIZED(tu_device_info);
     bool listed = false;
     assert_int_equal(tu__device_kind_add(&tu__missing_cuda_api), TU_OK);
-    for (size_t i = 0; tu_device(i, &info) == TU_OK; i++)
+    for (size_t i = 0, count = tu_device_count(); i < count && tu_device(i, &info) == TU_OK; i++)
         if (strcmp(info.name, "gpu:0") == 0)
             listed = info.unusable && strstr(info.unusable, "libtutti_cuda.so");
     assert_true(listed);

@@ -9,6 +9,8 @@
 
 #include <tutti/tutti.h>
 
+#include "optim/optimizer.h"
+
 enum { N = 6, B = 3, STEPS = 10 };
 static const double curvature[N] = {0.3, -0.7, 1.1, 2.0, -1.3, 0.05};
 static const double weights_at_start[N] = {1, -2, 0.5, 0.25, 3, -0.125};
@@ -40,6 +42,7 @@ static tu_value build(tu_graph *g) {
 
 static void begin(trained *t, const tu_optimizer_options *options) {
     assert_int_equal(tu_graph_new(&t->graph), TU_OK);
+    t->values = TU_SIZED(tu_optimizer_values);
     if (tu_add_optimizer_with(build(t->graph), &t->values, options) != TU_OK) fail_msg("%s", tu_message());
     assert_int_equal(tu_graph_verify(t->graph), TU_OK);
     tu_value fetch[] = {t->values.rate, t->values.gradient_norm, t->values.finite};
@@ -185,14 +188,40 @@ static void rules_follow_their_formulas(void **state) {
     assert_rule(OPTIMIZER(.name = "lars", .constant_rate = RATE, .weight_decay = DECAY, .trust = 0.5), lars);
 }
 
-static void a_momentum_below_zero_is_none(void **state) {
+/* Zero means "not given", so TU_ZERO says it; other negative numbers are mistakes. */
+static void zero_is_said_by_its_name(void **state) {
     (void)state;
-    assert_rule(OPTIMIZER(.name = "momentum", .constant_rate = RATE, .weight_decay = DECAY, .momentum = -1),
-                sgd);
-    assert_rule(OPTIMIZER(.name = "nesterov", .constant_rate = RATE, .weight_decay = DECAY, .momentum = -1),
-                sgd);
-    assert_rule(OPTIMIZER(.name = "rmsprop", .constant_rate = RATE, .weight_decay = DECAY, .momentum = -1),
-                rmsprop);
+    tu_graph *g;
+    tu__optimizer settled;
+    static const tu_optimizer_group still = {.pattern = "*", .rate_factor = TU_ZERO};
+    assert_int_equal(tu_graph_new(&g), TU_OK);
+    assert_int_equal(tu__optimizer_settle(g,
+                                          OPTIMIZER(.name = "adam", .constant_rate = RATE, .beta1 = TU_ZERO,
+                                                    .beta2 = TU_ZERO, .epsilon = TU_ZERO, .momentum = TU_ZERO,
+                                                    .groups = &still, .group_count = 1),
+                                          &settled),
+                     TU_OK);
+    const tu_optimizer_options *o = &settled.options;
+    assert_true(o->beta1 == 0 && o->beta2 == 0 && o->epsilon == 0 && o->momentum == 0);
+    assert_int_equal(tu__optimizer_settle(g, OPTIMIZER(.name = "adam", .constant_rate = RATE), &settled),
+                     TU_OK);
+    assert_true(o->beta1 == 0.9 && o->beta2 == 0.999 && o->epsilon == 1e-8);
+    assert_int_equal(tu__optimizer_settle(g, OPTIMIZER(.constant_rate = RATE, .momentum = -0.5), &settled),
+                     TU_INVALID);
+    tu_graph_free(g);
+}
+
+static void a_momentum_of_TU_ZERO_is_none(void **state) {
+    (void)state;
+    assert_rule(
+        OPTIMIZER(.name = "momentum", .constant_rate = RATE, .weight_decay = DECAY, .momentum = TU_ZERO),
+        sgd);
+    assert_rule(
+        OPTIMIZER(.name = "nesterov", .constant_rate = RATE, .weight_decay = DECAY, .momentum = TU_ZERO),
+        sgd);
+    assert_rule(
+        OPTIMIZER(.name = "rmsprop", .constant_rate = RATE, .weight_decay = DECAY, .momentum = TU_ZERO),
+        rmsprop);
 }
 
 /* A bias is not decayed and, by LARS, moves without the ratio; one at zero has no norm to compare with. */
@@ -312,7 +341,7 @@ static void what_cannot_be_is_refused(void **state) {
     assert_refused(OPTIMIZER(.constant_rate = 1, .beta1 = -0.1), TU_INVALID, "beta1 -0.1");
     assert_refused(OPTIMIZER(.constant_rate = 1, .beta2 = 1), TU_INVALID, "beta2 1");
     assert_refused(OPTIMIZER(.constant_rate = 1, .average = 1), TU_INVALID, "average 1");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .epsilon = -1), TU_INVALID, "epsilon -1");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .epsilon = -2), TU_INVALID, "epsilon -2");
     assert_refused(OPTIMIZER(.constant_rate = 1, .clip_norm = INFINITY), TU_INVALID, "clip_norm inf");
     assert_refused(OPTIMIZER(.constant_rate = 1, .weight_decay = -1), TU_INVALID, "weight_decay -1");
     assert_refused(OPTIMIZER(.constant_rate = 1, .trust = -1), TU_INVALID, "trust -1");
@@ -339,7 +368,8 @@ static void a_rate_must_be_a_scalar_of_the_graph(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rules_follow_their_formulas),
-        cmocka_unit_test(a_momentum_below_zero_is_none),
+        cmocka_unit_test(a_momentum_of_TU_ZERO_is_none),
+        cmocka_unit_test(zero_is_said_by_its_name),
         cmocka_unit_test(lars_leaves_biases_to_the_rate),
         cmocka_unit_test(groups_decide_by_name),
         cmocka_unit_test(frozen_variables_stay),

@@ -44,7 +44,7 @@ static unsigned char *snapshot(const tu_state *state, size_t *size) {
     unsigned char *bytes = malloc(2 << 20);
     assert_non_null(bytes);
     *size = 0;
-    for (size_t i = 0; i < tu_state_count(state); i++) {
+    for (size_t i = 0; i < tu_state_variable_count(state); i++) {
         const char *name;
         tu_type type;
         assert_int_equal(tu_state_variable(state, i, &name, &type), TU_OK);
@@ -58,7 +58,7 @@ static unsigned char *snapshot(const tu_state *state, size_t *size) {
 
 static void assert_bad_step_changes_nothing(const char *devices, float poison, bool average) {
     net n = build_net(TU_F32, BATCH, true);
-    tu_optimizer_values values;
+    tu_optimizer_values values = TU_SIZED(tu_optimizer_values);
     assert_int_equal(tu_add_optimizer(n.loss, &values, .name = "adam", .constant_rate = 0.01, .clip_norm = 1,
                                       .average = average ? 0.9 : 0),
                      TU_OK);
@@ -119,7 +119,7 @@ typedef struct guarded {
 } guarded;
 
 static void begin_guarded(guarded *g, const char *precision, bool stop_at_bad, double loss_scale) {
-    tu_optimizer_values values;
+    tu_optimizer_values values = TU_SIZED(tu_optimizer_values);
     g->n = build_net(TU_F32, BATCH, true);
     assert_int_equal(tu_add_optimizer(g->n.loss, &values, .constant_rate = 0.01, .clip_norm = 1,
                                       .average = 0.9, .stop_at_bad = stop_at_bad, .loss_scale = loss_scale),
@@ -200,7 +200,7 @@ static void a_loss_scale_changes_no_bit_in_f32(void **unused) {
     begin_guarded(&plain, NULL, false, 0);
     begin_guarded(&scaled, NULL, false, 1024);
     for (int i = 0; i < 3; i++) assert_true(step_guarded(&plain, false) && step_guarded(&scaled, false));
-    for (size_t i = 0; i < tu_state_count(plain.state); i++) {
+    for (size_t i = 0; i < tu_state_variable_count(plain.state); i++) {
         const char *name;
         tu_type type;
         assert_int_equal(tu_state_variable(plain.state, i, &name, &type), TU_OK);
@@ -447,9 +447,9 @@ static void all_parameters_are_updated_in_one_kernel(void **unused) {
     static const char *const names[] = {"sgd", "momentum", "nesterov", "adam", "adamw"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         tu_graph *g;
-        tu_model_graph model;
+        tu_model_graph model = TU_SIZED(tu_model_graph);
         tu_program *program;
-        tu_optimizer_values values;
+        tu_optimizer_values values = TU_SIZED(tu_optimizer_values);
         assert_int_equal(tu_graph_new(&g), TU_OK);
         assert_int_equal(tu_model_build(g, "tutorial-cnn", &model, .batch = 2, .base = 8), TU_OK);
         assert_int_equal(tu_add_optimizer(model.loss, &values, .name = names[i], .weight_decay = 1e-4,
@@ -459,9 +459,10 @@ static void all_parameters_are_updated_in_one_kernel(void **unused) {
         if (tu_compile(g, &program, .devices = "cpu", .threads = 1, .fetch = &values.gradient_norm,
                        .fetch_count = 1, .updates = true) != TU_OK)
             fail_msg("%s", tu_message());
-        tu_kernel_report report;
+        tu_kernel_report report = TU_SIZED(tu_kernel_report);
         uint32_t updates = 0;
-        for (size_t k = 0; tu_program_kernel(program, k, &report) == TU_OK; k++)
+        for (size_t k = 0;
+             k < tu_program_kernel_count(program) && tu_program_kernel(program, k, &report) == TU_OK; k++)
             if (strncmp(report.node, "average/", 8) == 0 && report.node_count > 20) updates++;
         assert_int_equal(updates, 1);
         tu_program_free(program);
@@ -476,7 +477,7 @@ static void updates_are_made_in_place_whatever_is_fetched(void **unused) {
     for (size_t i = 0; i < RULES; i++) {
         net n = build_net(TU_F32, BATCH, true);
         tu_program *program;
-        tu_optimizer_values values;
+        tu_optimizer_values values = TU_SIZED(tu_optimizer_values);
         assert_int_equal(tu_add_optimizer(n.loss, &values, .name = all_rules[i], .constant_rate = 0.1,
                                           .clip_norm = i % 2 ? 5 : 0, .average = i % 3 ? 0.9 : 0),
                          TU_OK);
@@ -504,7 +505,7 @@ static unsigned char *trained_bytes(const char *rule, bool unguarded, double cli
     static float pixels[SAMPLES * 784];
     static const int32_t classes[SAMPLES] = {3, 7};
     tu_graph *graph;
-    tu_model_graph m;
+    tu_model_graph m = TU_SIZED(tu_model_graph);
     tu_program *program;
     tu_state *state;
     assert_int_equal(tu_graph_new(&graph), TU_OK);
@@ -549,7 +550,7 @@ static void bf16_keeps_f32_master_weights(void **unused) {
     net n = build_net(TU_F32, BATCH, false);
     tu_program *program;
     tu_state *state;
-    tu_optimizer_values values;
+    tu_optimizer_values values = TU_SIZED(tu_optimizer_values);
     static float images[PIXELS], before[432], after[432];
     draw(images);
     assert_int_equal(

@@ -50,7 +50,7 @@ static tu_status print_and_write(work *w, FILE *sink) {
 
 static tu_status everything(const char *device, FILE *sink) {
     work w = {0};
-    tu_model_graph model;
+    tu_model_graph model = TU_SIZED(tu_model_graph);
     tu_status status = build(&w, &model);
     if (status == TU_OK) status = run(&w, &model, device);
     if (status == TU_OK) status = print_and_write(&w, sink);

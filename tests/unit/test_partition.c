@@ -227,7 +227,7 @@ static void partitioned_networks_are_bit_identical(void **state) {
     static const char *const names[] = {"mlp", "tutorial-cnn", "resnet20"};
     for (uint64_t seed = 1; seed <= 6; seed++) {
         tu_graph *g = new_graph();
-        tu_model_graph model;
+        tu_model_graph model = TU_SIZED(tu_model_graph);
         assert_int_equal(tu_model_build(g, names[seed % 3], &model, .batch = 2, .height = 8, .width = 8,
                                         .base = 4, .classes = 3),
                          TU_OK);

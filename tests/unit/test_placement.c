@@ -78,8 +78,9 @@ static int free_graph(void **state) {
 }
 
 static tu_placement placement_of(const tu_program *program, const char *name) {
-    tu_placement p;
-    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++)
+    tu_placement p = TU_SIZED(tu_placement);
+    for (size_t i = 0;
+         i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++)
         if (strcmp(p.node, name) == 0) return p;
     fail_msg("'%s' is not in the program", name);
     return p;
@@ -151,8 +152,9 @@ static void patterns_place_gradients_and_updates_follow(void **state) {
     for (int i = 0; i < 2; i++) tu_assign(w[i], tu_sub(w[i], dw[i]));
     tu_program *program =
         compile(loss, &(tu_compile_options){.devices = "cpu:0/2", .place = "two/*=cpu:0.1", .updates = true});
-    tu_placement p;
-    for (size_t i = 0; tu_program_placement(program, i, &p) == TU_OK; i++) {
+    tu_placement p = TU_SIZED(tu_placement);
+    for (size_t i = 0;
+         i < tu_program_placement_count(program) && tu_program_placement(program, i, &p) == TU_OK; i++) {
         if (strncmp(p.node, "two/", 4) == 0 || strncmp(p.node, "grad/two/", 9) == 0)
             if (!strchr(p.node, '@')) assert_string_equal(p.device, "cpu:0.1");
         if (strncmp(p.node, "one/", 4) == 0 || strncmp(p.node, "grad/one/", 9) == 0)
@@ -160,7 +162,7 @@ static void patterns_place_gradients_and_updates_follow(void **state) {
     }
     assert_string_equal(placement_of(program, "sub").device, "cpu:0.0");
     assert_string_equal(placement_of(program, "sub_1").device, "cpu:0.1");
-    tu_placement_totals totals;
+    tu_placement_totals totals = TU_SIZED(tu_placement_totals);
     assert_int_equal(tu_program_placed(program, &totals), TU_OK);
     assert_int_equal(totals.copies, 2); /* an activation forward, its gradient back */
     assert_int_equal(totals.copied_bytes, 2 * 64 * 64 * 4);
@@ -202,7 +204,7 @@ static void unsupported_operations_are_moved_and_reported(void **state) {
     assert_int_equal(p.bytes_in, 64 * 64 * 4);
     assert_int_equal(p.bytes_out, 64 * 64 * 4);
     assert_string_equal(placement_of(program, "exp").device, "shy:0");
-    tu_placement_totals totals;
+    tu_placement_totals totals = TU_SIZED(tu_placement_totals);
     assert_int_equal(tu_program_placed(program, &totals), TU_OK);
     assert_int_equal(totals.moved, 1);
     assert_string_equal(
@@ -223,7 +225,7 @@ static void a_pattern_that_matches_nothing_has_a_notice(void **state) {
     tu_program *program =
         compile(y, &(tu_compile_options){.devices = "cpu:0/2", .place = "tan*=cpu:0.1,tank*=cpu:0.0"});
     assert_string_equal(placement_of(program, "tanh").device, "cpu:0.1");
-    tu_placement_totals totals;
+    tu_placement_totals totals = TU_SIZED(tu_placement_totals);
     assert_int_equal(tu_program_placed(program, &totals), TU_OK);
     assert_string_equal(totals.notice, "the placement pattern 'tank*' matches no operation ('tutti "
                                        "explain --all' lists them)");
@@ -370,7 +372,7 @@ static void a_control_dependency_between_devices_copies_one_element(void **state
     tu_with_device(graph, "cpu:0.1") b = tu_tanh(tu_input(graph, "z", TU_F32, TU_SHAPE(3)));
     tu_after(b, a);
     tu_program *program = compile(b, &(tu_compile_options){.devices = "cpu:0/2"});
-    tu_placement_totals totals;
+    tu_placement_totals totals = TU_SIZED(tu_placement_totals);
     assert_int_equal(tu_program_placed(program, &totals), TU_OK);
     assert_int_equal(totals.copies, 1);
     assert_int_equal(totals.copied_bytes, sizeof(float));

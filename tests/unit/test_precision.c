@@ -2,7 +2,7 @@
 #include "interpret.h"
 
 static tu__unit network(const char *name, tu_graph **graph, tu_value *loss, tu__precision precision) {
-    tu_model_graph model;
+    tu_model_graph model = TU_SIZED(tu_model_graph);
     assert_int_equal(tu_graph_new(graph), TU_OK);
     assert_int_equal(
         tu_model_build(*graph, name, &model, .batch = 4, .height = 8, .width = 8, .base = 4, .classes = 3),

@@ -259,7 +259,7 @@ static void totals_are_counted(void **state) {
     tu_variable(g, "counter", TU_I64, TU_SCALAR, .frozen = true);
     tu_assign(w, tu_neg(w));
     tu_reshape(y, TU_SHAPE(20));
-    tu_graph_totals t;
+    tu_graph_totals t = TU_SIZED(tu_graph_totals);
     assert_int_equal(tu_graph_total(g, &t), TU_OK);
     assert_int_equal(t.nodes, 7);
     assert_int_equal(t.variables, 2);
@@ -275,7 +275,7 @@ static void totals_stop_at_the_largest_number(void **state) {
     tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F64, TU_SHAPE(1 << 20, 1 << 20, 1 << 7));
     for (int i = 0; i < 10000; i++) tu_neg(x);
-    tu_graph_totals t;
+    tu_graph_totals t = TU_SIZED(tu_graph_totals);
     assert_int_equal(tu_graph_total(g, &t), TU_OK);
     assert_true(t.activation_bytes == INT64_MAX);
     assert_has(capture(g, -1), "8 EiB");

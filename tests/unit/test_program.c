@@ -22,6 +22,7 @@ typedef struct trainer {
 static void begin(trainer *t, const char *name, const char *devices, int threads) {
     memset(t, 0, sizeof *t);
     assert_int_equal(tu_graph_new(&t->graph), TU_OK);
+    t->model = TU_SIZED(tu_model_graph);
     assert_int_equal(tu_model_build(t->graph, name, &t->model, .batch = 4), TU_OK);
     assert_int_equal(tu_add_sgd(t->model.loss, 0.01, 0.9), TU_OK);
     if (tu_compile(t->graph, &t->step, .devices = devices, .threads = threads, .fetch = &t->model.loss,
@@ -88,7 +89,7 @@ static void allocated_memory_equals_planned_memory(void **unused) {
     (void)unused;
     for (int m = 0; m < 3; m++) {
         trainer t;
-        tu_memory_report planned, allocated;
+        tu_memory_report planned = TU_SIZED(tu_memory_report), allocated = TU_SIZED(tu_memory_report);
         begin(&t, models[m], "cpu", 2);
         assert_int_equal(tu_program_memory(t.step, 0, &planned), TU_OK);
         assert_int_equal(planned.taken_bytes, 0);
@@ -134,7 +135,7 @@ static void several_programs_share_a_state(void **unused) {
     trainer t;
     begin(&t, "mlp", "cpu", 1);
     tu_graph *small;
-    tu_model_graph eval;
+    tu_model_graph eval = TU_SIZED(tu_model_graph);
     tu_program *evaluate, *forward;
     assert_int_equal(tu_graph_new(&small), TU_OK);
     tu_set_training(small, false);
@@ -163,7 +164,7 @@ static void several_programs_share_a_state(void **unused) {
 static void a_program_that_does_not_fit_is_rejected(void **unused) {
     (void)unused;
     tu_graph *g;
-    tu_model_graph model;
+    tu_model_graph model = TU_SIZED(tu_model_graph);
     tu_program *p;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     assert_int_equal(tu_model_build(g, "tutorial-cnn", &model), TU_OK);

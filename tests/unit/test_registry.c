@@ -88,7 +88,7 @@ static void a_program_that_names_no_device_runs_on_the_first_of_all(void **unuse
     plug_in_gpus();
     tu_graph *g, *placed;
     tu_program *program;
-    tu_kernel_report kernel;
+    tu_kernel_report kernel = TU_SIZED(tu_kernel_report);
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value y = tu_output(tu_exp(tu_input(g, "x", TU_F32, TU_SHAPE(3))), "y");
     gpus_are_there = false;

@@ -13,7 +13,7 @@ static void rows_are_gathered_directly_into_the_inputs_of_a_whole_cpu(void **unu
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         trainer t;
         float losses[STEPS];
-        tu_many_report report;
+        tu_many_report report = TU_SIZED(tu_many_report);
         begin(&t, "mlp", cases[i].devices);
         if (run_many_from_table(&t, 0, STEPS, losses) != TU_OK) fail_msg("%s", tu_message());
         assert_int_equal(tu_program_many(t.step, &report), TU_OK);
@@ -43,7 +43,7 @@ static void invalid_tables_are_rejected(void **unused) {
 static void expect_table_on_host(trainer *t) {
     trainer one;
     float expected[STEPS], got[STEPS];
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     if (run_many_from_table(t, 0, 1, got) != TU_OK) fail_msg("%s", tu_message());
     far.has_no_room = false;
     if (run_many_from_table(t, 1, STEPS - 1, got) != TU_OK) fail_msg("%s", tu_message());
@@ -64,7 +64,7 @@ static void expect_table_on_host(trainer *t) {
 static void a_table_that_exceeds_the_limit_stays_on_the_host(void **unused) {
     (void)unused;
     trainer t;
-    tu_memory_report memory;
+    tu_memory_report memory = TU_SIZED(tu_memory_report);
     begin(&t, "mlp", "far");
     assert_int_equal(tu_program_memory(t.step, 0, &memory), TU_OK);
     uint64_t need = memory.scratch_bytes + memory.constant_bytes + memory.variable_bytes;
@@ -83,7 +83,7 @@ static void a_table_that_exceeds_the_limit_stays_on_the_host(void **unused) {
 static void a_table_uses_at_most_half_of_the_remaining_memory(void **unused) {
     (void)unused;
     trainer t;
-    tu_memory_report memory;
+    tu_memory_report memory = TU_SIZED(tu_memory_report);
     begin(&t, "mlp", "far");
     assert_int_equal(tu_program_memory(t.step, 0, &memory), TU_OK);
     far.memory = memory.scratch_bytes + memory.constant_bytes + memory.variable_bytes +
@@ -105,7 +105,7 @@ static void a_table_that_does_not_fit_is_not_tried_again(void **unused) {
     assert_int_equal(tu_run(t.step, t.state, 2, feeds, (void *[]){&loss}), TU_OK);
     const char *name;
     tu_type type;
-    for (size_t i = 0; i < tu_state_count(other); i++) { /* undoes the step */
+    for (size_t i = 0; i < tu_state_variable_count(other); i++) { /* undoes the step */
         assert_int_equal(tu_state_variable(other, i, &name, &type), TU_OK);
         void *value = test_malloc(tu_type_bytes(type));
         assert_int_equal(tu_state_get(other, name, value, tu_type_bytes(type)), TU_OK);
@@ -129,7 +129,7 @@ static void rows_are_gathered_for_as_many_steps_as_fit(void **unused) {
     tu_program *program;
     tu_state *state;
     tu_table *table;
-    tu_memory_report memory;
+    tu_memory_report memory = TU_SIZED(tu_memory_report);
     plug_in_far();
     float *data = test_malloc(2 * (size_t)WIDTH * sizeof *data), got[6];
     for (size_t i = 0; i < 2 * (size_t)WIDTH; i++) data[i] = i < WIDTH ? 1 : 2;

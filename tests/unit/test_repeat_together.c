@@ -9,7 +9,7 @@ static void a_device_with_repeat_runs_all_steps_in_one_call(void **unused) {
     (void)unused;
     trainer t;
     float losses[STEPS];
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     begin(&t, "mlp", "far");
     assert_int_equal(tu_program_many(t.step, &report), TU_OK);
     assert_true(report.at_once && !report.notice);
@@ -37,7 +37,7 @@ static void a_program_of_one_device_is_one_launch(void **unused) {
 static void a_device_without_repeat_has_a_notice(void **unused) {
     (void)unused;
     trainer t;
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     begin(&t, "mlp", "cpu");
     assert_int_equal(tu_program_many(t.step, &report), TU_OK);
     assert_false(report.at_once);
@@ -49,7 +49,7 @@ static void a_device_with_collectives_has_a_notice(void **unused) {
     (void)unused;
     tu_graph *g;
     tu_program *program;
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value y = tu_sum(tu_tanh(tu_batch_input(g, "x", TU_F32, TU_SHAPE(4))));
     assert_int_equal(tu_compile(g, &program, .devices = "cpu", .invariant = 2, .fetch = &y, .fetch_count = 1),
@@ -64,7 +64,7 @@ static void a_device_with_collectives_has_a_notice(void **unused) {
 static void expect_at_once(const char *second, bool at_once, const char *notice) {
     tu_graph *g;
     tu_program *program;
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     plug_in_far();
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(3)), y = x;
@@ -90,7 +90,7 @@ static void an_update_that_is_not_in_place_prevents_multi_step_calls(void **unus
     tu_graph *g;
     tu_program *program;
     tu_state *state;
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     plug_in_far();
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value a = tu_variable(g, "a", TU_F32, TU_SCALAR, .init = {TU_INIT_CONSTANT, .a = 1});
@@ -226,7 +226,7 @@ static void run_pair(const device_pair *c, bool one_by_one, pair_results *r) {
 static void expect_pair(const char *reason, const char *notice) {
     device_pair one, multi_step;
     pair_results expected, got;
-    tu_many_report report;
+    tu_many_report report = TU_SIZED(tu_many_report);
     plug_in_far();
     far.refuses_to_join = reason;
     begin_pair(&one);

@@ -121,7 +121,7 @@ static void replicas_update_identically(void **unused) {
     const float x[12] = {1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3};
     replicas t = build_replicas(4);
     float w[4][3], final[3];
-    assert_int_equal(tu_state_count(t.state), 1);
+    assert_int_equal(tu_state_variable_count(t.state), 1);
     for (int n = 0; n < 3; n++) {
         step(&t, 4, x, w);
         for (int r = 0; r < 4; r++)
@@ -204,7 +204,7 @@ static void memory_reports_count_mirrors(void **unused) {
     (void)unused;
     replicas t = build_replicas(3);
     for (size_t i = 0; i < 3; i++) {
-        tu_memory_report report;
+        tu_memory_report report = TU_SIZED(tu_memory_report);
         assert_ok(tu_program_memory(t.program, i, &report));
         assert_int_equal(report.variable_bytes, 3 * sizeof(float));
     }
@@ -246,7 +246,7 @@ static void traces_contain_collectives(void **unused) {
     assert_int_equal(found, 2 * RUNS);
     drop(&d);
     for (size_t i = 0; i < 2; i++) {
-        tu_trace_report r;
+        tu_trace_report r = TU_SIZED(tu_trace_report);
         assert_ok(tu_trace_device(t.program, i, &r));
         assert_true(r.collective > 0 && r.gathering >= 0 && r.collective + r.gathering <= r.runs);
         assert_int_equal(r.met_bytes, RUNS * sizeof *w);

@@ -18,8 +18,8 @@ typedef struct network {
 
 static network make_network(const char *name, int64_t batch, tu_dtype dtype) {
     network n;
-    tu_model_graph model;
-    tu_optimizer_values values;
+    tu_model_graph model = TU_SIZED(tu_model_graph);
+    tu_optimizer_values values = TU_SIZED(tu_optimizer_values);
     bool is_residual = strcmp(name, "resnet20") == 0;
     assert_int_equal(tu_graph_new(&n.graph), TU_OK);
     int64_t side = strcmp(name, "tutorial-cnn") == 0 ? 12 : 8;

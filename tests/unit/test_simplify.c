@@ -261,7 +261,7 @@ static void names_survive(void **state) {
 
 static void check_network(const char *name) {
     tu_graph *g = new_graph();
-    tu_model_graph model;
+    tu_model_graph model = TU_SIZED(tu_model_graph);
     assert_int_equal(
         tu_model_build(g, name, &model, .batch = 2, .height = 8, .width = 8, .base = 4, .classes = 3), TU_OK);
     assert_int_equal(tu_add_sgd(model.loss, 0.1, 0.9), TU_OK);

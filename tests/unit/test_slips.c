@@ -298,7 +298,7 @@ static void a_device_and_a_recomputation_end_with_break(void **unused) {
         tu_value h = tu_exp(tu_sin(x));
         assert_null(tu_value_device(h));
         assert_int_equal(tu_gradients(tu_sum(tu_square(h)), 1, &x, &dx), TU_OK);
-        tu_graph_totals totals;
+        tu_graph_totals totals = TU_SIZED(tu_graph_totals);
         assert_int_equal(tu_graph_total(graphs[i], &totals), TU_OK);
         nodes[i] = totals.nodes;
     }

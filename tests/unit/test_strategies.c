@@ -46,7 +46,7 @@ static void read_variables(tu_state *state, training *t) {
     t->variables = calloc(MAX_VARIABLES, sizeof *t->variables);
     unsigned char *data = calloc(MAX_VARIABLES, 8);
     assert_true(t->variables && data);
-    for (size_t i = 0; i < tu_state_count(state); i++) {
+    for (size_t i = 0; i < tu_state_variable_count(state); i++) {
         const char *name;
         tu_type type;
         assert_ok(tu_state_variable(state, i, &name, &type));
@@ -68,7 +68,7 @@ static tu_value build(const training *t, tu_graph *g, tu_value *images, tu_value
     tu_value logits, x = tu_random_brightness(tu_random_flip(*images), 0.1);
     assert_ok(tu_model_logits(x, t->network, &logits, .classes = 10, .base = 4));
     tu_value loss = tu_mean(tu_cross_entropy(tu_dropout(logits, 0.1), *labels, .smoothing = 0.1));
-    tu_optimizer_values values;
+    tu_optimizer_values values = TU_SIZED(tu_optimizer_values);
     assert_ok(
         tu_add_optimizer(loss, &values, .name = "momentum", .constant_rate = 0.05, .weight_decay = 1e-3));
     return loss;

@@ -83,7 +83,7 @@ static void the_critical_path_is_not_longer_than_the_runs(void **unused) {
     run(&p, RUNS);
     tu_program_trace_end(p.program);
     tu__critical_path path;
-    tu_trace_report r;
+    tu_trace_report r = TU_SIZED(tu_trace_report);
     assert_int_equal(tu__trace_critical_path(p.program, &path), TU_OK);
     assert_int_equal(tu_trace_device(p.program, 0, &r), TU_OK);
     assert_true(path.seconds > 0 && path.seconds + path.gap_seconds <= r.runs);
@@ -108,7 +108,7 @@ static void the_summary_reports_computing_and_waiting(void **unused) {
     assert_int_equal(tu_program_trace_begin(p.program), TU_OK);
     run(&p, RUNS);
     for (size_t i = 0; i < 2; i++) {
-        tu_trace_report r;
+        tu_trace_report r = TU_SIZED(tu_trace_report);
         assert_int_equal(tu_trace_device(p.program, i, &r), TU_OK);
         assert_true(r.computing > 0 && r.computing <= r.runs);
         assert_true(r.lost_to_copies + r.waiting + r.computing <= r.runs);

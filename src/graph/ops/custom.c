@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/number.h"
+#include "base/sized.h"
 #include "base/text.h"
 #include "graph/custom.h"
 #include "graph/graph.h"
@@ -34,7 +35,7 @@ const tu_custom_op *tu__custom_find(const char *name) {
 
 static tu_status check_custom(const tu_custom_op *op) {
     if (!op || !op->name || !*op->name) return tu_fail(TU_INVALID, "custom operation: it needs a name");
-    if (op->struct_size < sizeof *op)
+    if (op->struct_size < TU__FIRST_SIZE(tu_custom_op, gradient))
         return tu_fail(TU_INVALID,
                        "custom operation '%s': struct_size is %zu, expected sizeof(tu_custom_op), %zu",
                        op->name, op->struct_size, sizeof *op);
@@ -77,7 +78,8 @@ __attribute__((destructor)) static void registry_free(void) {
 tu_status tu__custom_shape(tu__rule *rule) {
     const tu_custom_op *op = rule->custom;
     if (!op) return tu__refuse(rule, "no functions are given");
-    tu_custom_call call = {.input_count = rule->input_count, .inputs = rule->in, .user = op->user};
+    tu_custom_call call = {
+        .struct_size = sizeof call, .input_count = rule->input_count, .inputs = rule->in, .user = op->user};
     tu_status status = op->shape(&call, rule->out);
     if (status != TU_OK) {
         tu__refuse(rule, "%s refuses: %s", op->name, tu_message());
@@ -119,8 +121,11 @@ static tu_status call_run(const tu__reference_call *m, void **buffers, tu_type *
     const tu__node *node = m->node;
     uint32_t inputs = node->input_count;
     for (uint32_t i = 0; i < inputs; i++) types[i] = m->in[i].type;
-    tu_custom_call call = {
-        .input_count = inputs, .inputs = types, .outputs = node->outputs, .user = node->custom->user};
+    tu_custom_call call = {.struct_size = sizeof call,
+                           .input_count = inputs,
+                           .inputs = types,
+                           .outputs = node->outputs,
+                           .user = node->custom->user};
     tu_status status = node->custom->run(&call, (const void *const *)buffers, buffers + inputs);
     if (status != TU_OK)
         return tu_fail(status, "custom '%s' (%s) failed: %s", node->name, node->custom->name, tu_message());
@@ -167,8 +172,11 @@ void tu__custom_gradient(tu__vjp *v) {
             out[i] = tu__vjp_output(v, i);
             out_gradient[i] = tu__vjp_gradient(v, i);
         }
-        tu_custom_call call = {
-            .input_count = inputs, .inputs = types, .outputs = node->outputs, .user = op->user};
+        tu_custom_call call = {.struct_size = sizeof call,
+                               .input_count = inputs,
+                               .inputs = types,
+                               .outputs = node->outputs,
+                               .user = op->user};
         tu_status status = op->gradient(&call, in, out, out_gradient, in_gradient);
         if (status != TU_OK)
             tu__graph_fail(v->graph, status, "custom '%s': the gradient of %s failed: %s", node->name,

@@ -162,11 +162,6 @@ void tu_set_batch_scope(tu_graph *graph, tu_batch_scope scope) {
 }
 
 /* The running statistics' momentum as it is used: options cannot say zero by zero. */
-static double momentum_of(const tu_batch_norm_options *o) {
-    if (o->momentum == TU_ZERO) return 0;
-    return o->momentum != 0 ? o->momentum : 0.9;
-}
-
 tu_value tu_batch_norm_with(tu_value x, const tu_batch_norm_options *options) {
     TU__OPTIONS(tu_batch_norm_options, o, options);
     if (!tu_ok(x)) return tu__invalid(x.graph);
@@ -174,7 +169,7 @@ tu_value tu_batch_norm_with(tu_value x, const tu_batch_norm_options *options) {
     tu_type type = tu_value_type(x);
     if (type.shape.rank < 2 || !tu_dtype_is_float(type.dtype))
         return refuse(x, "batch_norm", "floating-point activations [..., c]");
-    double epsilon = o.epsilon != 0 ? o.epsilon : 1e-5, momentum = momentum_of(&o);
+    double epsilon = o.epsilon != 0 ? o.epsilon : 1e-5, momentum = tu__given_or(o.momentum, 0.9);
     if (!(epsilon > 0) || !(momentum >= 0 && momentum <= 1))
         return refuse(x, "batch_norm", ".epsilon above 0 and .momentum in [0, 1] (TU_ZERO for 0)");
     tu_shape c = TU_SHAPE(type.shape.dim[type.shape.rank - 1]);

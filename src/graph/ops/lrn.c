@@ -174,9 +174,11 @@ int64_t tu__lrn_grad_flops(const tu__node *node, const tu_type *in) {
 
 tu_value tu_lrn_with(tu_value x, const tu_lrn_options *options) {
     TU__OPTIONS(tu_lrn_options, o, options);
-    attributes a = {.radius = o.radius ? o.radius : 5,
+    attributes a = {.radius = o.radius == 0         ? 5
+                              : o.radius == TU_ZERO ? 0
+                                                    : o.radius,
                     .bias = o.bias != 0 ? o.bias : 1,
-                    .alpha = o.alpha != 0 ? o.alpha : 1,
-                    .beta = o.beta != 0 ? o.beta : 0.5};
+                    .alpha = tu__given_or(o.alpha, 1),
+                    .beta = tu__given_or(o.beta, 0.5)};
     return tu__apply(LRN, &a, x);
 }

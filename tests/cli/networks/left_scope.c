@@ -16,4 +16,6 @@ static tu_value build(tu_value x, const tu_model_options *o) {
 }
 
 TU_MODEL(.name = "left-scope", .summary = "a block of tu_scope left by break, another by return",
-         .own = {.height = 8, .width = 8, .channels = 3, .classes = 10, .base = 8}, .build = build);
+         .defaults = TU_OPTIONS(tu_model_options, .height = 8, .width = 8, .channels = 3, .classes = 10,
+                                .base = 8),
+         .build = build);

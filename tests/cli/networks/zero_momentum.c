@@ -7,4 +7,6 @@ static tu_value build(tu_value x, const tu_model_options *o) {
 }
 
 TU_MODEL(.name = "zero-momentum", .summary = "batch normalisation whose momentum is written as 0",
-         .own = {.height = 8, .width = 8, .channels = 3, .classes = 10, .base = 8}, .build = build);
+         .defaults = TU_OPTIONS(tu_model_options, .height = 8, .width = 8, .channels = 3, .classes = 10,
+                                .base = 8),
+         .build = build);

@@ -1,0 +1,131 @@
+/* An option means the same in every command: the same long name has the same letter, argument, bounds and help, and a
+ * letter stands for one long name. Exceptions are listed here with their reasons. */
+#include <string.h>
+
+#include "cli/command.h"
+#include "test.h"
+
+static const struct exception {
+    const char *name, *reason;
+} exceptions[] = {
+    {"all", "everything of what the command lists: devices, or operations"},
+    {"out", "train and data write a folder, eval and graph write a file"},
+    {"steps", "train counts the steps of the run, bench those of a block"},
+    {"warmup", "train: steps of the learning rate's schedule; bench: steps before measuring"},
+};
+
+/* Letters that stand for two names. */
+static const struct exception letters[] = {
+    {"n", "how many: --top of predict, --count of data"},
+};
+
+static bool is_listed(const struct exception *list, size_t count, const char *name) {
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(list[i].name, name) == 0) return true;
+    return false;
+}
+#define IS_LISTED(list, name) is_listed(list, sizeof(list) / sizeof *(list), name)
+
+/* The help with the choices, without the closing part in parentheses: that may tell of a command's default. */
+static struct cli_option_text common_help(const struct cli_option *option) {
+    struct cli_option_text text = cli_option_text(option);
+    char *closing = strstr(text.text, " (");
+    if (closing) *closing = '\0';
+    return text;
+}
+
+static bool takes_word(const struct cli_option *option) {
+    return option->kind == CLI_KIND_STRING || option->kind == CLI_KIND_CHOICE;
+}
+
+static const char *difference(const struct cli_option *a, const struct cli_option *b) {
+    if (a->kind != b->kind && !(takes_word(a) && takes_word(b))) return "kind of argument";
+    if (a->letter != b->letter) return "letter";
+    if (!a->argument != !b->argument || (a->argument && strcmp(a->argument, b->argument) != 0))
+        return "name of the argument";
+    if (a->least != b->least || a->most != b->most || a->lower != b->lower || a->upper != b->upper)
+        return "bounds";
+    if (strcmp(common_help(a).text, common_help(b).text) != 0) return "help";
+    return NULL;
+}
+
+typedef void compare(const struct cli_command *c, const struct cli_option *a, const struct cli_command *d,
+                     const struct cli_option *b);
+
+static size_t compare_all(compare *with) {
+    size_t pairs = 0;
+    for (const struct cli_command *const *c = cli_commands; *c; c++)
+        for (const struct cli_option *a = (*c)->options; a && a->name; a++)
+            for (const struct cli_command *const *d = c + 1; *d; d++)
+                for (const struct cli_option *b = (*d)->options; b && b->name; b++) {
+                    with(*c, a, *d, b);
+                    pairs++;
+                }
+    return pairs;
+}
+
+static size_t compared;
+
+static void compare_names(const struct cli_command *c, const struct cli_option *a,
+                          const struct cli_command *d, const struct cli_option *b) {
+    if (strcmp(a->name, b->name) != 0) return;
+    compared++;
+    const char *what = difference(a, b);
+    if (what && !IS_LISTED(exceptions, a->name))
+        fail_msg("--%s of 'tutti %s' and 'tutti %s' differ in their %s: '%s', '%s'; make them the same "
+                 "(src/cli/common_options.h, tutti/settings.def) or list an exception with its reason",
+                 a->name, c->name, d->name, what, cli_option_text(a).text, cli_option_text(b).text);
+}
+
+static void the_same_option_is_the_same_in_every_command(void **state) {
+    (void)state;
+    compared = 0;
+    assert_true(compare_all(compare_names) > 1000);
+    assert_true(compared > 30);
+}
+
+static void compare_letters(const struct cli_command *c, const struct cli_option *a,
+                            const struct cli_command *d, const struct cli_option *b) {
+    if (!a->letter || a->letter != b->letter || strcmp(a->name, b->name) == 0) return;
+    const char letter[] = {a->letter, '\0'};
+    if (!IS_LISTED(letters, letter))
+        fail_msg("-%s is --%s in 'tutti %s' and --%s in 'tutti %s': expected one name for a letter", letter,
+                 a->name, c->name, b->name, d->name);
+}
+
+static void a_letter_stands_for_one_option(void **state) {
+    (void)state;
+    compare_all(compare_letters);
+}
+
+static bool exception_is_needed;
+static const char *exception_at_hand;
+
+static void look_for_difference(const struct cli_command *c, const struct cli_option *a,
+                                const struct cli_command *d, const struct cli_option *b) {
+    (void)c;
+    (void)d;
+    if (strcmp(a->name, exception_at_hand) == 0 && strcmp(b->name, exception_at_hand) == 0 &&
+        difference(a, b))
+        exception_is_needed = true;
+}
+
+static void every_exception_is_needed(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof exceptions / sizeof *exceptions; i++) {
+        exception_is_needed = false;
+        exception_at_hand = exceptions[i].name;
+        compare_all(look_for_difference);
+        if (!exception_is_needed)
+            fail_msg("--%s is the same everywhere: remove its exception", exceptions[i].name);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_same_option_is_the_same_in_every_command),
+        cmocka_unit_test(a_letter_stands_for_one_option),
+        cmocka_unit_test(every_exception_is_needed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
