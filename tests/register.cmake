@@ -15,8 +15,8 @@ set(TUTTI_TEST_ENVIRONMENT
   # Tests run in parallel: waiting threads must not spin.
   "OMP_WAIT_POLICY=passive")
 
-# Tests that take more than 30 seconds with a sanitizer, while shorter tests cover the same code. They get the label heavy
-# in builds with a sanitizer.
+# Tests that take more than 30 seconds with a sanitizer, while shorter tests cover the same code. They get the label
+# heavy in builds with a sanitizer.
 set(TUTTI_HEAVY_TESTS
   cases_on_cpu_with_2   # cases_on_cpu_with_1 has the same shapes
   cli_bench             # cli_train runs the same steps

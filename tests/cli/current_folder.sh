@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that the program loads no libraries from the current folder, neither those it is linked with nor those it opens
-# at run time.
+# Checks that the program loads no libraries from the current folder, neither those it is linked with nor those it
+# opens at run time.
 #   current_folder.sh TUTTI C_COMPILER
 set -euo pipefail
 
@@ -19,7 +19,8 @@ for name in $names libcuda.so.1 libnvrtc.so.13 libcublasLt.so.13 libcudnn.so.9 l
     cp intruder "$name"
 done
 
-# Empty elements in lists of folders and plug-ins (from appending to an unset variable) must not mean the current folder.
+# Empty elements in lists of folders and plug-ins (from appending to an unset variable) must not mean the current
+# folder.
 export TUTTI_KERNELS=
 expect_devices() {
     "$@" >out 2>&1 && ! grep -q INTRUDER out && grep -q '^cpu:0 ' out && return

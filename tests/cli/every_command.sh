@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks every command that `tutti --help` lists: --help prints its usage and exits with 0; an unknown option is rejected
-# with one line and status 2.
+# Checks every command that `tutti --help` lists: --help prints its usage and exits with 0; an unknown option is
+# rejected with one line and status 2.
 #   every_command.sh TUTTI_PROGRAM
 set -uo pipefail
 

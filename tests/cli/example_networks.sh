@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks that the training example creates and evaluates a run folder, and that the prediction example classifies images.
+# Checks that the training example creates and evaluates a run folder, and that the prediction example classifies
+# images.
 #   example_networks.sh TRAIN_NETWORK USE_NETWORK TUTTI
 set -euo pipefail
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Checks the exported symbols: the shared libraries export the public functions (tu_…) and the internal functions of
-# libtutti.so that other Tutti libraries call (TU__SHARED in src/), nothing else. No symbol is exported by both libraries, so
-# that state (a thread's error message, the device registry) exists once. libtutti.so is not linked with libraries for
-# images or the network.
+# libtutti.so that other Tutti libraries call (TU__SHARED in src/), nothing else. No symbol is exported by both
+# libraries, so that state (a thread's error message, the device registry) exists once. libtutti.so is not linked with
+# libraries for images or the network.
 #   exports.sh SOURCES LIBTUTTI LIBTUTTI_TRAIN
 set -uo pipefail
 

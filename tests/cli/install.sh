@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks that `cmake --install` installs everything: C and C++ programs find both libraries with pkg-config and CMake's
-# find_package, link and run; the installed program runs, also after the tree was moved. No installed file looks for
-# libraries in the current folder.
+# Checks that `cmake --install` installs everything: C and C++ programs find both libraries with pkg-config and
+# CMake's find_package, link and run; the installed program runs, also after the tree was moved. No installed file
+# looks for libraries in the current folder.
 #   install.sh CMAKE BUILD_DIR C_COMPILER VERSION
 set -euo pipefail
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks that the man page documents exactly the commands and options of the program: each command has a section (.Ss NAME)
-# with one ".It Fl" per option of its --help. If a page tutti-NAME.1 exists, the options may be there instead. Runs
-# mandoc's checks if mandoc is installed.
+# Checks that the man page documents exactly the commands and options of the program: each command has a section (.Ss
+# NAME) with one ".It Fl" per option of its --help. If a page tutti-NAME.1 exists, the options may be there instead.
+# Runs mandoc's checks if mandoc is installed.
 #   man_page.sh TUTTI_PROGRAM MAN_PAGE
 set -uo pipefail
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests ./quickstart when it cannot write sample images: without libpng it says so and succeeds; any other error makes it
-# fail. Runs the part of the script after the build, with a fake program.
+# Tests ./quickstart when it cannot write sample images: without libpng it says so and succeeds; any other error makes
+# it fail. Runs the part of the script after the build, with a fake program.
 #   quickstart_samples.sh SOURCE_FOLDER
 set -euo pipefail
 

@@ -9,9 +9,9 @@
 #   status 2
 #   stderr did you mean 'graph'\?$
 #
-# The last comment before "$" is the case's title. The text after "$ " is run by bash in a new, empty folder. `tutti` is
-# on the PATH, $TESTS is this folder, and $SMALL is the name of a data set of 256 small images, for fast training. Then
-# follow expectations, each optional and repeatable:
+# The last comment before "$" is the case's title. The text after "$ " is run by bash in a new, empty folder. `tutti`
+# is on the PATH, $TESTS is this folder, and $SMALL is the name of a data set of 256 small images, for fast training.
+# Then follow expectations, each optional and repeatable:
 #
 #   status N        the exit status (default 0)
 #   stdout REGEX    a line of standard output matches the extended regular expression

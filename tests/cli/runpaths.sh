@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that no program or library searches the current folder for libraries. An empty or relative element of a RUNPATH
-# would do that, and anybody who can write to the folder could inject code.
+# Checks that no program or library searches the current folder for libraries. An empty or relative element of a
+# RUNPATH would do that, and anybody who can write to the folder could inject code.
 #   runpaths.sh FOLDER...
 set -uo pipefail
 

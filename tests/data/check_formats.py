@@ -5,10 +5,10 @@
     tests/data/check_formats.py FILE.safetensors    # one file
     tests/data/check_formats.py events.out.tfevents.…
 
-safetensors files are loaded with the package `safetensors` and compared, bit by bit, with arrays parsed by this script.
-Event files are read with TensorBoard's EventAccumulator; the script checks every value and prints the tags of scalars,
-images and histograms and the size of the graph. Exit status: 0 if all files are valid; 1 if not, or if there was nothing
-to check; 2 if a Python package is missing (numpy, safetensors, tensorboard)."""
+safetensors files are loaded with the package `safetensors` and compared, bit by bit, with arrays parsed by this
+script. Event files are read with TensorBoard's EventAccumulator; the script checks every value and prints the tags
+of scalars, images and histograms and the size of the graph. Exit status: 0 if all files are valid; 1 if not, or if
+there was nothing to check; 2 if a Python package is missing (numpy, safetensors, tensorboard)."""
 import glob
 import json
 import os

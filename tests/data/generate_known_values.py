@@ -3,7 +3,8 @@
 
     python3 generate_known_values.py > known_values.txt
 
-Needs only PyTorch (known_values.txt was written with 2.11 on a CPU). All floats are float64. The file is a list of cases:
+Needs only PyTorch (known_values.txt was written with 2.11 on a CPU). All floats are float64. The file is a list of
+cases:
 
     case KIND VARIANT              KIND selects the graph, VARIANT appears in messages
     attr NAME VALUE...             an attribute: numbers or words
@@ -12,9 +13,9 @@ Needs only PyTorch (known_values.txt was written with 2.11 on a CPU). All floats
     weights y TYPE SHAPE           r in the loss sum(y * r)
     gradient NAME TYPE SHAPE       the gradient of the loss with respect to input NAME
 
-Images are [n,h,w,c] and filters [o,h,w,c] as in Tutti; each case's function converts to PyTorch's layout and back, so that
-gradients have Tutti's layout too. Inputs have three decimals to keep the file small; results have as many digits as are
-needed to restore the same double.
+Images are [n,h,w,c] and filters [o,h,w,c] as in Tutti; each case's function converts to PyTorch's layout and back,
+so that gradients have Tutti's layout too. Inputs have three decimals to keep the file small; results have as many
+digits as are needed to restore the same double.
 """
 import math
 import sys

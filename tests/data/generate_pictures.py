@@ -3,9 +3,9 @@
 
     tests/data/generate_pictures.py            # needs Pillow for the JPEGs
 
-The script encodes the PNGs itself, so that they do not depend on the library that Tutti reads them with. Each is 5 pixels
-wide and 3 high. Pixel (x, y) has red 50 x, green 100 y, blue 10 (x + y) and alpha 255 - 50 x; grey is 20 x + 60 y.
-Interlaced files use Adam7."""
+The script encodes the PNGs itself, so that they do not depend on the library that Tutti reads them with. Each is 5
+pixels wide and 3 high. Pixel (x, y) has red 50 x, green 100 y, blue 10 (x + y) and alpha 255 - 50 x; grey is 20 x
++ 60 y. Interlaced files use Adam7."""
 import os
 import struct
 import zlib

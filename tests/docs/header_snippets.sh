@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Compiles the examples in comments of the public headers and the C code in README.md and docs/api.md. Also checks that
-# every tu_ name in those comments exists.
+# Compiles the examples in comments of the public headers and the C code in README.md and docs/api.md. Also checks
+# that every tu_ name in those comments exists.
 #   header_snippets.sh SOURCE_DIR COMPILER      (gcc: examples may define nested functions)
 #
-# An example is a block of comment lines indented by five spaces that contains a name tu_… and a call or a semicolon. It
-# is compiled as a file or as the body of a function. Examples may use the variables declared in around.h below; "…"
-# stands for omitted code.
+# An example is a block of comment lines indented by five spaces that contains a name tu_… and a call or a semicolon.
+# It is compiled as a file or as the body of a function. Examples may use the variables declared in around.h below;
+# "…" stands for omitted code.
 set -uo pipefail
 cd "$1" || exit 1
 compiler=$2
@@ -78,8 +78,8 @@ done
 ((failed)) && { echo "FAILED  $failed of $count examples do not compile"; exit 1; }
 echo "$count examples compile"
 
-# Names that occur in the headers' code exist; all others are checked, except tu_device_plugin and tu_user_model, which
-# users define.
+# Names that occur in the headers' code exist; all others are checked, except tu_device_plugin and tu_user_model,
+# which users define.
 words() { grep -oE '\b(tu|TU)_[A-Za-z0-9_]*[A-Za-z0-9]\b' | sort -u; }
 for header in include/tutti/*.h; do "$compiler" -w -fpreprocessed -dD -E -P "$header"; done | words > "$work/code"
 cat include/tutti/*.h | words > "$work/all"

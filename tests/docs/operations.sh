@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks that docs/operations.md has one row for each operation of ops.def, and names exactly the functions of the headers.
+# Checks that docs/operations.md has one row for each operation of ops.def, and names exactly the functions of the
+# headers.
 #   operations.sh SOURCE_DIR
 set -uo pipefail
 cd "$1"

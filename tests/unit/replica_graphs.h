@@ -1,6 +1,7 @@
-/* Graphs of replicas built by hand, as the pass replicate would make them: for tests of what the engine makes of these.
+/* Builds replicated graphs directly, without the pass `replicate`, for tests of the engine.
  *
- *     test_NAME [KIND [apart]]   over logical devices of that kind: cpu (the default), ref, gpu; or over as many of them */
+ *     test_NAME [KIND [apart]]   uses logical devices of one device of KIND (cpu by default, ref or gpu); with `apart`,
+ *                                separate devices */
 #ifndef TUTTI_REPLICA_GRAPHS_H
 #define TUTTI_REPLICA_GRAPHS_H
 
@@ -15,7 +16,7 @@
 enum { MAX_RANKS = 12 };
 
 static const char *kind = "cpu";
-static bool apart; /* devices, not parts of one */
+static bool apart; /* separate devices instead of logical devices of one */
 
 static void assert_ok(tu_status status) {
     if (status != TU_OK) fail_msg("%s", tu_message());
@@ -39,7 +40,7 @@ static const char *device_list(int ranks) {
     return list;
 }
 
-/* Rank's share of a collective. */
+/* Adds the all-reduce node of one rank, with its operand `share`. */
 static tu_value meet(tu_value share, int64_t collective, int rank, int ranks) {
     struct tu__all_reduce_attrs attrs = {.collective = collective, .rank = rank, .ranks = ranks};
     return tu__make(share.graph, &(tu__node_request){.op = TU__OP_ALL_REDUCE,
@@ -49,14 +50,14 @@ static tu_value meet(tu_value share, int64_t collective, int rank, int ranks) {
                                                      .device = device_name(rank)});
 }
 
-/* Rows of the input `name` from `first` on. */
+/* Adds the shard of the input `name` that starts at row `first`. */
 static tu_value rows_of(tu_graph *g, const char *name, int rank, int64_t first, tu_dtype dtype,
                         tu_shape shape) {
-    char own[64];
-    snprintf(own, sizeof own, "%s/part%d", name, rank);
+    char shard_name[64];
+    snprintf(shard_name, sizeof shard_name, "%s/part%d", name, rank);
     struct tu__input_attrs attrs = {.dtype = dtype, .shape = shape};
     return tu__make(g, &(tu__node_request){.op = TU__OP_INPUT,
-                                           .name = own,
+                                           .name = shard_name,
                                            .exact_name = true,
                                            .attrs = &attrs,
                                            .device = device_name(rank),
@@ -64,7 +65,7 @@ static tu_value rows_of(tu_graph *g, const char *name, int rank, int64_t first, 
                                            .first_row = first});
 }
 
-/* What the command line says of them. */
+/* Sets `kind` and `apart` from the command line. */
 static void choose_devices(int argc, char **argv) {
     if (argc > 1) kind = argv[1];
     apart = argc > 2 && strcmp(argv[2], "apart") == 0;
