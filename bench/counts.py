@@ -144,15 +144,15 @@ def print_workload(name, options):
     print(f"|{'-' * 34}|----------:|----------:|----------:|" + ("----------:|" if floors else ""))
     total = [0, 0, 0.0]
     for kernel, operations, moved in kernels:
-        least = floor_ms(operations, moved, options) if floors else 0
-        total = [total[0] + operations, total[1] + moved, total[2] + least]
-        print_row(kernel, operations, moved, least, floors)
+        min_ms = floor_ms(operations, moved, options) if floors else 0
+        total = [total[0] + operations, total[1] + moved, total[2] + min_ms]
+        print_row(kernel, operations, moved, min_ms, floors)
     print_row("total", *total, floors)
 
 
-def print_row(name, operations, moved, least, floors):
+def print_row(name, operations, moved, min_ms, floors):
     print(f"| {name:32} | {operations / 1e6:9.2f} | {moved / 1e6:9.3f} | {operations / moved:9.1f} |" +
-          (f" {least:9.4f} |" if floors else ""))
+          (f" {min_ms:9.4f} |" if floors else ""))
 
 
 def print_totals(options):
@@ -166,9 +166,9 @@ def print_totals(options):
         step, kernels = kernels_of(name, options)
         forward = sum(kernel[1] for kernel in step.forward) / options.batch
         operations, moved = (sum(kernel[i] for kernel in kernels) for i in (1, 2))
-        least = sum(floor_ms(kernel[1], kernel[2], options) for kernel in kernels) if floors else 0
+        min_ms = sum(floor_ms(kernel[1], kernel[2], options) for kernel in kernels) if floors else 0
         print(f"| {name:12} | {step.parameters:10,} | {forward / 1e6:23.2f} | {operations / options.batch / 1e6:20.2f} |"
-              f" {operations / 1e9:11.2f} | {moved / 1e6:8.1f} |" + (f" {least:9.3f} |" if floors else ""))
+              f" {operations / 1e9:11.2f} | {moved / 1e6:8.1f} |" + (f" {min_ms:9.3f} |" if floors else ""))
 
 
 def main():

@@ -142,8 +142,8 @@ def describe_gpu(options):
     """Returns the description by `tutti devices`, which contains the versions of the libraries."""
     done = subprocess.run([options.tutti, "devices", "--json"], capture_output=True, text=True, check=True)
     devices = json.loads(done.stdout)["devices"]
-    wanted = options.device.split("/", maxsplit=1)[0]
-    return next((device["description"] for device in devices if device["name"] == wanted), "no such device")
+    name = options.device.split("/", maxsplit=1)[0]
+    return next((device["description"] for device in devices if device["name"] == name), "no such device")
 
 
 def write_json(path, here, ceilings, found):

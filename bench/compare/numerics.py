@@ -80,8 +80,8 @@ def set_tf32(torch, on):
         torch.backends.cudnn.allow_tf32 = on
 
 
-def run_torch(network, arrays, wanted, device, precision):
-    """Returns {name: NumPy array in f64}: the loss and the gradients with respect to `wanted`."""
+def run_torch(network, arrays, differentiated, device, precision):
+    """Returns {name: NumPy array in f64}: the loss and the gradients with respect to `differentiated`."""
     import torch
     from numerics_networks import NETWORKS
     torch_device = "cuda" + device[3:] if device.startswith("gpu") else "cpu"
@@ -91,13 +91,13 @@ def run_torch(network, arrays, wanted, device, precision):
     for name, array in arrays.items():
         tensor = torch.tensor(array, device=torch_device)
         p[name] = tensor.to(dtype) if tensor.is_floating_point() else tensor
-        if name in wanted:
+        if name in differentiated:
             p[name].requires_grad_(True)
     with torch.autocast(torch_device.split(":")[0], dtype=torch.bfloat16, enabled=precision == "bf16"):
         loss = NETWORKS[network](p)
-    gradients = torch.autograd.grad(loss, [p[name] for name in wanted])
+    gradients = torch.autograd.grad(loss, [p[name] for name in differentiated])
     found = {"loss": loss.detach().double().cpu().numpy()}
-    for name, gradient in zip(wanted, gradients):
+    for name, gradient in zip(differentiated, gradients):
         found[name] = gradient.detach().double().cpu().numpy()
     return found
 
@@ -141,11 +141,11 @@ def compare_draw(network, draw, runs, folder):
         return read_tensors(folder / f"{network}.{draw}.{what}.safetensors")
 
     arrays, tutti_f64 = read("inputs"), read("ref-f64")
-    wanted = [name for name in tutti_f64 if name != "loss"]
-    expected = run_torch(network, arrays, wanted, "cpu", "f64")
+    differentiated = [name for name in tutti_f64 if name != "loss"]
+    expected = run_torch(network, arrays, differentiated, "cpu", "f64")
     found = []
     for device, precision in runs:
-        torch = run_torch(network, arrays, wanted, device, precision)
+        torch = run_torch(network, arrays, differentiated, device, precision)
         found.append((errors_of(read(f"{device}-{precision}"), expected), errors_of(torch, expected)))
     return found, max(errors_of(tutti_f64, expected))
 

@@ -1,8 +1,8 @@
 /* Measures programs on several devices: overlap of copies and computation, independent networks in parallel, and
  * the cost of a device that has nothing to do.
  *
- *     bench_devices overlap LIST [TRACE]         a chain of operations on the first device; each value is copied to the
- *                                                second
+ *     bench_devices overlap LIST [TRACE]         a chain of operations on the first device, whose values are copied
+ *                                                to the second
  *     bench_devices networks LIST COUNT STREAMS UNITS BATCH
  *                                                COUNT independent small networks in one graph, distributed over the
  *                                                devices of LIST, with multi-step calls

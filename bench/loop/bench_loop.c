@@ -1,7 +1,7 @@
 /* Measures the overhead of the training loop (data loading, reporting): compares a step of `tutti train` with a
  * step of `tutti bench`.
  *
- *     bench_loop [MODEL] [--data SET] [--threads N] …           default: tutorial-cnn on cifar10, 30 pairs of blocks
+ *     bench_loop [MODEL] [--data SET] [--threads N] …       default: tutorial-cnn on cifar10, 30 pairs of blocks
  *
  * A difference of a few percent cannot be measured with two processes: the memory layout and other load on the
  * machine cause larger differences. Both are therefore measured in one process, alternating. The program trains
@@ -61,7 +61,7 @@ static const struct cli_option options[] = {
 enum phase { PREPROCESSING, NETWORK, UPDATE, OUTSIDE, PHASES };
 
 static const char *const phase_names[PHASES] = {"preprocessing", "network, loss, gradients",
-                                                "norm, guard, update", "outside of kernels"};
+                                                "gradient norm, update", "outside of kernels"};
 
 /* The phase of a kernel by the name of its first operation; all other kernels belong to NETWORK. */
 static const struct {
@@ -277,8 +277,7 @@ static tu_status measure(struct bench *b, const char *model) {
     char folder[4096];
     TU_TRY(create_folder(folder, sizeof folder));
     progress_begin(&b->progress, false);
-    b->progress.terminal =
-        true; /* always draw the line, also if stderr is no terminal: drawing it is part of the loop */
+    b->progress.terminal = true; /* draw the progress line always: it is part of the loop */
     tu_status status = measure_in_folder(b, model, folder);
     progress_end(&b->progress);
     tu__trainer_end(&b->trainer);

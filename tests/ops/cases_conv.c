@@ -36,8 +36,8 @@ OP_CASE(conv2d, 0) {
     int64_t size[2];
     for (int axis = 0; axis < 2; axis++) {
         int64_t room = g.pad[2 * axis] + g.pad[2 * axis + 1];
-        int64_t least = g.padding == TU_SAME || g.extent[axis] <= room ? 1 : g.extent[axis] - room;
-        size[axis] = case_size(c, least, least < 4 ? 5 : least + 1);
+        int64_t min_size = g.padding == TU_SAME || g.extent[axis] <= room ? 1 : g.extent[axis] - room;
+        size[axis] = case_size(c, min_size, min_size < 4 ? 5 : min_size + 1);
     }
     tu_value x = case_input(c, TU_SHAPE(case_size(c, 1, 2), size[0], size[1], g.groups * g.in), -1, 1);
     tu_value y = tu_convolve(x, draw_filter(c, &g), .stride = {g.stride[0], g.stride[1]},
@@ -54,11 +54,11 @@ OP_CASE(convolve_transpose, 0) {
         count[axis] = case_size(c, 1, 3);
         int64_t span = (count[axis] - 1) * g.stride[axis];
         while (g.pad[2 * axis] + g.pad[2 * axis + 1] >=
-               span + g.extent[axis]) /* keep at least one output pixel */
+               span + g.extent[axis]) /* keep at min_size one pixel */
             g.pad[2 * axis + (g.pad[2 * axis] == 0)]--;
-        int64_t least =
+        int64_t min_size =
             g.padding == TU_SAME ? span + 1 : span + g.extent[axis] - g.pad[2 * axis] - g.pad[2 * axis + 1];
-        if (sized) size[axis] = case_size(c, least, least + g.stride[axis] - 1);
+        if (sized) size[axis] = case_size(c, min_size, min_size + g.stride[axis] - 1);
     }
     tu_value y = case_input(c, TU_SHAPE(case_size(c, 1, 2), count[0], count[1], g.groups * g.out), -1, 1);
     tu_value x = tu_convolve_transpose(y, draw_filter(c, &g), .stride = {g.stride[0], g.stride[1]},

@@ -65,7 +65,7 @@ OP_CASE(large_broadcast, CASE_NO_GRADIENT) {
 OP_CASE(large_concat, CASE_NO_GRADIENT) {
     enum { INPUTS = 19, DISTINCT = 3 };
     tu_value distinct[DISTINCT], inputs[INPUTS];
-    int64_t multiple = case_pick(c, "whole", 2) ? 16 : 1, rows = case_size(c, 1, 5);
+    int64_t multiple = case_pick(c, "multiple_of_16", 2) ? 16 : 1, rows = case_size(c, 1, 5);
     int axis = case_pick(c, "axis", 2);
     for (int i = 0; i < DISTINCT; i++) {
         int64_t length = multiple * case_size(c, 1, 3);
@@ -91,7 +91,7 @@ OP_CASE(large_scatter_add, CASE_NO_GRADIENT) {
     int64_t rows = 600, inner = case_pick(c, "inner", 2) ? 16 : case_size(c, 5, 9);
     tu_dtype type = case_pick(c, "index_type", 2) ? TU_I64 : TU_I32;
     tu_value base = case_fixed(c, TU_SHAPE(outer, rows, inner), -2, 2);
-    tu_value indices = case_integers(c, type, TU_SHAPE(count), -5, index_ends[case_pick(c, "most", 3)]);
+    tu_value indices = case_integers(c, type, TU_SHAPE(count), -5, index_ends[case_pick(c, "index_end", 3)]);
     tu_value updates = case_fixed(c, TU_SHAPE(outer, count, inner), -0.01, 0.01);
     case_output(c, tu_scatter_add(base, indices, updates, 1));
 }

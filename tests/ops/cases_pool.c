@@ -11,10 +11,10 @@ static tu_pool_options draw_options(case_run *c, tu_shape *images) {
         o.stride[axis] = strided ? case_size(c, 1, 3) : 0; /* 0: the window size */
         for (int side = 0; side < 2 && o.padding == TU_EXPLICIT; side++)
             o.pad[2 * axis + side] = case_size(c, 0, o.window[axis] - 1);
-        int64_t least = o.padding == TU_VALID ? o.window[axis] : 1;
-        while (o.padding == TU_EXPLICIT && least + o.pad[2 * axis] + o.pad[2 * axis + 1] < o.window[axis])
-            least++;
-        size[axis] = case_size(c, least, 5);
+        int64_t min_size = o.padding == TU_VALID ? o.window[axis] : 1;
+        while (o.padding == TU_EXPLICIT && min_size + o.pad[2 * axis] + o.pad[2 * axis + 1] < o.window[axis])
+            min_size++;
+        size[axis] = case_size(c, min_size, 5);
     }
     *images = TU_SHAPE(case_size(c, 1, 2), size[0], size[1], case_size(c, 1, 2));
     return o;

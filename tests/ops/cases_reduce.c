@@ -57,7 +57,7 @@ OP_CASE(argmax, CASE_NO_GRADIENT) {
     tu_shape shape = case_shape(c, case_size(c, 1, 4), 1, 5);
     int axis = (int)case_size(c, 0, shape.rank - 1);
     tu_value x = case_input_apart(c, shape);
-    case_output(c, case_pick(c, "least", 2) ? tu_argmin(x, axis) : tu_argmax(x, axis - (int)shape.rank));
+    case_output(c, case_pick(c, "argmin", 2) ? tu_argmin(x, axis) : tu_argmax(x, axis - (int)shape.rank));
 }
 
 OP_CASE(argmax_among_equals, CASE_NO_GRADIENT) {

@@ -1,16 +1,16 @@
-/* Fake implementations of the file system calls (base/disk.h), to test full disks and power failures.
+/* Disks that stand in for the system's (base/disk.h), to state what a full disk or a power cut leaves.
  *
- * To fail the Nth call, or to write fewer bytes than requested:
+ * One fails the Nth call, or writes less than asked:
  *
  *     fake_disk_fail_at(nth, ENOSPC);
  *     tu_status status = …;
  *     fake_disk_remove();
  *
- * To test power failures, calls are recorded and forwarded to the system. Afterwards the folder can be recreated
- * in another place as a power failure after any of the calls could have left it:
+ * One records. What happens is passed on to the system and noted; afterwards the folder can be rebuilt, elsewhere, as
+ * a power cut after any of the calls could have left it:
  *
- *     fake_disk_record(folder);              // an absolute path; its present contents count as flushed
- *     …                                      // fake_disk_calls: number of calls so far
+ *     fake_disk_record(folder);              // an absolute path. What is in the folder now is taken to be safe on the disk
+ *     …                                      // fake_disk_calls: how many calls so far
  *     fake_disk_remove();
  *     for (unsigned n = 0; n <= fake_disk_calls; n++)
  *         for (int choice = 0; choice < FAKE_DISK_CHOICES; choice++) {
@@ -19,9 +19,8 @@
  *         }
  *     fake_disk_forget();
  *
- * The model assumes only what POSIX guarantees: bytes are durable after fsync of their file, names after fsync of
- * their folder. Before that, any of them may be lost, bytes may be written partly, and a file may be extended with
- * zeros. */
+ * The rules of the model are POSIX's alone: bytes are safe once their file was flushed, names once their folder was.
+ * Before that each may be there or not, in part or whole, and a file may even be longer than its bytes, with zeros. */
 #ifndef TUTTI_FAKE_DISK_H
 #define TUTTI_FAKE_DISK_H
 
@@ -45,58 +44,56 @@ static unsigned fake_disk_calls;
 static struct {
     unsigned at; /* the call that fails; 0: none */
     int error;
-    bool forever;     /* all later calls fail too, except close and unlink */
-    size_t max_write; /* maximum bytes per write; 0: no limit */
+    bool forever; /* and all calls after it, save for those that undo */
+    size_t most;  /* bytes a write takes at once; 0: all */
     bool recording;
 } fake_disk_plan;
 
-/* Counts a call and returns true if it must fail. `is_cleanup`: close and unlink. */
-static inline bool fake_disk_must_fail(bool is_cleanup) {
+static inline bool fake_disk_must_fail(bool undoes) {
     fake_disk_calls++;
     unsigned at = fake_disk_plan.at;
-    bool now =
-        at && (fake_disk_calls == at || (fake_disk_plan.forever && fake_disk_calls > at && !is_cleanup));
+    bool now = at && (fake_disk_calls == at || (fake_disk_plan.forever && fake_disk_calls > at && !undoes));
     if (now) errno = fake_disk_plan.error;
     return now;
 }
 
-/* ---- Recorded calls
- * ---------------------------------------------------------------------------------------------- */
+/* ---- The record ---------------------------------------------------------------------------------------------- */
 
 typedef enum fake_disk_kind {
-    FAKE_CREATE, /* creates `inode` at `path` */
-    FAKE_WRITE,  /* writes `bytes` to `inode` at `offset` */
-    FAKE_RESIZE, /* truncates `inode` to `offset` bytes */
-    FAKE_FLUSH,  /* flushes `inode`; -1: the folder `path` */
-    FAKE_RENAME, /* renames `path` to `to` */
+    FAKE_CREATE, /* `inode` under `path` */
+    FAKE_WRITE,  /* `bytes` of `inode` from `place` on */
+    FAKE_RESIZE, /* `inode` to `place` bytes */
+    FAKE_FLUSH,  /* `inode`; -1: the folder `path` */
+    FAKE_RENAME, /* `path` to `to` */
     FAKE_UNLINK,
-    FAKE_FOLDER, /* creates the folder `path` */
-    FAKE_NOTHING /* changes nothing: close, a read-only open, a failed call */
+    FAKE_FOLDER, /* `path` is made */
+    FAKE_NOTHING /* a call that changes nothing (close, a read-only open, one that failed) */
 } fake_disk_kind;
 
 typedef struct fake_disk_event {
     fake_disk_kind kind;
     char path[512], to[512];
     int inode;
-    size_t offset, size;
+    size_t place, size;
     unsigned char *bytes;
 } fake_disk_event;
 
-enum { FAKE_DISK_MAX_EVENTS = 8192, FAKE_DISK_MAX_DESCRIPTORS = 1024 };
+enum { FAKE_DISK_MOST = 8192, FAKE_DISK_DESCRIPTORS = 1024 };
 
-static fake_disk_event *fake_disk_events; /* those before `fake_disk_first` create the initial contents */
+static fake_disk_event
+    *fake_disk_events; /* those before `fake_disk_first` made what was there at the beginning */
 static unsigned fake_disk_count, fake_disk_first;
 static int fake_disk_inodes;
 static char fake_disk_root[512];
 static struct {
     int inode;
-    size_t offset;
+    size_t place;
     bool append, folder;
     char path[512];
-} fake_disk_open_files[FAKE_DISK_MAX_DESCRIPTORS];
+} fake_disk_open_files[FAKE_DISK_DESCRIPTORS];
 
-static inline fake_disk_event *fake_disk_record_event(fake_disk_kind kind, const char *path) {
-    assert_true(fake_disk_count < FAKE_DISK_MAX_EVENTS);
+static inline fake_disk_event *fake_disk_note(fake_disk_kind kind, const char *path) {
+    assert_true(fake_disk_count < FAKE_DISK_MOST);
     fake_disk_event *event = &fake_disk_events[fake_disk_count++];
     *event = (fake_disk_event){.kind = kind, .inode = -1};
     if (path) snprintf(event->path, sizeof event->path, "%s", path);
@@ -105,7 +102,7 @@ static inline fake_disk_event *fake_disk_record_event(fake_disk_kind kind, const
     return event;
 }
 
-/* The files while the calls are replayed. Each file has its current bytes and its durable bytes. */
+/* The files of the model while it is replayed. A file has two states: what a reader would see, and what is safe. */
 typedef struct fake_disk_bytes {
     unsigned char *data;
     size_t size;
@@ -113,7 +110,7 @@ typedef struct fake_disk_bytes {
 
 typedef struct fake_disk_name {
     char path[512];
-    int inode; /* -1: a folder; -2: removed */
+    int inode; /* -1: a folder; -2: none any more */
 } fake_disk_name;
 
 typedef struct fake_disk_names {
@@ -122,9 +119,9 @@ typedef struct fake_disk_names {
 } fake_disk_names;
 
 typedef struct fake_disk_model {
-    fake_disk_bytes current[FAKE_DISK_MAX_EVENTS], durable[FAKE_DISK_MAX_EVENTS];
-    fake_disk_names names, durable_names;
-    unsigned pending[FAKE_DISK_MAX_EVENTS]; /* events that change names and are not durable yet, in order */
+    fake_disk_bytes seen[FAKE_DISK_MOST], safe[FAKE_DISK_MOST];
+    fake_disk_names names, safe_names;
+    unsigned pending[FAKE_DISK_MOST]; /* changes of names that are not safe yet, in their order */
     int pending_count;
 } fake_disk_model;
 
@@ -157,12 +154,12 @@ static inline void fake_disk_apply_name(fake_disk_names *names, const fake_disk_
     if (event->kind == FAKE_UNLINK) fake_disk_set_name(names, event->path, -2);
 }
 
-static inline void fake_disk_set_bytes(fake_disk_bytes *file, size_t offset, const void *bytes, size_t size) {
-    size_t end = offset + size > file->size ? offset + size : file->size;
+static inline void fake_disk_set_bytes(fake_disk_bytes *file, size_t place, const void *bytes, size_t size) {
+    size_t end = place + size > file->size ? place + size : file->size;
     unsigned char *data = calloc(end ? end : 1, 1);
     assert_non_null(data);
     if (file->size) memcpy(data, file->data, file->size);
-    if (size) memcpy(data + offset, bytes, size);
+    if (size) memcpy(data + place, bytes, size);
     free(file->data);
     *file = (fake_disk_bytes){data, end};
 }
@@ -177,7 +174,7 @@ static inline void fake_disk_flush_folder(fake_disk_model *model, const char *fo
     for (int i = 0; i < model->pending_count; i++) {
         const fake_disk_event *change = &fake_disk_events[model->pending[i]];
         if (fake_disk_in_folder(change->path, folder))
-            fake_disk_apply_name(&model->durable_names, change);
+            fake_disk_apply_name(&model->safe_names, change);
         else
             model->pending[kept++] = model->pending[i];
     }
@@ -186,34 +183,33 @@ static inline void fake_disk_flush_folder(fake_disk_model *model, const char *fo
 
 static inline void fake_disk_replay(fake_disk_model *model, unsigned index) {
     const fake_disk_event *event = &fake_disk_events[index];
-    fake_disk_bytes *current = event->inode >= 0 ? &model->current[event->inode] : NULL;
+    fake_disk_bytes *seen = event->inode >= 0 ? &model->seen[event->inode] : NULL;
     switch (event->kind) {
     case FAKE_WRITE:
-        assert_non_null(current);
-        fake_disk_set_bytes(current, event->offset, event->bytes, event->size);
+        assert_non_null(seen);
+        fake_disk_set_bytes(seen, event->place, event->bytes, event->size);
         break;
     case FAKE_RESIZE:
-        assert_non_null(current);
-        if (event->offset > current->size) fake_disk_set_bytes(current, event->offset, NULL, 0);
-        current->size = event->offset;
+        assert_non_null(seen);
+        if (event->place > seen->size) fake_disk_set_bytes(seen, event->place, NULL, 0);
+        seen->size = event->place;
         break;
     case FAKE_FLUSH:
-        if (!current) {
+        if (!seen) {
             fake_disk_flush_folder(model, event->path);
             break;
         }
-        model->durable[event->inode].size = 0;
-        fake_disk_set_bytes(&model->durable[event->inode], 0, current->data, current->size);
+        model->safe[event->inode].size = 0;
+        fake_disk_set_bytes(&model->safe[event->inode], 0, seen->data, seen->size);
         break;
     case FAKE_NOTHING: break;
     default: fake_disk_apply_name(&model->names, event); model->pending[model->pending_count++] = index;
     }
 }
 
-/* ---- Implementations of the calls
- * ----------------------------------------------------------------------------------------------- */
+/* ---- The calls ----------------------------------------------------------------------------------------------- */
 
-/* Returns the inode of a path after all recorded calls; -2 if it does not exist. */
+/* Which file a path leads to now, by the names noted so far. */
 static inline int fake_disk_lookup(const char *path) {
     static fake_disk_names names;
     names.count = 0;
@@ -221,21 +217,21 @@ static inline int fake_disk_lookup(const char *path) {
     return fake_disk_inode_of(&names, path);
 }
 
-static inline void fake_disk_record_open(const char *path, int flags, int fd) {
+static inline void fake_disk_note_open(const char *path, int flags, int fd) {
     if (!fake_disk_plan.recording) return;
-    assert_true(fd < FAKE_DISK_MAX_DESCRIPTORS);
+    assert_true(fd < FAKE_DISK_DESCRIPTORS);
     int inode = fd < 0 ? -2 : fake_disk_lookup(path);
     bool creates = fd >= 0 && inode == -2 && (flags & O_CREAT);
     bool empties = fd >= 0 && inode >= 0 && (flags & O_TRUNC);
     fake_disk_kind kind = FAKE_NOTHING;
     if (creates) kind = FAKE_CREATE;
     if (empties) kind = FAKE_RESIZE;
-    fake_disk_event *event = fake_disk_record_event(kind, path);
+    fake_disk_event *event = fake_disk_note(kind, path);
     if (creates) inode = fake_disk_inodes++;
     event->inode = inode;
     if (fd < 0) return;
     fake_disk_open_files[fd].inode = inode;
-    fake_disk_open_files[fd].offset = 0;
+    fake_disk_open_files[fd].place = 0;
     fake_disk_open_files[fd].append = (flags & O_APPEND) != 0;
     fake_disk_open_files[fd].folder = (flags & O_DIRECTORY) != 0;
     snprintf(fake_disk_open_files[fd].path, sizeof fake_disk_open_files[fd].path, "%s", path);
@@ -244,7 +240,7 @@ static inline void fake_disk_record_open(const char *path, int flags, int fd) {
 static inline int fake_disk_open(const char *path, int flags, mode_t mode) {
     int fd = fake_disk_must_fail(false) ? -1 : open(path, flags, mode);
     int error = errno;
-    fake_disk_record_open(path, flags, fd);
+    fake_disk_note_open(path, flags, fd);
     errno = error;
     return fd;
 }
@@ -254,34 +250,33 @@ static inline size_t fake_disk_size_now(int inode) {
     for (unsigned i = 0; i < fake_disk_count; i++) {
         const fake_disk_event *event = &fake_disk_events[i];
         if (event->inode != inode) continue;
-        if (event->kind == FAKE_WRITE && event->offset + event->size > size)
-            size = event->offset + event->size;
-        if (event->kind == FAKE_RESIZE) size = event->offset;
+        if (event->kind == FAKE_WRITE && event->place + event->size > size) size = event->place + event->size;
+        if (event->kind == FAKE_RESIZE) size = event->place;
     }
     return size;
 }
 
-static inline void fake_disk_record_write(int fd, const void *bytes, ssize_t written) {
+static inline void fake_disk_note_write(int fd, const void *bytes, ssize_t written) {
     if (!fake_disk_plan.recording) return;
-    fake_disk_event *event = fake_disk_record_event(written < 0 ? FAKE_NOTHING : FAKE_WRITE, NULL);
+    fake_disk_event *event = fake_disk_note(written < 0 ? FAKE_NOTHING : FAKE_WRITE, NULL);
     if (written < 0) return;
     event->inode = fake_disk_open_files[fd].inode;
     assert_true(event->inode >= 0);
-    if (fake_disk_open_files[fd].append) fake_disk_open_files[fd].offset = fake_disk_size_now(event->inode);
-    event->offset = fake_disk_open_files[fd].offset;
+    if (fake_disk_open_files[fd].append) fake_disk_open_files[fd].place = fake_disk_size_now(event->inode);
+    event->place = fake_disk_open_files[fd].place;
     event->size = (size_t)written;
     event->bytes = malloc(event->size + 1);
     assert_non_null(event->bytes);
     memcpy(event->bytes, bytes, event->size);
-    fake_disk_open_files[fd].offset += event->size;
+    fake_disk_open_files[fd].place += event->size;
 }
 
 static inline ssize_t fake_disk_write(int fd, const void *bytes, size_t size) {
     bool failed = fake_disk_must_fail(false);
-    if (fake_disk_plan.max_write && size > fake_disk_plan.max_write) size = fake_disk_plan.max_write;
+    if (fake_disk_plan.most && size > fake_disk_plan.most) size = fake_disk_plan.most;
     ssize_t written = failed ? -1 : write(fd, bytes, size);
     int error = errno;
-    fake_disk_record_write(fd, bytes, written);
+    fake_disk_note_write(fd, bytes, written);
     errno = error;
     return written;
 }
@@ -291,7 +286,7 @@ static inline int fake_disk_fsync(int fd) {
     if (fake_disk_plan.recording) {
         bool folder = fake_disk_open_files[fd].folder;
         fake_disk_event *event =
-            fake_disk_record_event(result ? FAKE_NOTHING : FAKE_FLUSH, fake_disk_open_files[fd].path);
+            fake_disk_note(result ? FAKE_NOTHING : FAKE_FLUSH, fake_disk_open_files[fd].path);
         event->inode = folder ? -1 : fake_disk_open_files[fd].inode;
     }
     return result;
@@ -300,8 +295,8 @@ static inline int fake_disk_fsync(int fd) {
 static inline int fake_disk_close(int fd) {
     bool failed = fake_disk_must_fail(true);
     int error = errno;
-    int result = close(fd); /* a failing close closes the file too */
-    if (fake_disk_plan.recording) fake_disk_record_event(FAKE_NOTHING, NULL);
+    int result = close(fd); /* even one that fails closes */
+    if (fake_disk_plan.recording) fake_disk_note(FAKE_NOTHING, NULL);
     if (failed) errno = error;
     return failed ? -1 : result;
 }
@@ -309,7 +304,7 @@ static inline int fake_disk_close(int fd) {
 static inline int fake_disk_rename(const char *from, const char *to) {
     int result = fake_disk_must_fail(false) ? -1 : rename(from, to);
     if (fake_disk_plan.recording) {
-        fake_disk_event *event = fake_disk_record_event(result ? FAKE_NOTHING : FAKE_RENAME, from);
+        fake_disk_event *event = fake_disk_note(result ? FAKE_NOTHING : FAKE_RENAME, from);
         snprintf(event->to, sizeof event->to, "%s", to);
     }
     return result;
@@ -317,7 +312,7 @@ static inline int fake_disk_rename(const char *from, const char *to) {
 
 static inline int fake_disk_unlink(const char *path) {
     int result = fake_disk_must_fail(true) ? -1 : unlink(path);
-    if (fake_disk_plan.recording) fake_disk_record_event(result ? FAKE_NOTHING : FAKE_UNLINK, path);
+    if (fake_disk_plan.recording) fake_disk_note(result ? FAKE_NOTHING : FAKE_UNLINK, path);
     return result;
 }
 
@@ -325,16 +320,16 @@ static inline int fake_disk_truncate(const char *path, off_t size) {
     int result = fake_disk_must_fail(false) ? -1 : truncate(path, size);
     if (fake_disk_plan.recording) {
         int inode = fake_disk_lookup(path);
-        fake_disk_event *event = fake_disk_record_event(result ? FAKE_NOTHING : FAKE_RESIZE, path);
+        fake_disk_event *event = fake_disk_note(result ? FAKE_NOTHING : FAKE_RESIZE, path);
         event->inode = inode;
-        event->offset = (size_t)size;
+        event->place = (size_t)size;
     }
     return result;
 }
 
 static inline int fake_disk_mkdir(const char *path, mode_t mode) {
     int result = fake_disk_must_fail(false) ? -1 : mkdir(path, mode);
-    if (fake_disk_plan.recording) fake_disk_record_event(result ? FAKE_NOTHING : FAKE_FOLDER, path);
+    if (fake_disk_plan.recording) fake_disk_note(result ? FAKE_NOTHING : FAKE_FOLDER, path);
     return result;
 }
 
@@ -349,10 +344,9 @@ static const tu__disk fake_disk = {
     .mkdir = fake_disk_mkdir,
 };
 
-/* ---- Interface for tests
- * ----------------------------------------------------------------------------------------- */
+/* ---- What tests call ----------------------------------------------------------------------------------------- */
 
-/* Makes the `nth` call from now (1: the next) fail with `error`. */
+/* The `nth` call from now (1 is the next) fails with `error`. */
 static inline void fake_disk_fail_at(unsigned nth, int error) {
     fake_disk_calls = 0;
     memset(&fake_disk_plan, 0, sizeof fake_disk_plan);
@@ -361,23 +355,23 @@ static inline void fake_disk_fail_at(unsigned nth, int error) {
     tu__disk_replace(&fake_disk);
 }
 
-/* Makes the `nth` call and all later calls except close and unlink fail: a disk that stays full. */
+/* The same, and so does every call after it but close and unlink: a disk that stays full. */
 static inline void fake_disk_fail_from(unsigned nth, int error) {
     fake_disk_fail_at(nth, error);
     fake_disk_plan.forever = true;
 }
 
-/* Limits the bytes of every write. */
-static inline void fake_disk_short_writes(size_t max_bytes) {
+/* Every write takes at most so many bytes. */
+static inline void fake_disk_short_writes(size_t most) {
     fake_disk_fail_at(0, 0);
-    fake_disk_plan.max_write = max_bytes;
+    fake_disk_plan.most = most;
 }
 
 static inline void fake_disk_remove(void) {
     tu__disk_replace(NULL);
 }
 
-static inline void fake_disk_record_existing(const char *folder) {
+static inline void fake_disk_note_existing(const char *folder) {
     DIR *dir = opendir(folder);
     assert_non_null(dir);
     for (struct dirent *entry; (entry = readdir(dir));) {
@@ -387,34 +381,34 @@ static inline void fake_disk_record_existing(const char *folder) {
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
         assert_int_equal(stat(path, &info), 0);
         if (S_ISDIR(info.st_mode)) {
-            fake_disk_record_event(FAKE_FOLDER, path);
-            fake_disk_record_existing(path);
+            fake_disk_note(FAKE_FOLDER, path);
+            fake_disk_note_existing(path);
             continue;
         }
         int inode = fake_disk_inodes++;
-        fake_disk_record_event(FAKE_CREATE, path)->inode = inode;
-        fake_disk_event *event = fake_disk_record_event(FAKE_WRITE, NULL);
+        fake_disk_note(FAKE_CREATE, path)->inode = inode;
+        fake_disk_event *event = fake_disk_note(FAKE_WRITE, NULL);
         event->inode = inode;
         event->size = (size_t)info.st_size;
         event->bytes = malloc(event->size + 1);
         FILE *file = fopen(path, "rb");
         assert_true(event->bytes && file && fread(event->bytes, 1, event->size, file) == event->size);
         fclose(file);
-        fake_disk_record_event(FAKE_FLUSH, NULL)->inode = inode;
+        fake_disk_note(FAKE_FLUSH, NULL)->inode = inode;
     }
     closedir(dir);
-    fake_disk_record_event(FAKE_FLUSH, folder);
+    fake_disk_note(FAKE_FLUSH, folder);
 }
 
 static inline void fake_disk_record(const char *folder) {
     fake_disk_fail_at(0, 0);
     fake_disk_plan.recording = true;
-    fake_disk_events = calloc(FAKE_DISK_MAX_EVENTS, sizeof *fake_disk_events);
+    fake_disk_events = calloc(FAKE_DISK_MOST, sizeof *fake_disk_events);
     assert_non_null(fake_disk_events);
     fake_disk_count = 0;
     fake_disk_inodes = 0;
     snprintf(fake_disk_root, sizeof fake_disk_root, "%s", folder);
-    fake_disk_record_existing(folder);
+    fake_disk_note_existing(folder);
     fake_disk_first = fake_disk_count;
 }
 
@@ -425,21 +419,20 @@ static inline void fake_disk_forget(void) {
     fake_disk_count = 0;
 }
 
-/* What happens to bytes that are not durable. */
+/* What becomes of bytes that are not safe, and of names that are not. */
 enum { FAKE_BYTES_LOST, FAKE_BYTES_TORN, FAKE_BYTES_ZEROED, FAKE_BYTES_KEPT, FAKE_DISK_CHOICES = 8 };
 
-static inline void fake_disk_write_survivor(fake_disk_bytes current, fake_disk_bytes durable, int choice,
-                                            FILE *file) {
+static inline void fake_disk_survivor(fake_disk_bytes seen, fake_disk_bytes safe, int choice, FILE *file) {
     size_t same = 0;
-    while (same < current.size && same < durable.size && current.data[same] == durable.data[same]) same++;
+    while (same < seen.size && same < safe.size && seen.data[same] == safe.data[same]) same++;
     if (choice == FAKE_BYTES_LOST) {
-        if (durable.size) fwrite(durable.data, 1, durable.size, file);
+        if (safe.size) fwrite(safe.data, 1, safe.size, file);
         return;
     }
-    size_t kept = choice == FAKE_BYTES_KEPT ? current.size : same + (current.size - same) / 2;
-    if (kept) fwrite(current.data, 1, kept, file);
+    size_t kept = choice == FAKE_BYTES_KEPT ? seen.size : same + (seen.size - same) / 2;
+    if (kept) fwrite(seen.data, 1, kept, file);
     if (choice == FAKE_BYTES_ZEROED)
-        for (size_t i = kept; i < current.size; i++) fputc(0, file);
+        for (size_t i = kept; i < seen.size; i++) fputc(0, file);
 }
 
 static inline void fake_disk_build(const fake_disk_model *model, const fake_disk_names *names, int choice,
@@ -456,28 +449,28 @@ static inline void fake_disk_build(const fake_disk_model *model, const fake_disk
                 continue;
             }
             FILE *file = fopen(path, "wb");
-            if (!file) continue; /* its folder was lost */
-            fake_disk_write_survivor(model->current[inode], model->durable[inode], choice, file);
+            if (!file) continue; /* the folder it was in was lost */
+            fake_disk_survivor(model->seen[inode], model->safe[inode], choice, file);
             fclose(file);
         }
 }
 
-/* Fills the empty `folder` with the files that a power failure after `calls` calls leaves. Even choices lose all
- * names that are not durable, odd ones keep them; choice / 2 (FAKE_BYTES_…) applies to the bytes. */
+/* Fills `folder`, which is there and empty, with what a power cut after `calls` calls leaves. Even choices lose all
+ * names that are not safe, odd ones keep them; choice / 2 says what becomes of bytes. */
 static inline void fake_disk_crash(unsigned calls, int choice, const char *folder) {
     fake_disk_model *model = calloc(1, sizeof *model);
     assert_non_null(model);
     for (unsigned i = 0; i < fake_disk_first + calls; i++) {
         fake_disk_replay(model, i);
-        if (i + 1 == fake_disk_first) { /* the initial contents are durable */
+        if (i + 1 == fake_disk_first) { /* what was there is safe */
             model->pending_count = 0;
-            model->durable_names = model->names;
+            model->safe_names = model->names;
         }
     }
-    fake_disk_build(model, choice % 2 ? &model->names : &model->durable_names, choice / 2, folder);
+    fake_disk_build(model, choice % 2 ? &model->names : &model->safe_names, choice / 2, folder);
     for (int i = 0; i < fake_disk_inodes; i++) {
-        free(model->current[i].data);
-        free(model->durable[i].data);
+        free(model->seen[i].data);
+        free(model->safe[i].data);
     }
     free(model);
 }

@@ -1,4 +1,4 @@
-/* Reads files of known values. tests/data/generate_known_values.py writes them and describes the format.
+/* Reads files of known values; tests/data/generate_known_values.py writes them and describes their form.
  *
  *     known_reader reader = {.at = text};
  *     known_case c;
@@ -14,38 +14,32 @@
 
 #include <tutti/types.h>
 
-enum {
-    KNOWN_MAX_WORD = 40,
-    KNOWN_MAX_VALUES = 8,
-    KNOWN_MAX_ATTRS = 12,
-    KNOWN_MAX_TENSORS = 40,
-    KNOWN_MAX_ELEMENTS = 100000
-};
+enum { KNOWN_WORD = 40, KNOWN_VALUES = 8, KNOWN_ATTRS = 12, KNOWN_TENSORS = 40, KNOWN_ELEMENTS = 100000 };
 
 typedef struct known_attr {
-    char name[KNOWN_MAX_WORD];
+    char name[KNOWN_WORD];
     int count;
-    char values[KNOWN_MAX_VALUES][KNOWN_MAX_WORD];
+    char values[KNOWN_VALUES][KNOWN_WORD];
     bool used;
 } known_attr;
 
 typedef struct known_tensor {
-    char role[KNOWN_MAX_WORD], name[KNOWN_MAX_WORD]; /* "input" "x" */
+    char role[KNOWN_WORD], name[KNOWN_WORD]; /* "input" "x" */
     tu_type type;
     double *data;
     bool used;
 } known_tensor;
 
 typedef struct known_case {
-    char kind[KNOWN_MAX_WORD], variant[KNOWN_MAX_WORD];
+    char kind[KNOWN_WORD], variant[KNOWN_WORD];
     int attr_count, tensor_count;
-    known_attr attrs[KNOWN_MAX_ATTRS];
-    known_tensor tensors[KNOWN_MAX_TENSORS];
+    known_attr attrs[KNOWN_ATTRS];
+    known_tensor tensors[KNOWN_TENSORS];
 } known_case;
 
 typedef struct known_reader {
     const char *at;
-    char problem[200]; /* the error; "": none */
+    char problem[200]; /* "" while all is well */
 } known_reader;
 
 static inline void known_free(known_case *c) {
@@ -53,7 +47,7 @@ static inline void known_free(known_case *c) {
     c->tensor_count = 0;
 }
 
-/* Copies the next line without its newline, and moves past it. Skips empty lines and comments. */
+/* A line without its end; the reader moves past it. Empty lines and comments are passed over. */
 static inline bool known_line(known_reader *r, char *line, size_t room) {
     for (;;) {
         size_t length = strcspn(r->at, "\n");
@@ -66,24 +60,25 @@ static inline bool known_line(known_reader *r, char *line, size_t room) {
             return true;
         }
         if (!skipped) {
-            snprintf(r->problem, sizeof r->problem, "a line has %zu characters, which is too long", length);
+            snprintf(r->problem, sizeof r->problem, "a line of %zu characters where a word was expected",
+                     length);
             return false;
         }
         r->at += length + 1;
     }
 }
 
-/* Parses "2x3x4" or "scalar". */
+/* "2x3x4" or "scalar" */
 static inline bool known_shape(const char *text, tu_shape *shape) {
     *shape = (tu_shape){0};
     if (strcmp(text, "scalar") == 0) return true;
     for (;;) {
         char *end;
         long long dimension = strtoll(text, &end, 10);
-        if (end == text || dimension < 1 || dimension > KNOWN_MAX_ELEMENTS || shape->rank == TU_MAX_RANK)
+        if (end == text || dimension < 1 || dimension > KNOWN_ELEMENTS || shape->rank == TU_MAX_RANK)
             return false;
         shape->dim[shape->rank++] = dimension;
-        if (tu_shape_elements(*shape) > KNOWN_MAX_ELEMENTS) return false;
+        if (tu_shape_elements(*shape) > KNOWN_ELEMENTS) return false;
         if (*end == '\0') return true;
         if (*end != 'x') return false;
         text = end + 1;
@@ -94,11 +89,11 @@ static inline bool known_attr_line(known_reader *r, known_case *c, const char *l
     known_attr attr = {0};
     int used = 0, step;
     sscanf(line, "attr %39s%n", attr.name, &used);
-    for (; used && attr.count < KNOWN_MAX_VALUES &&
+    for (; used && attr.count < KNOWN_VALUES &&
            sscanf(line + used, "%39s%n", attr.values[attr.count], &step) == 1;
          used += step)
         attr.count++;
-    if (attr.count == 0 || c->attr_count == KNOWN_MAX_ATTRS) {
+    if (attr.count == 0 || c->attr_count == KNOWN_ATTRS) {
         snprintf(r->problem, sizeof r->problem, "%s %s: cannot read '%.80s'", c->kind, c->variant, line);
         return false;
     }
@@ -108,9 +103,9 @@ static inline bool known_attr_line(known_reader *r, known_case *c, const char *l
 
 static inline bool known_tensor_line(known_reader *r, known_case *c, const char *line) {
     known_tensor t = {0};
-    char dtype[KNOWN_MAX_WORD], shape[KNOWN_MAX_WORD];
+    char dtype[KNOWN_WORD], shape[KNOWN_WORD];
     bool good = sscanf(line, "%39s %39s %39s %39s", t.role, t.name, dtype, shape) == 4 &&
-                c->tensor_count < KNOWN_MAX_TENSORS && tu_dtype_parse(dtype, &t.type.dtype) == TU_OK &&
+                c->tensor_count < KNOWN_TENSORS && tu_dtype_parse(dtype, &t.type.dtype) == TU_OK &&
                 (t.type.dtype == TU_F64 || t.type.dtype == TU_I64) && known_shape(shape, &t.type.shape);
     int64_t count = good ? tu_shape_elements(t.type.shape) : 0;
     t.data = calloc((size_t)count + 1, sizeof *t.data);
@@ -131,7 +126,7 @@ static inline bool known_tensor_line(known_reader *r, known_case *c, const char 
     return true;
 }
 
-/* Reads the next case. Returns false at the end of the text and on an error. */
+/* Reads the next case; false at the end of the text and when there is a problem. */
 static inline bool known_next(known_reader *r, known_case *c) {
     char line[256];
     memset(c, 0, sizeof *c);

@@ -1,4 +1,4 @@
-/* A small network with an optimizer, and data for a few steps, for tests of multi-step calls. */
+/* A small network in training and data for its steps, for statements about many steps in one call. */
 #ifndef TUTTI_MANY_STEPS_H
 #define TUTTI_MANY_STEPS_H
 
@@ -16,15 +16,15 @@ typedef struct trainer {
     tu_model_graph model;
     tu_program *step;
     tu_state *state;
-    size_t pixels; /* per image */
-    float *images; /* ROWS images */
+    size_t pixels; /* of an image */
+    float *images; /* ROWS of them */
     tu_table *table;
 } trainer;
 
 static const int64_t rows[STEPS * BATCH] = {3, 0, 6, 6, 1, 2, 5, 4};
 static const int32_t labels[STEPS * BATCH] = {0, 1, 2, 3, 4, 5, 6, 7};
 
-static bool far_takes_one_step; /* if set, the device of the next trainer has no `repeat` */
+static bool far_takes_one_step; /* the device of the next trainer has no `repeat` */
 
 static inline void begin_with(trainer *t, const char *name, const char *devices, uint64_t memory_limit) {
     memset(t, 0, sizeof *t);
@@ -56,7 +56,7 @@ static inline void end(trainer *t) {
     tu_graph_free(t->graph);
 }
 
-/* Returns the images of all steps, concatenated. The caller frees them. */
+/* The images of all steps one after another, for a test to free. */
 static inline float *batches(const trainer *t) {
     float *all = test_malloc(STEPS * BATCH * t->pixels * sizeof(float));
     for (size_t i = 0; i < STEPS * BATCH; i++)
@@ -64,15 +64,14 @@ static inline float *batches(const trainer *t) {
     return all;
 }
 
-/* Runs steps first … first+count-1 in one multi-step call, with images from the table. `losses` has STEPS
- * elements. */
+/* Steps first … first+count-1 of STEPS, from the table; losses for all STEPS. */
 static inline tu_status take_from_table(trainer *t, size_t first, size_t count, float *losses) {
     tu_feed_many feeds[] = {{.input = t->model.images, .table = t->table, .rows = rows + first * BATCH},
                             {.input = t->model.labels, .data = labels + first * BATCH}};
     return tu_run_many(t->step, t->state, count, 2, feeds, (void *[]){losses + first});
 }
 
-/* Runs all steps, one tu_run() each. */
+/* The same, one tu_run after another. */
 static inline void take_by_hand(trainer *t, float *losses) {
     float *all = batches(t);
     for (size_t s = 0; s < STEPS; s++) {

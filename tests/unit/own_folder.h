@@ -1,4 +1,4 @@
-/* A temporary folder for one test, and the path of a file in it. */
+/* A folder of a test's own, with a file in it to be. */
 #ifndef TESTS_UNIT_OWN_FOLDER_H
 #define TESTS_UNIT_OWN_FOLDER_H
 
@@ -32,7 +32,7 @@ static inline int count_files(const folder *f) {
     return count;
 }
 
-/* Removes the file and the folder. Fails if the folder contains anything else. */
+/* Fails where anything but the file was left. */
 static inline void remove_folder(const folder *f) {
     unlink(f->file);
     assert_int_equal(rmdir(f->path), 0);

@@ -1,7 +1,6 @@
-/* Builds replicated graphs directly, without the pass `replicate`, for tests of the engine.
+/* Graphs of replicas built by hand, as the pass replicate would make them: for tests of what the engine makes of these.
  *
- *     test_NAME [KIND [apart]]   uses logical devices of one device of KIND (cpu by default, ref or gpu); with `apart`,
- *                                separate devices */
+ *     test_NAME [KIND [apart]]   over logical devices of that kind: cpu (the default), ref, gpu; or over as many of them */
 #ifndef TUTTI_REPLICA_GRAPHS_H
 #define TUTTI_REPLICA_GRAPHS_H
 
@@ -16,7 +15,7 @@
 enum { MAX_RANKS = 12 };
 
 static const char *kind = "cpu";
-static bool apart; /* separate devices instead of logical devices of one */
+static bool apart; /* devices, not parts of one */
 
 static void assert_ok(tu_status status) {
     if (status != TU_OK) fail_msg("%s", tu_message());
@@ -40,7 +39,7 @@ static const char *device_list(int ranks) {
     return list;
 }
 
-/* Adds the all-reduce node of one rank, with its operand `share`. */
+/* Rank's share of a collective. */
 static tu_value meet(tu_value share, int64_t collective, int rank, int ranks) {
     struct tu__all_reduce_attrs attrs = {.collective = collective, .rank = rank, .ranks = ranks};
     return tu__make(share.graph, &(tu__node_request){.op = TU__OP_ALL_REDUCE,
@@ -50,14 +49,14 @@ static tu_value meet(tu_value share, int64_t collective, int rank, int ranks) {
                                                      .device = device_name(rank)});
 }
 
-/* Adds the shard of the input `name` that starts at row `first`. */
+/* Rows of the input `name` from `first` on. */
 static tu_value rows_of(tu_graph *g, const char *name, int rank, int64_t first, tu_dtype dtype,
                         tu_shape shape) {
-    char shard_name[64];
-    snprintf(shard_name, sizeof shard_name, "%s/part%d", name, rank);
+    char own[64];
+    snprintf(own, sizeof own, "%s/part%d", name, rank);
     struct tu__input_attrs attrs = {.dtype = dtype, .shape = shape};
     return tu__make(g, &(tu__node_request){.op = TU__OP_INPUT,
-                                           .name = shard_name,
+                                           .name = own,
                                            .exact_name = true,
                                            .attrs = &attrs,
                                            .device = device_name(rank),
@@ -65,7 +64,7 @@ static tu_value rows_of(tu_graph *g, const char *name, int rank, int64_t first, 
                                            .first_row = first});
 }
 
-/* Sets `kind` and `apart` from the command line. */
+/* What the command line says of them. */
 static void choose_devices(int argc, char **argv) {
     if (argc > 1) kind = argv[1];
     apart = argc > 2 && strcmp(argv[2], "apart") == 0;

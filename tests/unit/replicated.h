@@ -1,5 +1,5 @@
-/* Runs the pass `replicate` for devices that need not exist, for tests that compare its result with the original
- * graph. */
+/* For tests of the pass `replicate`: units shared between devices that need not be there, and their results beside those
+ * of the graph as it was built. */
 #ifndef TESTS_UNIT_REPLICATED_H
 #define TESTS_UNIT_REPLICATED_H
 
@@ -9,7 +9,7 @@ static const char *const replica_names[] = {"cpu:0.0", "cpu:0.1", "cpu:0.2", "cp
                                             "cpu:0.4", "cpu:0.5", "cpu:0.6", "cpu:0.7"};
 static const char *const central_name = "ref:0";
 
-/* Returns a unit for the pass. The caller ends it with tu__unit_end(), also if the pass fails. */
+/* A request that tu__unit_end ends, whatever the pass answers. */
 static inline tu__unit unit_to_replicate(tu_graph *graph, size_t count, const tu_value *fetch,
                                          tu__strategy strategy, size_t replicas) {
     static const char *const devices[] = {"cpu:0.0", "cpu:0.1", "cpu:0.2", "cpu:0.3", "cpu:0.4",

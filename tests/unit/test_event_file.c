@@ -250,7 +250,7 @@ static void a_record_that_fails_is_taken_back(void **state) {
     (void)state;
     for (unsigned nth = 1; nth <= 5; nth++) {
         fake_disk_fail_at(nth, ENOSPC);
-        fake_disk_plan.max_write = 10; /* a record takes several writes */
+        fake_disk_plan.most = 10; /* a record takes several writes */
         assert_int_equal(tu__event_scalar(file, 1, "lost", 1), TU_IO);
         assert_non_null(strstr(tu_message(), strerror(ENOSPC)));
         assert_non_null(strstr(tu_message(), path));

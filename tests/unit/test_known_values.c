@@ -19,8 +19,8 @@
 typedef struct known {
     known_case *file;
     tu_graph *graph;
-    tu_value value[KNOWN_MAX_TENSORS]; /* per tensor of the file: its value in the graph */
-    char problem[400];                 /* the first error; "": none */
+    tu_value value[KNOWN_TENSORS]; /* per tensor of the file: its value in the graph */
+    char problem[400];             /* the first error; "": none */
 } known;
 
 static void report_problem(known *k, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -282,8 +282,8 @@ static void differentiate(known *k) {
     known_tensor *r = &k->file->tensors[weights];
     r->used = true;
     tu_value loss = tu_sum(tu_mul(k->value[y], tu_constant(k->graph, r->type.dtype, r->type.shape, r->data)));
-    tu_value wrt[KNOWN_MAX_TENSORS], gradients[KNOWN_MAX_TENSORS];
-    const char *names[KNOWN_MAX_TENSORS];
+    tu_value wrt[KNOWN_TENSORS], gradients[KNOWN_TENSORS];
+    const char *names[KNOWN_TENSORS];
     size_t count = 0;
     for (int i = 0; i < k->file->tensor_count; i++) {
         if (strcmp(k->file->tensors[i].role, "gradient") != 0) continue;
@@ -330,10 +330,10 @@ static void *typed_elements(const known_tensor *t) {
 }
 
 static void run(known *k) {
-    tu_feed feeds[KNOWN_MAX_TENSORS];
-    tu_value fetch[KNOWN_MAX_TENSORS];
-    void *fetched[KNOWN_MAX_TENSORS], *fed[KNOWN_MAX_TENSORS];
-    const known_tensor *expected[KNOWN_MAX_TENSORS];
+    tu_feed feeds[KNOWN_TENSORS];
+    tu_value fetch[KNOWN_TENSORS];
+    void *fetched[KNOWN_TENSORS], *fed[KNOWN_TENSORS];
+    const known_tensor *expected[KNOWN_TENSORS];
     size_t feed_count = 0, fetch_count = 0;
     for (int i = 0; i < k->file->tensor_count; i++) {
         const known_tensor *t = &k->file->tensors[i];
