@@ -11,29 +11,29 @@
 
 enum { MAX_VALUES = 256, ROWS = 6, COLUMNS = 8, MAX_FETCHES = 12 };
 
-typedef struct builder {
+typedef struct model {
     tu_graph *graph;
     uint64_t random;
     tu_value values[MAX_VALUES]; /* all f32 [ROWS, COLUMNS] */
     int count;
     tu_value fetches[MAX_FETCHES];
     int fetch_count;
-} builder;
+} model;
 
-static tu_value any_value(builder *m) {
+static tu_value any_value(model *m) {
     return pick_value(&m->random, m->values, m->count);
 }
 
-static void push(builder *m, tu_value value) {
+static void push(model *m, tu_value value) {
     if (m->count < MAX_VALUES) m->values[m->count++] = value;
 }
 
-static tu_value weights(builder *m, const char *name, tu_shape shape) {
+static tu_value weights(model *m, const char *name, tu_shape shape) {
     return tu_variable(m->graph, name, TU_F32, shape, .init = {.kind = TU_INIT_UNIFORM, .a = -0.4, .b = 0.4});
 }
 
 /* Adds one random operation on existing values. The magnitude of results stays near one. */
-static void add_operation(builder *m, int index) {
+static void add_operation(model *m, int index) {
     char name[32];
     snprintf(name, sizeof name, "w%d", index);
     tu_value x = any_value(m), y = any_value(m);
@@ -67,12 +67,12 @@ static void add_operation(builder *m, int index) {
     }
 }
 
-static void fetch(builder *m, tu_value value) {
+static void fetch(model *m, tu_value value) {
     if (m->fetch_count < MAX_FETCHES) m->fetches[m->fetch_count++] = value;
 }
 
 /* Builds random operations, the gradients of a loss with respect to the variables, and updates of these. */
-static bool build_graph(builder *m, uint64_t seed) {
+static bool build_graph(model *m, uint64_t seed) {
     m->random = seed;
     if (tu_graph_new(&m->graph) != TU_OK) return false;
     push(m, tu_batch_input(m->graph, "a", TU_F32, TU_SHAPE(ROWS, COLUMNS)));
@@ -95,7 +95,7 @@ static bool build_graph(builder *m, uint64_t seed) {
     return tu_graph_status(m->graph) == TU_OK;
 }
 
-static bool run(builder *m, const char *devices, outcome *o) {
+static bool run(model *m, const char *devices, outcome *o) {
     float a[ROWS * COLUMNS], b[ROWS * COLUMNS];
     uint64_t random = 77;
     for (int i = 0; i < ROWS * COLUMNS; i++) {
@@ -115,7 +115,8 @@ typedef struct placement {
     int count;
     const char *names[5];
     const char *single; /* the one device to compare with */
-    bool bit_identical, computes;
+    bool bit_identical;
+    bool computes; /* false: null devices, whose results are not compared */
 } placement;
 
 static const placement placements[] = {
@@ -138,7 +139,7 @@ static const placement *pick_placement(uint64_t seed) {
 }
 
 /* Adds random control dependencies and colocations. */
-static void add_constraints(builder *m, uint64_t *random) {
+static void add_constraints(model *m, uint64_t *random) {
     uint32_t nodes = m->graph->node_count;
     for (uint64_t i = draw(random, 6); i > 0; i--) {
         tu_value a = tu__value(m->graph, (uint32_t)draw(random, nodes), 0);
@@ -153,7 +154,7 @@ static void add_constraints(builder *m, uint64_t *random) {
 }
 
 /* Assigns a random device to most nodes, the same to all nodes of a colocation group. */
-static void assign_devices(builder *m, const placement *p, uint64_t seed) {
+static void assign_devices(model *m, const placement *p, uint64_t seed) {
     uint64_t random = seed ^ 0x5bd1e995;
     add_constraints(m, &random);
     for (uint32_t i = 0; i < m->graph->node_count; i++) {
@@ -185,7 +186,7 @@ static bool add_limited_cpu(void) {
 
 static bool check_graph(uint64_t seed) {
     const placement *p = pick_placement(seed);
-    builder single = {0}, several = {0};
+    model single = {0}, several = {0};
     outcome single_outcome = {0}, several_outcome = {0};
     bool good = build_graph(&single, seed) && build_graph(&several, seed);
     if (!good) printf("     %s\n", tu_message());

@@ -3,13 +3,14 @@
  * Each graph is built from a seed, with a random batch size: operations per sample, sums over samples that are
  * used per sample again, batch-norm, random numbers per sample and per step, replicated values with one row per
  * sample, gradients and updates. It runs on one device and on several, in f64, so that only the order of sums
- * differs. With .invariant, which fixes the micro-batches, results must be bit-identical on any number of devices.
- * Null devices compute nothing: with them the test checks only that the program is planned and runs to its end. */
+ * differs. With .invariant = N, which divides the batch into N fixed shards, results must be bit-identical on any
+ * number of devices. Null devices compute nothing: with them the test checks only that the program is planned and
+ * runs to its end. */
 #include "ops/random_graph.h"
 
 enum { MAX_VALUES = 128, COLUMNS = 8, MAX_ROWS = 12, MAX_FETCHES = 12, MAX_VARIABLES = 64 };
 
-typedef struct builder {
+typedef struct model {
     tu_graph *graph;
     uint64_t random;
     int64_t rows;
@@ -19,22 +20,22 @@ typedef struct builder {
     tu_value classes;
     tu_value fetches[MAX_FETCHES];
     int fetch_count;
-} builder;
+} model;
 
-static tu_value any_samples(builder *m) {
+static tu_value any_samples(model *m) {
     return pick_value(&m->random, m->samples, m->sample_count);
 }
-static tu_value any_replicated(builder *m) {
+static tu_value any_replicated(model *m) {
     return pick_value(&m->random, m->replicated, m->replicated_count);
 }
-static void push_samples(builder *m, tu_value value) {
+static void push_samples(model *m, tu_value value) {
     if (m->sample_count < MAX_VALUES) m->samples[m->sample_count++] = value;
 }
-static void push_replicated(builder *m, tu_value value) {
+static void push_replicated(model *m, tu_value value) {
     if (m->replicated_count < MAX_VALUES) m->replicated[m->replicated_count++] = value;
 }
 
-static tu_value weights(builder *m, int index, tu_shape shape) {
+static tu_value weights(model *m, int index, tu_shape shape) {
     char name[24];
     snprintf(name, sizeof name, "w%d", index);
     return tu_variable(m->graph, name, TU_F64, shape, .init = {.kind = TU_INIT_UNIFORM, .a = -0.4, .b = 0.4});
@@ -45,7 +46,7 @@ static tu_value mean_of_rows(tu_value x) {
 }
 
 /* Reshapes the samples to images, convolves them and reshapes them back. */
-static tu_value convolve_samples(builder *m, int index, tu_value x) {
+static tu_value convolve_samples(model *m, int index, tu_value x) {
     tu_value images = tu_reshape(x, TU_SHAPE(m->rows, 2, 2, COLUMNS / 4));
     tu_value y = tu_convolve(images, weights(m, index, TU_SHAPE(COLUMNS / 4, 3, 3, COLUMNS / 4)));
     return tu_tanh(tu_reshape(y, TU_SHAPE(m->rows, COLUMNS)));
@@ -57,7 +58,7 @@ static tu_value batch_normalize(int index, tu_value x) {
     return tu_batch_norm(x, .name = name, .epsilon = 0.1);
 }
 
-static tu_value gather_by_class(builder *m, int index) {
+static tu_value gather_by_class(model *m, int index) {
     tu_value table = weights(m, index, TU_SHAPE(5, COLUMNS));
     return tu_gather(table, m->classes, 0);
 }
@@ -68,18 +69,18 @@ static tu_value join_halves(tu_value x, tu_value y) {
 }
 
 /* Reshapes to two rows per sample, and back to one. */
-static tu_value softmax_of_half_rows(builder *m, tu_value x) {
+static tu_value softmax_of_half_rows(model *m, tu_value x) {
     tu_value rows = tu_reshape(x, TU_SHAPE(2 * m->rows, COLUMNS / 2));
     return tu_reshape(tu_softmax(rows, 1), TU_SHAPE(m->rows, COLUMNS));
 }
 
-static tu_value noise(builder *m, bool per_sample) {
+static tu_value noise(model *m, bool per_sample) {
     return tu_random_uniform(m->graph, TU_F64, TU_SHAPE(m->rows, COLUMNS), -0.5, 0.5,
                              .per_sample = per_sample);
 }
 
 /* Adds one random operation on existing values. The magnitude of results stays near one. */
-static void add_operation(builder *m, int index) {
+static void add_operation(model *m, int index) {
     tu_value x = any_samples(m), y = any_samples(m), w = any_replicated(m);
     switch (draw(&m->random, 20)) {
     case 0: push_samples(m, tu_tanh(tu_add(x, y))); break;
@@ -110,12 +111,12 @@ static void add_operation(builder *m, int index) {
     }
 }
 
-static void fetch(builder *m, tu_value value) {
+static void fetch(model *m, tu_value value) {
     if (m->fetch_count < MAX_FETCHES) m->fetches[m->fetch_count++] = value;
 }
 
 /* Adds random control dependencies and colocations. */
-static void add_constraints(builder *m) {
+static void add_constraints(model *m) {
     for (uint64_t i = draw(&m->random, 4); i > 0; i--) {
         tu_value a = any_samples(m), b = draw(&m->random, 2) ? any_samples(m) : any_replicated(m);
         tu_value late = a.node > b.node ? a : b, early = a.node > b.node ? b : a;
@@ -125,7 +126,7 @@ static void add_constraints(builder *m) {
 }
 
 /* Builds random operations, the gradients of a loss with respect to all variables, and updates of these. */
-static bool build_graph(builder *m, uint64_t seed) {
+static bool build_graph(model *m, uint64_t seed) {
     m->random = seed;
     m->rows = 4 + (int64_t)draw(&m->random, MAX_ROWS - 3);
     if (tu_graph_new(&m->graph) != TU_OK) return false;
@@ -151,7 +152,7 @@ static bool build_graph(builder *m, uint64_t seed) {
     return tu_graph_status(m->graph) == TU_OK;
 }
 
-static bool run(builder *m, tu_compile_options how, outcome *o) {
+static bool run(model *m, tu_compile_options how, outcome *o) {
     double data[2][MAX_ROWS * COLUMNS];
     int32_t classes[MAX_ROWS];
     uint64_t random = 77;
@@ -173,7 +174,7 @@ typedef struct configuration {
 
 typedef struct comparison {
     configuration single, several;
-    bool computes;
+    bool computes;    /* false: null devices, whose results are not compared */
     double tolerance; /* 0: bit-identical */
 } comparison;
 
@@ -209,7 +210,7 @@ static tu_compile_options options_of(const configuration *a) {
 
 static bool check_graph(uint64_t seed) {
     const comparison *c = pick_comparison(seed);
-    builder m = {0};
+    model m = {0};
     outcome single_outcome = {0}, several_outcome = {0};
     bool good = build_graph(&m, seed);
     if (!good) printf("     %s\n", tu_message());

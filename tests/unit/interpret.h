@@ -75,7 +75,7 @@ static inline const tu__node *all_reduce_of_rank(const tu_graph *graph, const tu
             index-- == 0)
             return other;
     }
-    fail_msg("rank %d brings nothing to collective %d", (int)rank,
+    fail_msg("rank %d has no operand in collective %d", (int)rank,
              (int)tu__attrs(node, all_reduce)->collective);
     return NULL;
 }

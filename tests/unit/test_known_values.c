@@ -16,15 +16,15 @@
 
 #include "unit/known_file.h"
 
-typedef struct known {
+typedef struct case_check {
     known_case *file;
     tu_graph *graph;
     tu_value value[KNOWN_TENSORS]; /* per tensor of the file: its value in the graph */
     char problem[400];             /* the first error; "": none */
-} known;
+} case_check;
 
-static void report_problem(known *k, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void report_problem(known *k, const char *format, ...) {
+static void report_problem(case_check *k, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void report_problem(case_check *k, const char *format, ...) {
     if (k->problem[0]) return;
     int used = snprintf(k->problem, sizeof k->problem, "%s %s: ", k->file->kind, k->file->variant);
     va_list arguments;
@@ -35,7 +35,7 @@ static void report_problem(known *k, const char *format, ...) {
 
 /* ---- Attributes and tensors of the case ---- */
 
-static const char *attr_at(known *k, const char *name, int index) {
+static const char *attr_at(case_check *k, const char *name, int index) {
     for (int i = 0; i < k->file->attr_count; i++) {
         known_attr *attr = &k->file->attrs[i];
         if (strcmp(attr->name, name) != 0) continue;
@@ -46,35 +46,35 @@ static const char *attr_at(known *k, const char *name, int index) {
     return "0";
 }
 
-static const char *attr(known *k, const char *name) {
+static const char *attr(case_check *k, const char *name) {
     return attr_at(k, name, 0);
 }
 
-static int64_t int_at(known *k, const char *name, int index) {
+static int64_t int_attr_at(case_check *k, const char *name, int index) {
     return strtoll(attr_at(k, name, index), NULL, 10);
 }
 
-static int64_t int_attr(known *k, const char *name) {
-    return int_at(k, name, 0);
+static int64_t int_attr(case_check *k, const char *name) {
+    return int_attr_at(k, name, 0);
 }
 
-static double double_attr(known *k, const char *name) {
+static double double_attr(case_check *k, const char *name) {
     return strtod(attr(k, name), NULL);
 }
 
 #define PAIR(k, name)                                                                                        \
-    { int_at(k, name, 0), int_at(k, name, 1) }
+    { int_attr_at(k, name, 0), int_attr_at(k, name, 1) }
 #define FOUR(k, name)                                                                                        \
-    { int_at(k, name, 0), int_at(k, name, 1), int_at(k, name, 2), int_at(k, name, 3) }
+    { int_attr_at(k, name, 0), int_attr_at(k, name, 1), int_attr_at(k, name, 2), int_attr_at(k, name, 3) }
 
-static int find_tensor(known *k, const char *role, const char *name) {
+static int find_tensor(case_check *k, const char *role, const char *name) {
     for (int i = 0; i < k->file->tensor_count; i++)
         if (strcmp(k->file->tensors[i].role, role) == 0 && strcmp(k->file->tensors[i].name, name) == 0)
             return i;
     return -1;
 }
 
-static tu_value input(known *k, const char *name) {
+static tu_value input(case_check *k, const char *name) {
     int i = find_tensor(k, "input", name);
     if (i < 0) {
         report_problem(k, "no input '%s'", name);
@@ -87,7 +87,7 @@ static tu_value input(known *k, const char *name) {
 }
 
 /* Declares that `value` must equal the tensor (role, name) of the file. */
-static void expect(known *k, const char *role, const char *name, tu_value value) {
+static void expect(case_check *k, const char *role, const char *name, tu_value value) {
     int i = find_tensor(k, role, name);
     if (i < 0) {
         report_problem(k, "no %s '%s'", role, name);
@@ -105,7 +105,7 @@ static void expect(known *k, const char *role, const char *name, tu_value value)
 
 /* ---- Building the graph of each kind of case ---- */
 
-static tu_padding padding_named(known *k) {
+static tu_padding padding_named(case_check *k) {
     const char *name = attr(k, "padding");
     if (strcmp(name, "same") == 0) return TU_SAME;
     if (strcmp(name, "valid") == 0) return TU_VALID;
@@ -113,14 +113,14 @@ static tu_padding padding_named(known *k) {
     return TU_EXPLICIT;
 }
 
-static void build_conv2d(known *k) {
+static void build_conv2d(case_check *k) {
     tu_value y = tu_convolve(input(k, "x"), input(k, "filter"), .stride = PAIR(k, "stride"),
                              .dilation = PAIR(k, "dilation"), .padding = padding_named(k),
                              .pad = FOUR(k, "pad"), .groups = int_attr(k, "groups"));
     expect(k, "output", "y", y);
 }
 
-static void build_convolve_transpose(known *k) {
+static void build_convolve_transpose(case_check *k) {
     tu_value y = tu_convolve_transpose(input(k, "x"), input(k, "filter"), .stride = PAIR(k, "stride"),
                                        .dilation = PAIR(k, "dilation"), .padding = padding_named(k),
                                        .pad = FOUR(k, "pad"), .groups = int_attr(k, "groups"),
@@ -128,25 +128,26 @@ static void build_convolve_transpose(known *k) {
     expect(k, "output", "y", y);
 }
 
-static void build_max_pool(known *k) {
+static void build_max_pool(case_check *k) {
     expect(k, "output", "y",
            tu_max_pool(input(k, "x"), .window = PAIR(k, "window"), .stride = PAIR(k, "stride"),
                        .padding = padding_named(k), .pad = FOUR(k, "pad")));
 }
 
-static void build_avg_pool(known *k) {
+static void build_avg_pool(case_check *k) {
     expect(k, "output", "y",
            tu_avg_pool(input(k, "x"), .window = PAIR(k, "window"), .stride = PAIR(k, "stride"),
                        .padding = padding_named(k), .pad = FOUR(k, "pad"),
                        .count_padding = int_attr(k, "count_padding")));
 }
 
-static void build_resize(known *k) {
+static void build_resize(case_check *k) {
     tu_resize_method method = strcmp(attr(k, "method"), "nearest") == 0 ? TU_NEAREST : TU_BILINEAR;
-    expect(k, "output", "y", tu_resize(input(k, "x"), int_at(k, "size", 0), int_at(k, "size", 1), method));
+    expect(k, "output", "y",
+           tu_resize(input(k, "x"), int_attr_at(k, "size", 0), int_attr_at(k, "size", 1), method));
 }
 
-static void build_batch_norm(known *k) {
+static void build_batch_norm(case_check *k) {
     tu_value x = input(k, "x"), gamma = input(k, "gamma"), beta = input(k, "beta");
     tu_value y = tu_batch_normalize(x, gamma, beta, .epsilon = double_attr(k, "epsilon"));
     expect(k, "output", "y", y);
@@ -154,7 +155,7 @@ static void build_batch_norm(known *k) {
     expect(k, "output", "variance", tu_output_of(y, 2));
 }
 
-static void build_layer_norm(known *k) {
+static void build_layer_norm(case_check *k) {
     tu_value x = input(k, "x"), gamma = input(k, "gamma"), beta = input(k, "beta");
     tu_value y =
         tu_layer_normalize(x, gamma, beta, .epsilon = double_attr(k, "epsilon"), .axes = int_attr(k, "axes"));
@@ -163,53 +164,53 @@ static void build_layer_norm(known *k) {
     expect(k, "output", "reciprocal_deviation", tu_output_of(y, 2));
 }
 
-static void build_lrn(known *k) {
+static void build_lrn(case_check *k) {
     expect(k, "output", "y",
            tu_lrn(input(k, "x"), .radius = int_attr(k, "radius"), .bias = double_attr(k, "bias"),
                   .alpha = double_attr(k, "alpha"), .beta = double_attr(k, "beta")));
 }
 
-static void build_softmax(known *k) {
+static void build_softmax(case_check *k) {
     expect(k, "output", "y", tu_softmax(input(k, "x"), (int)int_attr(k, "axis")));
 }
 
-static void build_log_softmax(known *k) {
+static void build_log_softmax(case_check *k) {
     expect(k, "output", "y", tu_log_softmax(input(k, "x"), (int)int_attr(k, "axis")));
 }
 
-static void build_logsumexp(known *k) {
+static void build_logsumexp(case_check *k) {
     tu_reduce_options o = {.struct_size = sizeof o, .keep = int_attr(k, "keep")};
     for (int i = 0; i < k->file->attr_count; i++)
         if (strcmp(k->file->attrs[i].name, "axes") == 0) o.axes.count = (uint32_t)k->file->attrs[i].count;
-    for (uint32_t i = 0; i < o.axes.count; i++) o.axes.axis[i] = (int32_t)int_at(k, "axes", (int)i);
+    for (uint32_t i = 0; i < o.axes.count; i++) o.axes.axis[i] = (int32_t)int_attr_at(k, "axes", (int)i);
     expect(k, "output", "y", tu_logsumexp_with(input(k, "x"), &o));
 }
 
-static void build_cross_entropy(known *k) {
+static void build_cross_entropy(case_check *k) {
     expect(
         k, "output", "y",
         tu_cross_entropy(input(k, "logits"), input(k, "labels"), .smoothing = double_attr(k, "smoothing")));
 }
 
-static void build_inverse(known *k) {
+static void build_inverse(case_check *k) {
     expect(k, "output", "y", tu_inverse(input(k, "a")));
 }
 
-static void build_solve(known *k) {
+static void build_solve(case_check *k) {
     expect(k, "output", "y", tu_solve(input(k, "a"), input(k, "b")));
 }
 
-static void build_cholesky(known *k) {
+static void build_cholesky(case_check *k) {
     tu_value m = input(k, "m");
     expect(k, "output", "y", tu_cholesky(tu_add(tu_matmul(m, m, .transpose_b = true), input(k, "shift"))));
 }
 
-static void build_triangular_solve(known *k) {
+static void build_triangular_solve(case_check *k) {
     expect(k, "output", "y",
            tu_triangular_solve(input(k, "a"), input(k, "b"), .upper = int_attr(k, "upper")));
 }
 
-static void build_activation(known *k) {
+static void build_activation(case_check *k) {
     static const struct {
         const char *name;
         tu_value (*function)(tu_value x);
@@ -224,13 +225,13 @@ static void build_activation(known *k) {
     expect(k, "output", "y", y);
 }
 
-static void build_cumsum(known *k) {
+static void build_cumsum(case_check *k) {
     expect(k, "output", "y",
            tu_cumsum(input(k, "x"), (int)int_attr(k, "axis"), .exclusive = int_attr(k, "exclusive"),
                      .reverse = int_attr(k, "reverse")));
 }
 
-static void build_top_k(known *k) {
+static void build_top_k(case_check *k) {
     tu_value y = tu_top_k(input(k, "x"), int_attr(k, "k"), (int)int_attr(k, "axis"));
     expect(k, "output", "y", y);
     expect(k, "output", "indices", tu_output_of(y, 1));
@@ -240,13 +241,13 @@ static tu_value dense(tu_value x, tu_value weights, tu_value bias) {
     return tu_add(tu_matmul(x, weights, .transpose_b = true), bias);
 }
 
-static void build_network_dense(known *k) {
+static void build_network_dense(case_check *k) {
     tu_value hidden = tu_relu(dense(input(k, "x"), input(k, "w1"), input(k, "b1")));
     tu_value logits = dense(hidden, input(k, "w2"), input(k, "b2"));
     expect(k, "output", "y", tu_mean(tu_cross_entropy(logits, input(k, "labels"))));
 }
 
-static void build_network_conv(known *k) {
+static void build_network_conv(case_check *k) {
     tu_value h = tu_relu(tu_add(tu_convolve(input(k, "x"), input(k, "f1")), input(k, "b1")));
     h = tu_convolve(tu_max_pool(h), input(k, "f2"), .stride = {2, 2});
     h = tu_gelu(tu_batch_normalize(h, input(k, "gamma"), input(k, "beta")));
@@ -258,7 +259,7 @@ static void build_network_conv(known *k) {
     { #name, build_##name }
 static const struct kind {
     const char *name;
-    void (*build)(known *k);
+    void (*build)(case_check *k);
 } kinds[] = {
     KIND(conv2d),           KIND(convolve_transpose), KIND(max_pool), KIND(avg_pool), KIND(resize),
     KIND(batch_norm),       KIND(layer_norm),         KIND(lrn),      KIND(softmax),  KIND(log_softmax),
@@ -271,7 +272,7 @@ enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
 /* ---- Building, running, comparing ---- */
 
 /* Adds the gradients of sum(y * weights) with respect to all inputs for which the file has a gradient. */
-static void differentiate(known *k) {
+static void differentiate(case_check *k) {
     int y = find_tensor(k, "output", "y");
     if (y < 0 || k->problem[0]) return;
     int weights = find_tensor(k, "weights", "y");
@@ -295,7 +296,7 @@ static void differentiate(known *k) {
     for (size_t i = 0; i < count; i++) expect(k, "gradient", names[i], gradients[i]);
 }
 
-static void check_all_used(known *k) {
+static void check_all_used(case_check *k) {
     for (int i = 0; i < k->file->attr_count; i++)
         if (!k->file->attrs[i].used) report_problem(k, "attribute '%s' is not used", k->file->attrs[i].name);
     for (int i = 0; i < k->file->tensor_count; i++)
@@ -303,7 +304,7 @@ static void check_all_used(known *k) {
             report_problem(k, "%s '%s' is not used", k->file->tensors[i].role, k->file->tensors[i].name);
 }
 
-static void compare(known *k, const known_tensor *expected, const void *data) {
+static void compare(case_check *k, const known_tensor *expected, const void *data) {
     int64_t count = tu_shape_elements(expected->type.shape);
     double largest = 1;
     for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(expected->data[i]));
@@ -329,7 +330,7 @@ static void *typed_elements(const known_tensor *t) {
     return data;
 }
 
-static void run(known *k) {
+static void run(case_check *k) {
     tu_feed feeds[KNOWN_TENSORS];
     tu_value fetch[KNOWN_TENSORS];
     void *fetched[KNOWN_TENSORS], *fed[KNOWN_TENSORS];
@@ -362,7 +363,7 @@ static void run(known *k) {
     for (size_t i = 0; i < fetch_count; i++) free(fetched[i]);
 }
 
-static void check_case(known *k, int *seen) {
+static void check_case(case_check *k, int *seen) {
     for (int i = 0; i < KIND_COUNT; i++) {
         if (strcmp(k->file->kind, kinds[i].name) != 0) continue;
         seen[i]++;
@@ -383,7 +384,7 @@ static int check_text(const char *text, bool print, int seen[KIND_COUNT], char f
     first[0] = '\0';
     memset(seen, 0, KIND_COUNT * sizeof *seen);
     for (; known_next(&reader, &file); cases++) {
-        known k = {.file = &file};
+        case_check k = {.file = &file};
         assert_int_equal(tu_graph_new(&k.graph), TU_OK);
         check_case(&k, seen);
         tu_graph_free(k.graph);
