@@ -23,6 +23,9 @@ typedef struct tu_edge { /* output `output` of node `node` */
     uint32_t node, output;
 } tu_edge;
 
+/* Returns how many nodes the graph has: their numbers are 0 to this, less one. The functions below expect such numbers. */
+TU_API uint32_t tu_node_count(const tu_graph *graph);
+
 /* The operation's name ("conv2d"), its inputs, the type of a value, and an attribute by name: `count` cells of
  * 8 bytes, int64_t or double. */
 TU_API const char *tu_node_operation(const tu_graph *graph, uint32_t node);

@@ -296,8 +296,8 @@ static tu_status parse_element(parser *p, bool object, int depth) {
 }
 
 static tu_status parse_container(parser *p, int depth, tu__json_value *value) {
-    if (depth == TU__JSON_MAX_DEPTH)
-        return refuse(p, "arrays and objects are nested deeper than %d", TU__JSON_MAX_DEPTH);
+    if (depth == TU_JSON_MAX_DEPTH)
+        return refuse(p, "arrays and objects are nested deeper than %d", TU_JSON_MAX_DEPTH);
     bool object = *p->at++ == '{';
     char end = object ? '}' : ']';
     size_t base = p->used;

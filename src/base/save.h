@@ -19,12 +19,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include <tutti/status.h>
+#include <tutti/command.h>
 
 #include "base/shared.h"
-
-/* TU_IO, with a message that names the path and the system's reason, when it cannot be done. */
-TU__SHARED tu_status tu__save_file(const char *path, const void *bytes, size_t size);
 
 /* What the name of a file begins with while it is being saved. A process that is killed leaves it behind; whoever knows
  * that no save is under way in a folder may remove such files. */

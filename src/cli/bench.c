@@ -10,16 +10,17 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-#include "base/file_name.h"
+#include <tutti/model.h>
+
 #include "cli/bench_report.h"
+#include "cli/choices.h"
+#include "cli/clock.h"
 #include "cli/command.h"
 #include "cli/memory_advice.h"
 #include "cli/placed.h"
 #include "cli/size.h"
 #include "cli/speeds.h"
 #include "cli/workload.h"
-#include "pass/choices.h"
 
 enum {
     MAX_BLOCKS = 1000,
@@ -44,7 +45,7 @@ static const struct bench_values defaults = {
 static const struct cli_option options[] = {
     CLI_STRING(struct bench_values, devices, "devices", 0, "LIST",
                "the devices to run on, as in \"cpu:0/2\"; several share the batch"),
-    CLI_CHOICE(struct bench_values, strategy, "strategy", 0, "NAME", tu__strategy_names,
+    CLI_CHOICE(struct bench_values, strategy, "strategy", 0, "NAME", cli_strategies,
                "how they share it (several alike mirrored unless given)"),
     CLI_STRING(struct bench_values, central, "central", 0, "DEVICE",
                "with --strategy central: the device that holds the variables"),
@@ -63,7 +64,7 @@ static const struct cli_option options[] = {
     CLI_INT(struct bench_values, threads, "threads", 't', "N", 1, 1024,
             "threads of a CPU device (default: its cores)"),
     CLI_INT(struct bench_values, batch, "batch", 'b', "N", 1, 1048576, "samples in a batch"),
-    CLI_CHOICE(struct bench_values, precision, "precision", 'p', "TYPE", tu__precision_names,
+    CLI_CHOICE(struct bench_values, precision, "precision", 'p', "TYPE", cli_precisions,
                "type of products and activations"),
     CLI_STRING(struct bench_values, memory_limit, "memory-limit", 0, "SIZE",
                "bytes on each device, as in 64M or 1.5G (default: what it has)"),
@@ -112,16 +113,16 @@ static double process_age(double otherwise) {
 static tu_status warm_up(struct workload *work, const struct bench_values *values, double began,
                          struct measurement *m) {
     TU_TRY(workload_steps(work, 1));
-    m->first_step_seconds = process_age(tu__now() - began);
+    m->first_step_seconds = process_age(cli_now() - began);
     TU_TRY(workload_steps(work, BENCH_DIGEST_STEPS - 1));
     TU_TRY(workload_digest(work, m->digest));
     TU_TRY(workload_steps(work, values->warmup - BENCH_DIGEST_STEPS));
     m->steps = values->steps;
     if (m->steps) return TU_OK;
     int64_t tried = work->at_once ? TRIED_AT_ONCE : 1;
-    double start = tu__now();
+    double start = cli_now();
     TU_TRY(workload_steps(work, tried));
-    double chosen = ceil(1e-3 * BLOCK_MILLISECONDS * (double)tried / (tu__now() - start));
+    double chosen = ceil(1e-3 * BLOCK_MILLISECONDS * (double)tried / (cli_now() - start));
     m->steps = (int64_t)fmin(fmax(chosen, 1), MAX_STEPS);
     return TU_OK;
 }
@@ -133,9 +134,9 @@ static int compare_times(const void *a, const void *b) {
 
 /* Milliseconds of a step in one block. */
 static tu_status time_block(struct workload *work, const struct measurement *m, double *ms) {
-    double start = tu__now();
+    double start = cli_now();
     TU_TRY(workload_steps(work, m->steps));
-    *ms = 1e3 * (tu__now() - start) / (double)m->steps;
+    *ms = 1e3 * (cli_now() - start) / (double)m->steps;
     return TU_OK;
 }
 
@@ -288,25 +289,25 @@ static int read_sizes(const struct bench_values *values, struct workload_setting
 static int run(const void *given, int operand_count, char **operands) {
     const struct bench_values *values = given;
     (void)operand_count;
-    double began = tu__now();
-    struct workload_settings settings = {
-        .model = operands[0],
-        .devices = values->devices,
-        .place = values->place,
-        .strict_placement = values->strict_placement,
-        .lock = values->lock,
-        .strategy = values->strategy < 0 ? NULL : tu__strategy_names[values->strategy],
-        .central = values->central,
-        .invariant = (int)values->invariant,
-        .bf16_gradients = values->bf16_gradients,
-        .precision = tu__precision_names[values->precision],
-        .tune_kernels = values->tune_kernels,
-        .threads = (int)values->threads,
-        .batch = values->batch};
+    double began = cli_now();
+    struct workload_settings settings = {.model = operands[0],
+                                         .devices = values->devices,
+                                         .place = values->place,
+                                         .strict_placement = values->strict_placement,
+                                         .lock = values->lock,
+                                         .strategy =
+                                             values->strategy < 0 ? NULL : cli_strategies[values->strategy],
+                                         .central = values->central,
+                                         .invariant = (int)values->invariant,
+                                         .bf16_gradients = values->bf16_gradients,
+                                         .precision = cli_precisions[values->precision],
+                                         .tune_kernels = values->tune_kernels,
+                                         .threads = (int)values->threads,
+                                         .batch = values->batch};
     int sizes = read_sizes(values, &settings);
     if (sizes != CLI_DONE) return sizes;
     tu_status loaded =
-        tu__names_code(settings.model) ? tu_model_load(settings.model, &settings.model) : TU_OK;
+        tu_model_is_file(settings.model) ? tu_model_load(settings.model, &settings.model) : TU_OK;
     if (loaded != TU_OK) return cli_report(tu_fail(loaded, "bench: %s", tu_message()));
     if (values->invariant && values->threads > 1)
         return cli_refuse(
@@ -323,7 +324,7 @@ static int run(const void *given, int operand_count, char **operands) {
     if (!planned_too_large) return cli_report(status);
     return cli_report_memory(&(struct memory_planner){.command = "bench",
                                                       .what = "a workload",
-                                                      .own_network = tu__names_code(operands[0]),
+                                                      .own_network = tu_model_is_file(operands[0]),
                                                       .context = &settings,
                                                       .plan = plan_workload,
                                                       .release = release_workload});

@@ -2,7 +2,7 @@
  * GPU's context, twice.
  *
  * It uses public functions alone, so that the command can compile it in. */
-#include "compile/default_strategy.h"
+#include <tutti/command.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +41,7 @@ static bool names_several_alike(const char *list) {
     return count > 1;
 }
 
-const char *tu__default_strategy(const char *devices, bool placed, bool invariant) {
+const char *tu_default_strategy(const char *devices, bool placed, bool invariant) {
     bool shared = invariant || (!placed && names_several_alike(devices ? devices : "all"));
     return tu__strategy_names[shared ? TU__MIRRORED : TU__SINGLE];
 }

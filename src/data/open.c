@@ -4,10 +4,10 @@
 #include <sys/stat.h>
 
 #include "base/file_name.h"
-#include "base/nearest.h"
 #include "data/converted.h"
 #include "data/get.h"
 #include "graph/graph.h"
+#include <tutti/command.h>
 
 enum { NAMES = 3 };
 
@@ -20,7 +20,7 @@ static tu_status refuse(const char *spec) {
         return tu_fail(TU_NOT_FOUND,
                        "there is no '%.400s': expected a folder of class folders, or IMAGES.npy,LABELS.npy",
                        spec);
-    const char *nearest = tu__nearest(spec, tu__dataset_names, NAMES);
+    const char *nearest = tu_nearest_name(spec, tu__dataset_names, NAMES);
     if (nearest) return tu_fail(TU_NOT_FOUND, "unknown data set '%s'; did you mean '%s'?", spec, nearest);
     return tu_fail(
         TU_NOT_FOUND,

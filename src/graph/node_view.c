@@ -8,6 +8,10 @@
 #include "base/status.h"
 #include "graph/graph.h"
 
+uint32_t tu_node_count(const tu_graph *graph) {
+    return graph->node_count;
+}
+
 const char *tu_node_operation(const tu_graph *graph, uint32_t node) {
     return graph->nodes[node]->op->name;
 }

@@ -88,11 +88,15 @@ static bool find_file(const char *path, char whole[PATH_MAX]) {
     return !errno;
 }
 
+bool tu_model_is_file(const char *model) {
+    return tu__ends_with(model, ".c") || tu__ends_with(model, ".so");
+}
+
 tu_status tu_model_load(const char *path, const char **name) {
     char whole[PATH_MAX];
     if (name) *name = NULL;
     bool source = tu__ends_with(path, ".c");
-    if (!tu__names_code(path))
+    if (!tu_model_is_file(path))
         return tu_fail(TU_INVALID, "'%.200s' is no network: expected a C file (.c) or a shared object (.so)",
                        path);
     if (!find_file(path, whole))

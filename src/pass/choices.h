@@ -5,6 +5,8 @@
 
 #include <stddef.h>
 
+#include <tutti/command.h>
+
 typedef enum tu__precision {
     TU__PRECISION_AS_BUILT,
     TU__PRECISION_TF32, /* the graph as built; a device may round the operands of products */
@@ -17,18 +19,7 @@ typedef enum tu__strategy { TU__SINGLE, TU__CENTRAL, TU__MIRRORED } tu__strategy
 
 /* By those numbers; they end with NULL. Each source has its own: tables of options in other libraries hold their addresses, which
  * an exported variable has only when they are loaded. */
-__attribute__((unused)) static const char *const tu__precision_names[] = {
-    [TU__PRECISION_AS_BUILT] = "f32",
-    [TU__PRECISION_TF32] = "tf32",
-    [TU__PRECISION_BF16] = "bf16",
-    [TU__PRECISION_F16] = "f16",
-    NULL,
-};
-__attribute__((unused)) static const char *const tu__strategy_names[] = {
-    [TU__SINGLE] = "single",
-    [TU__CENTRAL] = "central",
-    [TU__MIRRORED] = "mirrored",
-    NULL,
-};
+__attribute__((unused)) static const char *const tu__precision_names[] = {TU_PRECISIONS, NULL};
+__attribute__((unused)) static const char *const tu__strategy_names[] = {TU_STRATEGIES, NULL};
 
 #endif

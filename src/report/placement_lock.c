@@ -25,11 +25,11 @@ static bool is_locked(const tu__node *node) {
 
 static void put_node(tu__text *text, const tu__node *node, bool first) {
     tu__text_printf(text, first ? "\n" : ",\n");
-    tu__json json = tu__json_to_text(text);
-    tu__json_begin_object(&json, NULL);
-    tu__json_string(&json, "name", node->name);
-    tu__json_string(&json, "device", node->device);
-    tu__json_end_object(&json);
+    tu_json json = tu__json_to_text(text);
+    tu_json_begin_object(&json, NULL);
+    tu_json_string(&json, "name", node->name);
+    tu_json_string(&json, "device", node->device);
+    tu_json_end_object(&json);
 }
 
 static tu_status write_lock(const tu_program *program, const char *path) {
@@ -43,7 +43,7 @@ static tu_status write_lock(const tu_program *program, const char *path) {
         first = false;
     }
     tu__text_printf(&text, "\n]}\n");
-    tu_status status = text.failed ? TU_NO_MEMORY : tu__save_file(path, tu__text_string(&text), text.length);
+    tu_status status = text.failed ? TU_NO_MEMORY : tu_file_save(path, tu__text_string(&text), text.length);
     tu__text_free(&text);
     return status;
 }

@@ -11,7 +11,7 @@
 #include "run/trace.h"
 
 typedef struct writer {
-    tu__json json;
+    tu_json json;
     const tu_program *program;
     size_t process;
     double began;              /* of the earliest program */
@@ -29,16 +29,16 @@ static const char *const categories[] = {
 /* ---- Rows ---- */
 
 static void put_name(writer *w, const char *what, size_t row, const char *name) {
-    tu__json *j = &w->json;
-    tu__json_begin_object(j, NULL);
-    tu__json_string(j, "name", what);
-    tu__json_string(j, "ph", "M");
-    tu__json_u64(j, "pid", w->process);
-    tu__json_u64(j, "tid", row);
-    tu__json_begin_object(j, "args");
-    tu__json_string(j, "name", name);
-    tu__json_end_object(j);
-    tu__json_end_object(j);
+    tu_json *j = &w->json;
+    tu_json_begin_object(j, NULL);
+    tu_json_string(j, "name", what);
+    tu_json_string(j, "ph", "M");
+    tu_json_u64(j, "pid", w->process);
+    tu_json_u64(j, "tid", row);
+    tu_json_begin_object(j, "args");
+    tu_json_string(j, "name", name);
+    tu_json_end_object(j);
+    tu_json_end_object(j);
 }
 
 static void put_names(writer *w) {
@@ -59,19 +59,19 @@ static void put_names(writer *w) {
 
 static void put_kernel(writer *w, const tu__span *s) {
     const tu_kernel_report *r = &w->kernels[w->first[s->part] + s->index];
-    tu__json_string(&w->json, "operation", r->node);
-    tu__json_u64(&w->json, "operations", r->node_count);
-    tu__json_u64(&w->json, "place", s->index);
-    tu__json_i64(&w->json, "bytes", r->bytes);
-    tu__json_i64(&w->json, "flops", r->flops);
+    tu_json_string(&w->json, "operation", r->node);
+    tu_json_u64(&w->json, "operations", r->node_count);
+    tu_json_u64(&w->json, "place", s->index);
+    tu_json_i64(&w->json, "bytes", r->bytes);
+    tu_json_i64(&w->json, "flops", r->flops);
 }
 
 static void put_passage(writer *w, const tu__span *s) {
     const tu__partition *part = &w->program->parts[s->part];
     const tu__receive *a = &part->receives[s->index];
-    tu__json_string(&w->json, "value", w->program->unit.graph->nodes[a->source.node]->name);
-    tu__json_string(&w->json, "from", w->program->devices[a->source_part]->name);
-    tu__json_string(&w->json, "to", part->device->name);
+    tu_json_string(&w->json, "value", w->program->unit.graph->nodes[a->source.node]->name);
+    tu_json_string(&w->json, "from", w->program->devices[a->source_part]->name);
+    tu_json_string(&w->json, "to", part->device->name);
 }
 
 static void put_collective(writer *w, const tu__span *s) {
@@ -80,32 +80,32 @@ static void put_collective(writer *w, const tu__span *s) {
                                        [TU__COLLECTIVE_BETWEEN_CARDS] = "peer to peer",
                                        [TU__COLLECTIVE_THROUGH_HOST] = "through the host"};
     const tu__membership *at = &w->program->parts[s->part].collectives[s->index];
-    tu__json_i64(&w->json, "collective", at->collective->number);
-    tu__json_u64(&w->json, "rank", at->rank);
-    tu__json_u64(&w->json, "ranks", at->collective->ranks);
-    tu__json_u64(&w->json, "values", at->collective->value_count);
-    tu__json_string(&w->json, "way", ways[at->collective->way]);
+    tu_json_i64(&w->json, "collective", at->collective->number);
+    tu_json_u64(&w->json, "rank", at->rank);
+    tu_json_u64(&w->json, "ranks", at->collective->ranks);
+    tu_json_u64(&w->json, "values", at->collective->value_count);
+    tu_json_string(&w->json, "way", ways[at->collective->way]);
 }
 
 static void put_span(writer *w, const tu__span *s, size_t row) {
-    tu__json *j = &w->json;
-    tu__json_begin_object(j, NULL);
-    tu__json_string(j, "name", tu__span_title(w->program, s));
-    tu__json_string(j, "cat", categories[s->kind]);
-    tu__json_string(j, "ph", "X");
-    tu__json_u64(j, "pid", w->process);
-    tu__json_u64(j, "tid", row);
-    tu__json_f64(j, "ts", 1e6 * (s->start - w->began));
-    tu__json_f64(j, "dur", 1e6 * (s->end - s->start));
-    tu__json_begin_object(j, "args");
-    tu__json_u64(j, "run", s->run + 1);
+    tu_json *j = &w->json;
+    tu_json_begin_object(j, NULL);
+    tu_json_string(j, "name", tu__span_title(w->program, s));
+    tu_json_string(j, "cat", categories[s->kind]);
+    tu_json_string(j, "ph", "X");
+    tu_json_u64(j, "pid", w->process);
+    tu_json_u64(j, "tid", row);
+    tu_json_f64(j, "ts", 1e6 * (s->start - w->began));
+    tu_json_f64(j, "dur", 1e6 * (s->end - s->start));
+    tu_json_begin_object(j, "args");
+    tu_json_u64(j, "run", s->run + 1);
     if (s->kind == TU__SPAN_KERNEL) put_kernel(w, s);
     if (s->kind == TU__SPAN_COPY || s->kind == TU__SPAN_WAIT) put_passage(w, s);
     if (s->kind == TU__SPAN_MEETING || s->kind == TU__SPAN_GATHERING) put_collective(w, s);
     uint64_t bytes = tu__span_bytes(w->program, s);
-    if (bytes) tu__json_u64(j, "bytes", bytes);
-    tu__json_end_object(j);
-    tu__json_end_object(j);
+    if (bytes) tu_json_u64(j, "bytes", bytes);
+    tu_json_end_object(j);
+    tu_json_end_object(j);
 }
 
 static bool put_list(writer *w, const tu__span_list *list, size_t row) {
@@ -158,22 +158,22 @@ static tu_status check(size_t count, tu_program *const *programs) {
 
 tu_status tu_trace_write(size_t count, tu_program *const *programs, FILE *out) {
     TU_TRY(check(count, programs));
-    writer w = {.json = tu__json_to_file(out)};
+    writer w = {.json = tu_json_to_file(out)};
     for (size_t i = 0; i < count; i++) {
         tu_program_trace_end(programs[i]);
         if (i == 0 || programs[i]->trace->began < w.began) w.began = programs[i]->trace->began;
     }
-    tu__json_begin_object(&w.json, NULL);
-    tu__json_string(&w.json, "displayTimeUnit", "ms");
-    tu__json_begin_array(&w.json, "traceEvents");
+    tu_json_begin_object(&w.json, NULL);
+    tu_json_string(&w.json, "displayTimeUnit", "ms");
+    tu_json_begin_array(&w.json, "traceEvents");
     tu_status status = TU_OK;
     for (w.process = 0; w.process < count && status == TU_OK; w.process++) {
         w.program = programs[w.process];
         status = write_program(&w);
     }
-    tu__json_end_array(&w.json);
-    tu__json_end_object(&w.json);
-    if (status == TU_OK && !tu__json_finish(&w.json))
+    tu_json_end_array(&w.json);
+    tu_json_end_object(&w.json);
+    if (status == TU_OK && !tu_json_finish(&w.json))
         status = tu_fail(TU_IO, "the trace could not be written");
     return status;
 }
@@ -185,7 +185,7 @@ tu_status tu_trace_save(size_t count, tu_program *const *programs, const char *p
     if (!memory) return tu_fail(TU_NO_MEMORY, "out of memory for a trace");
     tu_status status = tu_trace_write(count, programs, memory);
     if (fclose(memory) != 0 && status == TU_OK) status = tu_fail(TU_NO_MEMORY, "out of memory for a trace");
-    if (status == TU_OK) status = tu__save_file(path, text, length);
+    if (status == TU_OK) status = tu_file_save(path, text, length);
     free(text);
     return status;
 }

@@ -18,7 +18,6 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/disk.h"
-#include "base/file_name.h"
 #include "compile/placement.h"
 #include "graph/graph.h"
 #include "train/trainer.h"
@@ -162,7 +161,7 @@ static int64_t count_missing(const tu__ensemble *e) {
 /* A run folder is data, and may come from anybody: code that its config.json names is compiled and run only when the user
  * names it too. Members that were begun need none, since their graphs are in their folders. */
 static tu_status check_code_named(const tu__ensemble *e, const char *model, int64_t missing) {
-    if (model || !tu__names_code(e->config.model)) return TU_OK;
+    if (model || !tu_model_is_file(e->config.model)) return TU_OK;
     return tu_fail(
         TU_INVALID,
         "'%s': %lld of %lld members have not begun and need the code that its config.json names, "

@@ -11,7 +11,6 @@
 #include <tutti/model.h>
 
 #include "base/alloc.h"
-#include "base/file_name.h"
 #include "base/save.h"
 #include "graph/graph.h"
 #include "train/initialize.h"
@@ -112,7 +111,7 @@ static tu_status copy_string(tu__trainer *t, const char *given, const char **cop
 /* The network that `model` names, or that the file of that name defines. */
 static tu_status find_network(tu__run_config *config, const char *model, tu_model_options *own) {
     config->network = model;
-    if (tu__names_code(model)) TU_TRY(tu_model_load(model, &config->network));
+    if (tu_model_is_file(model)) TU_TRY(tu_model_load(model, &config->network));
     return tu_model_own(config->network, own);
 }
 
@@ -249,7 +248,7 @@ static tu_status save_kernels(const tu__trainer *t) {
     tu_status status = tu_program_print(t->stepper.full.program, memory);
     if (fclose(memory) != 0 && status == TU_OK)
         status = tu_fail(TU_NO_MEMORY, "out of memory for the list of kernels");
-    if (status == TU_OK) status = tu__save_file(tu__path_in(t->folder.path, "kernels.txt").text, text, size);
+    if (status == TU_OK) status = tu_file_save(tu__path_in(t->folder.path, "kernels.txt").text, text, size);
     free(text);
     return status;
 }

@@ -26,7 +26,7 @@ tu_status tu__settings_decide(const char *model, const tu_train_options *given, 
 void tu__settings_as_options(const tu__settings *settings, tu_train_options *options);
 
 /* A member an entry of the object that is open. */
-void tu__settings_write(const tu__settings *settings, tu__json *json);
+void tu__settings_write(const tu__settings *settings, tu_json *json);
 /* The opposite; `name` stands for the file in messages. A setting that is not there has its default; one that this
  * version does not know is refused, since the run could not go on as it began. */
 tu_status tu__settings_read(const char *name, const tu__json_value *object, tu__arena *arena,

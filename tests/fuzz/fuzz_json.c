@@ -33,12 +33,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memcpy(&number, data, size < sizeof number ? size : sizeof number);
 
     tu__text text = {0};
-    tu__json json = tu__json_to_text(&text);
-    tu__json_begin_array(&json, NULL);
+    tu_json json = tu__json_to_text(&text);
+    tu_json_begin_array(&json, NULL);
     tu__json_bytes(&json, NULL, (const char *)data, size);
-    tu__json_f64(&json, NULL, number);
-    tu__json_end_array(&json);
-    require(tu__json_finish(&json));
+    tu_json_f64(&json, NULL, number);
+    tu_json_end_array(&json);
+    require(tu_json_finish(&json));
 
     /* The output must be valid UTF-8: the writer replaces invalid bytes by U+FFFD, so writing the output as a string
      * again must not add any. */
@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (strncmp(end + 1, "null", 4) != 0) require(strtod(end + 1, NULL) == number);
 
     tu__text again = {0};
-    tu__json second = tu__json_to_text(&again);
+    tu_json second = tu__json_to_text(&again);
     tu__json_bytes(&second, NULL, text.data, text.length);
     size_t replacements = 0, replacements_again = 0;
     for (const char *s = text.data; (s = strstr(s, "\xEF\xBF\xBD")); s++) replacements++;

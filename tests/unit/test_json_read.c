@@ -162,12 +162,12 @@ static void a_key_that_occurs_twice_is_refused(void **state) {
 
 static void nesting_has_a_bound(void **state) {
     (void)state;
-    char text[2 * TU__JSON_MAX_DEPTH + 3] = "";
-    memset(text, '[', TU__JSON_MAX_DEPTH);
-    memset(text + TU__JSON_MAX_DEPTH, ']', TU__JSON_MAX_DEPTH);
+    char text[2 * TU_JSON_MAX_DEPTH + 3] = "";
+    memset(text, '[', TU_JSON_MAX_DEPTH);
+    memset(text + TU_JSON_MAX_DEPTH, ']', TU_JSON_MAX_DEPTH);
     assert_int_equal(parse(text)->count, 1);
-    memset(text, '[', TU__JSON_MAX_DEPTH + 1);
-    memset(text + TU__JSON_MAX_DEPTH + 1, ']', TU__JSON_MAX_DEPTH + 1);
+    memset(text, '[', TU_JSON_MAX_DEPTH + 1);
+    memset(text + TU_JSON_MAX_DEPTH + 1, ']', TU_JSON_MAX_DEPTH + 1);
     assert_refused(text, "nested deeper than 64");
     char *deep = malloc(1000001);
     assert_non_null(deep);
@@ -189,15 +189,15 @@ static void what_the_writer_writes_is_read_back(void **state) {
     (void)state;
     static const double numbers[] = {0.1, 1.0 / 3, 1e300, 4.9406564584124654e-324, -2.5e-7, 123456789.0};
     tu__text text = {0};
-    tu__json json = tu__json_to_text(&text);
-    tu__json_begin_object(&json, NULL);
-    tu__json_string(&json, "say \"\\\x01\n\xC3\xA9", "\x1F\t/\xF0\x9F\x98\x80");
-    tu__json_begin_array(&json, "numbers");
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) tu__json_f64(&json, NULL, numbers[i]);
-    tu__json_end_array(&json);
-    tu__json_i64(&json, "least", INT64_MIN);
-    tu__json_end_object(&json);
-    assert_true(tu__json_finish(&json));
+    tu_json json = tu__json_to_text(&text);
+    tu_json_begin_object(&json, NULL);
+    tu_json_string(&json, "say \"\\\x01\n\xC3\xA9", "\x1F\t/\xF0\x9F\x98\x80");
+    tu_json_begin_array(&json, "numbers");
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) tu_json_f64(&json, NULL, numbers[i]);
+    tu_json_end_array(&json);
+    tu_json_i64(&json, "least", INT64_MIN);
+    tu_json_end_object(&json);
+    assert_true(tu_json_finish(&json));
     const tu__json_value *v = parse(tu__text_string(&text));
     assert_string_equal(tu__json_member(v, "say \"\\\x01\n\xC3\xA9")->string, "\x1F\t/\xF0\x9F\x98\x80");
     const tu__json_value *list = tu__json_member(v, "numbers");

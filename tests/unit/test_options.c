@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/nearest.h"
 #include "cli/options.h"
+#include <tutti/command.h>
 
 struct values {
     bool json, verbose;
@@ -199,13 +199,13 @@ static void suggestions_are_similar_to_the_misspelt_word(void **state) {
         {"", NULL},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *nearest = tu__nearest(cases[i].word, names, sizeof names / sizeof *names);
+        const char *nearest = tu_nearest_name(cases[i].word, names, sizeof names / sizeof *names);
         assert_string_equal(nearest ? nearest : "(none)", cases[i].nearest ? cases[i].nearest : "(none)");
     }
     char long_word[5000];
     memset(long_word, 'a', sizeof long_word - 1);
     long_word[sizeof long_word - 1] = '\0';
-    assert_null(tu__nearest(long_word, names, 5));
+    assert_null(tu_nearest_name(long_word, names, 5));
 }
 
 int main(void) {

@@ -133,8 +133,9 @@ static tu_status make_move(tu__selection *s, const tu__node *node, const move_pl
                                       .reach = a.reach,
                                       .step = cuda_extent(a.step)};
     }
-    d->function = cuda_request(s, "move", "move_elements<%s, %d, %s, %s>", cuda_word(p->word), d->together,
-                               cuda_index_type(d->args.count + d->together), p->pads ? "true" : "false");
+    d->function =
+        cuda_request(s, "rearrange", "move_elements<%s, %d, %s, %s>", cuda_word(p->word), d->together,
+                     cuda_index_type(d->args.count + d->together), p->pads ? "true" : "false");
     return d->function ? bind(k, node) : TU_NO_MEMORY;
 }
 
@@ -203,7 +204,7 @@ static tu_status make_tiles(tu__selection *s, const tu__node *node, const move_p
     int64_t to[TU_MAX_RANK] = {0};
     for (int64_t i = p->rank - 1, stride = 1; i >= 0; stride *= p->axes[i--].size) to[i] = stride;
     d->args = tiles_for(p, across, to);
-    d->function = cuda_request(s, "move", "move_tiles<%s>", cuda_word(p->word));
+    d->function = cuda_request(s, "rearrange", "move_tiles<%s>", cuda_word(p->word));
     return d->function ? bind(k, node) : TU_NO_MEMORY;
 }
 
@@ -303,7 +304,8 @@ static tu_status make_join(tu__selection *s, const tu__node *node, int64_t rows,
         parts[i].end = parts[i].end * element / (int64_t)d->word;
     }
     d->rows = rows, d->row = parts[count - 1].end, d->part_count = count, d->parts = parts;
-    d->function = cuda_request(s, "move", "join<%s, %s>", cuda_word(d->word), cuda_index_type(rows * d->row));
+    d->function =
+        cuda_request(s, "rearrange", "join<%s, %s>", cuda_word(d->word), cuda_index_type(rows * d->row));
     return d->function ? bind(k, node) : TU_NO_MEMORY;
 }
 
@@ -358,7 +360,7 @@ tu_status cuda_lower_fill(tu__selection *s, const tu__node *node) {
     d->args = (fill_args){.count = bytes / (int64_t)d->word,
                           .number = pattern_of(node->outputs[0].dtype, tu__attrs(node, fill)->number)};
     if (d->args.number) {
-        d->function = cuda_request(s, "move", "fill<%s>", cuda_word(d->word));
+        d->function = cuda_request(s, "rearrange", "fill<%s>", cuda_word(d->word));
         if (!d->function) return TU_NO_MEMORY;
     }
     return bind(k, node);
@@ -388,7 +390,7 @@ tu_status cuda_lower_band(tu__selection *s, const tu__node *node) {
                           .columns = cuda_extent(type.shape.dim[type.shape.rank - 1]),
                           .below = tu__attrs(node, band)->below,
                           .above = tu__attrs(node, band)->above};
-    d->function = cuda_request(s, "move", "band<%s, %s>", cuda_word(tu_dtype_size(type.dtype)),
+    d->function = cuda_request(s, "rearrange", "band<%s, %s>", cuda_word(tu_dtype_size(type.dtype)),
                                cuda_index_type(d->args.count));
     return d->function ? bind(k, node) : TU_NO_MEMORY;
 }
