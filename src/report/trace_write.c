@@ -1,7 +1,8 @@
-/* Traces as JSON for ui.perfetto.dev and chrome://tracing: the trace event format, complete events ("ph": "X").
+/* Writes traces as JSON for ui.perfetto.dev and chrome://tracing: the trace event format, complete events ("ph":
+ * "X").
  *
- * A program is a process, its runs are the first row, and every device has a row for its kernels, one for its copies and,
- * where launch returns early, one for its launching thread. Times are microseconds since the trace began. */
+ * A program is a process. Its runs are the first row; every device has a row for its kernels, one for its copies and,
+ * if launches are asynchronous, one for its compute thread. Times are microseconds since the trace began. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -14,16 +15,22 @@ typedef struct writer {
     tu_json json;
     const tu_program *program;
     size_t process;
-    double began;              /* of the earliest program */
-    tu_kernel_report *kernels; /* all of the program's, device after device */
-    const size_t *first;       /* per device: its first in `kernels` */
+    double began;              /* begin of the earliest trace */
+    tu_kernel_report *kernels; /* all kernels of the program, device by device */
+    const size_t *first;       /* per device: index of its first kernel in `kernels` */
 } writer;
 
 static const char *const categories[] = {
-    [TU__SPAN_RUN] = "run",        [TU__SPAN_KERNEL] = "kernel", [TU__SPAN_COPY] = "copy",
-    [TU__SPAN_WAIT] = "wait",      [TU__SPAN_BARRIER] = "wait",  [TU__SPAN_FEED] = "feed",
-    [TU__SPAN_FETCH] = "fetch",    [TU__SPAN_UPDATE] = "update", [TU__SPAN_MEETING] = "collective",
-    [TU__SPAN_GATHERING] = "wait",
+    [TU__SPAN_RUN] = "run",
+    [TU__SPAN_KERNEL] = "kernel",
+    [TU__SPAN_COPY] = "copy",
+    [TU__SPAN_WAIT] = "wait",
+    [TU__SPAN_BARRIER] = "wait",
+    [TU__SPAN_FEED] = "feed",
+    [TU__SPAN_FETCH] = "fetch",
+    [TU__SPAN_UPDATE] = "update",
+    [TU__SPAN_COLLECTIVE] = "collective",
+    [TU__SPAN_COLLECTIVE_WAIT] = "wait",
 };
 
 /* ---- Rows ---- */
@@ -58,7 +65,7 @@ static void put_names(writer *w) {
 /* ---- Spans ---- */
 
 static void put_kernel(writer *w, const tu__span *s) {
-    const tu_kernel_report *r = &w->kernels[w->first[s->part] + s->index];
+    const tu_kernel_report *r = &w->kernels[w->first[s->partition] + s->index];
     tu_json_string(&w->json, "operation", r->node);
     tu_json_u64(&w->json, "operations", r->node_count);
     tu_json_u64(&w->json, "place", s->index);
@@ -66,25 +73,25 @@ static void put_kernel(writer *w, const tu__span *s) {
     tu_json_i64(&w->json, "flops", r->flops);
 }
 
-static void put_passage(writer *w, const tu__span *s) {
-    const tu__partition *part = &w->program->parts[s->part];
-    const tu__receive *a = &part->receives[s->index];
-    tu_json_string(&w->json, "value", w->program->unit.graph->nodes[a->source.node]->name);
-    tu_json_string(&w->json, "from", w->program->devices[a->source_part]->name);
-    tu_json_string(&w->json, "to", part->device->name);
+static void put_copy(writer *w, const tu__span *s) {
+    const tu__partition *partition = &w->program->partitions[s->partition];
+    const tu__receive *receive = &partition->receives[s->index];
+    tu_json_string(&w->json, "value", w->program->unit.graph->nodes[receive->source.node]->name);
+    tu_json_string(&w->json, "from", w->program->devices[receive->source_partition]->name);
+    tu_json_string(&w->json, "to", partition->device->name);
 }
 
 static void put_collective(writer *w, const tu__span *s) {
-    static const char *const ways[] = {[TU__COLLECTIVE_ON_HOST] = "host memory",
-                                       [TU__COLLECTIVE_ON_CARD] = "card",
-                                       [TU__COLLECTIVE_BETWEEN_CARDS] = "peer to peer",
-                                       [TU__COLLECTIVE_THROUGH_HOST] = "through the host"};
-    const tu__membership *at = &w->program->parts[s->part].collectives[s->index];
+    static const char *const paths[] = {[TU__COLLECTIVE_ON_HOST] = "host memory",
+                                        [TU__COLLECTIVE_ON_ONE_GPU] = "one GPU",
+                                        [TU__COLLECTIVE_PEER_TO_PEER] = "peer to peer",
+                                        [TU__COLLECTIVE_THROUGH_HOST] = "through the host"};
+    const tu__membership *at = &w->program->partitions[s->partition].collectives[s->index];
     tu_json_i64(&w->json, "collective", at->collective->number);
     tu_json_u64(&w->json, "rank", at->rank);
     tu_json_u64(&w->json, "ranks", at->collective->ranks);
     tu_json_u64(&w->json, "values", at->collective->value_count);
-    tu_json_string(&w->json, "way", ways[at->collective->way]);
+    tu_json_string(&w->json, "way", paths[at->collective->path]);
 }
 
 static void put_span(writer *w, const tu__span *s, size_t row) {
@@ -100,8 +107,8 @@ static void put_span(writer *w, const tu__span *s, size_t row) {
     tu_json_begin_object(j, "args");
     tu_json_u64(j, "run", s->run + 1);
     if (s->kind == TU__SPAN_KERNEL) put_kernel(w, s);
-    if (s->kind == TU__SPAN_COPY || s->kind == TU__SPAN_WAIT) put_passage(w, s);
-    if (s->kind == TU__SPAN_MEETING || s->kind == TU__SPAN_GATHERING) put_collective(w, s);
+    if (s->kind == TU__SPAN_COPY || s->kind == TU__SPAN_WAIT) put_copy(w, s);
+    if (s->kind == TU__SPAN_COLLECTIVE || s->kind == TU__SPAN_COLLECTIVE_WAIT) put_collective(w, s);
     uint64_t bytes = tu__span_bytes(w->program, s);
     if (bytes) tu_json_u64(j, "bytes", bytes);
     tu_json_end_object(j);
@@ -110,7 +117,7 @@ static void put_span(writer *w, const tu__span *s, size_t row) {
 
 static bool put_list(writer *w, const tu__span_list *list, size_t row) {
     for (size_t i = 0; i < list->count; i++) put_span(w, &list->spans[i], row);
-    return !list->lost;
+    return !list->is_incomplete;
 }
 
 /* ---- Programs ---- */
@@ -120,7 +127,7 @@ static tu_status report_kernels(writer *w, size_t first[TU__MAX_DEVICES]) {
     size_t count = 0;
     for (size_t i = 0; i < p->device_count; i++) {
         first[i] = count;
-        count += p->parts[i].plan->kernel_count;
+        count += p->partitions[i].plan->kernel_count;
     }
     w->first = first;
     w->kernels = tu__alloc_array(count, sizeof *w->kernels, "a trace");
@@ -132,10 +139,10 @@ static tu_status report_kernels(writer *w, size_t first[TU__MAX_DEVICES]) {
 static tu_status put_program(writer *w) {
     const tu__trace *trace = w->program->trace;
     put_names(w);
-    bool whole = put_list(w, &trace->whole, 0);
-    for (size_t i = 0; i < trace->row_count; i++) whole = put_list(w, &trace->rows[i], i + 1) && whole;
-    return whole ? TU_OK
-                 : tu_fail(TU_NO_MEMORY, "memory ran out while the program was traced: spans are missing");
+    bool complete = put_list(w, &trace->run_spans, 0);
+    for (size_t i = 0; i < trace->row_count; i++) complete = put_list(w, &trace->rows[i], i + 1) && complete;
+    return complete ? TU_OK
+                    : tu_fail(TU_NO_MEMORY, "memory ran out while the program was traced: spans are missing");
 }
 
 static tu_status write_program(writer *w) {
@@ -148,7 +155,7 @@ static tu_status write_program(writer *w) {
     return status;
 }
 
-static tu_status check(size_t count, tu_program *const *programs) {
+static tu_status check_traced(size_t count, tu_program *const *programs) {
     for (size_t i = 0; i < count; i++)
         if (!programs[i]->trace)
             return tu_fail(TU_INVALID,
@@ -157,7 +164,7 @@ static tu_status check(size_t count, tu_program *const *programs) {
 }
 
 tu_status tu_trace_write(size_t count, tu_program *const *programs, FILE *out) {
-    TU_TRY(check(count, programs));
+    TU_TRY(check_traced(count, programs));
     writer w = {.json = tu_json_to_file(out)};
     for (size_t i = 0; i < count; i++) {
         tu_program_trace_end(programs[i]);

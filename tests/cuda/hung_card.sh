@@ -39,5 +39,5 @@ hang() {
 # Steps that a card takes at once, that its parts take together, and that are runs of a card and a processor.
 hang gpu:0 17 'gpu:0: (no step|its step) has '
 hang gpu:0/2 17 'gpu:0.0 to gpu:0.1 together: (no step( of gpu:0.[01])?|its step) has '
-hang cpu:0,gpu:0 40 "device 'gpu:0' has not (computed its part|come back) after 5 s: (its kernels|it is at) "
+hang cpu:0,gpu:0 40 "device 'gpu:0' has not (finished computing|returned) after 5 s: (its kernels|it is executing) "
 exit $failed

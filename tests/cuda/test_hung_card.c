@@ -63,7 +63,7 @@ static void steps_that_never_end_are_given_up_and_the_card_with_them(void **unus
     unsetenv("FAKE_CUDA_HANG");
     snprintf(done, sizeof done, "gpu:0: no step has ended for 0.5 s: %d of these %d are done",
              1 + OF_A_GRAPH / 2, STEPS);
-    expect_message("steps 1 to 64 of 64, which device 'gpu:0' took at once, failed");
+    expect_message("steps 1 to 64 of 64, one call of device 'gpu:0', failed");
     expect_message(done);
 
     assert_int_equal(run(&hung, y), TU_DEVICE);

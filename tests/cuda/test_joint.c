@@ -339,7 +339,7 @@ static void a_card_and_the_processor_take_a_step_at_a_time(void **unused) {
     expect_same_bits(build_layers, mixed, "gpu:0,cpu:0", false);
     assert_int_equal(begin(&w, build_layers, mixed, "gpu:0,cpu:0"), TU_OK);
     assert_int_equal(tu_program_many(w.program, &report), TU_OK);
-    assert_string_equal(report.notice, "the program has 2 devices, which meet in every step");
+    assert_string_equal(report.notice, "the program has 2 devices, which exchange values in every step");
     end(&w);
 }
 

@@ -184,7 +184,7 @@ static void every_update_of_a_guarded_step_is_in_place(void **unused) {
     for (int i = 0; i < 3; i++) {
         guarded g;
         begin_guarded(&g, precisions[i], true, i == 2 ? 65536 : 0);
-        const tu__partition *part = &g.program->parts[0];
+        const tu__partition *part = &g.program->partitions[0];
         for (uint32_t k = 0; k < part->update_count; k++)
             if (!part->updates[k].in_place)
                 fail_msg("%s: '%s' is not", precisions[i],
@@ -484,7 +484,7 @@ static void updates_are_made_in_place_whatever_is_fetched(void **unused) {
         if (tu_compile(n.graph, &program, .devices = "cpu", .threads = 1, .fetch = fetch, .fetch_count = 4,
                        .updates = true) != TU_OK)
             fail_msg("%s", tu_message());
-        const tu__partition *part = &program->parts[0];
+        const tu__partition *part = &program->partitions[0];
         assert_true(part->update_count > 0);
         for (uint32_t u = 0; u < part->update_count; u++)
             if (!part->updates[u].in_place)

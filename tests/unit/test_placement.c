@@ -1,6 +1,6 @@
-/* Placement as programs meet it: who may say where an operation goes, what devices take, what waits for what, and what is
- * told of it all. The device "shy" is the CPU's, but takes no tanh and no custom operation; "far" is one whose memory is
- * said not to be the host's. */
+/* Tests of placement in programs: how the device of an operation is chosen, what devices support, control
+ * dependencies, and reports. The device "shy" is a CPU that does not support tanh and custom operations; "far" is a
+ * CPU that claims not to use host memory. */
 #include "test.h"
 
 #include <stdatomic.h>
@@ -35,8 +35,8 @@ static void add_devices(void) {
     assert_int_equal(tu__device_kind_add(&far), TU_OK);
 }
 
-/* Custom operations that note when they ran. */
-static atomic_int clock_hand, early_at, late_at;
+/* Custom operations that record when they ran. */
+static atomic_int event_count, early_at, late_at;
 
 static tu_status same_shape(const tu_custom_call *call, tu_type *outputs) {
     outputs[0] = call->inputs[0];
@@ -44,15 +44,15 @@ static tu_status same_shape(const tu_custom_call *call, tu_type *outputs) {
 }
 
 static tu_status run_early(const tu_custom_call *call, const void *const *in, void *const *out) {
-    usleep(2000); /* so that whoever does not wait is done before */
+    usleep(2000); /* long enough for an operation that does not wait to finish first */
     memcpy(out[0], in[0], tu_type_bytes(call->inputs[0]));
-    early_at = ++clock_hand;
+    early_at = ++event_count;
     return TU_OK;
 }
 
 static tu_status run_late(const tu_custom_call *call, const void *const *in, void *const *out) {
     memcpy(out[0], in[0], tu_type_bytes(call->inputs[0]));
-    late_at = ++clock_hand;
+    late_at = ++event_count;
     return TU_OK;
 }
 
@@ -70,7 +70,7 @@ static tu_value begin(void) {
     return x = tu_input(graph, "x", TU_F32, TU_SHAPE(64, 64));
 }
 
-static int finish(void **state) {
+static int free_graph(void **state) {
     (void)state;
     tu_graph_free(graph);
     graph = NULL;
@@ -96,8 +96,8 @@ static tu_program *compile(tu_value fetch, const tu_compile_options *o) {
     return program;
 }
 
-static void assert_refused(tu_value fetch, const tu_compile_options *o, tu_status status,
-                           const char *message) {
+static void expect_compile_error(tu_value fetch, const tu_compile_options *o, tu_status status,
+                                 const char *message) {
     tu_compile_options all = *o;
     all.struct_size = sizeof all;
     all.fetch = &fetch;
@@ -107,13 +107,13 @@ static void assert_refused(tu_value fetch, const tu_compile_options *o, tu_statu
     assert_string_equal(tu_message(), message);
 }
 
-/* ---- Who says where ---- */
+/* ---- Rules ---- */
 
 static const char *tanh_to_second(const tu_graph *g, uint32_t node, void *context) {
     return strcmp(tu_node_operation(g, node), "tanh") == 0 ? context : NULL;
 }
 
-static void patterns_overrule_functions_and_functions_scopes(void **state) {
+static void patterns_override_functions_and_functions_scopes(void **state) {
     (void)state;
     tu_value a, b, c, y;
     begin();
@@ -167,27 +167,27 @@ static void patterns_place_gradients_and_updates_follow(void **state) {
     tu_program_free(program);
 }
 
-static void wrong_rules_are_refused(void **state) {
+static void invalid_rules_are_rejected(void **state) {
     (void)state;
     begin();
     tu_value y = tu_tanh(x);
-    assert_refused(y, &(tu_compile_options){.devices = "cpu:0", .place = "tanh"}, TU_INVALID,
-                   "placement 'tanh': expected PATTERN=DEVICE, as in conv1/*=gpu:1");
-    assert_refused(y, &(tu_compile_options){.devices = "cpu:0", .place = "nobody=cpu:0,=cpu:0"}, TU_INVALID,
-                   "placement '=cpu:0': expected PATTERN=DEVICE, as in conv1/*=gpu:1");
-    assert_refused(
+    expect_compile_error(y, &(tu_compile_options){.devices = "cpu:0", .place = "tanh"}, TU_INVALID,
+                         "placement 'tanh': expected PATTERN=DEVICE, as in conv1/*=gpu:1");
+    expect_compile_error(y, &(tu_compile_options){.devices = "cpu:0", .place = "nobody=cpu:0,=cpu:0"},
+                         TU_INVALID, "placement '=cpu:0': expected PATTERN=DEVICE, as in conv1/*=gpu:1");
+    expect_compile_error(
         y, &(tu_compile_options){.devices = "cpu:0", .place = "tanh=cpu:1"}, TU_NOT_FOUND,
         "tanh 'tanh' is for the device 'cpu:1' by a pattern, which is none of the program's: it has cpu:0");
-    assert_refused(
+    expect_compile_error(
         y, &(tu_compile_options){.devices = "cpu:0", .place_by = tanh_to_second, .place_context = "moon"},
         TU_NOT_FOUND,
         "tanh 'tanh' is for the device 'moon' by the placement function, which is none of the program's: it has "
         "cpu:0");
 }
 
-/* ---- What devices take ---- */
+/* ---- Unsupported operations ---- */
 
-static void what_a_device_does_not_take_is_moved_and_said(void **state) {
+static void unsupported_operations_are_moved_and_reported(void **state) {
     (void)state;
     begin();
     tu_value y = x;
@@ -210,13 +210,13 @@ static void what_a_device_does_not_take_is_moved_and_said(void **state) {
         "tanh 'tanh' is computed on cpu:0: told by tu_with_device, but shy:0 does not take it: the "
         "nearest that does (shy:0: it is shy of tanh)");
     tu_program_free(program);
-    assert_refused(
+    expect_compile_error(
         y, &(tu_compile_options){.devices = "shy:0,cpu:0", .strict_placement = true}, TU_UNSUPPORTED,
         "tanh 'tanh' cannot be on shy:0: it is shy of tanh (it is told by tu_with_device, and placement is "
         "strict)");
 }
 
-static void a_pattern_that_fits_nothing_is_said(void **state) {
+static void a_pattern_that_matches_nothing_has_a_notice(void **state) {
     (void)state;
     begin();
     tu_value y = tu_exp(tu_tanh(x));
@@ -225,9 +225,8 @@ static void a_pattern_that_fits_nothing_is_said(void **state) {
     assert_string_equal(placement_of(program, "tanh").device, "cpu:0.1");
     tu_placement_totals totals;
     assert_int_equal(tu_program_placed(program, &totals), TU_OK);
-    assert_string_equal(totals.notice,
-                        "the placement's pattern 'tank*' fits the name of no operation ('tutti "
-                        "explain --all' lists them)");
+    assert_string_equal(totals.notice, "the placement pattern 'tank*' matches no operation ('tutti "
+                                       "explain --all' lists them)");
     tu_program_free(program);
     program = compile(y, &(tu_compile_options){.devices = "cpu:0/2", .place = "tan*=cpu:0.1,*=cpu:0.0"});
     assert_int_equal(tu_program_placed(program, &totals), TU_OK);
@@ -235,11 +234,11 @@ static void a_pattern_that_fits_nothing_is_said(void **state) {
     tu_program_free(program);
 }
 
-static void what_no_device_takes_is_refused(void **state) {
+static void operations_that_no_device_supports_are_rejected(void **state) {
     (void)state;
     begin();
     tu_value y = tu_tanh(x);
-    assert_refused(
+    expect_compile_error(
         y, &(tu_compile_options){.devices = "shy:0"}, TU_UNSUPPORTED,
         "no device of the program takes tanh 'tanh' (shy:0: it is shy of tanh): it has shy:0; add one that "
         "does, as in \"shy:0,cpu:0\"");
@@ -256,12 +255,12 @@ static void custom_operations_stay_in_host_memory(void **state) {
     tu_placement p = placement_of(program, "early");
     assert_string_equal(p.device, "cpu:0");
     assert_string_equal(p.reason, "the nearest device that takes it");
-    assert_string_equal(p.refused, "far:0: a custom operation is a function on host memory");
-    assert_false(p.moved); /* nobody had told it anything */
+    assert_string_equal(p.refused, "far:0: a custom operation needs host memory");
+    assert_false(p.moved); /* no rule placed it elsewhere */
     tu_program_free(program);
 }
 
-static void small_work_of_the_hosts_stays_there(void **state) {
+static void small_host_work_stays_on_the_host(void **state) {
     (void)state;
     begin();
     tu_value n = tu_input(graph, "n", TU_F32, TU_SHAPE(4)), big = tu_exp(x);
@@ -275,7 +274,7 @@ static void small_work_of_the_hosts_stays_there(void **state) {
     tu_program_free(program);
 }
 
-/* ---- Together ---- */
+/* ---- Colocation ---- */
 
 static void colocated_values_share_a_device(void **state) {
     (void)state;
@@ -292,7 +291,7 @@ static void colocated_values_share_a_device(void **state) {
     tu_program_free(program);
 }
 
-static void a_group_goes_where_all_of_it_is_taken(void **state) {
+static void a_group_is_placed_where_all_of_it_is_supported(void **state) {
     (void)state;
     begin();
     tu_value a = tu_exp(x), b = tu_tanh(a);
@@ -305,14 +304,14 @@ static void a_group_goes_where_all_of_it_is_taken(void **state) {
     tu_program_free(program);
 }
 
-static void a_group_with_two_wishes_is_refused(void **state) {
+static void a_group_with_two_devices_is_rejected(void **state) {
     (void)state;
     begin();
     tu_value a = x, b = x;
     tu_with_device(graph, "cpu:0.0") a = tu_exp(x);
     tu_with_device(graph, "cpu:0.1") b = tu_tanh(a);
     tu_colocate(a, b);
-    assert_refused(
+    expect_compile_error(
         b, &(tu_compile_options){.devices = "cpu:0/2"}, TU_INVALID,
         "'exp' and 'tanh' are colocated, but the first is for cpu:0.0 (told by tu_with_device) and the second "
         "for cpu:0.1 (told by tu_with_device): expected one device for both");
@@ -323,7 +322,7 @@ static void a_group_with_two_wishes_is_refused(void **state) {
     assert_string_equal(tu_message(), "assignment 'assign' is where its variable is: colocate that instead");
 }
 
-/* ---- One after another ---- */
+/* ---- Control dependencies ---- */
 
 static void assert_in_order(const char *devices, const char *of_early, const char *of_late, bool read_early) {
     begin();
@@ -349,7 +348,7 @@ static void assert_in_order(const char *devices, const char *of_early, const cha
     tu_state_free(run);
 }
 
-static void what_waits_comes_after(void **state) {
+static void control_dependencies_order_operations(void **state) {
     (void)state;
     assert_in_order("cpu:0", "cpu:0", "cpu:0", true);
     assert_in_order("cpu:0/2", "cpu:0.0", "cpu:0.1", true);
@@ -357,13 +356,13 @@ static void what_waits_comes_after(void **state) {
     assert_in_order("cpu:0,ref", "cpu:0", "ref:0", true);
 }
 
-static void what_is_waited_for_is_computed_unread(void **state) {
+static void control_dependencies_are_computed_even_if_not_read(void **state) {
     (void)state;
     assert_in_order("cpu:0", "cpu:0", "cpu:0", false);
     assert_in_order("cpu:0/2", "cpu:0.0", "cpu:0.1", false);
 }
 
-static void waiting_across_devices_copies_one_element(void **state) {
+static void a_control_dependency_between_devices_copies_one_element(void **state) {
     (void)state;
     begin();
     tu_value a = x, b = x;
@@ -378,7 +377,7 @@ static void waiting_across_devices_copies_one_element(void **state) {
     tu_program_free(program);
 }
 
-static void waiting_in_a_circle_is_refused(void **state) {
+static void cyclic_control_dependencies_are_rejected(void **state) {
     (void)state;
     begin();
     tu_value a = tu_exp(x), b = tu_tanh(a);
@@ -398,9 +397,9 @@ static void waiting_in_a_circle_is_refused(void **state) {
     assert_int_equal(tu_graph_status(graph), TU_INVALID);
 }
 
-/* ---- Bonds go where the graph goes ---- */
+/* ---- Control dependencies and colocation in files ---- */
 
-static void bonds_are_kept_by_files_and_told_by_printers(void **state) {
+static void control_dependencies_are_stored_and_printed(void **state) {
     (void)state;
     begin();
     tu_value a = tu_exp(x), b = tu_tanh(x);
@@ -409,7 +408,7 @@ static void bonds_are_kept_by_files_and_told_by_printers(void **state) {
     assert_int_equal(tu_graph_digest(graph, plain), TU_OK);
     tu_colocate(b, a);
     assert_int_equal(tu_graph_digest(graph, bound), TU_OK);
-    assert_string_equal(plain, bound); /* where is not what */
+    assert_string_equal(plain, bound); /* the digest does not depend on placement */
     tu_after(b, a);
     assert_int_equal(tu_graph_digest(graph, bound), TU_OK);
     assert_string_not_equal(plain, bound);
@@ -436,7 +435,7 @@ static void bonds_are_kept_by_files_and_told_by_printers(void **state) {
 
 /* ---- Locks ---- */
 
-static void a_lock_tells_what_has_moved(void **state) {
+static void a_lock_reports_moved_operations(void **state) {
     (void)state;
     char path[] = "/tmp/tutti-lock-XXXXXX";
     int fd = mkstemp(path);
@@ -447,8 +446,8 @@ static void a_lock_tells_what_has_moved(void **state) {
     tu_value a = tu_exp(x), y = tu_tanh(a);
     char *diff;
     tu_program *program = compile(y, &(tu_compile_options){.devices = "cpu:0/2"});
-    assert_int_equal(tu_program_lock(program, path, false, &diff), TU_OK); /* writes it */
-    assert_int_equal(tu_program_lock(program, path, false, &diff), TU_OK); /* holds it */
+    assert_int_equal(tu_program_lock(program, path, false, &diff), TU_OK); /* writes the file */
+    assert_int_equal(tu_program_lock(program, path, false, &diff), TU_OK); /* compares with it */
     assert_null(diff);
     tu_program_free(program);
     program = compile(y, &(tu_compile_options){.devices = "cpu:0/2", .place = "tanh=cpu:0.1"});
@@ -466,23 +465,23 @@ int main(void) {
     tu_custom_register(&early_op);
     tu_custom_register(&late_op);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(patterns_overrule_functions_and_functions_scopes),
+        cmocka_unit_test(patterns_override_functions_and_functions_scopes),
         cmocka_unit_test(patterns_place_gradients_and_updates_follow),
-        cmocka_unit_test(wrong_rules_are_refused),
-        cmocka_unit_test(what_a_device_does_not_take_is_moved_and_said),
-        cmocka_unit_test(a_pattern_that_fits_nothing_is_said),
-        cmocka_unit_test(what_no_device_takes_is_refused),
+        cmocka_unit_test(invalid_rules_are_rejected),
+        cmocka_unit_test(unsupported_operations_are_moved_and_reported),
+        cmocka_unit_test(a_pattern_that_matches_nothing_has_a_notice),
+        cmocka_unit_test(operations_that_no_device_supports_are_rejected),
         cmocka_unit_test(custom_operations_stay_in_host_memory),
-        cmocka_unit_test(small_work_of_the_hosts_stays_there),
+        cmocka_unit_test(small_host_work_stays_on_the_host),
         cmocka_unit_test(colocated_values_share_a_device),
-        cmocka_unit_test(a_group_goes_where_all_of_it_is_taken),
-        cmocka_unit_test(a_group_with_two_wishes_is_refused),
-        cmocka_unit_test(what_waits_comes_after),
-        cmocka_unit_test(what_is_waited_for_is_computed_unread),
-        cmocka_unit_test(waiting_across_devices_copies_one_element),
-        cmocka_unit_test(waiting_in_a_circle_is_refused),
-        cmocka_unit_test(bonds_are_kept_by_files_and_told_by_printers),
-        cmocka_unit_test(a_lock_tells_what_has_moved),
+        cmocka_unit_test(a_group_is_placed_where_all_of_it_is_supported),
+        cmocka_unit_test(a_group_with_two_devices_is_rejected),
+        cmocka_unit_test(control_dependencies_order_operations),
+        cmocka_unit_test(control_dependencies_are_computed_even_if_not_read),
+        cmocka_unit_test(a_control_dependency_between_devices_copies_one_element),
+        cmocka_unit_test(cyclic_control_dependencies_are_rejected),
+        cmocka_unit_test(control_dependencies_are_stored_and_printed),
+        cmocka_unit_test(a_lock_reports_moved_operations),
     };
-    return cmocka_run_group_tests(tests, NULL, finish);
+    return cmocka_run_group_tests(tests, NULL, free_graph);
 }

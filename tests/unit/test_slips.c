@@ -24,9 +24,9 @@ static void a_list_of_fetches_needs_its_count_and_a_count_its_list(void **unused
     tu_value y = tu_neg(tu_input(g, "x", TU_F32, TU_SHAPE(2)));
     tu_program *program;
     assert_int_equal(tu_compile(g, &program, .devices = "ref", .fetch = &y), TU_INVALID);
-    assert_says(".fetch is a list, but .fetch_count is 0");
+    assert_says(".fetch is set, but .fetch_count is 0");
     assert_int_equal(tu_compile(g, &program, .devices = "ref", .fetch_count = 3), TU_INVALID);
-    assert_says("3 fetches are announced, but there is no list of them");
+    assert_says(".fetch_count is 3, but .fetch is NULL");
     assert_null(program);
     tu_graph_free(g);
 }
