@@ -13,11 +13,6 @@ cd "$scratch"
 grep -qE '^step +60 of 60 +loss [0-9.]+ ' log
 grep -qE '^test accuracy on 10000 images: [0-9.]+%$' log
 [[ $(grep -cE '^  [a-z]+ +[0-9]+ of 1000$' log) == 10 ]]
-||||||| 4feca07
-"$train" generated 60 | tee story
-grep -qE '^step +60 of 60 +loss [0-9.]+ ' story
-grep -qE '^test accuracy on 10000 images: [0-9.]+%$' story
-[[ $(grep -cE '^  [a-z]+ +[0-9]+ of 1000$' story) == 10 ]]
 "$tutti" data sample generated --count 3 >/dev/null
 "$use" runs/mlp-generated-1 samples/*.png | tee predictions
 [[ $(grep -cE '^samples/[0-9]{5}-[a-z]+\.png: [a-z]+, [0-9]+%$' predictions) == 3 ]]
