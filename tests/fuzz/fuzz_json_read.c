@@ -1,5 +1,4 @@
-/* Whatever bytes come in, the JSON parser refuses them or gives a tree; and a tree that the writer writes is read back
- * as the same tree. */
+/* Parses arbitrary bytes as JSON. If that succeeds, writing the tree and parsing it again must give the same tree. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Checks the layers of src/: no folder uses one above it (layers.txt), neither by #include nor by a symbol that the other
-# defines. The command, and nothing else, is held to public headers and public symbols.
-#   layers.sh SOURCES OBJECTS       OBJECTS: a file that lists the object files of the libraries, the plug-in and the command
+# Checks that no folder of src/ uses a folder of a higher layer (layers.txt), neither by #include nor by a symbol. The
+# command line (src/cli) may use only public headers and public symbols.
+#   layers.sh SOURCES OBJECTS       OBJECTS: a file that lists the object files of the libraries, the plug-in and src/cli
 set -uo pipefail
 sources=$1 objects=$2
 table=$(dirname "${BASH_SOURCE[0]}")/layers.txt
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# Edges: "FROM-FILE TO-FILE WHAT", paths relative to src/.
+# Edges: "USING_FILE USED_FILE REASON", with paths relative to src/.
 (cd "$sources" && grep -rnoE --include='*.[ch]' --include='*.cu' --include='*.cuh' --include='*.def' '^#include "[^"]+"' .) |
     sed -E 's#^\./([^:]+):([0-9]+):\#include "([^"]+)"#\1 \3 line-\2#' | awk '
         { if ($2 !~ /\//) { folder = $1; sub(/\/[^\/]*$/, "", folder); $2 = folder "/" $2 } print }' >"$work/edges"
 includes=$(wc -l <"$work/edges")
 
-# An object's path ends in src/…/NAME.dir/FOLDER/FILE.c.o; the plug-in's sources are named from its own folder.
+# The path of an object ends in src/…/NAME.dir/FOLDER/FILE.c.o; those of the plug-in are relative to src/device/cuda.
 symbols=0
 while read -r object; do
     file=${object##*.dir/}
@@ -63,4 +63,4 @@ if [[ -s $work/failures ]]; then
     echo "$(wc -l <"$work/failures") forbidden uses"
     exit 1
 fi
-echo "layers: $includes includes and $symbols symbols of $(wc -l <"$objects") objects, none upward"
+echo "layers: $includes includes and $symbols symbols of $(wc -l <"$objects") objects, no forbidden use"

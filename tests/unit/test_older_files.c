@@ -1,4 +1,4 @@
-/* Files of older versions, whose names for a few things were others, are still read. */
+/* Tests that files of older versions, which use other names for some attributes and variables, can still be read. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,9 +8,9 @@
 #include <cmocka.h>
 #include <tutti/tutti.h>
 
-/* TEST_DATA is tests/data, given by the build. older_run holds a run of which 6 of 12 steps were made. */
+/* TEST_DATA is the path of tests/data, defined by CMake. older_run is a run folder after 6 of 12 steps. */
 
-static void graph_files_with_the_old_attribute_of_all_reduce_are_read(void **state) {
+static void graph_files_with_the_old_attribute_name_of_all_reduce_can_be_read(void **state) {
     (void)state;
     tu_graph *graph;
     if (tu_graph_load(TEST_DATA "/older_all_reduce.graph", &graph) != TU_OK) fail_msg("%s", tu_message());
@@ -27,7 +27,7 @@ static void graph_files_with_the_old_attribute_of_all_reduce_are_read(void **sta
     tu_graph_free(graph);
 }
 
-static void states_load_checkpoints_with_the_old_name_of_a_healthy_optimizer(void **state) {
+static void checkpoints_with_the_old_name_of_optimizer_healthy_can_be_loaded(void **state) {
     (void)state;
     tu_graph *graph;
     tu_state *variables;
@@ -45,8 +45,8 @@ static void states_load_checkpoints_with_the_old_name_of_a_healthy_optimizer(voi
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(graph_files_with_the_old_attribute_of_all_reduce_are_read),
-        cmocka_unit_test(states_load_checkpoints_with_the_old_name_of_a_healthy_optimizer),
+        cmocka_unit_test(graph_files_with_the_old_attribute_name_of_all_reduce_can_be_read),
+        cmocka_unit_test(checkpoints_with_the_old_name_of_optimizer_healthy_can_be_loaded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
