@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
         if (p.from) continue;
         printf("%-16s %-10s %-8s %s\n", p.node, p.operation, p.device, p.reason);
         if (strcmp(p.operation, "matmul") != 0) continue;
-        bool told = strcmp(p.reason, "told by the placement function") == 0;
+        bool told = strcmp(p.reason, "placed by the placement function") == 0;
         large += told && strcmp(p.device, r.device) == 0;
         small += !told;
     }

@@ -463,9 +463,8 @@ static void placements_of_the_users_are_refused(void **state) {
     tu__placing patterns = {.patterns = "tanh=cpu:0.1"}, function = {.by = anywhere};
     tu__unit unit = unit_to_replicate(g, 1, &y, TU__MIRRORED, 2);
     unit.placing = &patterns;
-    assert_refused(
-        &unit, TU_INVALID,
-        "strategy 'mirrored' gives every operation its device, and so does a placement by patterns");
+    assert_refused(&unit, TU_INVALID,
+                   "strategy 'mirrored' assigns all devices and cannot be combined with placement patterns");
     unit = unit_to_replicate(g, 1, &y, TU__CENTRAL, 2);
     unit.placing = &function;
     assert_refused(&unit, TU_INVALID, "and so does a placement function");
@@ -482,10 +481,10 @@ static void batches_that_cannot_be_divided_are_refused(void **state) {
              y = tu_batch_input(g, "y", TU_F32, TU_SHAPE(4));
     tu_value z = tu_tanh(x), both[] = {z, tu_tanh(y)};
     tu__unit unit = unit_to_replicate(g, 1, &z, TU__MIRRORED, 4);
-    assert_refused(&unit, TU_INVALID, "a batch of 3 cannot be divided into 4 parts, one a device");
+    assert_refused(&unit, TU_INVALID, "a batch of 3 cannot be divided into 4 shards, one per device");
     unit = unit_to_replicate(g, 1, &z, TU__MIRRORED, 2);
     unit.replication.invariant = 8;
-    assert_refused(&unit, TU_INVALID, "a batch of 3 cannot be divided into 8 parts (invariant)");
+    assert_refused(&unit, TU_INVALID, "a batch of 3 cannot be divided into 8 shards (invariant)");
     unit = unit_to_replicate(g, 2, both, TU__MIRRORED, 2);
     assert_refused(&unit, TU_UNSUPPORTED,
                    "'x' is f32[3,2] and 'y' is f32[4]: expected as many samples in both");
@@ -501,8 +500,8 @@ static void what_mixes_parts_is_refused_as_such(void **state) {
     unit.replication.invariant = 4;
     assert_refused(
         &unit, TU_UNSUPPORTED,
-        "takes the maximum over samples (axis 0 of its input 0, f32[8,2]), and these are in different "
-        "parts; use strategy 'single' without invariant");
+        "takes the maximum over samples (axis 0 of input 0, f32[8,2]), and the samples are in different "
+        "shards; use strategy 'single' without invariant");
     tu_graph_free(g);
 }
 
@@ -517,7 +516,7 @@ static void invariance_that_cannot_be_is_refused(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         tu__unit unit = unit_to_replicate(g, 1, &y, TU__MIRRORED, bad[i].replicas);
         unit.replication.invariant = bad[i].parts;
-        assert_refused(&unit, TU_INVALID, "expected 1, 2, 4, … devices that divide the");
+        assert_refused(&unit, TU_INVALID, "expected 1, 2, 4, … devices, a divisor of");
     }
     tu__unit unit = unit_to_replicate(g, 1, &y, TU__MIRRORED, 2);
     unit.replication.invariant = -1;
@@ -525,7 +524,7 @@ static void invariance_that_cannot_be_is_refused(void **state) {
     unit = unit_to_replicate(g, 1, &y, TU__MIRRORED, 2);
     unit.replication.invariant = 4;
     unit.replication.bf16_gradients = true;
-    assert_refused(&unit, TU_INVALID, "invariant 4 with gradients as bf16");
+    assert_refused(&unit, TU_INVALID, "invariant 4 cannot be combined with bf16 gradients");
     tu_graph_free(g);
 }
 

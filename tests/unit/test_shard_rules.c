@@ -406,28 +406,28 @@ static const struct refused {
     builder build;
     const char *says;
 } refused[] = {
-    {custom, "custom 'doubled' is a function of the user's over all samples"},
-    {max_over, "reduce_max 'reduce_max' takes the maximum over samples (axis 0 of its input 0, f64[8,6])"},
+    {custom, "custom 'doubled' is a custom operation over all samples"},
+    {max_over, "reduce_max 'reduce_max' takes the maximum over samples (axis 0 of input 0, f64[8,6])"},
     {min_over, "takes the minimum over samples"},
     {prod_over, "takes the product over samples"},
     {logsumexp_over, "takes logsumexp over samples"},
-    {argmax_over, "finds the largest of the samples"},
-    {argmin_over, "finds the smallest of the samples"},
-    {cumsum_over, "adds up sample after sample"},
-    {top_k_over, "orders samples"},
-    {picks_samples, "gather 'gather' picks samples"},
-    {takes_samples, "take_along 'take_along' picks samples"},
-    {between_samples, "meets samples along two axes"},
-    {one_matrix, "takes samples as rows of a matrix"},
+    {argmax_over, "takes the argmax over samples"},
+    {argmin_over, "takes the argmin over samples"},
+    {cumsum_over, "takes the cumulative sum over samples"},
+    {top_k_over, "sorts samples"},
+    {picks_samples, "gather 'gather' selects samples"},
+    {takes_samples, "take_along 'take_along' selects samples"},
+    {between_samples, "has samples along two different axes"},
+    {one_matrix, "uses samples as rows of a matrix"},
     {softmax_over, "normalises over samples"},
-    {turns_around, "turns the order of samples around"},
-    {rolls_samples, "moves samples"},
-    {slices_samples, "slice 'slice' picks samples"},
-    {pads_samples, "adds samples"},
-    {joins_samples, "joins samples with others"},
-    {joins_before, "puts samples together with what stood before them"},
-    {two_axes, "meets samples along two axes"},
-    {keeps_samples, "keeps samples in a variable"},
+    {turns_around, "reverses the samples"},
+    {rolls_samples, "rolls the sample axis"},
+    {slices_samples, "slice 'slice' selects samples"},
+    {pads_samples, "pads the sample axis"},
+    {joins_samples, "concatenates samples"},
+    {joins_before, "merges the sample axis with an axis before it"},
+    {two_axes, "has samples along two different axes"},
+    {keeps_samples, "stores samples in a variable"},
 };
 
 static void what_mixes_samples_is_refused(void **state) {
@@ -440,7 +440,7 @@ static void what_mixes_samples_is_refused(void **state) {
         tu__unit unit = unit_to_replicate(g, 1, &value, TU__MIRRORED, PARTS);
         if (tu__run_passes(&unit, NULL) != TU_UNSUPPORTED) fail_msg("%s: it was served", refused[i].says);
         bool told = strstr(tu_message(), refused[i].says) &&
-                    strstr(tu_message(), "strategy 'mirrored' cannot serve this network: ") &&
+                    strstr(tu_message(), "strategy 'mirrored' does not support this network: ") &&
                     strstr(tu_message(), "use strategy 'single'");
         if (!told) fail_msg("\"%s\" does not say \"%s\"", tu_message(), refused[i].says);
         tu__unit_end(&unit);
