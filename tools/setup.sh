@@ -120,7 +120,7 @@ setup_build() {
     cmake --preset "$preset" "${configure[@]}" && cmake --build --preset "$preset" "$@"
 }
 
-# setup_find_card: the file that shows an NVIDIA card, as in src/device/nvidia_card.c; false without one.
+# setup_find_card: the file that shows an NVIDIA card, as in src/device/nvidia_gpu.c; false without one.
 setup_find_card() {
     compgen -G '/dev/nvidia[0-9]*' || compgen -G '/proc/driver/nvidia/gpus/*' || compgen -G /usr/lib/wsl/lib/libcuda.so.1
 }

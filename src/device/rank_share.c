@@ -1,4 +1,4 @@
-/* Which elements are whose: shares of whole cache lines. */
+/* Divides elements among ranks by cache lines. */
 #include "device/rank_share.h"
 
 enum { LINE = 64 }; /* bytes */
@@ -7,7 +7,7 @@ static size_t lines_of(const tu_combination *c, uint32_t segment) {
     return (c->segments[segment].count * tu_dtype_size(c->dtype) + LINE - 1) / LINE;
 }
 
-/* Lines before the share of a rank: all of them, divided so that shares differ by one at most. */
+/* Returns the number of cache lines of all lower ranks; the ranks' numbers of lines differ by at most one. */
 static size_t lines_before(const tu_combination *c, uint32_t rank) {
     size_t lines = 0;
     for (uint32_t i = 0; i < c->segment_count; i++) lines += lines_of(c, i);
@@ -31,7 +31,8 @@ bool tu__rank_share_walk_next(tu__rank_share_walk *walk, size_t most, tu__rank_s
     const tu_combination *c = walk->what;
     size_t per_line = LINE / tu_dtype_size(c->dtype), lines = most > per_line ? most / per_line : 1;
     if (!walk->left) return false;
-    while (walk->line >= lines_of(c, walk->segment)) walk->segment++, walk->line = 0; /* some are empty */
+    while (walk->line >= lines_of(c, walk->segment))
+        walk->segment++, walk->line = 0; /* skips empty segments */
     size_t there = lines_of(c, walk->segment) - walk->line;
     if (lines > there) lines = there;
     if (lines > walk->left) lines = walk->left;

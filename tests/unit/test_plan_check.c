@@ -209,9 +209,9 @@ static void wrong_plans_are_refused_by_name(void **unused) {
         void (*how)(draft *d);
         const char *words[2];
     } rows[] = {
-        {give_none, {"gave none", ""}},
-        {be_short, {"8 bytes", "expected"}},
-        {lose_the_kernels, {"4 buffers and 2 kernels", "missing"}},
+        {give_none, {"returned no plan", ""}},
+        {be_short, {"struct_size is 8", "expected"}},
+        {lose_the_kernels, {"4 buffers and 2 kernels", "NULL"}},
         {hold_an_unknown_node, {"buffer 2", "node 77"}},
         {hold_an_unknown_output, {"buffer 2", "output 3"}},
         {hold_too_little, {"buffer 3 for 'y' has 4 bytes", "20"}},
@@ -221,7 +221,7 @@ static void wrong_plans_are_refused_by_name(void **unused) {
         {lose_the_name, {"kernel 1", "no name"}},
         {compute_nothing, {"kernel 'relu'", "no node"}},
         {compute_an_unknown_node, {"kernel 'relu'", "1000"}},
-        {compute_a_leaf, {"kernel 'relu'", "not for this device"}},
+        {compute_a_leaf, {"kernel 'relu'", "not in the device's partition"}},
         {compute_another, {"no kernel computes relu", "'y'"}},
         {leave_out_a_kernel, {"no kernel computes relu", "'y'"}},
         {read_out_of_range, {"kernel 'relu'", "reads"}},
@@ -229,13 +229,13 @@ static void wrong_plans_are_refused_by_name(void **unused) {
         {read_no_list, {"kernel 'relu'", "no list"}},
         {write_out_of_range, {"kernel 'relu'", "writes"}},
         {write_twice, {"kernels 'add' and 'relu'", "buffer 2"}},
-        {write_a_leaf, {"kernel 'add'", "engine's"}},
+        {write_a_leaf, {"kernel 'add'", "which the engine writes"}},
         {read_what_nobody_writes, {"kernel 'relu' reads buffer 2", "sum"}},
         {export_what_nobody_writes, {"buffer 3", "'y'"}},
         {block_an_export, {"no dense buffer", "'y'"}},
         {take_over_too_far, {"kernel 'add'", "read 2"}},
         {take_over_below, {"kernel 'add'", "read -2"}},
-        {work_in_everything, {"kernel 'relu'", "bytes to work in"}},
+        {work_in_everything, {"kernel 'relu'", "workspace"}},
     };
     assert_int_equal(compile(NULL), TU_OK);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -76,7 +76,7 @@ static void what_cannot_be_used_is_not_offered(void **unused) {
     const char *message = opened("tpu");
     assert_non_null(strstr(message, "there is no device 'tpu': the devices are cpu:0, ref:0"));
     assert_non_null(strstr(message, ", gpu:0, gpu:2 ("));
-    assert_non_null(strstr(message, "; gpu:1 cannot be used: 'tutti devices' says why"));
+    assert_non_null(strstr(message, "; gpu:1 cannot be used: 'tutti devices' shows the reason"));
     gpus_are_there = false;
     assert_null(strstr(opened("tpu"), "cannot be used"));
     gpus_are_there = true;

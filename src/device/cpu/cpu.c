@@ -190,10 +190,10 @@ static const tu__selector selector = {
     .otherwise = cpu_lower_reference,
     .make_copy = cpu_lower_copy,
     .read_by_rule = tu__norm_reads,
-    .piece_bytes = sizeof(cpu_piece),
+    .subkernel_bytes = sizeof(cpu_piece),
     .run_pointwise = cpu_run_pointwise,
-    .make_piece = cpu_piece_make,
-    .finish_pieces = cpu_pointwise_finish,
+    .make_subkernel = cpu_piece_make,
+    .finish_subkernels = cpu_pointwise_finish,
     .sum_kind_of = cpu_sum_kind_of,
 };
 

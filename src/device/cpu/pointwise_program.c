@@ -439,7 +439,7 @@ static tu_status write_sums(program *p) {
     bool columns = piece->sum_kind == TU__COLUMN_SUMS;
     piece->squares = sums_squares(piece);
     piece->sum_rows = piece->count / piece->sum_row;
-    bool whole = columns && !p->c->sum_cut;
+    bool whole = columns && !p->c->splits_rows;
     piece->sum_grain =
         whole ? piece->sum_rows : cpu_grain(piece->sum_rows, piece->sum_row, cpu_of(p->k)->threads);
     int64_t fit = SUM_BLOCK_ELEMENTS / piece->sum_row;
