@@ -1,8 +1,8 @@
-/* Systems of equations, held to their residual: what a solver is good for is that a x comes to b, within rounding of the
- * numbers that were added up on the way. An x of an ill-conditioned system may be far off, and rightly so. */
+/* Linear systems, tested by their residual: a x must equal b, within the rounding of the terms that were added. The
+ * solution x of an ill-conditioned system may be far from the exact one. */
 #include "sweep/sweep.h"
 
-/* A large element in each row and column, off the diagonal: rows must be exchanged. */
+/* One large element per row and column, off the diagonal, so that rows must be exchanged. */
 static void fill_invertible(sweep *s, double *data, tu_shape shape) {
     int64_t n = shape.dim[shape.rank - 1], count = tu_shape_elements(shape),
             turn = sweep_between(s, 0, n - 1);
@@ -24,7 +24,7 @@ static void fill_triangular(sweep *s, double *data, tu_shape shape) {
         data[at] = at / n % n == at % n ? sweep_uniform(s, 1, 2) : sweep_uniform(s, -1, 1) / (double)n;
 }
 
-/* The largest of each column: the norm that a residual is measured by. */
+/* Broadcasts the maximum of each column: the norm by which a residual is measured. */
 static tu_value largest_of_column(tu_value x) {
     tu_shape shape = tu_value_shape(x);
     tu_value most = tu_max(x, .axes = {1, {(int32_t)shape.rank - 2}}, .keep = true);

@@ -1,8 +1,9 @@
-/* Matrix products: transposed, batched, broadcast over the batch; with bias and ReLU behind; and their gradients. */
+/* Matrix products and their gradients: transposed, batched, broadcast over the batch; with bias and ReLU. */
 #include "sweep/sweep.h"
 
 typedef struct product {
-    int64_t batch[2], m, n, k; /* batch of a and b: equal, or one of them 1; 0: none, a plain matrix */
+    int64_t batch[2], m, n,
+        k; /* batch sizes of a and b: equal, or one of them 1; 0: a matrix without batch axis */
     bool transpose_a, transpose_b;
 } product;
 
@@ -21,7 +22,7 @@ static int64_t items(const product *p) {
     return most ? most : 1;
 }
 
-/* How many products of the batch a gradient adds up, and whether each was rounded before. */
+/* Returns how many products of the batch a gradient adds; in half types each of several is rounded before. */
 static int64_t repeats(const product *p, int operand) {
     return p->batch[operand] > 1 ? 1 : items(p);
 }
@@ -65,7 +66,7 @@ void sweep_product(sweep *s) {
     expect_product(s, &p, sweep_one_in(s, 3));
 }
 
-/* As networks have them: where libraries are trusted most. */
+/* Sizes that networks use, for which libraries are tested best. */
 void sweep_usual_product(sweep *s) {
     int64_t most = sweep_one_in(s, 12) ? 20000000 : 2000000;
     product p;

@@ -91,7 +91,7 @@ static void meet_all(const cpu_convolution *c, collective *meet, void *context) 
 }
 
 typedef struct definition {
-    cpu_convolution_side side;
+    cpu_conv_result side;
     const void *first, *second;
     int bytes;
     double *out;
@@ -110,10 +110,10 @@ typedef struct trial { /* operands of a convolution, its result by definition, a
     int bytes;
 } trial;
 
-static trial trial_new(const cpu_convolution *c, cpu_convolution_side side, int bytes) {
+static trial trial_new(const cpu_convolution *c, cpu_conv_result side, int bytes) {
     sizes n = sizes_of(c);
-    int64_t first = side == CPU_CONV_X ? n.y : n.x, second = side == CPU_CONV_FILTER ? n.y : n.filter;
-    trial t = {.bytes = bytes, .count = side == CPU_CONV_Y ? n.y : side == CPU_CONV_X ? n.x : n.filter};
+    int64_t first = side == CPU_CONV_DX ? n.y : n.x, second = side == CPU_CONV_DW ? n.y : n.filter;
+    trial t = {.bytes = bytes, .count = side == CPU_CONV_Y ? n.y : side == CPU_CONV_DX ? n.x : n.filter};
     t.first = new_numbers(first, bytes);
     t.second = new_numbers(second, bytes);
     t.out = new_numbers(t.count, bytes);
@@ -157,7 +157,7 @@ static void free_workspace(unsigned char *workspace, size_t bytes) {
 }
 
 /* Plans for `threads`, runs with `width`. */
-static void check_own(const cpu_convolution *c, cpu_convolution_side side, const cpu_gemm_loops *loops,
+static void check_own(const cpu_convolution *c, cpu_conv_result side, const cpu_gemm_loops *loops,
                       int threads, int width) {
     tu__arena arena = {0};
     cpu_direct *plan;
@@ -177,16 +177,16 @@ static void check_own(const cpu_convolution *c, cpu_convolution_side side, const
 }
 
 static void check_sides(const cpu_convolution *c, const cpu_gemm_loops *loops, int threads, int width) {
-    for (int side = CPU_CONV_Y; side <= CPU_CONV_FILTER; side++)
-        check_own(c, (cpu_convolution_side)side, loops, threads, width);
+    for (int side = CPU_CONV_Y; side <= CPU_CONV_DW; side++)
+        check_own(c, (cpu_conv_result)side, loops, threads, width);
 }
 
 /* The filter's gradient from pairs of bf16, with and without an instruction for them. */
 static void check_pairs(const cpu_convolution *c, const struct cpu_loops_gemm *loops, int threads,
                         int width) {
-    check_own(c, CPU_CONV_FILTER, loops->bf16, threads, width);
+    check_own(c, CPU_CONV_DW, loops->bf16, threads, width);
     if (loops->bf16_dot && cpu_loops_has_bf16_dot())
-        check_own(c, CPU_CONV_FILTER, loops->bf16_dot, threads, width);
+        check_own(c, CPU_CONV_DW, loops->bf16_dot, threads, width);
 }
 
 /* False when the window does not fit. */
@@ -241,14 +241,14 @@ static cpu_convolution square(int64_t images, int64_t pixels, int64_t in, int64_
 /* ---- Ours in bf16, by blocks ---- */
 
 static void check_blocks(const cpu_convolution *c, const cpu_blocks *blocks, int threads) {
-    for (int side = CPU_CONV_Y; side <= CPU_CONV_FILTER; side++) {
+    for (int side = CPU_CONV_Y; side <= CPU_CONV_DW; side++) {
         tu__arena arena = {0};
         cpu_conv_blocks *plan;
         assert_int_equal(cpu_conv_blocks_new(&arena, blocks, cpu_loops_for_this_machine(), c,
-                                             (cpu_convolution_side)side, threads, &plan),
+                                             (cpu_conv_result)side, threads, &plan),
                          TU_OK);
         assert_non_null(plan);
-        trial t = trial_new(c, (cpu_convolution_side)side, 2);
+        trial t = trial_new(c, (cpu_conv_result)side, 2);
         size_t bytes = cpu_conv_blocks_workspace(plan);
         unsigned char *workspace = new_workspace(bytes);
         cpu_direct_operands o = {.first = t.first, .second = t.second, .out = t.out, .workspace = workspace};
@@ -347,15 +347,15 @@ static void few_images_are_cut_into_bands(void **state) {
 static void large_filters_share_out_their_taps(void **state) {
     (void)state;
     cpu_convolution c = square(3, 6, 20, 70, 3); /* 180 * 80 elements for each of 2,000 workers: too many */
-    check_own(&c, CPU_CONV_FILTER, loops_of(2)->f32, 2000, 3);
+    check_own(&c, CPU_CONV_DW, loops_of(2)->f32, 2000, 3);
     check_pairs(&c, loops_of(2), 2000, 3);
 }
 
 static void images_of_many_rows_are_added_band_by_band(void **state) {
     (void)state;
     cpu_convolution c = square(1, 48, 2, 40, 3), wide = square(1, 40, 18, 48, 3);
-    check_own(&c, CPU_CONV_FILTER, loops_of(2)->f32, 1, 1);
-    check_own(&wide, CPU_CONV_FILTER, loops_of(2)->f64, 1, 1);
+    check_own(&c, CPU_CONV_DW, loops_of(2)->f32, 1, 1);
+    check_own(&wide, CPU_CONV_DW, loops_of(2)->f64, 1, 1);
     cpu_convolution tall = square(1, 57, 18, 48, 3); /* an odd number of pixels: one is left over */
     check_pairs(&c, loops_of(2), 1, 1);
     check_pairs(&tall, loops_of(2), 1, 1);
@@ -384,7 +384,7 @@ static void check_same_bits(const cpu_gemm_loops *loops) {
     for (int64_t i = 0; i < n.x; i++) /* numbers whose sums depend on the order */
         tu__store(dtype_of(bytes), x, i, sin((double)i));
     for (int64_t i = 0; i < n.y; i++) tu__store(dtype_of(bytes), y, i, cos((double)i));
-    assert_int_equal(cpu_direct_new(&arena, loops, &c, CPU_CONV_FILTER, 3, &plan), TU_OK);
+    assert_int_equal(cpu_direct_new(&arena, loops, &c, CPU_CONV_DW, 3, &plan), TU_OK);
     void *workspace = tu__alloc_aligned(cpu_direct_workspace(plan), "a test");
     tu__parallel_set_width(3);
     for (int i = 0; i < RUNS; i++) {
@@ -444,19 +444,19 @@ static void epilogues_in_place_keep_nan_and_round_like_operations(void **state) 
     for (int isa = 0; isa < ISAS; isa++) {
         const struct cpu_loops_gemm *loops = loops_of(isa);
         float x[] = {-1, 2, -0.0F, NAN, -INFINITY, INFINITY, -1e-45F};
-        loops->end_f32(1, 7, x, NULL, true);
+        loops->epilogue_f32(1, 7, x, NULL, true);
         assert_true(x[0] == 0 && x[1] == 2 && signbit(x[2]) && isnan(x[3]) && x[4] == 0 && isinf(x[5]) &&
                     x[6] == 0);
         float y[] = {1, 2, 3, 4};
-        loops->end_f32(2, 2, y, (const float[]){-2, 0.5F}, true);
+        loops->epilogue_f32(2, 2, y, (const float[]){-2, 0.5F}, true);
         assert_true(y[0] == 0 && y[1] == 2.5F && y[2] == 1 && y[3] == 4.5F);
         uint16_t h[] = {0xbf80, 0x4000, 0x8000, 0x7fc0, 0xff80, 0x7f80, 0x8001, 0xffc0};
         const uint16_t wanted[] = {0, 0x4000, 0x8000, 0x7fc0, 0, 0x7f80, 0, 0xffc0};
-        loops->end_bf16(1, 8, h, NULL, true);
+        loops->epilogue_bf16(1, 8, h, NULL, true);
         assert_memory_equal(h, wanted, sizeof h);
         uint16_t s[] = {0x4300, 0x4302,
                         0x7f80}; /* 128 + 0.5 and 130 + 0.5 lie between two numbers: to the even one */
-        loops->end_bf16(1, 3, s, (const uint16_t[]){0x3f00, 0x3f00, 0xff80}, false);
+        loops->epilogue_bf16(1, 3, s, (const uint16_t[]){0x3f00, 0x3f00, 0xff80}, false);
         assert_int_equal(s[0], 0x4300);
         assert_int_equal(s[1], 0x4302);
         assert_true((s[2] & 0x7fff) > 0x7f80);
@@ -466,11 +466,11 @@ static void epilogues_in_place_keep_nan_and_round_like_operations(void **state) 
 /* ---- Products ---- */
 
 static void check_product(const cpu_gemm *g, int width) {
-    int bytes = g->loops->bytes;
+    int bytes = g->loops->element_bytes;
     int64_t a_count = 0, b_count = 0;
     for (int64_t i = 0; i < g->batch; i++) {
-        if (g->a_at[i] + g->m * g->k > a_count) a_count = g->a_at[i] + g->m * g->k;
-        if (g->b_at[i] + g->k * g->n > b_count) b_count = g->b_at[i] + g->k * g->n;
+        if (g->a_offsets[i] + g->m * g->k > a_count) a_count = g->a_offsets[i] + g->m * g->k;
+        if (g->b_offsets[i] + g->k * g->n > b_count) b_count = g->b_offsets[i] + g->k * g->n;
     }
     void *a = new_numbers(a_count, bytes), *b = new_numbers(b_count, bytes), *bias = new_numbers(g->n, bytes);
     void *c = new_numbers(g->batch * g->m * g->n, bytes),
@@ -483,8 +483,9 @@ static void check_product(const cpu_gemm *g, int width) {
         double sum = number_at(bias, bytes, column);
         for (int64_t p = 0; p < g->k; p++)
             sum +=
-                number_at(a, bytes, g->a_at[item] + (g->transpose_a ? p * g->m + row : row * g->k + p)) *
-                number_at(b, bytes, g->b_at[item] + (g->transpose_b ? column * g->k + p : p * g->n + column));
+                number_at(a, bytes, g->a_offsets[item] + (g->transpose_a ? p * g->m + row : row * g->k + p)) *
+                number_at(b, bytes,
+                          g->b_offsets[item] + (g->transpose_b ? column * g->k + p : p * g->n + column));
         assert_true(sum == number_at(c, bytes, i)); /* NOLINT: exact, see new_numbers */
     }
     tu__free_aligned(a);
@@ -498,7 +499,7 @@ static void own_products_are_as_defined_on_every_instruction_set(void **state) {
     (void)state;
     for (int isa = 0; isa < ISAS; isa++)
         for (int i = 0; i < 60; i++) {
-            int64_t a_at[8], b_at[8];
+            int64_t a_offsets[8], b_offsets[8];
             cpu_gemm g = {.loops = i % 2 ? loops_of(isa)->f32 : loops_of(isa)->f64,
                           .m = draw(1, 60),
                           .n = draw(1, 150),
@@ -506,12 +507,12 @@ static void own_products_are_as_defined_on_every_instruction_set(void **state) {
                           .transpose_a = draw(0, 1),
                           .transpose_b = draw(0, 1),
                           .batch = i % 5 == 0 ? draw(1, 8) : 1,
-                          .a_at = a_at,
-                          .b_at = b_at,
+                          .a_offsets = a_offsets,
+                          .b_offsets = b_offsets,
                           .threads = (int)draw(1, 3)};
             for (int64_t j = 0; j < g.batch; j++) {
-                a_at[j] = j * g.m * g.k;
-                b_at[j] = j / 2 * g.k * g.n; /* each matrix twice: broadcast */
+                a_offsets[j] = j * g.m * g.k;
+                b_offsets[j] = j / 2 * g.k * g.n; /* each matrix twice: broadcast */
             }
             cpu_gemm_plan(&g);
             check_product(&g, g.threads);
@@ -525,13 +526,12 @@ static void dnnl_convolutions_are_as_defined(void **state) {
     for (int i = 0; i < 60; i++) {
         cpu_convolution c;
         if (!draw_convolution(&c, i % 3 == 0 ? 40 : 6)) continue;
-        for (int side = CPU_CONV_Y; side <= CPU_CONV_FILTER; side++) {
+        for (int side = CPU_CONV_Y; side <= CPU_CONV_DW; side++) {
             cpu_dnnl *op;
             int threads = (int)draw(1, 3);
-            assert_int_equal(cpu_dnnl_convolution(&c, (cpu_convolution_side)side, TU_F32, threads, &op),
-                             TU_OK);
+            assert_int_equal(cpu_dnnl_convolution(&c, (cpu_conv_result)side, TU_F32, threads, &op), TU_OK);
             if (!op) continue; /* not offered */
-            trial t = trial_new(&c, (cpu_convolution_side)side, 4);
+            trial t = trial_new(&c, (cpu_conv_result)side, 4);
             void *workspace = tu__alloc_aligned(cpu_dnnl_workspace(op) + 64, "a test");
             tu__parallel_set_width(threads);
             cpu_direct_operands o = {

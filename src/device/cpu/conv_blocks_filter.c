@@ -1,14 +1,14 @@
-/* Convolution in bf16 by blocks: the gradient of the filter.
+/* Convolution in bf16 with AMX tiles: the filter gradient.
  *
- * k runs over the pixels of y, in the long rows of conv_blocks.c; where those have no pixel, y is zero. Rows of a are
- * channels of y: each slice of y is transposed, so that a channel's pixels lie beside each other. Columns of b are
- * channels of x under a tap: the padded source is written once as pairs of every pixel and the next, [pixels, channels],
- * and tap (i, j) is that matrix from pixel i * pitch + j on, every other row. With few channels a row of the filter is
- * taken at once, since in that matrix the channels of its taps lie beside each other too.
+ * k runs over the pixels of y, in the long rows of conv_blocks.c; between rows y is zero. Rows of a are channels of
+ * y: each slice of y is transposed, so that the pixels of a channel are contiguous. Columns of b are channels of x
+ * under a tap: the padded source is rewritten once as pairs of every pixel and the next, [pixels, channels], and tap
+ * (i, j) is every second row of that matrix from pixel i * pitch + j on. With few channels all taps of a filter row
+ * are computed together, since their channels are adjacent in that matrix.
  *
- * Slices are added up, a few at a time in registers, in matrices [runs, y channels, run], one for each part of them; at
- * the end the matrices are added in order. There are more parts than workers, so that one who is held up has to do but
- * one; and their number depends on the width alone, and so do the bits. */
+ * Slices are added, a few at a time in registers, into matrices [runs, y channels, run], one per chunk of slices;
+ * finally the matrices are added in order. There are more chunks than workers, so that a delayed worker delays only
+ * one of them. The number of chunks depends only on the number of threads, and so do the bits of the result. */
 #include "device/cpu/conv_blocks_plan.h"
 
 #include <string.h>
@@ -16,10 +16,10 @@
 #include "device/cpu/isa/loops_blocks.h"
 
 enum {
-    PARTS_A_WORKER = 2,
-    TOGETHER_BYTES =
-        512 << 10, /* of slices added up together: they stay in the second-level cache for all taps */
-    MAX_TOGETHER = 8
+    CHUNKS_PER_WORKER = 2,
+    SLICES_AT_ONCE_BYTES =
+        512 << 10, /* of slices added in registers: they stay in the L2 cache for all taps */
+    MAX_SLICES_AT_ONCE = 8
 };
 
 typedef struct task {
@@ -34,7 +34,7 @@ static int64_t partial_elements(const cpu_conv_blocks *d) {
 }
 
 static size_t partial_bytes(const cpu_conv_blocks *d) {
-    return aligned(partial_elements(d), sizeof(float));
+    return aligned_bytes(partial_elements(d), sizeof(float));
 }
 
 static int64_t pixels_of_source(const cpu_conv_blocks *d) {
@@ -52,24 +52,26 @@ tu_status cpu_conv_blocks_plan_filter(tu__arena *arena, cpu_conv_blocks *d) {
     d->pair_width = few ? c->x_channels : d->width;
     d->y_rows = round_up(c->y_channels, CPU_BLOCK_TILE);
     d->chunks = d->flat / CPU_BLOCK_DEPTH;
-    d->plane = d->flat + 32; /* seldom a power of two, whose multiples share places in the cache */
-    d->y = (padded){
-        .size = {c->y_size[0], c->y_size[1]}, .channels = c->y_channels, .full = {c->y_size[0], d->pitch}};
-    d->y_bytes = aligned((larger(d->flat, d->band_rows * d->pitch) + 1) * c->y_channels, sizeof(uint16_t));
+    d->plane = d->flat + 32; /* rarely a power of two, which would cause cache conflicts */
+    d->y = (padded){.size = {c->y_size[0], c->y_size[1]},
+                    .channels = c->y_channels,
+                    .padded_size = {c->y_size[0], d->pitch}};
+    d->y_bytes =
+        aligned_bytes((max_i64(d->flat, d->band_rows * d->pitch) + 1) * c->y_channels, sizeof(uint16_t));
     int64_t planes = d->y_rows * d->plane;
-    /* Rows of b are read a whole tile wide, past the last pixel's channels. */
+    /* Rows of b are read up to a multiple of a tile, past the last pixel's channels. */
     int64_t pairs = round_up(pixels_of_source(d) * d->pair_width + d->width, 16);
     int64_t bytes = planes * (int64_t)sizeof(uint16_t) + pairs * (int64_t)sizeof(uint32_t);
-    d->together = larger(1, smaller(MAX_TOGETHER, TOGETHER_BYTES / bytes));
-    d->groups = tu__arena_alloc(arena, (size_t)d->together * sizeof *d->groups);
+    d->slices_at_once = max_i64(1, min_i64(MAX_SLICES_AT_ONCE, SLICES_AT_ONCE_BYTES / bytes));
+    d->groups = tu__arena_alloc(arena, (size_t)d->slices_at_once * sizeof *d->groups);
     if (!d->groups) return TU_NO_MEMORY;
-    for (int64_t i = 0; i < d->together; i++) d->groups[i] = i * planes;
+    for (int64_t i = 0; i < d->slices_at_once; i++) d->groups[i] = i * planes;
     d->pairs = pairs;
-    d->planes_bytes = aligned(d->together * planes, sizeof(uint16_t));
-    d->pairs_bytes = aligned(d->together * pairs, sizeof(uint32_t));
+    d->planes_bytes = aligned_bytes(d->slices_at_once * planes, sizeof(uint16_t));
+    d->pairs_bytes = aligned_bytes(d->slices_at_once * pairs, sizeof(uint32_t));
     int64_t slices = c->images * d->bands;
-    d->parts = smaller(slices, d->threads > 1 ? (int64_t)PARTS_A_WORKER * d->threads : 1);
-    d->shared_bytes = partial_bytes(d) * (size_t)d->parts;
+    d->partial_count = min_i64(slices, d->threads > 1 ? (int64_t)CHUNKS_PER_WORKER * d->threads : 1);
+    d->shared_bytes = partial_bytes(d) * (size_t)d->partial_count;
     return TU_OK;
 }
 
@@ -95,9 +97,9 @@ static void prepare_y(const task *t, int64_t slice, uint16_t *scratch, uint16_t 
     d->loops->blocks->transpose(d->flat, y->channels, scratch, planes, d->plane);
 }
 
-/* ---- Adding up ---- */
+/* ---- Summing ---- */
 
-/* Products of `count` prepared slices, for all runs. */
+/* Adds the products of `count` prepared slices, for all runs. */
 static void add_slices(const cpu_conv_blocks *d, const uint16_t *planes, const uint32_t *pairs, int64_t count,
                        bool add, float *partial) {
     cpu_block b = {.a_row = d->plane,
@@ -114,28 +116,28 @@ static void add_slices(const cpu_conv_blocks *d, const uint16_t *planes, const u
     int64_t taps = d->runs / d->size[0];
     for (int64_t run = 0; run < d->runs; run++) {
         const uint32_t *source = pairs + (run / taps * d->pitch + run % taps) * d->pair_width;
-        for (int64_t column = 0; column < d->width; column += CPU_BLOCK_MOST)
-            for (int64_t row = 0; row < d->y_rows; row += CPU_BLOCK_MOST) {
+        for (int64_t column = 0; column < d->width; column += CPU_BLOCK_MAX_COLUMNS)
+            for (int64_t row = 0; row < d->y_rows; row += CPU_BLOCK_MAX_COLUMNS) {
                 b.a = planes + row * d->plane;
                 b.b = source + column;
                 b.c = partial + (run * d->y_rows + row) * d->width + column;
                 b.tiles = d->y_rows - row > CPU_BLOCK_TILE ? 2 : 1;
-                b.columns = (int)smaller(CPU_BLOCK_MOST, d->width - column);
+                b.columns = (int)min_i64(CPU_BLOCK_MAX_COLUMNS, d->width - column);
                 d->blocks->block(&b);
             }
     }
 }
 
-static void add_part(const task *t, int64_t part, int worker) {
+static void sum_chunk(const task *t, int64_t chunk, int worker) {
     const cpu_conv_blocks *d = t->d;
-    int64_t slices = d->shape.images * d->bands, first = part_start(slices, d->parts, part);
-    int64_t last = part_start(slices, d->parts, part + 1);
+    int64_t slices = d->shape.images * d->bands, first = chunk_start(slices, d->partial_count, chunk);
+    int64_t last = chunk_start(slices, d->partial_count, chunk + 1);
     char *source = cpu_conv_blocks_worker(d, t->o, worker), *planes = source + d->source_bytes;
     char *y = planes + d->planes_bytes;
     uint32_t *pairs = (uint32_t *)(y + d->y_bytes);
-    float *partial = (float *)((char *)t->o->workspace + (size_t)part * partial_bytes(d));
-    for (int64_t slice = first; slice < last; slice += d->together) {
-        int64_t count = smaller(d->together, last - slice);
+    float *partial = (float *)((char *)t->o->workspace + (size_t)chunk * partial_bytes(d));
+    for (int64_t slice = first; slice < last; slice += d->slices_at_once) {
+        int64_t count = min_i64(d->slices_at_once, last - slice);
         for (int64_t i = 0; i < count; i++) {
             prepare_x(t, slice + i, (uint16_t *)source, pairs + i * d->pairs);
             prepare_y(t, slice + i, (uint16_t *)y, (uint16_t *)planes + d->groups[i]);
@@ -144,22 +146,22 @@ static void add_part(const task *t, int64_t part, int worker) {
     }
 }
 
-static void add_parts(void *context, int64_t first, int64_t last, int worker) {
+static void sum_chunks(void *context, int64_t first, int64_t last, int worker) {
     const task *t = context;
     if (t->d->blocks->begin) t->d->blocks->begin(CPU_BLOCK_TILE);
-    for (int64_t part = first; part < last; part++) add_part(t, part, worker);
+    for (int64_t chunk = first; chunk < last; chunk++) sum_chunk(t, chunk, worker);
     if (t->d->blocks->end) t->d->blocks->end();
 }
 
-/* Units are (y channel, run): a row of the parts' matrices, whose sum is a run of the filter. */
-static void join_partials(void *context, int64_t first, int64_t last, int worker) {
+/* Work item: index = y channel * runs + run. Adds a row of the partial matrices, which is a run of the filter. */
+static void add_partials(void *context, int64_t first, int64_t last, int worker) {
     (void)worker;
     const task *t = context;
     const cpu_conv_blocks *d = t->d;
     int64_t stride = (int64_t)(partial_bytes(d) / sizeof(float));
     for (int64_t unit = first; unit < last; unit++) {
         int64_t channel = unit / d->runs, run = unit % d->runs;
-        d->loops->blocks->sum(d->run_columns, d->parts,
+        d->loops->blocks->sum(d->run_columns, d->partial_count,
                               (const float *)t->o->workspace + (run * d->y_rows + channel) * d->width, stride,
                               (uint16_t *)t->o->out + unit * d->run_columns);
     }
@@ -167,6 +169,6 @@ static void join_partials(void *context, int64_t first, int64_t last, int worker
 
 void cpu_conv_blocks_filter(const cpu_conv_blocks *d, const cpu_direct_operands *o) {
     task t = {d, o};
-    tu__parallel_deal(d->parts, 1, add_parts, &t);
-    tu__parallel_for(d->shape.y_channels * d->runs, 16, join_partials, &t);
+    tu__parallel_deal(d->partial_count, 1, sum_chunks, &t);
+    tu__parallel_for(d->shape.y_channels * d->runs, 16, add_partials, &t);
 }

@@ -1,17 +1,18 @@
-/* Elements moved, none computed: broadcast, transpose, slice, pad, concat, flip, fill, and plain copies.
+/* Operations that only move elements: broadcast, transpose, slice, pad, concat, flip, fill, and copies.
  *
  * All of them are strided copies between two dense tensors: out[index . to] = in[start + index . from], over a box.
  * Only the size of an element matters, not its type. A copy is planned once: axes of size 1 are dropped, axes that
- * both sides walk as one are merged, and what is left is cut into rows, the innermost axis. Rows come in five kinds:
+ * are contiguous on both sides are merged, and the rest is divided into rows, the innermost axis. There are five
+ * kinds of rows:
  *
  *     runs       both strides 1: memcpy
  *     pixels     runs of a few bytes, many along another axis: the channels of a flipped image
- *     repeats    source stride 0: one element over and over
- *     tiles      source stride large but 1 along another axis: a transpose, moved in blocks of 16 x 16 elements so
- *                that each cache line fetched is used whole
+ *     repeats    source stride 0: one element repeated
+ *     tiles      a large source stride, but stride 1 along another axis: a transpose, copied in blocks of 16 x 16
+ *                elements so that every cache line is used completely
  *     strided    anything else, element by element
  *
- * Memory traffic is the only cost: each element is read and written once. */
+ * Each element is read and written once; memory traffic is the only cost. */
 #include <string.h>
 
 #include "base/number.h"
@@ -28,14 +29,14 @@ typedef struct copy_plan {
     int64_t from_start, to_start;
     int rank; /* at least 1; the last axis is a row */
     axis axes[TU_MAX_RANK + 1];
-    bool tiled;  /* axes [rank - 2] and [rank - 1] are moved in blocks */
-    bool pixels; /* axis [rank - 1] is a short run: [rank - 2] is moved at once */
+    bool tiled;  /* axes [rank - 2] and [rank - 1] are copied in blocks */
+    bool pixels; /* axis [rank - 1] is a short run: both last axes are copied together */
 } copy_plan;
 
 typedef struct move_data {
-    uint32_t count; /* copies: one a part of a concatenation */
+    uint32_t count; /* number of copies: one per input of a concatenation */
     copy_plan *copies;
-    bool fills;                          /* the target is first set to `number` */
+    bool fills;                          /* the output is first filled with `number` */
     _Alignas(8) unsigned char number[8]; /* one element */
     int64_t elements, element;
 } move_data;
@@ -46,7 +47,7 @@ static int64_t size_of(int64_t stride) {
     return stride < 0 ? -stride : stride;
 }
 
-/* Merges neighbours that both sides walk as one axis. */
+/* Merges adjacent axes that are contiguous on both sides. */
 static void merge_axes(copy_plan *c) {
     int rank = 0;
     for (int i = 0; i < c->rank; i++) {
@@ -65,7 +66,8 @@ static void merge_axes(copy_plan *c) {
 
 enum { BLOCK = 16 };
 
-/* A transpose: along the row the source jumps, along another axis it steps by one. That axis goes next to the row. */
+/* Finds a transpose: the row has a large source stride, another axis has source stride 1. Moves that axis next to
+ * the row. */
 static void find_tiles(copy_plan *c) {
     const axis *row = &c->axes[c->rank - 1];
     if (row->to != 1 || size_of(row->from) <= 1) return;
@@ -97,7 +99,7 @@ static copy_plan plan_copy(tu_shape box, size_t element, int64_t from_start, con
     return c;
 }
 
-/* ---- Moving rows, for each size of element ---- */
+/* ---- Copying rows, per element size ---- */
 
 #define EACH_SIZE(X) X(1, uint8_t) X(2, uint16_t) X(4, uint32_t) X(8, uint64_t)
 
@@ -149,7 +151,8 @@ static void move_tile(int64_t element, int64_t rows, int64_t columns, const void
     }
 }
 
-/* `n` runs of `bytes` each; steps in bytes. The usual sizes are known to the compiler, which makes moves of them. */
+/* Copies `n` runs of `bytes` each; steps in bytes. For the usual sizes, which are constants, memcpy becomes single
+ * moves. */
 #define EACH_PIXEL(X) X(2) X(3) X(4) X(6) X(8) X(12) X(16)
 
 static void move_pixels(int64_t n, size_t bytes, const char *from, int64_t from_step, char *to,
@@ -168,25 +171,25 @@ static void move_pixels(int64_t n, size_t bytes, const char *from, int64_t from_
 
 /* ---- Running ---- */
 
-typedef struct moving {
+typedef struct copy_call {
     const copy_plan *copy;
     const char *from;
     char *to;
-} moving;
+} copy_call;
 
-static int64_t least(int64_t a, int64_t b) {
+static int64_t min_i64(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Units of work: rows, strips of BLOCK rows where the copy is tiled, or rows of pixels, counted over all axes but the
- * last one (two). */
+/* Returns the number of work items: rows, strips of BLOCK rows if tiled, or rows of pixels; one per index of the
+ * other axes. */
 static int64_t units_of(const copy_plan *c) {
     int64_t units = c->tiled ? (c->axes[c->rank - 2].size + BLOCK - 1) / BLOCK : 1;
     for (int i = 0; i < c->rank - (c->tiled || c->pixels ? 2 : 1); i++) units *= c->axes[i].size;
     return units;
 }
 
-/* Offsets, in elements, of the outer axes' index `unit`. */
+/* Returns the offsets, in elements, of index `unit` of the outer axes. */
 static void offsets_of(const copy_plan *c, int outer, int64_t unit, int64_t *from, int64_t *to) {
     *from = c->from_start;
     *to = c->to_start;
@@ -200,7 +203,7 @@ static void offsets_of(const copy_plan *c, int outer, int64_t unit, int64_t *fro
 
 static void move_rows(void *context, int64_t first, int64_t last, int worker) {
     (void)worker;
-    const moving *m = context;
+    const copy_call *m = context;
     const copy_plan *c = m->copy;
     axis row = c->axes[c->rank - 1];
     for (int64_t unit = first; unit < last; unit++) {
@@ -213,7 +216,7 @@ static void move_rows(void *context, int64_t first, int64_t last, int worker) {
 
 static void move_pixel_rows(void *context, int64_t first, int64_t last, int worker) {
     (void)worker;
-    const moving *m = context;
+    const copy_call *m = context;
     const copy_plan *c = m->copy;
     axis row = c->axes[c->rank - 1], along = c->axes[c->rank - 2];
     for (int64_t unit = first; unit < last; unit++) {
@@ -226,7 +229,7 @@ static void move_pixel_rows(void *context, int64_t first, int64_t last, int work
 
 static void move_strips(void *context, int64_t first, int64_t last, int worker) {
     (void)worker;
-    const moving *m = context;
+    const copy_call *m = context;
     const copy_plan *c = m->copy;
     axis row = c->axes[c->rank - 1], unit_axis = c->axes[c->rank - 2];
     int64_t strips = (unit_axis.size + BLOCK - 1) / BLOCK;
@@ -235,9 +238,9 @@ static void move_strips(void *context, int64_t first, int64_t last, int worker) 
         offsets_of(c, c->rank - 2, unit / strips, &from, &to);
         from += begin * unit_axis.from;
         to += begin * unit_axis.to;
-        int64_t rows = least(BLOCK, unit_axis.size - begin);
+        int64_t rows = min_i64(BLOCK, unit_axis.size - begin);
         for (int64_t column = 0; column < row.size; column += BLOCK)
-            move_tile(c->element, rows, least(BLOCK, row.size - column),
+            move_tile(c->element, rows, min_i64(BLOCK, row.size - column),
                       m->from + (from + column * row.from) * c->element, row.from,
                       m->to + (to + column) * c->element, unit_axis.to);
     }
@@ -245,10 +248,10 @@ static void move_strips(void *context, int64_t first, int64_t last, int worker) 
 
 enum { GRAIN_BYTES = 1 << 15 };
 
-/* A copy that is one long run is cut into pieces, so that all cores take part. */
+/* Copies a part of one long run, which is divided among the threads. */
 static void move_run(void *context, int64_t first, int64_t last, int worker) {
     (void)worker;
-    const moving *m = context;
+    const copy_call *m = context;
     const copy_plan *c = m->copy;
     axis row = c->axes[0];
     move_row(c->element, last - first, m->from + (c->from_start + first * row.from) * c->element, row.from,
@@ -260,7 +263,7 @@ static int64_t grain_for(int64_t unit_bytes) {
 }
 
 static void run_copy(const copy_plan *c, const void *from, void *to) {
-    moving m = {c, from, to};
+    copy_call m = {c, from, to};
     int64_t units = units_of(c), row_bytes = c->axes[c->rank - 1].size * c->element;
     if (c->rank == 1)
         tu__parallel_for(c->axes[0].size, grain_for(c->element), move_run, &m);
@@ -282,9 +285,9 @@ static tu_status run_move(const tu__kernel *k) {
     return TU_OK;
 }
 
-/* ---- Makers ---- */
+/* ---- Lowering rules ---- */
 
-/* A kernel with room for `count` copies from the inputs given into output 0 of the node. */
+/* Makes a kernel with room for `count` copies from the given inputs to output 0 of the node. */
 static move_data *new_move(tu__selection *s, const tu__node *node, uint32_t count, const tu__edge *inputs) {
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_move);
     move_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
@@ -300,7 +303,7 @@ static move_data *new_move(tu__selection *s, const tu__node *node, uint32_t coun
     return d;
 }
 
-/* Broadcast, transpose, slice, flip: one copy from input 0 into the whole of the output. */
+/* Broadcast, transpose, slice, flip: one copy from input 0 to the output. */
 tu_status cpu_lower_reordering(tu__selection *s, const tu__node *node) {
     move_data *d = new_move(s, node, 1, node->inputs);
     if (!d) return TU_NO_MEMORY;
@@ -323,7 +326,7 @@ tu_status cpu_lower_fill(tu__selection *s, const tu__node *node) {
     return TU_OK;
 }
 
-/* The whole is filled, then x is put in its place: twice the traffic for what x covers, but pads are small. */
+/* Fills the whole output, then copies x: writes x's part twice, but pads are small. */
 tu_status cpu_lower_pad(tu__selection *s, const tu__node *node) {
     const struct tu__pad_attrs *attrs = tu__attrs(node, pad);
     tu_shape from = tu__type_of(s, node->inputs[0])->shape;
@@ -334,7 +337,7 @@ tu_status cpu_lower_pad(tu__selection *s, const tu__node *node) {
     tu__strides(node->outputs[0].shape, to_strides);
     for (int64_t i = 0; i < from.rank; i++) {
         start += attrs->before[i] * to_strides[i];
-        /* A single element has no neighbour to step to, however wide the gap it was given. */
+        /* A single element has no next one, so its stride does not matter, however large the gap. */
         to_strides[i] = from.dim[i] > 1 ? to_strides[i] * (attrs->between[i] + 1) : 0;
     }
     set_number(d, node->outputs[0].dtype, attrs->number);
@@ -349,11 +352,11 @@ tu_status cpu_lower_concat(tu__selection *s, const tu__node *node) {
     if (!d) return TU_NO_MEMORY;
     tu__strides(node->outputs[0].shape, to);
     for (uint32_t i = 0; i < node->input_count; i++) {
-        tu_shape part = tu__type_of(s, node->inputs[i])->shape;
+        tu_shape input = tu__type_of(s, node->inputs[i])->shape;
         int64_t from[TU_MAX_RANK] = {0};
-        tu__strides(part, from);
-        d->copies[i] = plan_copy(part, (size_t)d->element, 0, from, start, to);
-        start += part.dim[axis_joined] * to[axis_joined];
+        tu__strides(input, from);
+        d->copies[i] = plan_copy(input, (size_t)d->element, 0, from, start, to);
+        start += input.dim[axis_joined] * to[axis_joined];
     }
     return TU_OK;
 }
