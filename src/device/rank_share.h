@@ -22,7 +22,9 @@ typedef struct tu__rank_share_range {
 TU__SHARED size_t tu__rank_share_lines(const tu_combination *what); /* cache lines of rank `what->rank` */
 TU__SHARED tu__rank_share_walk tu__rank_share_walk_begin(const tu_combination *what, size_t first,
                                                          size_t lines);
-/* Returns the next range, of at most `most` elements (but at least a cache line); false if there are no more. */
-TU__SHARED bool tu__rank_share_walk_next(tu__rank_share_walk *walk, size_t most, tu__rank_share_range *range);
+/* Returns the next range, of at most `max_elements` elements (but at least a cache line); false if there are no
+ * more. */
+TU__SHARED bool tu__rank_share_walk_next(tu__rank_share_walk *walk, size_t max_elements,
+                                         tu__rank_share_range *range);
 
 #endif

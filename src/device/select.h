@@ -121,8 +121,7 @@ typedef struct tu__selector {
     tu_status (*run_pointwise)(const tu__kernel *k);
     tu_status (*make_subkernel)(tu__kernel *k, struct tu__cluster *c, void *subkernel);
     tu_status (*finish_subkernels)(tu__kernel *k, uint32_t count, void *subkernels);
-    bool
-        joins_casts; /* fuses casts of leaves, e.g. of parameters to half precision, into one kernel */
+    bool joins_casts; /* fuses casts of leaves, e.g. of parameters to half precision, into one kernel */
     /* optional: how a sum of a cluster member of type `dtype` can be fused at the end of the cluster. `splits_rows`
      * is passed on to make_subkernel in the cluster. */
     tu__sum_kind (*sum_kind_of)(const struct tu__cluster *c, tu_dtype dtype, tu__sum_form form,

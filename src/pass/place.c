@@ -120,11 +120,11 @@ static uint64_t input_bytes_on(const tu__placer *p, const tu__node *node, uint32
  * (TU__UNPLACED: any kind) that are not marked refused. Sets `*device` to TU__UNPLACED if there is none. */
 static tu_status find_nearest(tu__placer *p, tu__node *node, uint32_t like, uint32_t *device) {
     *device = TU__UNPLACED;
-    uint64_t most = 0;
+    uint64_t most_bytes = 0;
     for (uint32_t d = 0; d < p->unit->device_count; d++) {
         if (p->refused[d] || (like != TU__UNPLACED && !same_kind(p, like, d))) continue;
         uint64_t bytes = input_bytes_on(p, node, d);
-        if (*device != TU__UNPLACED && bytes <= most) continue;
+        if (*device != TU__UNPLACED && bytes <= most_bytes) continue;
         tu_status status = tu__placer_supports(p, d, node);
         if (status == TU_UNSUPPORTED) {
             p->refused[d] = true;
@@ -133,7 +133,7 @@ static tu_status find_nearest(tu__placer *p, tu__node *node, uint32_t like, uint
         }
         TU_TRY(status);
         *device = d;
-        most = bytes;
+        most_bytes = bytes;
     }
     return TU_OK;
 }
@@ -248,11 +248,12 @@ static tu_status pin_by_pattern(tu__placer *p, tu__node *node) {
         size_t length = strcspn(rule, ",");
         TU_TRY(split_rule(rule, length, text, &device_at));
         if (name_matches(text, node->name)) {
-            const char *device = text + device_at;
-            uint32_t at = find_device(p, device, strlen(device));
-            if (at == TU__UNPLACED) return fail_unknown_device(p, node, device, " by a pattern");
+            const char *name = text + device_at;
+            uint32_t device = find_device(p, name, strlen(name));
+            if (device == TU__UNPLACED) return fail_unknown_device(p, node, name, " by a pattern");
             p->pinned[node->id] = true;
-            return tu__placer_put(p, node, at, tu__placer_reason(p, "placed by pattern %s=%s", text, device));
+            return tu__placer_put(p, node, device,
+                                  tu__placer_reason(p, "placed by pattern %s=%s", text, name));
         }
         rule += length + (rule[length] == ',');
     }
@@ -263,19 +264,20 @@ static tu_status pin_by_function(tu__placer *p, tu__node *node) {
     const char *name =
         p->options->by ? p->options->by(p->unit->graph, node->id, p->options->by_context) : NULL;
     if (!name) return TU_OK;
-    uint32_t at = find_device(p, name, strlen(name));
-    if (at == TU__UNPLACED) return fail_unknown_device(p, node, name, " by the placement function");
+    uint32_t device = find_device(p, name, strlen(name));
+    if (device == TU__UNPLACED) return fail_unknown_device(p, node, name, " by the placement function");
     p->pinned[node->id] = true;
-    return tu__placer_put(p, node, at, "placed by the placement function");
+    return tu__placer_put(p, node, device, "placed by the placement function");
 }
 
 static tu_status pin_by_graph(tu__placer *p, tu__node *node, const char *name) {
     if (!name) return TU_OK;
-    uint32_t at = find_device(p, name, strlen(name));
-    if (at == TU__UNPLACED) return fail_unknown_device(p, node, name, "");
+    uint32_t device = find_device(p, name, strlen(name));
+    if (device == TU__UNPLACED) return fail_unknown_device(p, node, name, "");
     p->pinned[node->id] = true;
     bool replicated = p->unit->replication.strategy != TU__SINGLE;
-    return tu__placer_put(p, node, at, replicated ? "placed by the strategy" : "placed by tu_with_device");
+    return tu__placer_put(p, node, device,
+                          replicated ? "placed by the strategy" : "placed by tu_with_device");
 }
 
 static tu_status find_pin(tu__placer *p, tu__node *node) {
@@ -290,7 +292,7 @@ static tu_status find_pin(tu__placer *p, tu__node *node) {
 
 /* Moves a pinned node if its device does not support it, and records the reason. */
 static tu_status check_pin(tu__placer *p, tu__node *node) {
-    uint32_t pinned = p->device_of[node->id], at;
+    uint32_t pinned = p->device_of[node->id], device;
     tu_status status = tu__placer_supports(p, pinned, node);
     if (status != TU_UNSUPPORTED) return status;
     if (p->options->strict)
@@ -300,10 +302,10 @@ static tu_status check_pin(tu__placer *p, tu__node *node) {
     p->refused[pinned] = true;
     record_refusal(p, node, pinned);
     p->device_of[node->id] = TU__UNPLACED;
-    TU_TRY(find_nearest_or_add_host(p, node, &at));
+    TU_TRY(find_nearest_or_add_host(p, node, &device));
     node->moved = true;
     return tu__placer_put(
-        p, node, at,
+        p, node, device,
         tu__placer_reason(p, "%s, but %s does not support it: moved to the nearest device that does",
                           node->why, p->unit->devices[pinned]));
 }
@@ -330,35 +332,35 @@ static tu_status find_forward(const tu__placer *p, const tu__node *node, const t
 static tu_status place_gradient(tu__placer *p, tu__node *node) {
     const tu__node *forward;
     TU_TRY(find_forward(p, node, &forward));
-    uint32_t at = forward ? p->device_of[forward->id] : TU__UNPLACED;
-    if (at == TU__UNPLACED || !same_kind(p, p->preferred, at)) return TU_OK;
-    tu_status status = tu__placer_supports(p, at, node);
+    uint32_t device = forward ? p->device_of[forward->id] : TU__UNPLACED;
+    if (device == TU__UNPLACED || !same_kind(p, p->preferred, device)) return TU_OK;
+    tu_status status = tu__placer_supports(p, device, node);
     if (status != TU_OK) return status == TU_UNSUPPORTED ? TU_OK : status;
-    return tu__placer_put(p, node, at,
+    return tu__placer_put(p, node, device,
                           tu__placer_reason(p, "on the device of '%s', whose gradient it is", forward->name));
 }
 
-static const char *free_choice_reason(tu__placer *p, const tu__node *node, uint32_t at) {
+static const char *free_choice_reason(tu__placer *p, const tu__node *node, uint32_t device) {
     if (p->unit->device_count == 1) return "the only device";
-    uint64_t bytes = input_bytes_on(p, node, at);
+    uint64_t bytes = input_bytes_on(p, node, device);
     if (bytes)
         return tu__placer_reason(p, "near its inputs: %" PRIu64 " bytes of them are on this device", bytes);
-    if (at != p->preferred) return "the first device of its kind that supports it";
-    return is_host(p, at) ? "the first device" : "the first GPU";
+    if (device != p->preferred) return "the first device of its kind that supports it";
+    return is_host(p, device) ? "the first device" : "the first GPU";
 }
 
 static tu_status place_by_default(tu__placer *p, tu__node *node) {
-    uint32_t at;
+    uint32_t device;
     if (p->unit->device_count > 1 && !node->group) TU_TRY(place_gradient(p, node));
     if (p->device_of[node->id] != TU__UNPLACED) return TU_OK;
     clear_refusals(p);
-    TU_TRY(find_nearest(p, node, p->preferred, &at));
-    if (at == TU__UNPLACED) {
-        TU_TRY(find_nearest_or_add_host(p, node, &at));
-        node->moved = p->added_host && at + 1 == p->unit->device_count;
-        return tu__placer_put(p, node, at, "the nearest device that supports it");
+    TU_TRY(find_nearest(p, node, p->preferred, &device));
+    if (device == TU__UNPLACED) {
+        TU_TRY(find_nearest_or_add_host(p, node, &device));
+        node->moved = p->added_host && device + 1 == p->unit->device_count;
+        return tu__placer_put(p, node, device, "the nearest device that supports it");
     }
-    return tu__placer_put(p, node, at, free_choice_reason(p, node, at));
+    return tu__placer_put(p, node, device, free_choice_reason(p, node, device));
 }
 
 /* True if the node depends on no input and on nothing placed yet: optimizer state updates, a learning rate. */
@@ -381,11 +383,11 @@ static tu_status place_followers(tu__placer *p) {
     for (uint32_t id = g->node_count; id-- > 0;) {
         tu__node *node = g->nodes[id];
         if (p->device_of[id] == TU__UNPLACED && tu__node_is_computed(node)) {
-            uint32_t at = p->reader[id] == TU__UNPLACED ? TU__UNPLACED : p->device_of[p->reader[id]];
-            tu_status status = at == TU__UNPLACED ? TU_UNSUPPORTED : tu__placer_supports(p, at, node);
+            uint32_t device = p->reader[id] == TU__UNPLACED ? TU__UNPLACED : p->device_of[p->reader[id]];
+            tu_status status = device == TU__UNPLACED ? TU_UNSUPPORTED : tu__placer_supports(p, device, node);
             if (status == TU_OK)
                 status = tu__placer_put(
-                    p, node, at,
+                    p, node, device,
                     tu__placer_reason(p, "with its first reader '%s'", g->nodes[p->reader[id]]->name));
             else if (status == TU_UNSUPPORTED)
                 status = place_by_default(p, node);
@@ -440,8 +442,10 @@ static tu_status keep_small_work_on_host(tu__placer *p) {
         tu__node *node = p->unit->graph->nodes[id];
         TU_TRY(move_to_reader(p, node, p->reader[id]));
         for (uint32_t i = 0; i < node->input_count; i++) {
-            uint32_t *reader = &p->reader[node->inputs[i].node], at = p->device_of[id];
-            *reader = *reader == NO_READER && at != TU__UNPLACED ? at : *reader == at ? at : SEVERAL_READERS;
+            uint32_t *reader = &p->reader[node->inputs[i].node], device = p->device_of[id];
+            *reader = *reader == NO_READER && device != TU__UNPLACED ? device
+                      : *reader == device                            ? device
+                                                                     : SEVERAL_READERS;
         }
     }
     return TU_OK;

@@ -237,13 +237,13 @@ static tu_value make_cast(precision *p, tu__edge from, tu_value value, tu_dtype 
     return made;
 }
 
-/* Returns a value built as f32 in the type `wanted`: f32 or the half type. */
-static tu_value read_as(precision *p, tu__edge from, tu_dtype wanted, const tu__node *reader) {
+/* Returns a value built as f32 in the type `dtype`: f32 or the half type. */
+static tu_value read_as(precision *p, tu__edge from, tu_dtype dtype, const tu__node *reader) {
     tu_value value = tu__rewrite_value(&p->r, from);
-    if (!tu_ok(value) || tu_value_dtype(value) == wanted) return value;
-    tu__edge *cast = (wanted == p->half ? p->narrowed : p->widened) + p->r.slot[from.node] + from.output;
+    if (!tu_ok(value) || tu_value_dtype(value) == dtype) return value;
+    tu__edge *cast = (dtype == p->half ? p->narrowed : p->widened) + p->r.slot[from.node] + from.output;
     if (cast->node == TU_NO_NODE) {
-        tu_value made = make_cast(p, from, value, wanted, reader);
+        tu_value made = make_cast(p, from, value, dtype, reader);
         *cast = (tu__edge){made.node, made.output};
     }
     return tu__value(p->r.to, cast->node, cast->output);

@@ -164,8 +164,8 @@ static tu_status check_shard_count(const tu__replicator *p) {
 
 static bool is_single_device(const tu__replication *options) {
     if (options->strategy == TU__SINGLE) return true;
-    bool alone = options->replica_count == 1 && options->invariant <= 1;
-    return alone &&
+    bool is_single = options->replica_count == 1 && options->invariant <= 1;
+    return is_single &&
            (options->strategy == TU__MIRRORED || strcmp(options->central, options->replicas[0]) == 0);
 }
 

@@ -63,10 +63,10 @@ tu_value tu__shard_of_value(tu__replicator *p, tu__edge edge, int axis, size_t s
 /* Returns the place of the values that the user fetches: the central device, or the first replica. */
 size_t tu__central_place(const tu__replicator *p);
 const char *tu__place_device(const tu__replicator *p, size_t place);
-/* Inserts a node that the old graph does not have, for a shard or a place. Its name is "<name of beside><what>",
+/* Inserts a node that the old graph does not have, for a shard or a place. Its name is "<name of base><suffix_text>",
  * followed by "@2" for number 2. */
-tu_value tu__replicator_insert(tu__replicator *p, const tu__node *beside, const char *what, size_t number,
-                               const tu__node_request *request);
+tu_value tu__replicator_insert(tu__replicator *p, const tu__node *base, const char *suffix_text,
+                               size_t number, const tu__node_request *request);
 /* Allocates `count` edges, all TU_NO_NODE; NULL if out of memory. */
 tu__edge *tu__replicator_new_edges(tu__replicator *p, size_t count);
 /* ---- replicate_sums.c ---- */

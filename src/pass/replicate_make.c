@@ -62,14 +62,14 @@ static tu__sharded_value *find_sharded_value(tu__replicator *p, tu__edge edge, i
     return value->sharded_values = c;
 }
 
-tu_value tu__replicator_insert(tu__replicator *p, const tu__node *beside, const char *what, size_t number,
-                               const tu__node_request *request) {
+tu_value tu__replicator_insert(tu__replicator *p, const tu__node *base, const char *suffix_text,
+                               size_t number, const tu__node_request *request) {
     char suffix[80];
     if (number)
-        snprintf(suffix, sizeof suffix, "%s@%zu", what, number);
+        snprintf(suffix, sizeof suffix, "%s@%zu", suffix_text, number);
     else
-        snprintf(suffix, sizeof suffix, "%s", what);
-    return tu__rewrite_insert(&p->r, beside->name, suffix, request);
+        snprintf(suffix, sizeof suffix, "%s", suffix_text);
+    return tu__rewrite_insert(&p->r, base->name, suffix, request);
 }
 
 /* Makes instance `number` of a node; instance 0 keeps its name. */

@@ -63,8 +63,9 @@ static tu_value make_at_path(tu__rewrite *r, const char *path, tu__node_request 
     const char *slash = strrchr(path, '/');
     size_t length = slash ? (size_t)(slash - path) : 0;
     const char *current = r->to->scope ? r->to->scope : "";
-    bool there = strlen(current) == (slash ? length + 1 : 0) && strncmp(current, path, length) == 0;
-    if (!there) {
+    bool is_current_scope =
+        strlen(current) == (slash ? length + 1 : 0) && strncmp(current, path, length) == 0;
+    if (!is_current_scope) {
         char *scope = tu__alloc(length + 1, "a scope's name");
         if (scope) memcpy(scope, path, length);
         tu_status status = scope ? tu__scope_replace(r->to, scope, NULL) : TU_NO_MEMORY;

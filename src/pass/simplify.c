@@ -100,11 +100,11 @@ static tu_status reserve_earlier(simplifier *s, size_t count) {
     return TU_OK;
 }
 
-/* Returns a node of the new graph that equals `wanted`, which is not in the graph; NULL: none. */
-static const tu__node *find_equal(const simplifier *s, const tu__node *wanted) {
+/* Returns a node of the new graph that equals `key`, which is not in the graph; NULL: none. */
+static const tu__node *find_equal(const simplifier *s, const tu__node *key) {
     const tu_graph *to = s->rewrite.to;
-    uint32_t id = s->latest[hash_node(wanted) & (s->bucket_count - 1)];
-    while (id != TU_NO_NODE && !equal_nodes(to->nodes[id], wanted)) id = s->earlier[id];
+    uint32_t id = s->latest[hash_node(key) & (s->bucket_count - 1)];
+    while (id != TU_NO_NODE && !equal_nodes(to->nodes[id], key)) id = s->earlier[id];
     return id == TU_NO_NODE ? NULL : to->nodes[id];
 }
 
@@ -128,19 +128,19 @@ tu_status tu__simplify_make(tu__candidate *c, const char *inserted, const tu__no
     if (!edges) return TU_NO_MEMORY;
     for (size_t i = 0; i < request->input_count; i++)
         edges[i] = (tu__edge){request->inputs[i].node, request->inputs[i].output};
-    tu__node wanted = {/* in no graph; for comparison only */
-                       .op = tu__op_get(request->op),
-                       .flags = request->flags,
-                       .input_count = (uint32_t)request->input_count,
-                       .inputs = edges,
-                       .outputs = origin->outputs,
-                       .attrs = request->attrs,
-                       .data = request->data,
-                       .custom = request->custom,
-                       .device = request->device,
-                       .group = request->group,
-                       .after_count = inserted ? 0 : origin->after_count};
-    const tu__node *equal = may_merge(&wanted) ? find_equal(s, &wanted) : NULL;
+    tu__node key = {/* in no graph; for comparison only */
+                    .op = tu__op_get(request->op),
+                    .flags = request->flags,
+                    .input_count = (uint32_t)request->input_count,
+                    .inputs = edges,
+                    .outputs = origin->outputs,
+                    .attrs = request->attrs,
+                    .data = request->data,
+                    .custom = request->custom,
+                    .device = request->device,
+                    .group = request->group,
+                    .after_count = inserted ? 0 : origin->after_count};
+    const tu__node *equal = may_merge(&key) ? find_equal(s, &key) : NULL;
     tu__free(edges);
     if (equal) {
         *value = tu__value(r->to, equal->id, 0);

@@ -31,20 +31,20 @@ static void draw_axis(sweep *s, geometry *g, int axis, bool pointwise) {
     g->kernel[axis] = pointwise ? 1 : sweep_one_in(s, 3) ? 3 : sweep_between(s, 1, 7);
     g->stride[axis] = sweep_one_in(s, 2) ? 1 : sweep_between(s, 1, 4); /* may exceed the filter */
     g->dilation[axis] = pointwise || !sweep_one_in(s, 4) ? 1 : sweep_between(s, 2, 3);
-    int64_t most = sweep_one_in(s, 2) ? 0 : extent(g, axis) - 1;
+    int64_t max_pad = sweep_one_in(s, 2) ? 0 : extent(g, axis) - 1;
     for (int side = 0; side < 2; side++)
-        g->pad[2 * axis + side] = sweep_one_in(s, 8) ? sweep_between(s, 0, 3) : sweep_between(s, 0, most);
+        g->pad[2 * axis + side] = sweep_one_in(s, 8) ? sweep_between(s, 0, 3) : sweep_between(s, 0, max_pad);
     g->size[axis] = sweep_one_in(s, 4) ? sweep_between(s, 1, 3) : sweep_size(s, 34);
 }
 
 /* Limits the work to what the reference kernel computes in some milliseconds. */
 static geometry draw_geometry(sweep *s, bool pointwise) {
-    int64_t most = sweep_one_in(s, 12) ? 6000000 : 400000;
+    int64_t max_work = sweep_one_in(s, 12) ? 6000000 : 400000;
     for (;;) {
         geometry g = {.images = sweep_between(s, 1, 6)};
         draw_channels(s, &g);
         for (int axis = 0; axis < 2; axis++) draw_axis(s, &g, axis, pointwise);
-        if (output_size(&g, 0) >= 1 && output_size(&g, 1) >= 1 && work_of(&g) <= most) return g;
+        if (output_size(&g, 0) >= 1 && output_size(&g, 1) >= 1 && work_of(&g) <= max_work) return g;
     }
 }
 
@@ -117,7 +117,7 @@ void sweep_pointwise_convolution(sweep *s) {
 /* Sizes that networks use, for which libraries are tested best. */
 void sweep_usual_convolution(sweep *s) {
     static const int64_t sizes[] = {1, 3, 3, 5, 7};
-    int64_t most = sweep_one_in(s, 12) ? 8000000 : 1000000;
+    int64_t max_work = sweep_one_in(s, 12) ? 8000000 : 1000000;
     geometry g;
     do {
         int64_t size = sizes[sweep_between(s, 0, 4)], stride = sweep_one_in(s, 3) ? 2 : 1;
@@ -131,7 +131,7 @@ void sweep_usual_convolution(sweep *s) {
                        .out = 8 * sweep_between(s, 1, 10)};
         int64_t before = sweep_one_in(s, 4) ? 0 : (size - 1) / 2, after = sweep_one_in(s, 4) ? 0 : size / 2;
         for (int side = 0; side < 4; side++) g.pad[side] = side % 2 ? after : before;
-    } while (output_size(&g, 0) < 1 || output_size(&g, 1) < 1 || work_of(&g) > most);
+    } while (output_size(&g, 0) < 1 || output_size(&g, 1) < 1 || work_of(&g) > max_work);
     expect_convolution(s, &g, sweep_one_in(s, 3));
 }
 

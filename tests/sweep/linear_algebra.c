@@ -27,8 +27,8 @@ static void fill_triangular(sweep *s, double *data, tu_shape shape) {
 /* Broadcasts the maximum of each column: the norm by which a residual is measured. */
 static tu_value largest_of_column(tu_value x) {
     tu_shape shape = tu_value_shape(x);
-    tu_value most = tu_max(x, .axes = {1, {(int32_t)shape.rank - 2}}, .keep = true);
-    return tu_broadcast(most, shape);
+    tu_value largest = tu_max(x, .axes = {1, {(int32_t)shape.rank - 2}}, .keep = true);
+    return tu_broadcast(largest, shape);
 }
 
 static void expect_residual(sweep *s, const char *what, tu_value a, tu_value x, tu_value b, int64_t n) {

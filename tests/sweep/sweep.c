@@ -66,21 +66,21 @@ double sweep_uniform(sweep *s, double low, double high) {
     return low + (high - low) * ((double)(next(s) >> 11) * 0x1p-53);
 }
 
-int64_t sweep_size(sweep *s, int64_t most) {
+int64_t sweep_size(sweep *s, int64_t max) {
     static const int64_t odd[] = {1,  1,  2,  3,  5,  7,  11, 13, 17, 19,  23,  29,  31,  37,  41,
                                   50, 53, 61, 65, 67, 70, 79, 93, 97, 101, 127, 129, 131, 193, 257};
     static const int64_t even[] = {4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
     for (;;) {
-        int64_t size = sweep_one_in(s, 4)   ? sweep_between(s, 1, most)
+        int64_t size = sweep_one_in(s, 4)   ? sweep_between(s, 1, max)
                        : sweep_one_in(s, 3) ? even[sweep_between(s, 0, sizeof even / sizeof *even - 1)]
                                             : odd[sweep_between(s, 0, sizeof odd / sizeof *odd - 1)];
-        if (size <= most) return size;
+        if (size <= max) return size;
     }
 }
 
-tu_shape sweep_shape(sweep *s, int64_t rank, int64_t most) {
+tu_shape sweep_shape(sweep *s, int64_t rank, int64_t max) {
     int64_t dims[TU_MAX_RANK];
-    for (int64_t i = 0; i < rank; i++) dims[i] = sweep_size(s, most);
+    for (int64_t i = 0; i < rank; i++) dims[i] = sweep_size(s, max);
     return tu_shape_of((size_t)rank, dims);
 }
 
@@ -269,16 +269,16 @@ static bool fetch(sweep *s, const char *device, int threads, const char *precisi
     if (program && !s->oracle) record_kernels(s, program);
     for (int i = 0; i < count; i++) {
         tu_type type = tu_value_type(values[i]);
-        unsigned char *begin = (unsigned char *)targets[i] - GUARD;
+        unsigned char *start = (unsigned char *)targets[i] - GUARD;
         size_t bytes = tu_type_bytes(type);
         for (size_t k = 0; k < GUARD; k++) {
-            if (begin[k] == PATTERN && begin[GUARD + bytes + k] == PATTERN) continue;
+            if (start[k] == PATTERN && start[GUARD + bytes + k] == PATTERN) continue;
             if (good) printf("FAIL on %s: result %d was written out of bounds\n", device, i);
             good = false;
         }
         results[i] = new_array(type.shape);
         tu__load_array(type.dtype, targets[i], tu_shape_elements(type.shape), results[i]);
-        free(begin);
+        free(start);
     }
     for (int i = 0; i < s->input_count; i++) free((void *)feeds[i].data);
     tu_program_free(program);
@@ -292,8 +292,8 @@ static double bound_of(const sweep *s, const expectation *e, tu_dtype out, doubl
     if (e->product && s->tf32) factor += 2 * 0x1p-10;
     if (e->rounded) factor += eps_of(out);
     if (e->equal) return factor * magnitude;
-    double least = (e->rounded ? 2 : 1) * smallest_above_zero(out);
-    return 4 * eps_of(out) * fabs(ref) + (e->bounded ? factor * magnitude : 0) + least;
+    double smallest = (e->rounded ? 2 : 1) * smallest_above_zero(out);
+    return 4 * eps_of(out) * fabs(ref) + (e->bounded ? factor * magnitude : 0) + smallest;
 }
 
 static bool check_result(sweep *s, const expectation *e, tu_dtype out, const double *got, const double *ref,
@@ -444,9 +444,9 @@ static void run_seed(const plan *p, uint64_t seed, bool always_print, tally *tal
     s.tf32 = kinds[kind].tf32;
     s.threads = (int)sweep_between(&s, 1, 3);
     int family = draw_family(&s, p, sweep_is_half(&s));
-    double begin = now();
+    double start = now();
     bool good = run_case(&s, p->device, families[family].build);
-    add_to_tally(&tallies[family], good, now() - begin, s.worst);
+    add_to_tally(&tallies[family], good, now() - start, s.worst);
     if (!good || always_print)
         printf("     %s %s,%s on %d threads, by %s; repeat: test_sweep %s 1 %llu %s %s\n",
                families[family].name, kinds[kind].name, s.note, s.threads, s.kernels, p->device,
@@ -458,9 +458,9 @@ static void run_known(const plan *p, tally *t) {
         for (int threads = 1; threads <= 3; threads++) {
             const sweep_known *known = &sweep_known_cases[i];
             sweep s = {.random = 1, .dtype = known->dtype, .tf32 = known->tf32, .threads = threads};
-            double begin = now();
+            double start = now();
             bool good = run_case(&s, p->device, known->build);
-            add_to_tally(t, good, now() - begin, s.worst);
+            add_to_tally(t, good, now() - start, s.worst);
             if (!good)
                 printf("     regression case \"%s\" on %d threads,%s, by %s\n", known->name, threads, s.note,
                        s.kernels);

@@ -7,9 +7,9 @@
  *     |got - ref|  <=  4 eps(out) |ref|  +  2 (K + 8) eps(acc) M  +  least(out)
  *
  * for sums of K terms, where M is the sum of the terms' absolute values, eps the distance from 1 to the next number,
- * `acc` f32 for half types and otherwise the type itself, and `least` the smallest number above zero. With tf32 the
- * operands of products are rounded too, which adds 2 eps(tf32) M. Solutions of linear systems are tested by their
- * residual.
+ * `acc` f32 for half types and otherwise the type itself, and `smallest` the smallest number above zero. With tf32
+ * the operands of products are rounded too, which adds 2 eps(tf32) M. Solutions of linear systems are tested by
+ * their residual.
  *
  *     static void sum_rows(sweep *s) {
  *         int64_t rows = sweep_size(s, 64), columns = sweep_size(s, 64);
@@ -29,9 +29,9 @@ typedef struct sweep sweep;
 
 int64_t sweep_between(sweep *s, int64_t low, int64_t high);
 bool sweep_one_in(sweep *s, int64_t n);
-/* Returns a size between 1 and `most`: often 1, a prime, or a multiple of vector and tile widths. */
-int64_t sweep_size(sweep *s, int64_t most);
-tu_shape sweep_shape(sweep *s, int64_t rank, int64_t most);
+/* Returns a size between 1 and `max`: often 1, a prime, or a multiple of vector and tile widths. */
+int64_t sweep_size(sweep *s, int64_t max);
+tu_shape sweep_shape(sweep *s, int64_t rank, int64_t max);
 
 /* ---- Building ---- */
 

@@ -40,19 +40,19 @@ struct cpu_conv_blocks {
 };
 
 /* Returns the first row of the result in a slice. */
-static inline int64_t cpu_conv_blocks_band(const cpu_conv_blocks *d, int64_t slice) {
-    return slice % d->bands * d->band_rows;
+static inline int64_t cpu_conv_blocks_band(const cpu_conv_blocks *plan, int64_t slice) {
+    return slice % plan->bands * plan->band_rows;
 }
 
 /* `before`: padding above and left of the source; `multiple`: `flat` is rounded up to a multiple of it. */
-void cpu_conv_blocks_plan_slices(cpu_conv_blocks *d, const int64_t source_size[2], int64_t channels,
+void cpu_conv_blocks_plan_slices(cpu_conv_blocks *plan, const int64_t source_size[2], int64_t channels,
                                  const int64_t before[2], const int64_t out_size[2], int64_t multiple);
-size_t cpu_conv_blocks_worker_bytes(const cpu_conv_blocks *d);
-char *cpu_conv_blocks_worker(const cpu_conv_blocks *d, const cpu_direct_operands *o, int worker);
+size_t cpu_conv_blocks_worker_bytes(const cpu_conv_blocks *plan);
+char *cpu_conv_blocks_worker(const cpu_conv_blocks *plan, const cpu_direct_operands *operands, int worker);
 /* Copies the source of a slice, with padding, to `scratch`. */
-void cpu_conv_blocks_pad(const cpu_conv_blocks *d, const void *images, int64_t slice, uint16_t *scratch);
+void cpu_conv_blocks_pad(const cpu_conv_blocks *plan, const void *images, int64_t slice, uint16_t *scratch);
 
-tu_status cpu_conv_blocks_plan_filter(tu__arena *arena, cpu_conv_blocks *d);
-void cpu_conv_blocks_filter(const cpu_conv_blocks *d, const cpu_direct_operands *o);
+tu_status cpu_conv_blocks_plan_filter(tu__arena *arena, cpu_conv_blocks *plan);
+void cpu_conv_blocks_filter(const cpu_conv_blocks *plan, const cpu_direct_operands *operands);
 
 #endif

@@ -39,15 +39,15 @@ enum {
 
 /* ---- Panels: groups of columns, a few vectors wide ---- */
 
-void cpu_direct_plan_panels(cpu_direct *d) {
-    d->panel_vectors = (d->columns + d->loops->vector_elements - 1) / d->loops->vector_elements;
-    d->panels = (d->panel_vectors + d->loops->max_vectors - 1) / d->loops->max_vectors;
+void cpu_direct_plan_panels(cpu_direct *plan) {
+    plan->panel_vectors = (plan->columns + plan->loops->vector_elements - 1) / plan->loops->vector_elements;
+    plan->panels = (plan->panel_vectors + plan->loops->max_vectors - 1) / plan->loops->max_vectors;
 }
 
-panel cpu_direct_panel(const cpu_direct *d, int64_t i) {
-    int64_t first = chunk_start(d->panel_vectors, d->panels, i) * d->loops->vector_elements;
-    int64_t end = chunk_start(d->panel_vectors, d->panels, i + 1) * d->loops->vector_elements;
-    return (panel){first, min_i64(end, d->columns) - first, end - first};
+panel cpu_direct_panel(const cpu_direct *plan, int64_t i) {
+    int64_t first = chunk_start(plan->panel_vectors, plan->panels, i) * plan->loops->vector_elements;
+    int64_t end = chunk_start(plan->panel_vectors, plan->panels, i + 1) * plan->loops->vector_elements;
+    return (panel){first, min_i64(end, plan->columns) - first, end - first};
 }
 
 /* ---- Tiles: rows of c, as many as fit in registers ---- */
@@ -117,25 +117,25 @@ static bool worth_planning(const cpu_gemm_loops *loops, const cpu_convolution *c
 }
 
 tu_status cpu_direct_new(tu__arena *arena, const cpu_gemm_loops *loops, const cpu_convolution *convolution,
-                         cpu_conv_result result, int threads, cpu_direct **plan) {
-    *plan = NULL;
+                         cpu_conv_result result, int threads, cpu_direct **new_plan) {
+    *new_plan = NULL;
     if (!worth_planning(loops, convolution)) return TU_OK;
-    cpu_direct *d = tu__arena_alloc(arena, sizeof *d);
-    if (!d) return TU_NO_MEMORY;
-    d->loops = loops;
-    d->computes = result;
-    d->shape = *convolution;
-    d->threads = threads;
-    d->taps = convolution->windows.size[0] * convolution->windows.size[1];
-    TU_TRY((result == CPU_CONV_DW ? cpu_direct_plan_filter : cpu_direct_plan_output)(arena, d));
-    *plan = d;
+    cpu_direct *plan = tu__arena_alloc(arena, sizeof *plan);
+    if (!plan) return TU_NO_MEMORY;
+    plan->loops = loops;
+    plan->computes = result;
+    plan->shape = *convolution;
+    plan->threads = threads;
+    plan->taps = convolution->windows.size[0] * convolution->windows.size[1];
+    TU_TRY((result == CPU_CONV_DW ? cpu_direct_plan_filter : cpu_direct_plan_output)(arena, plan));
+    *new_plan = plan;
     return TU_OK;
 }
 
-size_t cpu_direct_workspace(const cpu_direct *d) {
-    return d->packed_bytes + (size_t)d->threads * (d->scratch_bytes + d->y_bytes);
+size_t cpu_direct_workspace(const cpu_direct *plan) {
+    return plan->packed_bytes + (size_t)plan->threads * (plan->scratch_bytes + plan->y_bytes);
 }
 
-void cpu_direct_run(const cpu_direct *d, const cpu_direct_operands *operands) {
-    (d->computes == CPU_CONV_DW ? cpu_direct_filter : cpu_direct_output)(d, operands);
+void cpu_direct_run(const cpu_direct *plan, const cpu_direct_operands *operands) {
+    (plan->computes == CPU_CONV_DW ? cpu_direct_filter : cpu_direct_output)(plan, operands);
 }

@@ -49,7 +49,7 @@ typedef struct conv_work { /* one panel of one phase, for one band of an image *
     const phase *phase;
     panel panel;
     int64_t panel_index, group, from, to; /* rows from … to - 1 of the phase */
-    const char *image;                    /* skips_padding: the source; else the padded image from row image_row on */
+    const char *image; /* skips_padding: the source; else the padded image from row image_row on */
     int64_t image_row;
     char *out;     /* the output image */
     const char *b; /* the packed filter panel */

@@ -88,8 +88,8 @@ typedef struct panel {
     int64_t first, columns, width; /* width: columns rounded up to vectors */
 } panel;
 
-void cpu_direct_plan_panels(cpu_direct *d);
-panel cpu_direct_panel(const cpu_direct *d, int64_t i);
+void cpu_direct_plan_panels(cpu_direct *plan);
+panel cpu_direct_panel(const cpu_direct *plan, int64_t i);
 
 /* Computes `rows` consecutive rows of c, in as many tiles as necessary. */
 void cpu_direct_rows(const cpu_gemm_loops *loops, cpu_gemm_tile t, int64_t rows);
@@ -102,13 +102,13 @@ const char *cpu_direct_pad(const padded *p, int bytes, const char *image, int64_
                            char *scratch);
 
 /* conv_direct_plan.c, conv_direct_output.c: y and dx */
-tu_status cpu_direct_plan_output(tu__arena *arena, cpu_direct *d);
+tu_status cpu_direct_plan_output(tu__arena *arena, cpu_direct *plan);
 /* Returns the rows of the padded image that a band reads. */
-void cpu_direct_band_rows(const cpu_direct *d, int64_t band, int64_t *first, int64_t *last);
-void cpu_direct_output(const cpu_direct *d, const cpu_direct_operands *operands);
+void cpu_direct_band_rows(const cpu_direct *plan, int64_t band, int64_t *first, int64_t *last);
+void cpu_direct_output(const cpu_direct *plan, const cpu_direct_operands *operands);
 
 /* conv_direct_filter.c: the filter gradient */
-tu_status cpu_direct_plan_filter(tu__arena *arena, cpu_direct *d);
-void cpu_direct_filter(const cpu_direct *d, const cpu_direct_operands *operands);
+tu_status cpu_direct_plan_filter(tu__arena *arena, cpu_direct *plan);
+void cpu_direct_filter(const cpu_direct *plan, const cpu_direct_operands *operands);
 
 #endif

@@ -88,20 +88,20 @@ static tu_status describe(int index, tu_device_info *info) {
  * the mask. */
 static int split_cores(int part, int parts, cpu_set_t *group, int *first) {
     cpu_set_t mask;
-    int count = cores_of_process(&mask), seen = 0, taken = 0;
+    int count = cores_of_process(&mask), index = 0, group_count = 0;
     int from = parts <= count ? (int)((int64_t)count * part / parts) : part % count;
     int to = parts <= count ? (int)((int64_t)count * (part + 1) / parts) : from + 1;
     CPU_ZERO(group);
     for (int core = 0; core < CPU_SETSIZE; core++) {
         if (!CPU_ISSET(core, &mask)) continue;
-        if (seen >= from && seen < to) {
+        if (index >= from && index < to) {
             CPU_SET(core, group);
-            taken++;
+            group_count++;
         }
-        seen++;
+        index++;
     }
     *first = from;
-    return taken;
+    return group_count;
 }
 
 static const char *plural(int count) {
@@ -236,14 +236,14 @@ static tu_status launch(tu_device_instance *device, tu_plan *plan, uint32_t firs
     return status;
 }
 
-static tu_status trace(tu_device_instance *device, tu_plan *plan, uint32_t place, double *start,
+static tu_status trace(tu_device_instance *device, tu_plan *plan, uint32_t index_in_order, double *start,
                        double *seconds) {
     (void)device;
     const tu__kernel_plan *p = (const tu__kernel_plan *)plan;
-    if (place >= p->kernel_count)
-        return tu_fail(TU_INVALID, "there is no kernel %u: the plan has %u", place, p->kernel_count);
-    *start = p->times[place].start;
-    *seconds = p->times[place].seconds;
+    if (index_in_order >= p->kernel_count)
+        return tu_fail(TU_INVALID, "there is no kernel %u: the plan has %u", index_in_order, p->kernel_count);
+    *start = p->times[index_in_order].start;
+    *seconds = p->times[index_in_order].seconds;
     return TU_OK;
 }
 

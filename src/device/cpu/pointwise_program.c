@@ -560,8 +560,10 @@ tu_status cpu_pointwise_finish(tu__kernel *k, uint32_t subkernel_count, void *me
         work += work_of(subkernel);
     }
     int64_t tiles = d->first_tile[subkernel_count], threads = cpu_of(k)->threads;
-    int64_t fair = (tiles + threads - 1) / threads, worth = GRAIN_WORK / (work / tiles + 1) + 1;
-    d->grain = fair > worth ? fair : worth; /* at most one range per worker's scratch memory */
+    int64_t tiles_per_thread = (tiles + threads - 1) / threads,
+            min_tiles = GRAIN_WORK / (work / tiles + 1) + 1;
+    d->grain = tiles_per_thread > min_tiles ? tiles_per_thread
+                                            : min_tiles; /* at most one range per worker's scratch memory */
     k->workspace_bytes = d->scratch_bytes * (size_t)threads;
     if (subkernels->sum_kind != TU__NO_SUMS) k->run = cpu_run_with_sums;
     return TU_OK;

@@ -14,9 +14,9 @@ enum { CPU_GRAIN = 1 << 14 };
 
 /* Returns the minimum number of rows per range, for rows of `row` elements and at most `workers` ranges. */
 static inline int64_t cpu_grain(int64_t rows, int64_t row, int64_t workers) {
-    int64_t least = CPU_GRAIN / (row < 1 ? 1 : row), fair = (rows + workers - 1) / workers;
-    if (least < 1) least = 1;
-    return least > fair ? least : fair;
+    int64_t min_rows = CPU_GRAIN / (row < 1 ? 1 : row), rows_per_worker = (rows + workers - 1) / workers;
+    if (min_rows < 1) min_rows = 1;
+    return min_rows > rows_per_worker ? min_rows : rows_per_worker;
 }
 
 /* Rounds bytes up to cache lines, so that workers do not share one. */

@@ -163,10 +163,10 @@ const cpu_isa_facts *cpu_isa_of_machine(void) {
 
 /* Returns CPU_ISA_COUNT if TUTTI_ISA is not set or unknown. */
 static cpu_isa isa_limit(void) {
-    const char *wanted = getenv("TUTTI_ISA");
+    const char *limit_name = getenv("TUTTI_ISA");
     cpu_isa isa = CPU_BASELINE;
-    while (wanted && isa < CPU_ISA_COUNT && strcmp(wanted, names[isa]) != 0) isa++;
-    return wanted ? isa : CPU_ISA_COUNT;
+    while (limit_name && isa < CPU_ISA_COUNT && strcmp(limit_name, names[isa]) != 0) isa++;
+    return limit_name ? isa : CPU_ISA_COUNT;
 }
 
 cpu_isa cpu_isa_in_use(void) {
@@ -183,8 +183,8 @@ bool cpu_isa_emulates_bf16(void) {
 }
 
 tu_status cpu_isa_check_limit(void) {
-    const char *wanted = getenv("TUTTI_ISA");
-    if (!wanted || !*wanted || isa_limit() < CPU_ISA_COUNT) return TU_OK;
+    const char *limit_name = getenv("TUTTI_ISA");
+    if (!limit_name || !*limit_name || isa_limit() < CPU_ISA_COUNT) return TU_OK;
     return tu_fail(TU_INVALID, "TUTTI_ISA is '%s': expected baseline, avx2, avx512, avx512_bf16 or amx",
-                   wanted);
+                   limit_name);
 }

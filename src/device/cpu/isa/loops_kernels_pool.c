@@ -104,15 +104,15 @@ LANES_INLINE void mean_row(bool half, const cpu_pooling *p, int64_t row, const v
 
 /* ---- Gradient of the maximum ---- */
 
-LANES_INLINE void store_places(uint16_t *to, int64_t n, lanes_int place) {
-    lanes_short narrow = lanes_to_short(place);
+LANES_INLINE void store_positions(uint16_t *to, int64_t n, lanes_int position) {
+    lanes_short narrow = lanes_to_short(position);
     if (n >= LANES)
         memcpy(to, &narrow, sizeof narrow);
     else
         for (int64_t i = 0; i < n; i++) to[i] = narrow[i];
 }
 
-LANES_INLINE lanes_int load_places(const uint16_t *from, int64_t n) {
+LANES_INLINE lanes_int load_positions(const uint16_t *from, int64_t n) {
     lanes_short narrow = {0};
     if (n >= LANES)
         memcpy(&narrow, from, sizeof narrow);
@@ -139,10 +139,10 @@ LANES_INLINE lanes_int winner_among_nans(bool half, const cpu_pooling *p, window
         for (int64_t j = w.b.begin[1]; j < w.b.end[1]; j++, first = false) {
             int64_t at = (i * p->x_size[1] + j) * p->channels;
             lanes here = lanes_load_upto(half, x, at + c, at + c + n);
-            lanes_int place = lanes_int_of((int32_t)((i - w.top) * p->window[1] + j - w.left));
+            lanes_int position = lanes_int_of((int32_t)((i - w.top) * p->window[1] + j - w.left));
             lanes_mask wins = lanes_greater(here, best) | (lanes_nan(here) & lanes_equal(best, best));
             best = first ? here : lanes_select(wins, here, best);
-            winner = first ? place : lanes_int_select(wins, place, winner);
+            winner = first ? position : lanes_int_select(wins, position, winner);
         }
     return winner;
 }
@@ -152,13 +152,13 @@ LANES_INLINE lanes_int winner_of_size(bool half, const cpu_pooling *p, window w,
                                       int64_t columns, const void *x, int64_t c, int64_t n) {
     const int64_t row = p->x_size[1] * p->channels;
     const int64_t corner = w.b.begin[0] * row + w.b.begin[1] * p->channels + c;
-    lanes most = lanes_of(-INFINITY), here;
-    lanes_mask nan = lanes_nan(most);
+    lanes max = lanes_of(-INFINITY), here;
+    lanes_mask nan = lanes_nan(max);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) {
             int64_t at = corner + i * row + j * p->channels;
             here = lanes_load_upto(half, x, at, at + n);
-            most = lanes_max(most, here);
+            max = lanes_max(max, here);
             nan |= lanes_nan(here);
         }
     if (lanes_any(nan)) return winner_among_nans(half, p, w, x, c, n);
@@ -168,8 +168,8 @@ LANES_INLINE lanes_int winner_of_size(bool half, const cpu_pooling *p, window w,
         for (int64_t j = columns - 1; j >= 0; j--) {
             int64_t at = corner + i * row + j * p->channels;
             here = lanes_load_upto(half, x, at, at + n);
-            lanes_int place = lanes_int_of(first + (int32_t)(i * p->window[1] + j));
-            winner = lanes_int_select(lanes_equal(here, most), place, winner);
+            lanes_int position = lanes_int_of(first + (int32_t)(i * p->window[1] + j));
+            winner = lanes_int_select(lanes_equal(here, max), position, winner);
         }
     return winner;
 }
@@ -187,13 +187,13 @@ LANES_INLINE void find_winners(bool half, const cpu_pooling *p, const void *x, u
         for (int64_t column = 0; column < p->y_size[1]; column++, winners += p->channels) {
             window w = {pixels_of(p, row, column), row * p->stride[0] - p->pad[0],
                         column * p->stride[1] - p->pad[1]};
-            EACH_REGISTER(p->channels, c, n, store_places(winners + c, n, winner_of(half, p, w, x, c, n)));
+            EACH_REGISTER(p->channels, c, n, store_positions(winners + c, n, winner_of(half, p, w, x, c, n)));
         }
 }
 
-/* Sums dy over the windows whose maximum is this pixel of x. `place`: its position in the first of them. */
+/* Sums dy over the windows whose maximum is this pixel of x. `position`: its position in the first of them. */
 LANES_INLINE lanes sum_won_of_size(bool half, const cpu_pooling *p, box b, int64_t rows, int64_t columns,
-                                   int64_t place, const void *dy, const uint16_t *winners, int64_t c,
+                                   int64_t position, const void *dy, const uint16_t *winners, int64_t c,
                                    int64_t n) {
     const int64_t row = p->y_size[1] * p->channels;
     const int64_t corner = b.begin[0] * row + b.begin[1] * p->channels + c;
@@ -201,21 +201,21 @@ LANES_INLINE lanes sum_won_of_size(bool half, const cpu_pooling *p, box b, int64
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++) {
             int64_t at = corner + i * row + j * p->channels;
-            int32_t here = (int32_t)(place - i * p->stride[0] * p->window[1] - j * p->stride[1]);
-            lanes_mask won = lanes_int_equal(load_places(winners + at, n), lanes_int_of(here));
+            int32_t here = (int32_t)(position - i * p->stride[0] * p->window[1] - j * p->stride[1]);
+            lanes_mask won = lanes_int_equal(load_positions(winners + at, n), lanes_int_of(here));
             sum += lanes_select(won, lanes_load_upto(half, dy, at, at + n), (lanes){0});
         }
     return sum;
 }
 
-LANES_INLINE lanes sum_won(bool half, const cpu_pooling *p, box b, int64_t place, const void *dy,
+LANES_INLINE lanes sum_won(bool half, const cpu_pooling *p, box b, int64_t position, const void *dy,
                            const uint16_t *winners, int64_t c, int64_t n) {
     int64_t rows = b.end[0] - b.begin[0], columns = b.end[1] - b.begin[1];
-    if (rows == 1 && columns == 1) return sum_won_of_size(half, p, b, 1, 1, place, dy, winners, c, n);
-    if (rows == 1 && columns == 2) return sum_won_of_size(half, p, b, 1, 2, place, dy, winners, c, n);
-    if (rows == 2 && columns == 1) return sum_won_of_size(half, p, b, 2, 1, place, dy, winners, c, n);
-    if (rows == 2 && columns == 2) return sum_won_of_size(half, p, b, 2, 2, place, dy, winners, c, n);
-    return sum_won_of_size(half, p, b, rows, columns, place, dy, winners, c, n);
+    if (rows == 1 && columns == 1) return sum_won_of_size(half, p, b, 1, 1, position, dy, winners, c, n);
+    if (rows == 1 && columns == 2) return sum_won_of_size(half, p, b, 1, 2, position, dy, winners, c, n);
+    if (rows == 2 && columns == 1) return sum_won_of_size(half, p, b, 2, 1, position, dy, winners, c, n);
+    if (rows == 2 && columns == 2) return sum_won_of_size(half, p, b, 2, 2, position, dy, winners, c, n);
+    return sum_won_of_size(half, p, b, rows, columns, position, dy, winners, c, n);
 }
 
 LANES_INLINE void max_gradient(bool half, const cpu_pooling *p, const void *x, const void *dy,
@@ -230,10 +230,10 @@ LANES_INLINE void max_gradient(bool half, const cpu_pooling *p, const void *x, c
             advance_to(p, 1, column, &b);
             int64_t down = row - (b.begin[0] * p->stride[0] - p->pad[0]);
             int64_t right = column - (b.begin[1] * p->stride[1] - p->pad[1]);
-            int64_t place = down * p->window[1] + right;
+            int64_t position = down * p->window[1] + right;
             EACH_REGISTER(p->channels, c, n,
                           lanes_store_upto(half, dx, out + c, out + c + n,
-                                           sum_won(half, p, b, place, dy, winners, c, n)));
+                                           sum_won(half, p, b, position, dy, winners, c, n)));
         }
     }
 }

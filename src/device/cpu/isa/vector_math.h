@@ -254,8 +254,8 @@ VECTOR_MATH double vm_exp2_wide(double x) {
 VECTOR_MATH float vm_pow(float x, float y) {
     float size = vm_size(x), half = 0.5f * y;
     /* Numbers of 2^24 or more are even integers; VM_ROUNDER works for numbers below 2^22. */
-    float whole = vm_size(y) < 0x1p22f ? (y + VM_ROUNDER) - VM_ROUNDER : __builtin_rintf(y);
-    float whole_half = vm_size(half) < 0x1p22f ? (half + VM_ROUNDER) - VM_ROUNDER : __builtin_rintf(half);
+    float rounded = vm_size(y) < 0x1p22f ? (y + VM_ROUNDER) - VM_ROUNDER : __builtin_rintf(y);
+    float rounded_half = vm_size(half) < 0x1p22f ? (half + VM_ROUNDER) - VM_ROUNDER : __builtin_rintf(half);
     double exponent = (double)y * vm_log2_wide((double)size);
     exponent = size == 0.0f ? (y > 0.0f ? -1000.0 : 1000.0) : exponent;
     exponent = size == INFINITY ? (y > 0.0f ? 1000.0 : -1000.0) : exponent;
@@ -263,10 +263,10 @@ VECTOR_MATH float vm_pow(float x, float y) {
     result = size == 1.0f ? 1.0f : result;
     result = y != y ? y : result;
     result = x != x ? x : result;
-    float odd = whole_half != half ? -1.0f : 1.0f;
-    float negative = whole != y ? NAN : odd * result;
+    float odd = rounded_half != half ? -1.0f : 1.0f;
+    float negative = rounded != y ? NAN : odd * result;
     result = vm_bits(x) >> 31
-                 ? (size == 0.0f || size == INFINITY ? (whole == y ? odd * result : result) : negative)
+                 ? (size == 0.0f || size == INFINITY ? (rounded == y ? odd * result : result) : negative)
                  : result;
     result = x == 1.0f ? 1.0f : result;
     return y == 0.0f ? 1.0f : result;
