@@ -27,8 +27,8 @@ TU__SHARED tu__epilogue tu__epilogue_of(tu__selection *s, const tu__node *node);
 
 /* The same with other conditions. */
 typedef struct tu__epilogue_rules {
-    const tu__node *(*reader_of)(tu__selection *s,
-                                 tu__edge value); /* the reader that may be fused; NULL: none */
+    /* The reader that may be fused; NULL: none. */
+    const tu__node *(*reader_of)(tu__selection *s, tu__edge value);
     bool (*can_add)(tu__selection *s, tu__edge other, tu__edge value);
 } tu__epilogue_rules;
 tu__epilogue tu__find_epilogue(tu__selection *s, const tu__node *node, const tu__epilogue_rules *rules);

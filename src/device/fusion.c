@@ -199,14 +199,14 @@ static bool is_root(const tu__cluster *c, uint32_t member) {
 }
 
 /* Stores the root, unless only a sum of this cluster needs it, and all members that other kernels read. */
-static void choose_stored(tu__cluster *c, const tu__node *asking) {
+static void choose_stored(tu__cluster *c, const tu__node *required_by) {
     tu__kernel_plan *p = c->s->plan;
     for (uint32_t i = 0; i < c->member_count; i++) {
         const tu__node *node = c->members[i];
         reader_kind readers = readers_outside(c, (tu__edge){node->id, 0});
-        bool asked = is_root(c, i) && !(asking && is_sum_of(c, asking));
-        bool recompute = readers == FUSABLE_READER && !asked && is_cheap(c, node);
-        c->stored[i] = asked || readers == OTHER_READER || (readers == FUSABLE_READER && !recompute);
+        bool is_required = is_root(c, i) && !(required_by && is_sum_of(c, required_by));
+        bool recompute = readers == FUSABLE_READER && !is_required && is_cheap(c, node);
+        c->stored[i] = is_required || readers == OTHER_READER || (readers == FUSABLE_READER && !recompute);
         if (!recompute) p->state[node->id] = TU__DONE;
     }
     for (uint32_t i = 0; i < c->sum_count; i++) {
@@ -238,9 +238,9 @@ static bool is_sum(const tu__node *node) {
 
 static void try_add_sum(tu__cluster *c, uint32_t member, const tu__node *node) {
     const tu__kernel_plan *p = c->s->plan;
-    bool waits = p->state[node->id] == TU__WAITING || p->state[node->id] == TU__BUSY;
+    bool is_unlowered = p->state[node->id] == TU__WAITING || p->state[node->id] == TU__BUSY;
     tu__sum_form f;
-    if (!waits || !is_sum(node) || c->sum_count == TU__MAX_SUMS) return;
+    if (!is_unlowered || !is_sum(node) || c->sum_count == TU__MAX_SUMS) return;
     if (p->level[node->id] != c->level) return; /* it depends on other devices' values */
     if (!sum_form_of(c->space, tu__attrs(node, sum)->axes, &f)) return; /* mean has the attributes of sum */
     bool splits_rows = false;
@@ -292,11 +292,11 @@ static tu__kernel *new_kernel(tu__selection *s, const tu__cluster *c) {
 
 static tu_status fuse_one(tu__selection *s, const tu__node *node) {
     tu__cluster c;
-    const tu__node *asking = s->plan->asking;
-    s->plan->asking = NULL; /* obstacles are not needed by that node */
+    const tu__node *required_by = s->plan->required_by;
+    s->plan->required_by = NULL; /* obstacles are not needed by that node */
     TU_TRY(build_cluster(s, node, &c));
     find_sums(&c);
-    choose_stored(&c, asking);
+    choose_stored(&c, required_by);
     tu__kernel *k = new_kernel(s, &c);
     void *subkernel = tu__arena_alloc(&s->arena, s->selector->subkernel_bytes);
     if (!k || !subkernel) return TU_NO_MEMORY;

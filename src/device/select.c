@@ -187,10 +187,10 @@ static tu_status lower_node(tu__selection *s, const tu__node *node) {
     tu__kernel_plan *p = plan_of(s);
     p->state[node->id] = TU__BUSY;
     for (uint32_t i = 0; i < node->input_count; i++) {
-        p->asking = node;
+        p->required_by = node;
         TU_TRY(tu__require(s, read_by_rule(s, node, i)));
     }
-    p->asking = NULL;
+    p->required_by = NULL;
     if (p->state[node->id] == TU__DONE) return TU_OK; /* a sum that was fused into its input's kernel */
     tu__lowering_rule rule = s->selector->rules[node->op->code];
     uint32_t kernels = p->kernel_count;
@@ -228,10 +228,10 @@ tu_status tu__require(tu__selection *s, tu__edge value) {
     tu__edge root = tu__root_of(s, value);
     const tu__node *node = s->graph->nodes[root.node];
     tu__kernel_plan *p = plan_of(s);
-    const tu__node *asking = p->asking;
-    p->asking = NULL; /* the nodes visited on the way are not inputs of that node */
+    const tu__node *required_by = p->required_by;
+    p->required_by = NULL; /* the nodes visited on the way are not inputs of that node */
     TU_TRY(visit_node(s, node));
-    p->asking = asking;
+    p->required_by = required_by;
     switch (p->state[node->id]) {
     case TU__PENDING: return node->op->traits & TU__POINTWISE ? tu__fuse(s, node) : lower_node(s, node);
     case TU__BUSY:

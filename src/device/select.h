@@ -37,8 +37,8 @@ struct tu__kernel {
     const char *name;
     tu_status (*run)(const tu__kernel *k); /* executes it, or enqueues it on the device */
     void *data;                            /* for the lowering rule */
-    void (*release)(
-        void *data); /* optional: frees what `data` points to outside the arena (oneDNN primitives) */
+    /* Optional: frees what `data` points to outside the arena (oneDNN primitives). */
+    void (*release)(void *data);
     uint32_t node_count, read_count, write_count;
     uint32_t *nodes, *reads, *writes;
     int32_t *in_place;
@@ -108,7 +108,7 @@ typedef tu_status (*tu__lowering_rule)(tu__selection *s, const tu__node *node);
 
 typedef struct tu__selector {
     const tu__lowering_rule *rules; /* [TU__OP_COUNT]; NULL: use `otherwise` */
-    tu__lowering_rule otherwise;    /* fallback: lowers any node, or fails for good */
+    tu__lowering_rule otherwise;    /* fallback: lowers any node, or fails */
     /* Adds a kernel that copies a dense value into the buffer of an export. */
     tu_status (*make_copy)(tu__selection *s, tu__edge from, tu__edge to);
     /* optional: returns the value that the lowering rule of `node` reads in place of input `index`. It differs from
@@ -140,8 +140,8 @@ typedef enum tu__node_state {
 
 typedef struct tu__plan_value {
     uint32_t dense; /* its buffer; TU__NONE: none */
-    uint32_t first_reader,
-        reader_count; /* in tu__kernel_plan.readers: one entry per input that is this value */
+    /* In tu__kernel_plan.readers: one entry per input that is this value. */
+    uint32_t first_reader, reader_count;
     bool exported;
     bool exported_buffer; /* its buffer is an export's: no other export may share it */
 } tu__plan_value;
@@ -167,7 +167,7 @@ typedef struct tu__kernel_plan {
     uint32_t *assigned; /* the variable that its value is assigned to; TU__NONE */
     uint32_t *beside;   /* the buffer of tu__kernel_leave for the node's kernel; TU__NONE */
     uint32_t cluster_count;
-    const tu__node *asking; /* tu__fuse: the node whose input is being computed; NULL: none */
+    const tu__node *required_by; /* tu__fuse: the node whose input is being computed; NULL: none */
     tu__plan_value *values;
     uint32_t *readers;
 

@@ -51,8 +51,8 @@ static tu_value make_copy(partition *p, const tu__node *node, tu__edge value, co
     request.device = device;
     if (is_made_per_device(node) && same_device(node->device, device))
         return tu__rewrite_make(r, node, &request);
-    request.why = request.refused =
-        NULL; /* the reason of the original's placement does not apply to the copy */
+    /* The reason of the original's placement does not apply to the copy. */
+    request.why = request.refused = NULL;
     tu__text suffix = {0};
     if (value.output) tu__text_printf(&suffix, ":%u", value.output);
     tu__text_printf(&suffix, "@%s", device);

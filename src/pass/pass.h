@@ -38,8 +38,8 @@ struct tu__unit;
 typedef struct tu__placing {
     const char
         *patterns; /* "conv*=gpu:1,local*=cpu:0": the first match of a node's name decides; NULL: none */
-    const char *(*by)(const tu_graph *graph, uint32_t node,
-                      void *context); /* returns a device's name, or NULL */
+    /* Returns a device's name, or NULL. */
+    const char *(*by)(const tu_graph *graph, uint32_t node, void *context);
     void *by_context;
     bool strict; /* fail for a node that its device does not support, instead of moving the node */
 

@@ -12,8 +12,8 @@ enum { TU__MAX_PLACES = 64 }; /* devices of a unit, not counting an added host d
 typedef struct tu__placer {
     tu__unit *unit;
     const tu__placing *options;
-    const char *device_names[TU__MAX_PLACES +
-                             1];      /* in the graph's arena, since the graph may outlive the unit's list */
+    /* In the graph's arena, since the graph may outlive the unit's list. */
+    const char *device_names[TU__MAX_PLACES + 1];
     bool refused[TU__MAX_PLACES + 1]; /* per device: it does not support the node being placed */
     uint32_t preferred;               /* nodes without a pinned device go to devices of this kind */
     bool added_host;                  /* a host device was added to the unit */

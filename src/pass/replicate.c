@@ -50,8 +50,8 @@ static tu_value concat_shards(tu__replicator *p, tu__edge edge) {
 static tu_status map_results(tu__replicator *p) {
     for (uint32_t id = 0; id < p->r.from->node_count; id++)
         for (uint32_t i = 0; i < p->r.from->nodes[id]->output_count; i++) {
-            tu_value by_place = tu__replicated_value(p, (tu__edge){id, i}, tu__central_place(p));
-            if (tu_ok(by_place)) tu__rewrite_map(&p->r, (tu__edge){id, i}, by_place);
+            tu_value replicated = tu__replicated_value(p, (tu__edge){id, i}, tu__central_place(p));
+            if (tu_ok(replicated)) tu__rewrite_map(&p->r, (tu__edge){id, i}, replicated);
         }
     for (size_t i = 0; i < p->unit->fetch_count; i++) {
         tu__edge edge = p->unit->fetch[i];

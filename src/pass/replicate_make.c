@@ -36,8 +36,8 @@ const char *tu__place_device(const tu__replicator *p, size_t place) {
 }
 
 /* Returns the rows of an axis that belong to a shard; every sample has the same number of rows. */
-static int64_t rows_of_axis(const tu__replicator *p, tu_shape by_place, int axis, size_t shard) {
-    return by_place.dim[axis] / p->samples * shard_rows(p, shard);
+static int64_t rows_of_axis(const tu__replicator *p, tu_shape shape, int axis, size_t shard) {
+    return shape.dim[axis] / p->samples * shard_rows(p, shard);
 }
 
 /* ---- Building nodes ---- */
@@ -106,8 +106,8 @@ static tu_status copy_control_deps(tu__replicator *p, const tu__node *node, tu_v
     for (uint32_t i = 0; i < node->after_count; i++) {
         const tu__distribution *value = tu__distribution_of(p, (tu__edge){node->after[i], 0});
         TU_TRY(add_control_deps(p, p->r.to->nodes[made.node], value->by_place, p->places));
-        bool unsummed =
-            !value->by_place; /* partial sums that nobody reads: wait for the partials themselves */
+        /* Partial sums that nobody reads: wait for the partials themselves. */
+        bool unsummed = !value->by_place;
         for (const tu__sharded_value *c = value->sharded_values; c; c = c->next)
             if (c->axis == value->layout || (c->axis == TU__PARTIAL && unsummed))
                 TU_TRY(add_control_deps(p, p->r.to->nodes[made.node], c->shards, p->shards));
@@ -126,8 +126,8 @@ static const void *attrs_of_shard(tu__replicator *p, const tu__node *node, int a
         if (f.attr->kind == TU__ATTR_SHAPE) {
             tu_shape shape = tu__field_shape(f, 0);
             shape.dim[axis] = rows;
-            memcpy(own_attrs + (f.cells - own_attrs), &shape,
-                   sizeof shape); /* through `own_attrs`: the field is const */
+            /* Through `own_attrs`: the field is const. */
+            memcpy(own_attrs + (f.cells - own_attrs), &shape, sizeof shape);
         }
     if (node->op->code == TU__OP_SLICE) ((struct tu__slice_attrs *)(void *)own_attrs)->end[axis] = rows;
     return own_attrs;
@@ -141,10 +141,10 @@ tu_value tu__replicated_value(const tu__replicator *p, tu__edge edge, size_t pla
     return to_value(p, by_place[place].node == TU_NO_NODE ? by_place[tu__central_place(p)] : by_place[place]);
 }
 
-static tu_value slice_rows(tu__replicator *p, const tu__node *node, tu_value by_place, int axis,
+static tu_value slice_rows(tu__replicator *p, const tu__node *node, tu_value replicated, int axis,
                            size_t shard) {
-    if (!tu_ok(by_place)) return by_place;
-    tu_shape shape = tu_value_shape(by_place);
+    if (!tu_ok(replicated)) return replicated;
+    tu_shape shape = tu_value_shape(replicated);
     struct tu__slice_attrs a = {{0}, {0}, {0}};
     for (int i = 0; i < shape.rank; i++) {
         a.end[i] = shape.dim[i];
@@ -155,31 +155,32 @@ static tu_value slice_rows(tu__replicator *p, const tu__node *node, tu_value by_
     return tu__replicator_insert(p, node, "/rows", shard,
                                  &(tu__node_request){.op = TU__OP_SLICE,
                                                      .attrs = &a,
-                                                     .inputs = &by_place,
+                                                     .inputs = &replicated,
                                                      .input_count = 1,
-                                                     .device = tu__node_of(by_place)->device});
+                                                     .device = tu__node_of(replicated)->device});
 }
 
 /* Returns the operand from which a shard can compute its rows of a broadcast or reshape; invalid if it cannot. */
 static tu_value source_of_rows(tu__replicator *p, const tu__node *node, int axis, size_t shard) {
     tu__edge source = node->inputs[0];
     tu_shape from = tu_edge_type(p->r.from, source).shape;
-    int at = TU__REPLICATED;
+    int source_axis = TU__REPLICATED;
     if (node->op->code == TU__OP_RESHAPE) {
-        at = tu__reshape_source_axis(p->r.from, node, p->samples, axis);
-        if (at < 0) return tu__invalid(p->r.to);
+        source_axis = tu__reshape_source_axis(p->r.from, node, p->samples, axis);
+        if (source_axis < 0) return tu__invalid(p->r.to);
     } else {
-        at = axis - (int)(node->outputs[0].shape.rank - from.rank);
-        if (at < 0 || from.dim[at] == 1) return tu__replicated_value(p, source, replica_of(p, shard));
+        source_axis = axis - (int)(node->outputs[0].shape.rank - from.rank);
+        if (source_axis < 0 || from.dim[source_axis] == 1)
+            return tu__replicated_value(p, source, replica_of(p, shard));
     }
-    return tu__shard_of_value(p, source, at, shard);
+    return tu__shard_of_value(p, source, source_axis, shard);
 }
 
 /* Returns a shard's rows of a replicated value. */
 static tu_value make_rows(tu__replicator *p, tu__edge edge, int axis, size_t shard) {
     const tu__node *node = p->r.from->nodes[edge.node];
-    bool remade = node->op->code == TU__OP_BROADCAST || node->op->code == TU__OP_RESHAPE;
-    tu_value source = remade ? source_of_rows(p, node, axis, shard) : tu__invalid(p->r.to);
+    bool is_rebuilt = node->op->code == TU__OP_BROADCAST || node->op->code == TU__OP_RESHAPE;
+    tu_value source = is_rebuilt ? source_of_rows(p, node, axis, shard) : tu__invalid(p->r.to);
     if (node->op->code != TU__OP_FILL && !tu_ok(source))
         return slice_rows(p, node, tu__replicated_value(p, edge, replica_of(p, shard)), axis, shard);
     const void *attrs = attrs_of_shard(p, node, axis, shard);

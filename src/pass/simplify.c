@@ -79,8 +79,8 @@ static bool equal_nodes(const tu__node *a, const tu__node *b) {
         tu__edge x = ordered_input(a->op, a->inputs, i), y = ordered_input(b->op, b->inputs, i);
         if (x.node != y.node || x.output != y.output) return false;
     }
-    return !a->data ||
-           memcmp(a->data, b->data, tu_type_bytes(a->outputs[0])) == 0; /* equal attributes: equal types */
+    /* Equal attributes: equal types. */
+    return !a->data || memcmp(a->data, b->data, tu_type_bytes(a->outputs[0])) == 0;
 }
 
 static bool may_merge(const tu__node *node) {

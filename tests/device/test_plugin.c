@@ -89,8 +89,8 @@ static void plugins_for_another_abi_are_rejected_with_their_name(void **unused) 
 static void older_plugins_with_a_shorter_table_are_accepted(void **unused) {
     (void)unused;
     assert_int_equal(tu_device_load(PLUGIN_FOLDER "/tally_older.so"), TU_OK);
-    assert_int_equal(tu_device_load(PLUGIN_FOLDER "/tally_older.so"),
-                     TU_OK); /* loading it again does nothing */
+    /* Loading it again does nothing. */
+    assert_int_equal(tu_device_load(PLUGIN_FOLDER "/tally_older.so"), TU_OK);
     tu_device_info info;
     int seen = 0;
     for (size_t i = 0; tu_device(i, &info) == TU_OK; i++) seen += strncmp(info.name, "older:", 6) == 0;

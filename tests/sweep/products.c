@@ -2,8 +2,8 @@
 #include "sweep/sweep.h"
 
 typedef struct product {
-    int64_t batch[2], m, n,
-        k; /* batch sizes of a and b: equal, or one of them 1; 0: a matrix without batch axis */
+    /* Batch sizes of a and b: equal, or one of them 1; 0: a matrix without batch axis. */
+    int64_t batch[2], m, n, k;
     bool transpose_a, transpose_b;
 } product;
 

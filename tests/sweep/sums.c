@@ -53,9 +53,8 @@ void sweep_reduction(sweep *s) {
     if (sweep_is_oracle(s)) {
         if (kind == 0) magnitude = tu_sum_with(tu_abs(x), &options);
         if (kind == 1) magnitude = tu_mean_with(tu_abs(x), &options);
-        if (kind == 6)
-            magnitude = tu_shift(tu_abs(y),
-                                 2); /* a relative error of the sum is an absolute error of its logarithm */
+        if (kind == 6) /* A relative error of the sum is an absolute error of its logarithm. */
+            magnitude = tu_shift(tu_abs(y), 2);
         if (kind == 7) magnitude = y;
     }
     bool sums = kind == 0 || kind == 1 || kind == 6;

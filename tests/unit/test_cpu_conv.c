@@ -329,8 +329,8 @@ static void wide_layers_are_divided_into_panels(void **state) {
 
 static void deep_panels_are_processed_in_chunks(void **state) {
     (void)state;
-    cpu_convolution c =
-        square(1, 4, 520, 66, 3); /* 9 * 520 rows of at least 64 columns: more than half a megabyte */
+    /* 9 * 520 rows of at least 64 columns: more than half a megabyte. */
+    cpu_convolution c = square(1, 4, 520, 66, 3);
     check_all_results(&c, loops_of(2)->f32, 1, 1);
     c = square(1, 3, 300, 66, 5);
     c.windows.dilation[1] = 2; /* taps are no longer adjacent, so the image is padded */
@@ -347,8 +347,8 @@ static void few_images_are_divided_into_bands(void **state) {
 
 static void large_filters_divide_their_taps_among_threads(void **state) {
     (void)state;
-    cpu_convolution c =
-        square(3, 6, 20, 70, 3); /* 180 * 80 elements for each of 2,000 workers are too many */
+    /* 180 * 80 elements for each of 2,000 workers are too many. */
+    cpu_convolution c = square(3, 6, 20, 70, 3);
     check_direct(&c, CPU_CONV_DW, loops_of(2)->f32, 2000, 3);
     check_pairs(&c, loops_of(2), 2000, 3);
 }

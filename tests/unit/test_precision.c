@@ -105,8 +105,8 @@ static void pointwise_operations_before_exact_ones_are_f32(void **state) {
     tu_value loss = tu_mean(tu_square(difference));
     tu__unit unit = unit_after("precision", g, 1, &loss, TU__PRECISION_F16, 0, NULL);
     assert_int_equal(tu__find_node(unit.graph, "difference")->outputs[0].dtype, TU_F32);
-    assert_int_equal(count_nodes(unit.graph, TU__OP_CAST),
-                     3); /* of x, of the weights, and of their product */
+    /* Casts of x, of the weights, and of their product. */
+    assert_int_equal(count_nodes(unit.graph, TU__OP_CAST), 3);
     tu__unit_end(&unit);
     tu_graph_free(g);
 }

@@ -173,8 +173,8 @@ static void fills_and_broadcasts_are_built_with_the_shards_size(void **state) {
     tu__unit unit = unit_to_replicate(g, 1, &fetch, TU__MIRRORED, 2);
     run_all_passes(&unit);
     assert_same_results(g, &fetch, &unit, 0);
-    assert_int_equal(count_nodes(unit.graph, TU__OP_SLICE),
-                     2); /* of the random numbers, which are drawn once per step for all replicas */
+    /* Slices of the random numbers, which are drawn once per step for all replicas. */
+    assert_int_equal(count_nodes(unit.graph, TU__OP_SLICE), 2);
     for (uint32_t i = 0; i < unit.graph->node_count; i++) {
         const tu__node *node = unit.graph->nodes[i];
         if (node->op->code == TU__OP_BROADCAST) assert_true(tu_shape_elements(node->outputs[0].shape) == 12);

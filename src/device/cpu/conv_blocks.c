@@ -113,8 +113,8 @@ static tu_status plan_output(tu__arena *arena, cpu_conv_blocks *plan) {
     plan->width = round_up(forward ? c->y_channels : c->x_channels, CPU_BLOCK_TILE);
     plan->shared_bytes =
         aligned_bytes(plan->group_count * plan->chunks * CPU_BLOCK_PAIRS * plan->width, sizeof(uint32_t));
-    plan->planes_bytes =
-        aligned_bytes(CPU_BLOCK_MAX_COLUMNS * plan->width, sizeof(float)); /* c of a row of tiles */
+    /* Holds c of a row of tiles. */
+    plan->planes_bytes = aligned_bytes(CPU_BLOCK_MAX_COLUMNS * plan->width, sizeof(float));
     if (plan->windowed)
         plan->pairs_bytes = aligned_bytes(window_pixels(plan) * CPU_BLOCK_DEPTH, sizeof(uint16_t));
     return TU_OK;
@@ -214,8 +214,8 @@ static void pack_filter(void *context, int64_t first, int64_t last, int worker) 
 /* Returns the first pixel of a tile in the slice's long row. */
 static int64_t tile_start(const cpu_conv_blocks *plan, int64_t tile) {
     if (!plan->row_tiles) return tile * CPU_BLOCK_TILE;
-    int64_t column =
-        tile % plan->row_tiles * plan->tile_rows; /* the last tile of a row may overlap the one before */
+    /* The last tile of a row may overlap the one before. */
+    int64_t column = tile % plan->row_tiles * plan->tile_rows;
     return tile / plan->row_tiles * plan->pitch + min_i64(column, plan->out_size[1] - plan->tile_rows);
 }
 

@@ -66,8 +66,8 @@ tu_status cpu_direct_plan_filter(tu__arena *arena, cpu_direct *plan) {
     int64_t partial = c->groups * plan->k * plan->panel_vectors * plan->loops->vector_elements;
     plan->divides_taps = partial > MAX_PARTIALS / plan->threads;
     plan->pixels = plan->loops->pair ? 2 : 1;
-    plan->copies_y = plan->loops->pair || plan->columns % plan->loops->vector_elements !=
-                                              0; /* vectors would read past the last pixel */
+    /* Vectors would read past the last pixel. */
+    plan->copies_y = plan->loops->pair || plan->columns % plan->loops->vector_elements != 0;
     plan->packed_bytes = aligned_bytes(partial, bytes) * (size_t)(plan->divides_taps ? 1 : plan->threads);
     plan->scratch_bytes =
         plan->source.is_unpadded

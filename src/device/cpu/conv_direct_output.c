@@ -119,8 +119,8 @@ static void multiply_segments(const conv_work *work, const border_tile *tile, in
     cpu_gemm_tile segment_tile = t;
     segment_tile.bias = NULL;
     segment_tile.relu = false;
-    if (tile->segment_count > 1 &&
-        !t.add) { /* a call with blocks = 0 writes zeros, to which the segments are added */
+    /* A call with blocks = 0 writes zeros, to which the segments are added. */
+    if (tile->segment_count > 1 && !t.add) {
         segment_tile.c = c;
         segment_tile.rows = tile->rows;
         segment_tile.blocks = 0;

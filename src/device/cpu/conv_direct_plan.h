@@ -57,7 +57,7 @@ struct cpu_direct {
     int64_t run_length, runs; /* a run: adjacent taps and channels; its length, and the runs per group */
     int64_t *a_blocks;
     int64_t pixels;              /* of y per element: 2 for bf16 pairs */
-    bool copies_y, divides_taps; /* shares_taps: workers divide the taps, not the images */
+    bool copies_y, divides_taps; /* divides_taps: workers divide the taps, not the images */
     /* workspace, in bytes */
     size_t packed_bytes, scratch_bytes, y_bytes;
     int threads;

@@ -54,8 +54,8 @@ static bool has_unused_tap(const cpu_convolution *c, int axis) {
     const tu__windows *w = &c->windows;
     for (int64_t k = 0; k < w->size[axis]; k++) {
         int64_t pixel = k * w->dilation[axis] - w->pad[2 * axis], stride = w->stride[axis];
-        int64_t window =
-            pixel < 0 ? (stride - 1 - pixel) / stride : 0; /* the first window that is not before the image */
+        /* The first window that is not before the image. */
+        int64_t window = pixel < 0 ? (stride - 1 - pixel) / stride : 0;
         if (window >= c->y_size[axis] || pixel + window * stride >= c->x_size[axis]) return true;
     }
     return false;

@@ -76,8 +76,8 @@ tu_status cpu_lower_gather(tu__selection *s, const tu__node *node) {
     index_data *d = new_kernel(s, node, run_gather, &k);
     if (!d) return TU_NO_MEMORY;
     *d = split_at_axis(cpu_input_type(s, node, 0), tu__attrs(node, gather)->axis, cpu_input_type(s, node, 1));
-    k->bytes_moved =
-        2 * (int64_t)tu_type_bytes(node->outputs[0]); /* only the selected rows of the table are read */
+    /* Only the selected rows of the table are read. */
+    k->bytes_moved = 2 * (int64_t)tu_type_bytes(node->outputs[0]);
     return cpu_kernel_bind(k, node, -1);
 }
 
@@ -225,7 +225,7 @@ tu_status cpu_lower_crop(tu__selection *s, const tu__node *node) {
                      .window = {window[1], window[2]},
                      .offset_dtype = offsets.dtype,
                      .pixel_bytes = (size_t)size[3] * tu_dtype_size(x.dtype)};
-    k->bytes_moved =
-        2 * (int64_t)tu_type_bytes(node->outputs[0]); /* only the windows of the images are read */
+    /* Only the windows of the images are read. */
+    k->bytes_moved = 2 * (int64_t)tu_type_bytes(node->outputs[0]);
     return cpu_kernel_bind(k, node, -1);
 }

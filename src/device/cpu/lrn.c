@@ -55,8 +55,8 @@ static tu_status run_backward(const tu__kernel *k) {
 }
 
 static cpu_lrn lrn_of(const struct tu__lrn_attrs *a, int64_t channels, int64_t lanes) {
-    int64_t radius =
-        a->radius < channels ? a->radius : channels - 1; /* the maximum distance of two channels */
+    /* The maximum distance of two channels. */
+    int64_t radius = a->radius < channels ? a->radius : channels - 1;
     return (cpu_lrn){.channels = channels,
                      .radius = radius,
                      /* the last vector of a row extends `lanes` past it, and its window 2 radius further */

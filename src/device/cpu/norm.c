@@ -127,8 +127,8 @@ static tu_status run_batch(const tu__kernel *k) {
         mean[c] = (float)wide_mean;
         variance[c] = (float)wide_variance;
         scale[c] = (float)(gamma[c] / sqrt(wide_variance + d->epsilon));
-        shift[c] =
-            (float)(beta[c] + (mean[c] - wide_mean) * scale[c]); /* corrects the rounding of the mean */
+        /* Corrects the rounding of the mean. */
+        shift[c] = (float)(beta[c] + (mean[c] - wide_mean) * scale[c]);
     }
     run_rows(k, apply_range);
     return TU_OK;

@@ -48,8 +48,8 @@ typedef struct program {
     uint32_t inputs[TU__MAX_CLUSTER_NODES][3]; /* per member: values */
     uint32_t alias[TU__MAX_CLUSTER_NODES];     /* per member: the value that it equals, if it needs no step */
     bool busy[CPU_MAX_OPERANDS + TU__MAX_CLUSTER_NODES]; /* registers in use */
-    uint16_t registers,
-        buffer_slots; /* slots so far: registers, and slots in buffers (numbered after the registers) */
+    /* Slots so far: registers, and slots in buffers (numbered after the registers). */
+    uint16_t registers, buffer_slots;
     bool in_buffer[CPU_MAX_OPERANDS + TU__MAX_CLUSTER_NODES]; /* per value: its slot is in a buffer */
 } program;
 

@@ -25,8 +25,8 @@ typedef struct cpu_isa_source {
     /* Returns eax, ebx, ecx, edx; all zero for a leaf that the processor does not have. */
     void (*cpuid)(unsigned leaf, unsigned subleaf, unsigned registers[4]);
     uint64_t (*xcr0)(void); /* register states that the system saves; called only if CPUID reports OSXSAVE */
-    bool (*tiles_granted)(
-        void); /* requests the AMX tiles from Linux; called only if the processor has them */
+    /* Requests the AMX tiles from Linux; called only if the processor has them. */
+    bool (*tiles_granted)(void);
 } cpu_isa_source;
 
 typedef struct cpu_isa_facts {
