@@ -132,7 +132,7 @@ static void absurd_numbers_are_refused_with_the_limit(void **unused) {
     (void)unused;
     tu_program *program;
     assert_int_equal(compile(&program, "cpu:0", 100000), TU_INVALID);
-    assert_non_null(strstr(tu_message(), "100000 threads: expected 1 to 1024"));
+    assert_non_null(strstr(tu_message(), "threads = 100000: expected 1 to 1024"));
     assert_int_equal(compile(&program, "cpu:0", -1), TU_INVALID);
     assert_int_equal(compile(&program, "cpu:0/9999", 0), TU_INVALID);
     assert_non_null(strstr(tu_message(), "1024"));

@@ -254,7 +254,7 @@ static void options_that_do_not_fit_are_refused(void **state) {
          "a batch of 2 cannot be divided into 3 shards"},
         {{.devices = "ref:0/2", .strategy = "mirrored", .place = "tanh=ref:0.1"},
          TU_INVALID,
-         "and so does a placement by patterns"},
+         "cannot be combined with placement patterns"},
     };
     tu_graph *g;
     assert_ok(tu_graph_new(&g));
