@@ -9,8 +9,7 @@
  *   BETWEEN   half if any input is half already: pointwise operations, pooling, LRN, operations that move elements
  *   NORM      activations are half if the input is; parameters and statistics are f32
  *   EXACT     f32: softmax and losses, exponentials, linear algebra and the products in its gradients, reductions to
- *             one
- *             number
+ *             one number
  *   AS_BUILT  keeps the types it was built with: leaves, variables, assignments, casts, random numbers, custom
  *   operations
  *

@@ -86,14 +86,14 @@ static void fill_buckets(const tu__replicator *p, bucketing *b) {
     for (uint32_t id = 0; id < p->r.from->node_count; id++) {
         const tu__node *node = p->r.from->nodes[id];
         b->newest_urgent[id] = newest_urgent_of_inputs(b, node);
-        int64_t reads_own_shard = NO_BUCKET;
+        int64_t own_bucket = NO_BUCKET;
         for (uint32_t i = 0; i < node->output_count; i++) {
             const tu__distribution *value = tu__distribution_of(p, (tu__edge){id, i});
             if (!value->summed) continue;
             put_in_bucket(p, b, (tu__edge){id, i});
-            if (value->feeds_shards) reads_own_shard = b->bucket_of_sum[b->sums - 1];
+            if (value->feeds_shards) own_bucket = b->bucket_of_sum[b->sums - 1];
         }
-        if (reads_own_shard != NO_BUCKET) b->newest_urgent[id] = reads_own_shard;
+        if (own_bucket != NO_BUCKET) b->newest_urgent[id] = own_bucket;
     }
 }
 

@@ -4,8 +4,7 @@
  * Xeon with AVX-512 (1, 2 and 16 threads; 32 or 128 images):
  *
  *     y       0.92 to 1.08 for the two layers of tutorial-cnn and over 56x56 pixels, 1.0 to 1.3 for resnet20's, 1.4
- *             to
- *             1.5 over 7x7
+ *             to 1.5 over 7x7
  *     dx      0.81 to 0.94 for 64 channels over 12x12 pixels, 0.85 to 1.04 over 14x14 and 56x56, 1.0 to 1.6 for fewer
  *             channels, more with a stride
  *     filter  0.8 to 1.2 up to about 200,000 weights, 1.1 to 1.6 above; with fewer images than threads ours uses

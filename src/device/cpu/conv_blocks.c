@@ -201,11 +201,11 @@ static void pack_filter(void *context, int64_t first, int64_t last, int worker) 
     int64_t pairs = plan->chunks * CPU_BLOCK_PAIRS;
     int64_t columns = forward ? plan->shape.y_channels : plan->shape.x_channels;
     int64_t step = forward ? plan->size[0] * plan->size[1] * plan->shape.x_channels : 1;
-    for (int64_t unit = first; unit < last; unit++) {
-        int64_t group = unit / pairs, k = unit % pairs * 2;
+    for (int64_t work_item = first; work_item < last; work_item++) {
+        int64_t group = work_item / pairs, k = work_item % pairs * 2;
         pack_pair(plan, weights_of(plan, t->operands->second, group, k),
                   weights_of(plan, t->operands->second, group, k + 1), step, columns,
-                  (uint32_t *)t->operands->workspace + unit * plan->width);
+                  (uint32_t *)t->operands->workspace + work_item * plan->width);
     }
 }
 

@@ -160,12 +160,12 @@ static void add_partials(void *context, int64_t first, int64_t last, int worker)
     const task *t = context;
     const cpu_conv_blocks *plan = t->plan;
     int64_t stride = (int64_t)(partial_bytes(plan) / sizeof(float));
-    for (int64_t unit = first; unit < last; unit++) {
-        int64_t channel = unit / plan->runs, run = unit % plan->runs;
+    for (int64_t work_item = first; work_item < last; work_item++) {
+        int64_t channel = work_item / plan->runs, run = work_item % plan->runs;
         plan->loops->blocks->sum(plan->run_columns, plan->partial_count,
                                  (const float *)t->operands->workspace +
                                      (run * plan->y_rows + channel) * plan->width,
-                                 stride, (uint16_t *)t->operands->out + unit * plan->run_columns);
+                                 stride, (uint16_t *)t->operands->out + work_item * plan->run_columns);
     }
 }
 

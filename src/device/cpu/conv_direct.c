@@ -5,15 +5,11 @@
  * through strides: no im2col matrix is written. Only these are prepared:
  *
  *   the filter    packed into panels [k, some vectors of output channels], once per batch: 8 bytes moved for
- *                 thousands of
- *                 multiply-adds;
+ *                 thousands of multiply-adds;
  *   the borders   with few channels, the image is copied with its padding, one at a time, into memory that stays in
- *                 the
- *                 core's cache. With more channels (CPU_DIRECT_UNPADDED_CHANNELS) out-of-bounds taps are skipped,
- *                 which
- *                 saves their arithmetic (a fifth for 5x5 over 12x12 pixels): a tile at a border consists of
- *                 segments,
- *                 each over the taps that are in bounds for its rows.
+ *                 the core's cache. With more channels (CPU_DIRECT_UNPADDED_CHANNELS) out-of-bounds taps are skipped,
+ *                 which saves their arithmetic (a fifth for 5x5 over 12x12 pixels): a tile at a border consists of
+ *                 segments, each over the taps that are in bounds for its rows.
  *
  * The three results of a convolution (src/graph/ops/conv.c):
  *

@@ -199,9 +199,9 @@ static void add_rows(const cpu_direct *plan, const char *x, const char *y, int64
     int64_t width = plan->panel_vectors * plan->loops->vector_elements,
             y_group = plan->copies_y ? width : plan->columns;
     int64_t y_pixel = c->groups * y_group;
-    for (int64_t unit = first; unit < last; unit++) {
-        int64_t run = unit % plan->runs, group = unit / plan->runs / plan->panels;
-        panel p = cpu_direct_panel(plan, unit / plan->runs % plan->panels);
+    for (int64_t work_item = first; work_item < last; work_item++) {
+        int64_t run = work_item % plan->runs, group = work_item / plan->runs / plan->panels;
+        panel p = cpu_direct_panel(plan, work_item / plan->runs % plan->panels);
         cpu_gemm_tile t = {.a_row = 1,
                            .a_step = plan->pixels * c->windows.stride[1] * plan->source.channels,
                            .a_blocks = plan->a_blocks,
@@ -230,8 +230,8 @@ static void add_image(const cpu_direct *plan, const char *x, const char *y, bool
         add_rows(plan, x, y, row, min_i64(row + band, c->y_size[0]), add || row > 0, first, last, partial);
 }
 
-static void add_images(const task *t, int64_t image_first, int64_t image_last, int64_t unit_first,
-                       int64_t unit_last, int worker, char *partial) {
+static void add_images(const task *t, int64_t image_first, int64_t image_last, int64_t first_item,
+                       int64_t last_item, int worker, char *partial) {
     const cpu_direct *plan = t->plan;
     const cpu_convolution *c = &plan->shape;
     int bytes = plan->loops->operand_bytes;
@@ -243,7 +243,7 @@ static void add_images(const task *t, int64_t image_first, int64_t image_last, i
         const char *x = prepare_x(plan, (const char *)t->operands->first + n * x_image, scratch);
         const char *y =
             prepare_y(plan, (const char *)t->operands->second + n * y_image, scratch + plan->scratch_bytes);
-        add_image(plan, x, y, n > image_first, unit_first, unit_last, partial);
+        add_image(plan, x, y, n > image_first, first_item, last_item, partial);
     }
 }
 

@@ -24,9 +24,9 @@ static void pack_filter(void *context, int64_t first, int64_t last, int worker) 
     const cpu_direct *plan = t->plan;
     int64_t x_channels = plan->shape.x_channels, filter_row = plan->taps * x_channels;
     bool forward = plan->computes == CPU_CONV_Y;
-    for (int64_t unit = first; unit < last; unit++) {
-        int64_t i = unit % plan->taps, group = unit / plan->taps / plan->panels;
-        panel p = cpu_direct_panel(plan, unit / plan->taps % plan->panels);
+    for (int64_t work_item = first; work_item < last; work_item++) {
+        int64_t i = work_item % plan->taps, group = work_item / plan->taps / plan->panels;
+        panel p = cpu_direct_panel(plan, work_item / plan->taps % plan->panels);
         int64_t from = group * plan->shape.y_channels * filter_row + plan->tap_order[i] * x_channels;
         from += p.first * (forward ? filter_row : 1);
         plan->loops->pack(plan->in_channels, p.columns,
@@ -187,8 +187,8 @@ static void compute_bands(void *context, int64_t first, int64_t last, int worker
     int64_t out_image = plan->out_size[0] * plan->out_size[1] * plan->shape.groups * plan->columns * bytes;
     char *scratch =
         (char *)t->operands->workspace + plan->packed_bytes + (size_t)worker * plan->scratch_bytes;
-    for (int64_t unit = first; unit < last; unit++) {
-        int64_t n = unit / plan->bands, band = unit % plan->bands, last_row;
+    for (int64_t work_item = first; work_item < last; work_item++) {
+        int64_t n = work_item / plan->bands, band = work_item % plan->bands, last_row;
         conv_work work = {
             .plan = plan, .operands = t->operands, .out = (char *)t->operands->out + n * out_image};
         work.image = (const char *)t->operands->first + n * source_image;

@@ -5,9 +5,8 @@
  * outside in:
  *
  *     blocks of rows    one block if a is not transposed: its elements are broadcast one by one, at any stride.
- *                       Columns of
- *                       a transposed a share cache lines, and cause cache conflicts if they are a power of two apart:
- *                       such rows are packed, tile by tile, as many as fit half of an L2 cache
+ *                       Columns of a transposed a share cache lines, and cause cache conflicts if they are a power of
+ *                       two apart: such rows are packed, tile by tile, as many as fit half of an L2 cache
  *     chunks of k       so that a chunk of a panel stays in the L2 cache, and the rows of a tile in L1
  *     panels of b       a few vectors wide, packed so that a tile reads memory sequentially
  *     tiles of rows
@@ -92,19 +91,19 @@ void cpu_gemm_plan(cpu_gemm *g) {
             divide_up(rows_of(g) * depth_of(g) * g->loops->element_bytes, PACKED_ROWS_BYTES);
 }
 
-static size_t whole_lines(int64_t bytes) {
+static size_t round_to_cache_lines(int64_t bytes) {
     return ((size_t)bytes + 63) / 64 * 64;
 }
 
 /* Bytes per worker: a panel of b, then rows of a. */
 static size_t panel_bytes(const cpu_gemm *g) {
-    return whole_lines(depth_of(g) * divide_up(width_of(g), g->split.panels) * g->loops->vector_elements *
-                       g->loops->element_bytes);
+    return round_to_cache_lines(depth_of(g) * divide_up(width_of(g), g->split.panels) *
+                                g->loops->vector_elements * g->loops->element_bytes);
 }
 
 static size_t packed_bytes(const cpu_gemm *g) {
     return panel_bytes(g) +
-           (g->transpose_a ? whole_lines(depth_of(g) * rows_of(g) * g->loops->element_bytes) : 0);
+           (g->transpose_a ? round_to_cache_lines(depth_of(g) * rows_of(g) * g->loops->element_bytes) : 0);
 }
 
 static int64_t cells_of(const cpu_gemm *g) {
@@ -117,7 +116,7 @@ size_t cpu_gemm_workspace(const cpu_gemm *g) {
 
 /* ---- A cell of the grid ---- */
 
-typedef struct cell {
+typedef struct gemm_cell {
     const cpu_gemm *g;
     const cpu_gemm_operands *o;
     int64_t item;            /* index in the batch */
@@ -126,81 +125,82 @@ typedef struct cell {
     int64_t k, depth;        /* the current chunk */
     int64_t column, columns; /* the current panel; columns past the last of c are zeros */
     char *packed_a, *packed_b;
-} cell;
+} gemm_cell;
 
-static void pack_panel(const cell *p) {
-    const cpu_gemm *g = p->g;
+static void pack_panel(const gemm_cell *cell) {
+    const cpu_gemm *g = cell->g;
     int64_t k_step = g->transpose_b ? 1 : g->n, column_step = g->transpose_b ? g->k : 1;
-    int64_t source = g->b_offsets[p->item] + p->k * k_step + p->column * column_step;
-    g->loops->pack(p->depth, min_i64(p->columns, g->n - p->column),
-                   (const char *)p->o->b + source * g->loops->element_bytes, k_step, column_step, p->packed_b,
-                   p->columns);
+    int64_t source = g->b_offsets[cell->item] + cell->k * k_step + cell->column * column_step;
+    g->loops->pack(cell->depth, min_i64(cell->columns, g->n - cell->column),
+                   (const char *)cell->o->b + source * g->loops->element_bytes, k_step, column_step,
+                   cell->packed_b, cell->columns);
 }
 
 /* Sets the rows of tile i of the block, and their addresses in a and c. */
-static void place_tile(const cell *p, int64_t i, cpu_gemm_tile *tile) {
-    const cpu_gemm *g = p->g;
-    int64_t first = chunk_start(p->rows, p->tiles, i);
-    tile->rows = chunk_start(p->rows, p->tiles, i + 1) - first;
+static void set_tile_operands(const gemm_cell *cell, int64_t i, cpu_gemm_tile *tile) {
+    const cpu_gemm *g = cell->g;
+    int64_t first = chunk_start(cell->rows, cell->tiles, i);
+    tile->rows = chunk_start(cell->rows, cell->tiles, i + 1) - first;
     if (g->transpose_a) {
-        tile->a = p->packed_a + first * p->depth * g->loops->element_bytes;
+        tile->a = cell->packed_a + first * cell->depth * g->loops->element_bytes;
         tile->a_row = 1;
         tile->a_step = tile->rows;
     } else {
-        int64_t at = g->a_offsets[p->item] + (p->row + first) * g->k + p->k;
-        tile->a = (const char *)p->o->a + at * g->loops->element_bytes;
+        int64_t at = g->a_offsets[cell->item] + (cell->row + first) * g->k + cell->k;
+        tile->a = (const char *)cell->o->a + at * g->loops->element_bytes;
         tile->a_row = g->k;
         tile->a_step = 1;
     }
-    int64_t at = (p->item * g->m + p->row + first) * g->n + p->column;
-    tile->c = (char *)p->o->c + at * g->loops->element_bytes;
+    int64_t at = (cell->item * g->m + cell->row + first) * g->n + cell->column;
+    tile->c = (char *)cell->o->c + at * g->loops->element_bytes;
 }
 
-static void pack_rows(const cell *p) {
-    const cpu_gemm *g = p->g;
-    for (int64_t i = 0; i < p->tiles; i++) {
-        int64_t first = chunk_start(p->rows, p->tiles, i),
-                rows = chunk_start(p->rows, p->tiles, i + 1) - first;
-        int64_t source = g->a_offsets[p->item] + p->k * g->m + p->row + first;
-        g->loops->pack(p->depth, rows, (const char *)p->o->a + source * g->loops->element_bytes, g->m, 1,
-                       p->packed_a + first * p->depth * g->loops->element_bytes, rows);
+static void pack_rows(const gemm_cell *cell) {
+    const cpu_gemm *g = cell->g;
+    for (int64_t i = 0; i < cell->tiles; i++) {
+        int64_t first = chunk_start(cell->rows, cell->tiles, i),
+                rows = chunk_start(cell->rows, cell->tiles, i + 1) - first;
+        int64_t source = g->a_offsets[cell->item] + cell->k * g->m + cell->row + first;
+        g->loops->pack(cell->depth, rows, (const char *)cell->o->a + source * g->loops->element_bytes, g->m,
+                       1, cell->packed_a + first * cell->depth * g->loops->element_bytes, rows);
     }
 }
 
-static void multiply_panel(const cell *p) {
+static void multiply_panel(const gemm_cell *cell) {
     static const int64_t no_offset[1] = {0};
-    const cpu_gemm *g = p->g;
-    bool finishes = p->k + p->depth == g->k;
-    cpu_gemm_tile tile = {.a_blocks = no_offset, .blocks = 1, .depth = p->depth};
-    tile.b = p->packed_b;
-    tile.b_step = p->columns;
+    const cpu_gemm *g = cell->g;
+    bool is_last_chunk = cell->k + cell->depth == g->k;
+    cpu_gemm_tile tile = {.a_blocks = no_offset, .blocks = 1, .depth = cell->depth};
+    tile.b = cell->packed_b;
+    tile.b_step = cell->columns;
     tile.c_row = g->n;
-    tile.columns = min_i64(p->columns, g->n - p->column);
-    tile.add = p->k > 0;
-    tile.relu = finishes && p->o->relu;
-    if (finishes && p->o->bias) tile.bias = (const char *)p->o->bias + p->column * g->loops->element_bytes;
-    for (int64_t i = 0; i < p->tiles; i++) {
-        place_tile(p, i, &tile);
+    tile.columns = min_i64(cell->columns, g->n - cell->column);
+    tile.add = cell->k > 0;
+    tile.relu = is_last_chunk && cell->o->relu;
+    if (is_last_chunk && cell->o->bias)
+        tile.bias = (const char *)cell->o->bias + cell->column * g->loops->element_bytes;
+    for (int64_t i = 0; i < cell->tiles; i++) {
+        set_tile_operands(cell, i, &tile);
         g->loops->tile(&tile);
     }
 }
 
 /* Multiplies all chunks of a block of rows with the vectors first … last - 1 of the cell. */
-static void multiply_rows(cell *p, int64_t first, int64_t last) {
-    const cpu_gemm *g = p->g;
+static void multiply_rows(gemm_cell *cell, int64_t first, int64_t last) {
+    const cpu_gemm *g = cell->g;
     int64_t panels = min_i64(g->split.panels, last - first), widest = divide_up(last - first, panels);
-    p->tiles = divide_up(p->rows, g->loops->max_rows[widest]);
+    cell->tiles = divide_up(cell->rows, g->loops->max_rows[widest]);
     for (int64_t chunk = 0; chunk < g->split.chunks; chunk++) {
-        p->k = chunk_start(g->k, g->split.chunks, chunk);
-        p->depth = chunk_start(g->k, g->split.chunks, chunk + 1) - p->k;
-        if (g->transpose_a) pack_rows(p);
+        cell->k = chunk_start(g->k, g->split.chunks, chunk);
+        cell->depth = chunk_start(g->k, g->split.chunks, chunk + 1) - cell->k;
+        if (g->transpose_a) pack_rows(cell);
         for (int64_t i = 0; i < panels; i++) {
             int64_t from = first + chunk_start(last - first, panels, i);
-            p->column = from * g->loops->vector_elements;
-            p->columns =
+            cell->column = from * g->loops->vector_elements;
+            cell->columns =
                 (first + chunk_start(last - first, panels, i + 1) - from) * g->loops->vector_elements;
-            pack_panel(p);
-            multiply_panel(p);
+            pack_panel(cell);
+            multiply_panel(cell);
         }
     }
 }
@@ -211,17 +211,17 @@ typedef struct gemm_call {
     const cpu_gemm_operands *o;
 } gemm_call;
 
-static void multiply_cell(cell *p, int64_t grid_row, int64_t grid_column) {
-    const cpu_gemm *g = p->g;
+static void multiply_cell(gemm_cell *cell, int64_t grid_row, int64_t grid_column) {
+    const cpu_gemm *g = cell->g;
     const cpu_gemm_split *split = &g->split;
     int64_t from = chunk_start(g->m, split->grid_rows, grid_row), vectors = vectors_of(g);
     int64_t rows = chunk_start(g->m, split->grid_rows, grid_row + 1) - from;
     int64_t blocks = min_i64(split->row_blocks, rows);
     for (int64_t i = 0; i < blocks; i++) {
         int64_t first = chunk_start(rows, blocks, i);
-        p->row = from + first;
-        p->rows = chunk_start(rows, blocks, i + 1) - first;
-        multiply_rows(p, chunk_start(vectors, split->grid_columns, grid_column),
+        cell->row = from + first;
+        cell->rows = chunk_start(rows, blocks, i + 1) - first;
+        multiply_rows(cell, chunk_start(vectors, split->grid_columns, grid_column),
                       chunk_start(vectors, split->grid_columns, grid_column + 1));
     }
 }
@@ -230,12 +230,12 @@ static void multiply_cells(void *context, int64_t first, int64_t last, int worke
     const gemm_call *call = context;
     const cpu_gemm *g = call->g;
     int64_t rows = g->split.grid_rows, columns = g->split.grid_columns;
-    cell p = {.g = g, .o = call->o};
-    p.packed_b = (char *)call->o->workspace + (size_t)worker * packed_bytes(g);
-    p.packed_a = p.packed_b + panel_bytes(g);
-    for (int64_t unit = first; unit < last; unit++) {
-        p.item = unit / (rows * columns);
-        multiply_cell(&p, unit / columns % rows, unit % columns);
+    gemm_cell cell = {.g = g, .o = call->o};
+    cell.packed_b = (char *)call->o->workspace + (size_t)worker * packed_bytes(g);
+    cell.packed_a = cell.packed_b + panel_bytes(g);
+    for (int64_t work_item = first; work_item < last; work_item++) {
+        cell.item = work_item / (rows * columns);
+        multiply_cell(&cell, work_item / columns % rows, work_item % columns);
     }
 }
 

@@ -5,8 +5,8 @@
  * is transposed in memory; these identities are used instead:
  *
  *     inverse           (A^T)^-1 = (A^-1)^T, which is A^-1 in row-major order
- *     solve             A X = B is X^T A^T = B^T; with A^T = P L U, X^T = B^T U^-1 L^-1 P^-1: two
- *                       triangular systems from the right, and exchanges of columns of X^T, rows of X
+ *     solve             A X = B is X^T A^T = B^T; with A^T = P L U, X^T = B^T U^-1 L^-1 P^-1: two triangular systems
+ *                       from the right, and exchanges of columns of X^T, rows of X
  *     cholesky          the lower triangle of A is the upper one of A^T; A^T = U^T U, and U is L^T, in row-major
  *                       order L
  *     triangular_solve  T X = B is X^T T^T = B^T: from the right, upper and lower exchanged

@@ -69,8 +69,8 @@ static void draw_range(void *context, int64_t first, int64_t last, int worker) {
     tu_dtype dtype = (tu_dtype)d->attrs.dtype;
     tu__draw_key key = tu__draw_key_of(*k->seed, (uint64_t)d->attrs.key);
     (void)worker;
-    for (int64_t unit_of_work = first; unit_of_work < last; unit_of_work++) {
-        int64_t row = unit_of_work / chunks_of(d), start = unit_of_work % chunks_of(d) * CHUNK;
+    for (int64_t work_item = first; work_item < last; work_item++) {
+        int64_t row = work_item / chunks_of(d), start = work_item % chunks_of(d) * CHUNK;
         int64_t n = d->count - start < CHUNK ? d->count - start : CHUNK;
         double draws[CHUNK];
         draw(k, key, (uint64_t)((const int64_t *)k->in[0])[row], start, n, draws);
@@ -80,9 +80,9 @@ static void draw_range(void *context, int64_t first, int64_t last, int worker) {
 
 static tu_status run_random(const tu__kernel *k) {
     const random_data *d = k->data;
-    int64_t units = d->rows * chunks_of(d), each = d->count < CHUNK ? d->count : CHUNK;
+    int64_t work_items = d->rows * chunks_of(d), each = d->count < CHUNK ? d->count : CHUNK;
     /* a random number costs more than moving an element: ranges may be smaller */
-    tu__parallel_for(units, cpu_grain(units, 8 * each, cpu_of(k)->threads), draw_range, (void *)k);
+    tu__parallel_for(work_items, cpu_grain(work_items, 8 * each, cpu_of(k)->threads), draw_range, (void *)k);
     return TU_OK;
 }
 

@@ -73,9 +73,9 @@ static void find_tiles(copy_plan *c) {
     if (row->to != 1 || size_of(row->from) <= 1) return;
     for (int i = 0; i < c->rank - 1; i++) {
         if (c->axes[i].from != 1 || c->axes[i].size < 4 || row->size < 4) continue;
-        axis unit = c->axes[i];
+        axis work_item = c->axes[i];
         memmove(&c->axes[i], &c->axes[i + 1], (size_t)(c->rank - 2 - i) * sizeof *c->axes);
-        c->axes[c->rank - 2] = unit;
+        c->axes[c->rank - 2] = work_item;
         c->tiled = true;
         return;
     }
@@ -183,19 +183,19 @@ static int64_t min_i64(int64_t a, int64_t b) {
 
 /* Returns the number of work items: rows, strips of BLOCK rows if tiled, or rows of pixels; one per index of the
  * other axes. */
-static int64_t units_of(const copy_plan *c) {
-    int64_t units = c->tiled ? (c->axes[c->rank - 2].size + BLOCK - 1) / BLOCK : 1;
-    for (int i = 0; i < c->rank - (c->tiled || c->pixels ? 2 : 1); i++) units *= c->axes[i].size;
-    return units;
+static int64_t count_work_items(const copy_plan *c) {
+    int64_t work_items = c->tiled ? (c->axes[c->rank - 2].size + BLOCK - 1) / BLOCK : 1;
+    for (int i = 0; i < c->rank - (c->tiled || c->pixels ? 2 : 1); i++) work_items *= c->axes[i].size;
+    return work_items;
 }
 
-/* Returns the offsets, in elements, of index `unit` of the outer axes. */
-static void offsets_of(const copy_plan *c, int outer, int64_t unit, int64_t *from, int64_t *to) {
+/* Returns the offsets, in elements, of index `work_item` of the outer axes. */
+static void offsets_of(const copy_plan *c, int outer, int64_t work_item, int64_t *from, int64_t *to) {
     *from = c->from_start;
     *to = c->to_start;
     for (int i = outer - 1; i >= 0; i--) {
-        int64_t index = unit % c->axes[i].size;
-        unit /= c->axes[i].size;
+        int64_t index = work_item % c->axes[i].size;
+        work_item /= c->axes[i].size;
         *from += index * c->axes[i].from;
         *to += index * c->axes[i].to;
     }
@@ -206,9 +206,9 @@ static void move_rows(void *context, int64_t first, int64_t last, int worker) {
     const copy_call *m = context;
     const copy_plan *c = m->copy;
     axis row = c->axes[c->rank - 1];
-    for (int64_t unit = first; unit < last; unit++) {
+    for (int64_t work_item = first; work_item < last; work_item++) {
         int64_t from, to;
-        offsets_of(c, c->rank - 1, unit, &from, &to);
+        offsets_of(c, c->rank - 1, work_item, &from, &to);
         move_row(c->element, row.size, m->from + from * c->element, row.from, m->to + to * c->element,
                  row.to);
     }
@@ -219,9 +219,9 @@ static void move_pixel_rows(void *context, int64_t first, int64_t last, int work
     const copy_call *m = context;
     const copy_plan *c = m->copy;
     axis row = c->axes[c->rank - 1], along = c->axes[c->rank - 2];
-    for (int64_t unit = first; unit < last; unit++) {
+    for (int64_t work_item = first; work_item < last; work_item++) {
         int64_t from, to;
-        offsets_of(c, c->rank - 2, unit, &from, &to);
+        offsets_of(c, c->rank - 2, work_item, &from, &to);
         move_pixels(along.size, (size_t)(row.size * c->element), m->from + from * c->element,
                     along.from * c->element, m->to + to * c->element, along.to * c->element);
     }
@@ -231,18 +231,18 @@ static void move_strips(void *context, int64_t first, int64_t last, int worker) 
     (void)worker;
     const copy_call *m = context;
     const copy_plan *c = m->copy;
-    axis row = c->axes[c->rank - 1], unit_axis = c->axes[c->rank - 2];
-    int64_t strips = (unit_axis.size + BLOCK - 1) / BLOCK;
-    for (int64_t unit = first; unit < last; unit++) {
-        int64_t from, to, begin = unit % strips * BLOCK;
-        offsets_of(c, c->rank - 2, unit / strips, &from, &to);
-        from += begin * unit_axis.from;
-        to += begin * unit_axis.to;
-        int64_t rows = min_i64(BLOCK, unit_axis.size - begin);
+    axis row = c->axes[c->rank - 1], strip_axis = c->axes[c->rank - 2];
+    int64_t strips = (strip_axis.size + BLOCK - 1) / BLOCK;
+    for (int64_t work_item = first; work_item < last; work_item++) {
+        int64_t from, to, begin = work_item % strips * BLOCK;
+        offsets_of(c, c->rank - 2, work_item / strips, &from, &to);
+        from += begin * strip_axis.from;
+        to += begin * strip_axis.to;
+        int64_t rows = min_i64(BLOCK, strip_axis.size - begin);
         for (int64_t column = 0; column < row.size; column += BLOCK)
             move_tile(c->element, rows, min_i64(BLOCK, row.size - column),
                       m->from + (from + column * row.from) * c->element, row.from,
-                      m->to + (to + column) * c->element, unit_axis.to);
+                      m->to + (to + column) * c->element, strip_axis.to);
     }
 }
 
@@ -264,15 +264,15 @@ static int64_t grain_for(int64_t unit_bytes) {
 
 static void run_copy(const copy_plan *c, const void *from, void *to) {
     copy_call m = {c, from, to};
-    int64_t units = units_of(c), row_bytes = c->axes[c->rank - 1].size * c->element;
+    int64_t work_items = count_work_items(c), row_bytes = c->axes[c->rank - 1].size * c->element;
     if (c->rank == 1)
         tu__parallel_for(c->axes[0].size, grain_for(c->element), move_run, &m);
     else if (c->tiled)
-        tu__parallel_for(units, grain_for(row_bytes * BLOCK), move_strips, &m);
+        tu__parallel_for(work_items, grain_for(row_bytes * BLOCK), move_strips, &m);
     else if (c->pixels)
-        tu__parallel_for(units, grain_for(row_bytes * c->axes[c->rank - 2].size), move_pixel_rows, &m);
+        tu__parallel_for(work_items, grain_for(row_bytes * c->axes[c->rank - 2].size), move_pixel_rows, &m);
     else
-        tu__parallel_for(units, grain_for(row_bytes), move_rows, &m);
+        tu__parallel_for(work_items, grain_for(row_bytes), move_rows, &m);
 }
 
 static tu_status run_move(const tu__kernel *k) {

@@ -81,8 +81,8 @@ static void result_range(void *context, int64_t first, int64_t last, int worker)
         reduce_slices(k, first, last);
         return;
     }
-    for (int64_t unit = first; unit < last; unit++) {
-        int64_t o = unit / strips, column = unit % strips * STRIP;
+    for (int64_t work_item = first; work_item < last; work_item++) {
+        int64_t o = work_item / strips, column = work_item % strips * STRIP;
         int64_t width = d->inner - column < STRIP ? d->inner - column : STRIP;
         reduce_block(k, o, 0, d->reduced, column, width, results);
         store(k, o * d->inner + column, width, results);
@@ -91,8 +91,9 @@ static void result_range(void *context, int64_t first, int64_t last, int worker)
 
 static tu_status run_by_results(const tu__kernel *k) {
     const reduce_data *d = k->data;
-    int64_t units = d->outer * strips_of(d), strip = d->inner < STRIP ? d->inner : STRIP;
-    tu__parallel_for(units, cpu_grain(units, d->reduced * strip, d->workers), result_range, (void *)k);
+    int64_t work_items = d->outer * strips_of(d), strip = d->inner < STRIP ? d->inner : STRIP;
+    tu__parallel_for(work_items, cpu_grain(work_items, d->reduced * strip, d->workers), result_range,
+                     (void *)k);
     return TU_OK;
 }
 

@@ -35,11 +35,11 @@ static void resize_range(void *context, int64_t first, int64_t last, int worker)
     const tu__kernel *k = context;
     const resize_data *d = k->data;
     (void)worker;
-    for (int64_t unit = first; unit < last; unit++) {
-        int64_t image = unit / d->resized[0], place = unit % d->resized[0];
+    for (int64_t work_item = first; work_item < last; work_item++) {
+        int64_t image = work_item / d->resized[0], place = work_item % d->resized[0];
         tu__neighbours row = tu__neighbours_of(place, d->original[0], d->resized[0], d->method);
         const float *from = (const float *)k->in[0] + image * d->original[0] * d->original[1] * d->channels;
-        float *to = (float *)k->out[0] + unit * d->resized[1] * d->channels;
+        float *to = (float *)k->out[0] + work_item * d->resized[1] * d->channels;
         for (int64_t i = 0; i < d->resized[1]; i++)
             resize_pixel(d, from, &row, &d->columns[i], to + i * d->channels);
     }
