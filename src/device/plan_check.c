@@ -6,12 +6,10 @@
  *
  *   - every index of a buffer, node or read is in range, and no size overflows;
  *   - a buffer with a value has a value of the partition or of a leaf; if it is dense, it has the value's size, and
- *     no
- *     other dense buffer has the same value; leaves are dense;
+ *     no other dense buffer has the same value; leaves are dense;
  *   - a buffer is written by at most one kernel, a leaf's by none, and every buffer that is read is written;
  *   - every node of the partition is computed by a kernel, or by several (recomputing may be cheaper than storing);
- *     only
- *     views, broadcasts and fills need no kernel, if their readers handle them;
+ *     only views, broadcasts and fills need no kernel, if their readers handle them;
  *   - every export has a dense buffer;
  *   - the results of a kernel have one level.
  */

@@ -189,14 +189,14 @@ static void list_devices(tu__text *text, bool usable) {
 }
 
 static tu_status fail_unknown_device(const char *name) {
-    tu__text usable = {0}, others = {0};
+    tu__text usable = {0}, unusable = {0};
     list_devices(&usable, true);
-    list_devices(&others, false);
+    list_devices(&unusable, false);
     tu_fail(TU_NOT_FOUND, "there is no device '%s': the devices are %s (\"cpu:0/2\" splits one in two)%s%s%s",
-            name, tu__text_string(&usable), others.length ? "; " : "", tu__text_string(&others),
-            others.length ? " cannot be used: 'tutti devices' shows the reason" : "");
+            name, tu__text_string(&usable), unusable.length ? "; " : "", tu__text_string(&unusable),
+            unusable.length ? " cannot be used: 'tutti devices' shows the reason" : "");
     tu__text_free(&usable);
-    tu__text_free(&others);
+    tu__text_free(&unusable);
     return TU_NOT_FOUND;
 }
 
@@ -217,36 +217,37 @@ static tu_status check_usable(const tu_device_api *api, int index, const char *n
     return TU_OK;
 }
 
-static tu_status parse_name(const char *name, device_spec *w) {
+static tu_status parse_device_spec(const char *name, device_spec *spec) {
     size_t length = strcspn(name, ":");
     const char *rest = name + length;
-    *w = (device_spec){.parts = 1};
-    for (int k = 0; k < kind_count && !w->api; k++)
-        if (strlen(kinds[k]->kind) == length && strncmp(kinds[k]->kind, name, length) == 0) w->api = kinds[k];
-    if (!w->api) return fail_unknown_device(name);
-    bool good = true;
+    *spec = (device_spec){.parts = 1};
+    for (int k = 0; k < kind_count && !spec->api; k++)
+        if (strlen(kinds[k]->kind) == length && strncmp(kinds[k]->kind, name, length) == 0)
+            spec->api = kinds[k];
+    if (!spec->api) return fail_unknown_device(name);
+    bool is_valid = true;
     if (*rest == ':') {
         rest++;
-        w->first = w->last = parse_number(&rest);
-        if (*rest == '-') rest++, w->last = parse_number(&rest);
-        bool one = *rest == '.';
-        if (one) rest++, w->part = parse_number(&rest);
+        spec->first = spec->last = parse_number(&rest);
+        if (*rest == '-') rest++, spec->last = parse_number(&rest);
+        bool is_single = *rest == '.';
+        if (is_single) rest++, spec->part = parse_number(&rest);
         if (*rest == '/') {
             rest++;
-            w->parts = parse_number(&rest);
-            if (!one) w->part = -1;
+            spec->parts = parse_number(&rest);
+            if (!is_single) spec->part = -1;
         }
-        good = !*rest && w->first >= 0 && w->last >= w->first && w->parts >= 1 && w->parts <= MAX_LOGICAL &&
-               w->part < w->parts && (!one || w->part >= 0);
+        is_valid = !*rest && spec->first >= 0 && spec->last >= spec->first && spec->parts >= 1 &&
+                   spec->parts <= MAX_LOGICAL && spec->part < spec->parts && (!is_single || spec->part >= 0);
     } else if (*rest) {
-        good = false;
+        is_valid = false;
     }
-    if (!good)
+    if (!is_valid)
         return tu_fail(TU_INVALID,
                        "device '%s': expected KIND, KIND:N, KIND:N-M, KIND:N/PARTS or KIND:N.PART/PARTS, "
                        "with 1 to %d PARTS",
                        name, MAX_LOGICAL);
-    for (int i = w->first; i <= w->last; i++) TU_TRY(check_usable(w->api, i, name));
+    for (int i = spec->first; i <= spec->last; i++) TU_TRY(check_usable(spec->api, i, name));
     return TU_OK;
 }
 
@@ -316,17 +317,17 @@ static void close_one(tu__device *device) {
     tu__free(device);
 }
 
-static tu_status open_spec(const device_spec *w, tu_open_options *o, size_t capacity, tu__device **devices,
+static tu_status open_spec(const device_spec *spec, tu_open_options *o, size_t capacity, tu__device **devices,
                            size_t *count) {
-    for (o->index = w->first; o->index <= w->last; o->index++)
-        for (int part = 0; part < w->parts; part++) {
-            if (w->part >= 0 && part != w->part) continue;
+    for (o->index = spec->first; o->index <= spec->last; o->index++)
+        for (int part = 0; part < spec->parts; part++) {
+            if (spec->part >= 0 && part != spec->part) continue;
             o->part = part;
-            o->parts = w->parts;
+            o->parts = spec->parts;
             if (*count == capacity)
                 return tu_fail(TU_UNSUPPORTED, "too many devices in one program: expected at most %zu",
                                capacity);
-            TU_TRY(open_one(w->api, o, &devices[*count]));
+            TU_TRY(open_one(spec->api, o, &devices[*count]));
             for (size_t i = 0; i < *count; i++)
                 if (strcmp(devices[i]->name, devices[*count]->name) == 0) {
                     close_one(devices[*count]);
@@ -387,9 +388,9 @@ static tu_status open_list(const char *list, tu_open_options *o, size_t capacity
         if (strcmp(name, "all") == 0) {
             TU_TRY(open_all(o, capacity, devices, count));
         } else {
-            device_spec w;
-            TU_TRY(parse_name(name, &w));
-            TU_TRY(open_spec(&w, o, capacity, devices, count));
+            device_spec spec;
+            TU_TRY(parse_device_spec(name, &spec));
+            TU_TRY(open_spec(&spec, o, capacity, devices, count));
         }
         list += length + (list[length] == ',');
     }

@@ -15,8 +15,7 @@
  *
  * Three rules consider the neighbours of an operation:
  *   - variables and their updates are f32 (master weights): pointwise operations on tensors of the variable's shape
- *     that
- *     lead to an assignment are EXACT; a gradient is cast to f32 where it enters them;
+ *     that lead to an assignment are EXACT; a gradient is cast to f32 where it enters them;
  *   - a reduction whose result is reduced further to one number is EXACT too;
  *   - a pointwise operation that only EXACT ones read is EXACT, since rounding its result would save nothing.
  *

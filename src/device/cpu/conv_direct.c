@@ -15,13 +15,10 @@
  *
  *   y       rows of a tile are adjacent pixels of y, k runs over the taps and channels of x;
  *   dx      the same over dy, with the taps in reverse order. With a stride, the pixels of x form stride^2 phases;
- *           all
- *           pixels of a phase have the same taps, and nothing is multiplied by the zeros between strides;
+ *           all pixels of a phase have the same taps, and nothing is multiplied by the zeros between strides;
  *   filter  rows of a tile are adjacent taps and channels, k runs over the pixels of y. Each worker sums its images
- *   into a
- *           matrix of its own; the matrices are then added in the order of the workers, so the bits depend only on
- *           the
- *           number of threads.
+ *           into a matrix of its own; the matrices are then added in the order of the workers, so the bits depend
+ *           only on the number of threads.
  *
  * Work is divided by images, by bands of rows if there are few images, and for large filters by taps. */
 #include "device/cpu/conv_direct_plan.h"

@@ -42,7 +42,7 @@ static void *element(void *base, tu_dtype dtype, int64_t index) {
     return (char *)base + index * (int64_t)tu_dtype_size(dtype);
 }
 
-static void *computed(const runner *r, void *base, int64_t index) {
+static void *element_at(const runner *r, void *base, int64_t index) {
     return (char *)base + index * r->size;
 }
 
@@ -125,7 +125,8 @@ static void load_run(const runner *r, const cpu_load *load, int64_t row, int64_t
         convert(r, load->dtype, rows, element(r->k->in[load->in], load->dtype, row_offset(p, load, row)), to);
         expand_rows(r, rows, to);
     } else {
-        for (int64_t i = 0; i < rows; i++) load_row(r, load, row + i, 0, p->row, computed(r, to, i * p->row));
+        for (int64_t i = 0; i < rows; i++)
+            load_row(r, load, row + i, 0, p->row, element_at(r, to, i * p->row));
     }
 }
 
@@ -138,7 +139,7 @@ static void load_rows(const runner *r, const cpu_load *load, tile t) {
     int64_t side = p->rank > 1 ? p->dim[p->rank - 2] : 1;
     for (int64_t i = 0, run; i < t.rows; i += run) {
         run = min_i64(side - (t.row + i) % side, t.rows - i);
-        load_run(r, load, t.row + i, run, computed(r, r->at[load->slot], i * p->row));
+        load_run(r, load, t.row + i, run, element_at(r, r->at[load->slot], i * p->row));
     }
 }
 
@@ -195,7 +196,7 @@ static void run_steps(const runner *r, int64_t n) {
     }
 }
 
-static void *result(const runner *r, const cpu_store *store, tile t) {
+static void *store_address(const runner *r, const cpu_store *store, tile t) {
     if (store->out != TU__NONE) return element(r->k->out[store->out], store->dtype, t.offset);
     return element(r->scratch + store->block, store->dtype, t.offset - r->block_start);
 }
@@ -203,15 +204,15 @@ static void *result(const runner *r, const cpu_store *store, tile t) {
 static void store_tile(const runner *r, const cpu_store *store, tile t) {
     if (store->direct) return;
     if (r->subkernel->wide)
-        tu__store_array(store->dtype, r->at[store->slot], t.n, result(r, store, t));
+        tu__store_array(store->dtype, r->at[store->slot], t.n, store_address(r, store, t));
     else
-        r->loops->convert->store[store->dtype](t.n, r->at[store->slot], result(r, store, t));
+        r->loops->convert->store[store->dtype](t.n, r->at[store->slot], store_address(r, store, t));
 }
 
 /* ---- Tiles ---- */
 
-static tile tile_in_row(const cpu_subkernel *p, int64_t row, int64_t part) {
-    int64_t column = part * p->tile;
+static tile tile_in_row(const cpu_subkernel *p, int64_t row, int64_t tile_index) {
+    int64_t column = tile_index * p->tile;
     return (tile){row, column, 1, min_i64(p->tile, p->row - column), row * p->row + column};
 }
 
@@ -220,16 +221,16 @@ static tile tile_of_rows(const cpu_subkernel *p, int64_t first, int64_t last) {
     return (tile){first, 0, rows, rows * p->row, first * p->row};
 }
 
-static tile tile_at(const cpu_subkernel *p, int64_t number) {
-    if (p->row_tiles) return tile_in_row(p, number / p->row_tiles, number % p->row_tiles);
-    return tile_of_rows(p, number * (p->tile / p->row), p->count / p->row);
+static tile tile_at(const cpu_subkernel *p, int64_t tile_number) {
+    if (p->row_tiles) return tile_in_row(p, tile_number / p->row_tiles, tile_number % p->row_tiles);
+    return tile_of_rows(p, tile_number * (p->tile / p->row), p->count / p->row);
 }
 
 static void run_tile(runner *r, tile t) {
     const cpu_subkernel *p = r->subkernel;
     for (uint32_t i = 0; i < p->load_count; i++) load_tile(r, &p->loads[i], t);
     for (uint32_t i = 0; i < p->store_count; i++)
-        if (p->stores[i].direct) r->at[p->stores[i].slot] = result(r, &p->stores[i], t);
+        if (p->stores[i].direct) r->at[p->stores[i].slot] = store_address(r, &p->stores[i], t);
     run_steps(r, t.n);
     for (uint32_t i = 0; i < p->store_count; i++) store_tile(r, &p->stores[i], t);
 }
@@ -262,10 +263,11 @@ static void run_tiles(void *context, int64_t first, int64_t last, int worker) {
     char *scratch = (char *)k->workspace + (size_t)worker * d->scratch_bytes;
     uint32_t subkernel = 0;
     while (d->first_tile[subkernel + 1] <= first) subkernel++;
-    for (int64_t number = first; number < last; subkernel++) {
+    for (int64_t tile_number = first; tile_number < last; subkernel++) {
         begin_subkernel(&r, &d->subkernels[subkernel], scratch);
         int64_t end = min_i64(last, d->first_tile[subkernel + 1]);
-        for (; number < end; number++) run_tile(&r, tile_at(r.subkernel, number - d->first_tile[subkernel]));
+        for (; tile_number < end; tile_number++)
+            run_tile(&r, tile_at(r.subkernel, tile_number - d->first_tile[subkernel]));
     }
 }
 
@@ -284,7 +286,8 @@ static void run_rows(runner *r, int64_t first, int64_t last) {
     const cpu_subkernel *p = r->subkernel;
     if (p->row_tiles) {
         for (int64_t row = first; row < last; row++)
-            for (int64_t part = 0; part < p->row_tiles; part++) run_tile(r, tile_in_row(p, row, part));
+            for (int64_t tile_index = 0; tile_index < p->row_tiles; tile_index++)
+                run_tile(r, tile_in_row(p, row, tile_index));
         return;
     }
     while (first < last) {
@@ -303,7 +306,7 @@ static void run_block(runner *r, int64_t first, int64_t last) {
 
 static const void *summed_row(const runner *r, const cpu_sum *sum, int64_t row) {
     tile t = {.offset = row * r->subkernel->sum_row};
-    return result(r, &r->subkernel->stores[sum->store], t);
+    return store_address(r, &r->subkernel->stores[sum->store], t);
 }
 
 static int loop_type(const cpu_subkernel *p, const cpu_sum *sum) {
