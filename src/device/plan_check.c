@@ -149,7 +149,7 @@ static tu_status check_writes(const checker *c, uint32_t kernel) {
         if (node == TU_NO_NODE) continue;
         const tu_graph *g = c->partition->graph;
         if (is_leaf(c, node))
-            return fail_plan(c, "kernel '%s' writes '%s', which the engine writes", k->name,
+            return fail_plan(c, "kernel '%s' writes '%s', which only the engine may write", k->name,
                              g->nodes[node]->name);
         if (first == TU_NO_NODE) first = node;
         if (c->partition->levels && c->partition->levels[node] != c->partition->levels[first])

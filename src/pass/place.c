@@ -150,13 +150,13 @@ static const char *list_devices(const tu__placer *p, tu__text *text) {
 }
 
 static tu_status fail_unsupported(tu__placer *p, const tu__node *node) {
-    tu__text known = {0};
+    tu__text devices_text = {0};
     tu_fail(
         TU_UNSUPPORTED,
         "no device of the program supports %s '%s' (%s): its devices are %s; add one that does, as in \"%s,cpu:0\"",
-        node->op->name, node->name, node->refused ? node->refused : "", list_devices(p, &known),
+        node->op->name, node->name, node->refused ? node->refused : "", list_devices(p, &devices_text),
         p->unit->devices[0]);
-    tu__text_free(&known);
+    tu__text_free(&devices_text);
     return TU_UNSUPPORTED;
 }
 
@@ -181,12 +181,12 @@ static void clear_refusals(tu__placer *p) {
 /* ---- Pinned nodes ---- */
 
 static tu_status fail_unknown_device(const tu__placer *p, const tu__node *node, const char *name,
-                                     const char *who) {
-    tu__text known = {0};
+                                     const char *source) {
+    tu__text devices_text = {0};
     tu_fail(TU_NOT_FOUND,
             "%s '%s' is placed on '%s'%s, which is not a device of the program: its devices are %s",
-            node->op->name, node->name, name, who, list_devices(p, &known));
-    tu__text_free(&known);
+            node->op->name, node->name, name, source, list_devices(p, &devices_text));
+    tu__text_free(&devices_text);
     return TU_NOT_FOUND;
 }
 
@@ -424,8 +424,8 @@ static bool is_small(const tu__placer *p, const tu__node *node) {
 }
 
 static tu_status move_to_reader(tu__placer *p, tu__node *node, uint32_t reader) {
-    bool free = tu__node_is_computed(node) && !p->pinned[node->id] && !node->group && !node->moved;
-    if (!free || reader >= p->unit->device_count || reader == p->device_of[node->id]) return TU_OK;
+    bool is_movable = tu__node_is_computed(node) && !p->pinned[node->id] && !node->group && !node->moved;
+    if (!is_movable || reader >= p->unit->device_count || reader == p->device_of[node->id]) return TU_OK;
     if (is_host(p, p->device_of[node->id]) || !is_host(p, reader) || !is_small(p, node)) return TU_OK;
     tu_status status = tu__placer_supports(p, reader, node);
     if (status != TU_OK) return status == TU_UNSUPPORTED ? TU_OK : status;

@@ -74,7 +74,7 @@ static void visit_channels(const cpu_convolution *c, int64_t x, int64_t tap, int
                       (y * c->groups + g) * c->y_channels + o, context);
 }
 
-static bool inside(const cpu_convolution *c, int axis, int64_t pixel, int64_t tap, int64_t *position) {
+static bool is_inside(const cpu_convolution *c, int axis, int64_t pixel, int64_t tap, int64_t *position) {
     *position = pixel * c->windows.stride[axis] + tap * c->windows.dilation[axis] - c->windows.pad[2 * axis];
     return *position >= 0 && *position < c->x_size[axis];
 }
@@ -84,8 +84,8 @@ static void visit_all_products(const cpu_convolution *c, visitor *visit, void *c
     for (int64_t y = 0; y < c->images * c->y_size[0] * c->y_size[1]; y++)
         for (int64_t tap = 0; tap < taps; tap++) {
             int64_t image = y / (c->y_size[0] * c->y_size[1]), p = y / c->y_size[1] % c->y_size[0];
-            if (inside(c, 0, p, tap / c->windows.size[1], &row) &&
-                inside(c, 1, y % c->y_size[1], tap % c->windows.size[1], &column))
+            if (is_inside(c, 0, p, tap / c->windows.size[1], &row) &&
+                is_inside(c, 1, y % c->y_size[1], tap % c->windows.size[1], &column))
                 visit_channels(c, (image * c->x_size[0] + row) * c->x_size[1] + column, tap, y, visit,
                                context);
         }
@@ -100,7 +100,7 @@ typedef struct definition {
 
 static void add_product(int64_t x, int64_t filter, int64_t y, void *context) {
     definition *d = context;
-    int64_t places[3][3] = {{x, filter, y}, {y, filter, x}, {x, y, filter}}, *at = places[d->computes];
+    int64_t indices[3][3] = {{x, filter, y}, {y, filter, x}, {x, y, filter}}, *at = indices[d->computes];
     d->out[at[2]] += number_at(d->first, d->bytes, at[0]) * number_at(d->second, d->bytes, at[1]);
 }
 

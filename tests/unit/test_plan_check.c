@@ -229,7 +229,7 @@ static void invalid_plans_are_rejected_with_a_reason(void **unused) {
         {read_no_list, {"kernel 'relu'", "no list"}},
         {write_out_of_range, {"kernel 'relu'", "writes"}},
         {write_twice, {"kernels 'add' and 'relu'", "buffer 2"}},
-        {write_a_leaf, {"kernel 'add'", "which the engine writes"}},
+        {write_a_leaf, {"kernel 'add'", "which only the engine may write"}},
         {read_an_unwritten_buffer, {"kernel 'relu' reads buffer 2", "sum"}},
         {export_an_unwritten_buffer, {"buffer 3", "'y'"}},
         {export_not_dense, {"no dense buffer", "'y'"}},
