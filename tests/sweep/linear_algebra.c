@@ -37,12 +37,12 @@ static void expect_residual(sweep *s, const char *what, tu_value a, tu_value x, 
 }
 
 static void expect_solution(sweep *s, tu_value a, tu_value b, int64_t n) {
-    tu_value x = sweep_answer(s, tu_solve(a, b));
+    tu_value x = sweep_device_result(s, tu_solve(a, b));
     if (sweep_is_oracle(s)) expect_residual(s, "solve", a, x, b, n);
 }
 
 static void expect_inverse(sweep *s, tu_value a, int64_t n) {
-    tu_value x = sweep_answer(s, tu_inverse(a));
+    tu_value x = sweep_device_result(s, tu_inverse(a));
     if (!sweep_is_oracle(s)) return;
     tu_shape shape = tu_value_shape(a);
     tu_value ones = tu_shift(tu_scale(a, 0), 1), one = tu_band(ones, 0, 0);
@@ -51,7 +51,7 @@ static void expect_inverse(sweep *s, tu_value a, int64_t n) {
 }
 
 static void expect_factor(sweep *s, tu_value a, int64_t n) {
-    tu_value l = sweep_answer(s, tu_cholesky(a));
+    tu_value l = sweep_device_result(s, tu_cholesky(a));
     if (!sweep_is_oracle(s)) return;
     tu_value lower = tu_band(a, -1, 0), product = tu_matmul(l, l, .transpose_b = true);
     tu_value size = tu_add(tu_matmul(tu_abs(l), tu_abs(l), .transpose_b = true), tu_abs(lower));
@@ -63,7 +63,7 @@ static void expect_factor(sweep *s, tu_value a, int64_t n) {
 static void expect_triangular(sweep *s, tu_value a, tu_value b, int64_t n) {
     bool upper = sweep_one_in(s, 2), transpose = sweep_one_in(s, 2);
     sweep_note(s, "%s%s", upper ? " upper" : " lower", transpose ? " transposed" : "");
-    tu_value x = sweep_answer(s, tu_triangular_solve(a, b, .upper = upper, .transpose = transpose));
+    tu_value x = sweep_device_result(s, tu_triangular_solve(a, b, .upper = upper, .transpose = transpose));
     if (!sweep_is_oracle(s)) return;
     tu_value read = upper ? tu_band(a, 0, -1) : tu_band(a, -1, 0);
     if (transpose) {

@@ -23,7 +23,7 @@ enum { MAX_INPUTS = 16, MAX_RESULTS = 16, GUARD = 64, PATTERN = 0xa5 };
 typedef struct expectation {
     const char *what;
     tu_value value, expected, magnitude; /* expected: only for sweep_expect_equal */
-    bool answer;                         /* the device computes the value; else only the oracle does */
+    bool is_device_result;               /* the device computes the value; else only the oracle does */
     bool product, rounded, bounded, equal;
     int64_t terms;
 } expectation;
@@ -39,7 +39,7 @@ struct sweep {
     double *data[MAX_INPUTS];
     expectation results[MAX_RESULTS];
     double *got[MAX_RESULTS]; /* of the device, as doubles */
-    tu_value answers[MAX_RESULTS];
+    tu_value device_results[MAX_RESULTS];
     char note[400], kernels[400]; /* the case's sizes, and the kernels that computed it */
     double worst;                 /* maximum of error / bound */
 };
@@ -153,7 +153,7 @@ tu_value sweep_integers(sweep *s, tu_shape shape, int64_t low, int64_t high) {
 static expectation *add_result(sweep *s, const char *what, tu_value value, int64_t terms,
                                const tu_value *magnitude) {
     expectation *e = &s->results[s->result_count++];
-    *e = (expectation){.what = what, .value = value, .terms = terms, .answer = true};
+    *e = (expectation){.what = what, .value = value, .terms = terms, .is_device_result = true};
     if (magnitude) e->magnitude = *magnitude;
     e->bounded = magnitude != NULL;
     return e;
@@ -170,16 +170,16 @@ void sweep_expect_product(sweep *s, const char *what, tu_value value, int64_t te
     e->rounded = rounded;
 }
 
-tu_value sweep_answer(sweep *s, tu_value value) {
+tu_value sweep_device_result(sweep *s, tu_value value) {
     int index = s->result_count;
-    expectation *e = add_result(s, "answer", value, 0, NULL);
+    expectation *e = add_result(s, "device result", value, 0, NULL);
     if (!s->oracle) return value;
     tu_shape shape = tu_value_shape(value);
     double *data = new_array(shape);
     memcpy(data, s->got[index], (size_t)tu_shape_elements(shape) * sizeof *data);
-    e->answer = false; /* the value itself is not compared, only what is computed from it */
-    s->answers[index] = add_input(s, TU_F64, shape, data);
-    return s->answers[index];
+    e->is_device_result = false; /* the value itself is not compared, only what is computed from it */
+    s->device_results[index] = add_input(s, TU_F64, shape, data);
+    return s->device_results[index];
 }
 
 void sweep_expect_equal(sweep *s, const char *what, tu_value left, tu_value right, int64_t terms,
@@ -338,7 +338,7 @@ static bool run_oracle(sweep *s, const tu_dtype *types) {
         const expectation *e = &s->results[i];
         int64_t elements = tu_shape_elements(tu_value_shape(e->value));
         const double *left = e->equal ? numbers[3 * i] : s->got[i];
-        if (e->answer || e->equal)
+        if (e->is_device_result || e->equal)
             good = check_result(s, e, e->equal ? TU_F64 : types[i], left, numbers[3 * i + 1],
                                 e->bounded ? numbers[3 * i + 2] : NULL, elements);
     }

@@ -61,7 +61,7 @@ void sweep_expect_product(sweep *s, const char *what, tu_value value, int64_t te
                           const tu_value *magnitude);
 
 /* Computes `value` on the device; in the oracle, returns an input with the device's result. */
-tu_value sweep_answer(sweep *s, tu_value value);
+tu_value sweep_device_result(sweep *s, tu_value value);
 /* In the oracle only: checks that `left` is within 2 (terms + 8) eps(acc) magnitude of `right`. */
 void sweep_expect_equal(sweep *s, const char *what, tu_value left, tu_value right, int64_t terms,
                         tu_value magnitude);
