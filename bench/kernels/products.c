@@ -68,8 +68,8 @@ static void prepare_trial(const struct shape *s, int threads, trial *t) {
                          .transpose_a = s->transpose_a,
                          .transpose_b = s->transpose_b,
                          .batch = 1,
-                         .a_at = no_offset,
-                         .b_at = no_offset,
+                         .a_offsets = no_offset,
+                         .b_offsets = no_offset,
                          .threads = threads};
     cpu_gemm_plan(&t->gemm);
     cpu_dnnl_product p = {.batch = 1, .m = s->m, .n = s->n, .k = s->k, .dtype = TU_F32};

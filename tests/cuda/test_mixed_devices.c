@@ -129,8 +129,8 @@ static void a_card_alone_is_refused_with_what_to_add(void **state) {
                      TU_UNSUPPORTED);
     assert_string_equal(
         tu_message(),
-        "no device of the program takes custom 'cube' (gpu:0: a custom operation is a function on host "
-        "memory): it has gpu:0; add one that does, as in \"gpu:0,cpu:0\"");
+        "no device of the program supports custom 'cube' (gpu:0: a custom operation is a function on host "
+        "memory): its devices are gpu:0; add one that does, as in \"gpu:0,cpu:0\"");
     end(&n);
 }
 

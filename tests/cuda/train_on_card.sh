@@ -42,7 +42,7 @@ train
 expect 'a card is used' '^run folder run[0-9]+, 2 steps, .*, on gpu:0$'
 expect_no_notice 'a card is used'
 
-passed_over='^tutti: notice: gpu:0 cannot be used, so the CPU computes: '
+passed_over='^tutti: notice: gpu:0 cannot be used, so the CPU is used: '
 FAKE_CUDA_DRIVER_VERSION=12080 train
 expect 'an old driver' "${passed_over}NVIDIA's driver serves CUDA 12\.8, but 13\.0 is needed: install driver 580 or later\$"
 expect 'an old driver' ', on cpu:0$'

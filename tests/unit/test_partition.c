@@ -115,8 +115,8 @@ static void unknown_devices_fail_with_the_list(void **state) {
     unit.device_count = 4;
     assert_int_equal(tu__run_passes(&unit, NULL), TU_NOT_FOUND);
     assert_string_equal(tu_message(),
-                        "tanh 'tanh' is for the device 'gpu:7', which is none of the program's: "
-                        "it has ref:0, cpu:0.0, cpu:0.1 and null:2");
+                        "tanh 'tanh' is placed on 'gpu:7', which is not a device of the program: "
+                        "its devices are ref:0, cpu:0.0, cpu:0.1 and null:2");
     tu__unit_end(&unit);
     tu_graph_free(g);
 }

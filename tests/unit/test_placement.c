@@ -130,10 +130,10 @@ static void patterns_override_functions_and_functions_scopes(void **state) {
                                                            .place_context = "cpu:0.1"});
     tu_placement p = placement_of(program, "one/tanh");
     assert_string_equal(p.device, "cpu:0.1");
-    assert_string_equal(p.reason, "told by the placement function");
+    assert_string_equal(p.reason, "placed by the placement function");
     p = placement_of(program, "two/tanh");
     assert_string_equal(p.device, "cpu:0.2");
-    assert_string_equal(p.reason, "told by the pattern two/*=cpu:0.2");
+    assert_string_equal(p.reason, "placed by pattern two/*=cpu:0.2");
     assert_string_equal(placement_of(program, "three/exp").device, "cpu:0.1");
     assert_string_equal(placement_of(program, "sum").device, "cpu:0.1");
     tu_program_free(program);
@@ -179,11 +179,11 @@ static void invalid_rules_are_rejected(void **state) {
                          TU_INVALID, "placement '=cpu:0': expected PATTERN=DEVICE, as in conv1/*=gpu:1");
     expect_compile_error(
         y, &(tu_compile_options){.devices = "cpu:0", .place = "tanh=cpu:1"}, TU_NOT_FOUND,
-        "tanh 'tanh' is for the device 'cpu:1' by a pattern, which is none of the program's: it has cpu:0");
+        "tanh 'tanh' is placed on 'cpu:1' by a pattern, which is not a device of the program: its devices are cpu:0");
     expect_compile_error(
         y, &(tu_compile_options){.devices = "cpu:0", .place_by = tanh_to_second, .place_context = "moon"},
         TU_NOT_FOUND,
-        "tanh 'tanh' is for the device 'moon' by the placement function, which is none of the program's: it has "
+        "tanh 'tanh' is placed on 'moon' by the placement function, which is not a device of the program: its devices are "
         "cpu:0");
 }
 
@@ -197,8 +197,9 @@ static void unsupported_operations_are_moved_and_reported(void **state) {
     tu_program *program = compile(y, &(tu_compile_options){.devices = "shy:0,cpu:0"});
     tu_placement p = placement_of(program, "tanh");
     assert_string_equal(p.device, "cpu:0");
-    assert_string_equal(p.reason,
-                        "told by tu_with_device, but shy:0 does not take it: the nearest that does");
+    assert_string_equal(
+        p.reason,
+        "placed by tu_with_device, but shy:0 does not support it: moved to the nearest device that does");
     assert_string_equal(p.refused, "shy:0: it is shy of tanh");
     assert_true(p.moved);
     assert_int_equal(p.bytes_in, 64 * 64 * 4);
@@ -209,12 +210,12 @@ static void unsupported_operations_are_moved_and_reported(void **state) {
     assert_int_equal(totals.moved, 1);
     assert_string_equal(
         totals.notice,
-        "tanh 'tanh' is computed on cpu:0: told by tu_with_device, but shy:0 does not take it: the "
-        "nearest that does (shy:0: it is shy of tanh)");
+        "tanh 'tanh' is computed on cpu:0: placed by tu_with_device, but shy:0 does not support it: moved to the "
+        "nearest device that does (shy:0: it is shy of tanh)");
     tu_program_free(program);
     expect_compile_error(
         y, &(tu_compile_options){.devices = "shy:0,cpu:0", .strict_placement = true}, TU_UNSUPPORTED,
-        "tanh 'tanh' cannot be on shy:0: it is shy of tanh (it is told by tu_with_device, and placement is "
+        "tanh 'tanh' cannot run on shy:0: it is shy of tanh (it was placed by tu_with_device, and placement is "
         "strict)");
 }
 
@@ -242,7 +243,7 @@ static void operations_that_no_device_supports_are_rejected(void **state) {
     tu_value y = tu_tanh(x);
     expect_compile_error(
         y, &(tu_compile_options){.devices = "shy:0"}, TU_UNSUPPORTED,
-        "no device of the program takes tanh 'tanh' (shy:0: it is shy of tanh): it has shy:0; add one that "
+        "no device of the program supports tanh 'tanh' (shy:0: it is shy of tanh): its devices are shy:0; add one that "
         "does, as in \"shy:0,cpu:0\"");
 }
 
@@ -256,7 +257,7 @@ static void custom_operations_stay_in_host_memory(void **state) {
     assert_string_equal(placement_of(program, "tanh").device, "far:0");
     tu_placement p = placement_of(program, "early");
     assert_string_equal(p.device, "cpu:0");
-    assert_string_equal(p.reason, "the nearest device that takes it");
+    assert_string_equal(p.reason, "the nearest device that supports it");
     assert_string_equal(p.refused, "far:0: a custom operation needs host memory");
     assert_false(p.moved); /* no rule placed it elsewhere */
     tu_program_free(program);
@@ -270,7 +271,7 @@ static void small_host_work_stays_on_the_host(void **state) {
     tu_value y = tu_add(tu_sum(tu_custom("late", 1, inputs)), tu_sum(big));
     tu_program *program = compile(y, &(tu_compile_options){.devices = "far:0,cpu:0"});
     assert_string_equal(placement_of(program, "square").device, "cpu:0");
-    assert_string_equal(placement_of(program, "square").reason, "a few bytes, which only cpu:0 reads");
+    assert_string_equal(placement_of(program, "square").reason, "small, and only cpu:0 reads it");
     assert_string_equal(placement_of(program, "n").device, "cpu:0");
     assert_string_equal(placement_of(program, "exp").device, "far:0");
     tu_program_free(program);
@@ -301,7 +302,7 @@ static void a_group_is_placed_where_all_of_it_is_supported(void **state) {
     tu_program *program = compile(b, &(tu_compile_options){.devices = "shy:0,cpu:0"});
     assert_string_equal(placement_of(program, "exp").device, "cpu:0");
     assert_string_equal(placement_of(program, "exp").refused,
-                        "shy:0: for tanh 'tanh', colocated with it: it is shy of tanh");
+                        "shy:0: colocated tanh 'tanh': it is shy of tanh");
     assert_string_equal(placement_of(program, "tanh").device, "cpu:0");
     tu_program_free(program);
 }
@@ -315,8 +316,8 @@ static void a_group_with_two_devices_is_rejected(void **state) {
     tu_colocate(a, b);
     expect_compile_error(
         b, &(tu_compile_options){.devices = "cpu:0/2"}, TU_INVALID,
-        "'exp' and 'tanh' are colocated, but the first is for cpu:0.0 (told by tu_with_device) and the second "
-        "for cpu:0.1 (told by tu_with_device): expected one device for both");
+        "'exp' and 'tanh' are colocated, but the first is on cpu:0.0 (placed by tu_with_device) and the second "
+        "on cpu:0.1 (placed by tu_with_device): place both on one device");
     begin();
     tu_value w = tu_variable(graph, "w", TU_F32, TU_SHAPE(64, 64)), assigned = tu_assign(w, x);
     assert_false(tu_ok(tu_colocate(assigned, x)));

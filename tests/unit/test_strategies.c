@@ -251,10 +251,10 @@ static void invalid_options_are_rejected(void **state) {
          "invariant 2 on 'ref:0' and 'cpu:0': expected devices of one kind"},
         {{.devices = "ref:0/3", .strategy = "mirrored"},
          TU_INVALID,
-         "a batch of 2 cannot be divided into 3 parts"},
+         "a batch of 2 cannot be divided into 3 shards"},
         {{.devices = "ref:0/2", .strategy = "mirrored", .place = "tanh=ref:0.1"},
          TU_INVALID,
-         "and so does a placement by patterns"},
+         "cannot be combined with placement patterns"},
     };
     tu_graph *g;
     assert_ok(tu_graph_new(&g));

@@ -60,11 +60,11 @@ tu_status cuda_select(cuda_device *device, const tu_partition *part, tu_plan **p
         .otherwise = refuse,
         .make_copy = cuda_lower_copy,
         .read_by_rule = read_by_rule,
-        .piece_bytes = sizeof(cuda_piece),
+        .subkernel_bytes = sizeof(cuda_piece),
         .joins_casts = true,
         .run_pointwise = cuda_run_pointwise,
-        .make_piece = cuda_make_piece,
-        .finish_pieces = cuda_finish_pieces,
+        .make_subkernel = cuda_make_piece,
+        .finish_subkernels = cuda_finish_pieces,
         .sum_kind_of = cuda_sum_kind_of,
     };
     TU_TRY(cuda_enter(device));

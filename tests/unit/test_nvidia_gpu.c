@@ -1,5 +1,5 @@
-/* A machine with an NVIDIA card whose build has no CUDA device says so wherever the card would have been used: in the list of
- * devices, to who asks for it, and to programs that would have taken it. */
+/* On a machine with an NVIDIA GPU but without the CUDA plug-in, the reason is reported in the list of devices, when
+ * the GPU is requested, and to programs that would have used it. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 static void make_file(const char *root, const char *folder, const char *file) {
     char path[256] = "", *at = path + snprintf(path, sizeof path, "%s", root);
-    for (const char *from = folder; *from;) { /* a folder at a time */
+    for (const char *from = folder; *from;) { /* one folder at a time */
         size_t length = strcspn(from + 1, "/") + 1;
         at += snprintf(at, sizeof path - (size_t)(at - path), "%.*s", (int)length, from);
         mkdir(path, 0700);
@@ -31,32 +31,32 @@ static void remove_tree(const char *root) {
     assert_int_equal(system(command), 0); // NOLINT(cert-env33-c): a folder that mkdtemp made
 }
 
-static void expect_card(const char *folder, const char *file, bool expected) {
-    char root[] = "/tmp/tutti-card-XXXXXX", path[256] = "";
+static void expect_gpu(const char *folder, const char *file, bool expected) {
+    char root[] = "/tmp/tutti-gpu-XXXXXX", path[256] = "";
     assert_non_null(mkdtemp(root));
     make_file(root, folder, file);
-    assert_int_equal(tu__nvidia_card_in(root, sizeof path, path), expected);
+    assert_int_equal(tu__find_nvidia_gpu_in(root, sizeof path, path), expected);
     if (expected) assert_non_null(strstr(path, file));
     remove_tree(root);
 }
 
-static void a_card_is_seen_without_a_driver(void **unused) {
+static void a_gpu_is_detected_without_a_driver(void **unused) {
     (void)unused;
-    expect_card("/dev", "nvidia0", true);
-    expect_card("/dev", "nvidia11", true);
-    expect_card("/proc/driver/nvidia/gpus", "0000:00:06.0", true);
-    expect_card("/usr/lib/wsl/lib", "libcuda.so.1", true);
-    expect_card("/dev", "nvidiactl", false);
-    expect_card("/usr/lib/x86_64-linux-gnu", "libcuda.so.1", false); /* a driver without a card */
+    expect_gpu("/dev", "nvidia0", true);
+    expect_gpu("/dev", "nvidia11", true);
+    expect_gpu("/proc/driver/nvidia/gpus", "0000:00:06.0", true);
+    expect_gpu("/usr/lib/wsl/lib", "libcuda.so.1", true);
+    expect_gpu("/dev", "nvidiactl", false);
+    expect_gpu("/usr/lib/x86_64-linux-gnu", "libcuda.so.1", false); /* a driver without a GPU */
 }
 
-static void a_card_that_the_user_hides_is_not_there(void **unused) {
+static void hidden_gpus_are_not_detected(void **unused) {
     (void)unused;
     char path[256];
     setenv("CUDA_VISIBLE_DEVICES", "", 1);
-    assert_false(tu__nvidia_card(sizeof path, path));
+    assert_false(tu__find_nvidia_gpu(sizeof path, path));
     setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
-    assert_false(tu__nvidia_card(sizeof path, path));
+    assert_false(tu__find_nvidia_gpu(sizeof path, path));
     unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
@@ -74,7 +74,7 @@ static tu_status compile_for(const char *devices, char notice[1024]) {
     return status;
 }
 
-static void a_build_without_the_cuda_device_says_so(void **unused) {
+static void a_missing_cuda_plugin_is_reported(void **unused) {
     (void)unused;
     char notice[1024];
     tu_device_info info = TU_SIZED(tu_device_info);
@@ -86,17 +86,16 @@ static void a_build_without_the_cuda_device_says_so(void **unused) {
     assert_true(listed);
 
     assert_int_equal(compile_for("gpu", notice), TU_UNSUPPORTED);
-    assert_non_null(
-        strstr(tu_message(), "device 'gpu' cannot be used: the CUDA device, libtutti_cuda.so, is not"));
+    assert_non_null(strstr(tu_message(), "device 'gpu' cannot be used: libtutti_cuda.so was not found"));
     assert_int_equal(compile_for(NULL, notice), TU_OK);
-    assert_non_null(strstr(notice, "gpu:0 cannot be used, so the CPU computes: the CUDA device"));
+    assert_non_null(strstr(notice, "gpu:0 cannot be used, so the CPU is used: libtutti_cuda.so"));
     assert_int_equal(compile_for("all", notice), TU_OK);
     assert_non_null(strstr(notice, "libtutti_cuda.so"));
     assert_int_equal(compile_for("cpu", notice), TU_OK);
     assert_string_equal(notice, "");
 }
 
-static void a_gpu_device_that_is_loaded_later_takes_its_place(void **unused) {
+static void a_gpu_plugin_loaded_later_replaces_the_missing_one(void **unused) {
     (void)unused;
     char notice[1024];
     static tu_device_api other;
@@ -109,12 +108,12 @@ static void a_gpu_device_that_is_loaded_later_takes_its_place(void **unused) {
 }
 
 int main(void) {
-    setenv("TUTTI_CUDA", "off", 1); /* what this machine has is left out */
+    setenv("TUTTI_CUDA", "off", 1); /* ignore the GPUs of this machine */
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_card_is_seen_without_a_driver),
-        cmocka_unit_test(a_card_that_the_user_hides_is_not_there),
-        cmocka_unit_test(a_build_without_the_cuda_device_says_so),
-        cmocka_unit_test(a_gpu_device_that_is_loaded_later_takes_its_place),
+        cmocka_unit_test(a_gpu_is_detected_without_a_driver),
+        cmocka_unit_test(hidden_gpus_are_not_detected),
+        cmocka_unit_test(a_missing_cuda_plugin_is_reported),
+        cmocka_unit_test(a_gpu_plugin_loaded_later_replaces_the_missing_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
