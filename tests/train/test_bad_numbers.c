@@ -24,7 +24,7 @@ static void a_bad_pixel_in_a_later_piece_is_found_too(void **state) {
 }
 
 /* Batch normalisation's running statistics move with every piece, also with those before the bad one. */
-#define IN_PIECES                                                                                            \
+#define WITH_ACCUMULATION                                                                                    \
     .recipe = "plain", .devices = "cpu:0", .threads = 1, .base = 4, .batch = SMALL_BATCH, .accumulate = 4,   \
     .seed = 5
 
@@ -34,13 +34,14 @@ static void a_bad_last_piece_leaves_nothing_of_the_pieces_before_it(void **state
     char digest[TU_DIGEST_TEXT];
     tu_train_result shorter;
     small_set_poison = image_of_step(3, 5, -1);
-    tu_status status = tu_train("resnet20", NULL, NULL, .set = set, .out = run.text, IN_PIECES, .epochs = 2);
+    tu_status status =
+        tu_train("resnet20", NULL, NULL, .set = set, .out = run.text, WITH_ACCUMULATION, .epochs = 2);
     small_set_poison = -1;
     assert_int_equal(status, TU_NUMERIC);
     expect_message("step 3: ");
     expect_message("the state before it is checkpoint 2");
     assert_int_equal(tu_train("resnet20", NULL, &shorter, .set = set, .out = in_scratch("shorter").text,
-                              IN_PIECES, .steps = 2),
+                              WITH_ACCUMULATION, .steps = 2),
                      TU_OK);
     checkpoint_digest(run.text, "step-2", digest);
     assert_string_equal(digest, shorter.digest);

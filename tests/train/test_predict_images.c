@@ -59,7 +59,7 @@ static void bytes_stand_for_floats(void **state) {
     assert_memory_equal(of_bytes, of_floats, sizeof of_bytes);
     assert_int_equal(tu_predict_images(predictor, TU_F32, NULL, 0, NULL), TU_OK);
     expect_refusal(tu_predict_images(predictor, TU_I32, bytes, 1, of_bytes), TU_INVALID,
-                   "images of i32 cannot be predicted: expected u8 or f32");
+                   "images have dtype i32: expected u8 or f32");
     expect_refusal(tu_predict_images(predictor, TU_F32, floats, -1, of_floats), TU_INVALID, "-1 images");
     expect_refusal(tu_predict_images(predictor, TU_F32, NULL, 1, of_floats), TU_INVALID, "1 images");
     tu_predictor_free(predictor);

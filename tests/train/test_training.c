@@ -333,7 +333,7 @@ static void a_last_layer_for_other_classes_starts_anew(void **state) {
     train_small(two, NULL, .out = second.text, .steps = 2,
                 .init = in_scratch("first/checkpoints/best.safetensors").text, .watch = keep_notices);
     assert_non_null(strstr(told, "4 variables from"));
-    assert_non_null(strstr(told, "new: logits/weights, logits/bias"));
+    assert_non_null(strstr(told, "not in the file, keep their initial values: logits/weights, logits/bias"));
     expect_refusal(tu_evaluate(first.text, &(tu_evaluation){0}, .set = two), TU_INVALID, "other classes");
     tu_dataset_free(two);
 }
@@ -379,7 +379,7 @@ static void evaluation_agrees_with_training(void **state) {
     assert_int_equal(e.step, result.best_step);
     tu_evaluation_free(&e);
     expect_refusal(tu_evaluate(run.text, &e, .set = set, .checkpoint = "3"), TU_NOT_FOUND,
-                   "expected last, best or a step");
+                   "expected last, best or the step");
     expect_refusal(tu_evaluate(run.text, &e), TU_INVALID, "--data");
     expect_refusal(tu_evaluate(scratch, &e), TU_NOT_FOUND, "is no run folder");
 }

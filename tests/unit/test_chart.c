@@ -133,11 +133,11 @@ static void an_axis_has_a_length_whatever_comes(void **state) {
         if (axis.logarithmic) assert_true(axis.low > 0);
         assert_in_range(axis.tick_count, axis.logarithmic ? 0 : 1, 14);
         for (int k = 0; k < axis.tick_count; k++) {
-            double place = tu__axis_place(&axis, axis.ticks[k]);
+            double place = tu__axis_position(&axis, axis.ticks[k]);
             assert_true(place >= 0 && place <= 1);
             if (k) assert_true(axis.ticks[k] > axis.ticks[k - 1]);
         }
-        assert_true(tu__axis_place(&axis, axis.low) == 0 && tu__axis_place(&axis, axis.high) == 1);
+        assert_true(tu__axis_position(&axis, axis.low) == 0 && tu__axis_position(&axis, axis.high) == 1);
     }
 }
 

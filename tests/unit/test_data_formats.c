@@ -64,7 +64,7 @@ static tu_status take(void *context, const uint8_t *image, int32_t label) {
 
 static void planes_become_pixels(void **state) {
     (void)state;
-    static uint8_t record[TU__CIFAR_RECORD];
+    static uint8_t record[TU__CIFAR_RECORD_BYTES];
     record[0] = 7;
     for (int c = 0; c < 3; c++)
         for (int i = 0; i < 2; i++) record[1 + c * TU__CIFAR_PIXELS + i] = (uint8_t)(10 * (i + 1) + c);

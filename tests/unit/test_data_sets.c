@@ -433,7 +433,7 @@ static void a_fetch_goes_on_where_it_stopped(void **state) {
 }
 
 static int forget_and_remove(void **state) {
-    tu__fit_forget();
+    tu__fit_free_cache();
     return remove_data_folder(state);
 }
 

@@ -7,7 +7,7 @@
 #include "train/fresh_run.h"
 #include "train/set_in_memory.h"
 
-#include "train/burst.h"
+#include "train/multi_step.h"
 
 /* Many steps between measurements, so that bursts have room: 1000 steps, a measurement every ten. */
 #define LONG_RUN                                                                                             \
@@ -199,7 +199,7 @@ static void tf32_is_f32_on_the_processor(void **state) {
 }
 
 static int begin(void **state) {
-    tu__burst_seconds = 1e9;
+    tu__multi_step_seconds = 1e9;
     return begin_fresh(state);
 }
 
