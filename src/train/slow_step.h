@@ -18,7 +18,7 @@ typedef struct tu__step_times {      /* initialise with zeros */
  * before it and at least 50 ms longer. Stores that median in `*usual`. */
 bool tu__step_is_slow(tu__step_times *times, double seconds, double *usual);
 
-/* "step 812 took 95 ms instead of the usual 2.4 ms: another program may be using this machine" */
+/* "step 812 took 95 ms instead of the usual 2.4 ms: another process may be using this machine, …" */
 void tu__slow_step_message(char *text, size_t capacity, int64_t step, double seconds, double usual);
 
 #endif
