@@ -133,7 +133,7 @@ static tu_status check_labels(const array *labels, const array *images, const tu
     return check_ignored(labels, options, info);
 }
 
-/* ---- Conversion ------------------------------------------------------------------------------------------------ */
+/* ---- Conversion ---- */
 
 static tu_status read_floats(const array *images, int64_t index, int64_t elements, float *out) {
     for (int64_t i = 0; i < elements; i++) {
@@ -202,7 +202,7 @@ static tu_status find_path(const array *images, const array *labels, const tu_da
     return status;
 }
 
-/* ---- Opening --------------------------------------------------------------------------------------------------- */
+/* ---- Opening ---- */
 
 static tu_status open_mapped(const array *images, const array *labels, const tu_dataset_options *options,
                              tu_dataset **set) {

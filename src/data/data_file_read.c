@@ -80,7 +80,7 @@ static tu_status find_description(const char *path, const mapping *map, const ch
     return TU_OK;
 }
 
-/* ---- The description ------------------------------------------------------------------------------------------ */
+/* ---- The description ---- */
 
 static bool get_integer(const tu__json_value *object, const char *key, int64_t *integer) {
     const tu__json_value *value = tu__json_member(object, key);

@@ -26,7 +26,7 @@ struct tu__data_writer {
     char digest[TU__SHA256_HEX]; /* set when all images are added */
 };
 
-/* ---- Layout -------------------------------------------------------------------------------------------------- */
+/* ---- Layout ---- */
 
 static bool advance(size_t *offset, size_t count, size_t size) {
     size_t bytes, rounded;
@@ -51,7 +51,7 @@ bool tu__data_file_layout(const tu_dataset_info *info, size_t image_bytes, tu__d
     return true;
 }
 
-/* ---- Bytes --------------------------------------------------------------------------------------------------- */
+/* ---- Bytes ---- */
 
 static tu_status flush(tu__data_writer *writer) {
     size_t buffered = writer->buffered;
@@ -83,7 +83,7 @@ static tu_status write_head(tu__data_writer *writer) {
     return write_bytes(writer, head, sizeof head);
 }
 
-/* ---- The description ------------------------------------------------------------------------------------------ */
+/* ---- The description ---- */
 
 static void write_numbers(tu__json *json, const char *key, const double *numbers, int64_t count) {
     tu__json_begin_array(json, key);
@@ -138,7 +138,7 @@ static tu_status write_description(tu__data_writer *writer) {
     return write_bytes(writer, tail, sizeof tail);
 }
 
-/* ---- The writer ----------------------------------------------------------------------------------------------- */
+/* ---- The writer ---- */
 
 static tu_status open_writer(tu__data_writer *writer, const char *path) {
     tu__data_layout layout;

@@ -41,7 +41,7 @@ static int64_t file_size(const char *path) {
     return stat(path, &info) == 0 ? (int64_t)info.st_size : 0;
 }
 
-/* ---- The digest ----------------------------------------------------------------------------------------------- */
+/* ---- The digest ---- */
 
 static tu_status hash_file(const char *path, char hex[TU__SHA256_HEX]) {
     unsigned char chunk[CHUNK_BYTES], digest[TU__SHA256_BYTES];
@@ -66,7 +66,7 @@ static tu_status check_digest(const char *url, const char *path, const char *exp
     return tu_fail(TU_CORRUPT, "the file from %s has SHA-256 %s: expected %s", url, found, expected);
 }
 
-/* ---- One transfer --------------------------------------------------------------------------------------------- */
+/* ---- One transfer ---- */
 
 static size_t write_bytes(char *bytes, size_t size, size_t count, void *context) {
     transfer *t = context;

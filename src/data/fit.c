@@ -32,7 +32,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cached_program cache[CACHED];
 static uint64_t use_count;
 
-/* ---- The graph ------------------------------------------------------------------------------------------------ */
+/* ---- The graph ---- */
 
 static tu_value crop_axis(tu_value x, int axis, int64_t from, int64_t to) {
     return from == to ? x : tu_slice(x, axis, (from - to) / 2, (from - to) / 2 + to, 1);

@@ -87,7 +87,7 @@ static const struct shape {
     {"checks", checks},     {"dots", dots},
 };
 
-/* ---- Draws ---------------------------------------------------------------------------------------------------- */
+/* ---- Draws ---- */
 
 /* Random words of one image, generated in blocks of four. */
 typedef struct draws {

@@ -32,7 +32,7 @@ static bool has_file(const char *folder, const char *name) {
     return tu__join_path(folder, name, &path) == TU_OK && access(path.text, R_OK) == 0;
 }
 
-/* ---- Binary files --------------------------------------------------------------------------------------------- */
+/* ---- Binary files ---- */
 
 static tu_status add_image(void *context, const uint8_t *image, int32_t label) {
     return tu__data_writer_add(context, image, label);
@@ -50,7 +50,7 @@ static tu_status convert_bin(const char *path, tu__data_writer *writer) {
     return status;
 }
 
-/* ---- Sheets --------------------------------------------------------------------------------------------------- */
+/* ---- Sheets ---- */
 
 static tu_status parse_labels(const char *path, tu__arena *arena, const char *text, size_t size,
                               int32_t *labels, size_t count) {

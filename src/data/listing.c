@@ -79,7 +79,7 @@ static tu_status read_names(const char *path, bool folders, names *list) {
     return status;
 }
 
-/* ---- Images ---------------------------------------------------------------------------------------------------- */
+/* ---- Images ---- */
 
 static tu_status add_image(tu__listing *listing, const char *path, int32_t label, tu_split split,
                            bool validation) {

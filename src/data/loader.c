@@ -95,7 +95,7 @@ static void fill_slot(const tu_loader *loader, int64_t number, slot *s) {
     if (s->status != TU_OK) snprintf(s->message, sizeof s->message, "%s", tu_message());
 }
 
-/* ---- Threads ------------------------------------------------------------------------------------------------- */
+/* ---- Threads ---- */
 
 static void *read_ahead(void *argument) {
     tu_loader *loader = argument;

@@ -28,7 +28,7 @@ static tu_status corrupt(const char *name, const char *what) {
     return tu_fail(TU_CORRUPT, "'%s' is not a valid .npy file: %s", name, what);
 }
 
-/* ---- Tokens ---------------------------------------------------------------------------------------------------- */
+/* ---- Tokens ---- */
 
 static void skip_spaces(reader *r) {
     while (r->at < r->end && (*r->at == ' ' || *r->at == '\n' || *r->at == '\t')) r->at++;
@@ -70,7 +70,7 @@ static bool read_integer(reader *r, int64_t *integer) {
     return true;
 }
 
-/* ---- Values ---------------------------------------------------------------------------------------------------- */
+/* ---- Values ---- */
 
 static tu_status read_type(reader *r, tu__npy *npy) {
     char text[16];
@@ -136,7 +136,7 @@ static tu_status read_dictionary(reader *r, tu__npy *npy) {
     return TU_OK;
 }
 
-/* ---- The file -------------------------------------------------------------------------------------------------- */
+/* ---- The file ---- */
 
 /* Finds the dictionary: after a 2-byte length in version 1, a 4-byte length in versions 2 and 3. */
 static tu_status find_header(const char *name, const unsigned char *bytes, size_t size, size_t *begin,

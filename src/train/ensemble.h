@@ -31,9 +31,8 @@ typedef struct tu__ensemble {
     tu__member *members;
     tu_train_result *results;
     double start_time;
-    pthread_mutex_t start_lock; /* serialises compiling a member and creating its folder */
-    pthread_mutex_t
-        report_lock; /* serialises calls of the caller's watch function; guards `latest` of all members */
+    pthread_mutex_t start_lock;  /* serialises compiling a member and creating its folder */
+    pthread_mutex_t report_lock; /* held while calling the watch function; guards all `latest` */
 } tu__ensemble;
 
 /* Returns the path of the run folder of member `number`. */

@@ -20,11 +20,10 @@ typedef struct tu__evaluator {
     float *probability; /* class probabilities of a batch; NULL: not requested */
     int64_t *images_of; /* number of images of each class, to find the largest */
     /* Only on devices that run many batches per call, for data sets in memory: */
-    const tu_dataset *tabled;  /* data set that the tables contain */
-    int64_t tabled_validation; /* `validation` of tu__evaluator_run for which the tables were filled */
-    unsigned char *
-        split_images; /* images of the validation split, copied into one array: they are scattered in the data set */
-    int32_t *split_labels; /* labels of `split_images` */
+    const tu_dataset *tabled;    /* data set that the tables contain */
+    int64_t tabled_validation;   /* `validation` of tu__evaluator_run for which the tables were filled */
+    unsigned char *split_images; /* copy of the validation images, which are scattered in `tabled` */
+    int32_t *split_labels;       /* labels of `split_images` */
     tu_table *image_table, *label_table;
     int64_t full; /* number of full batches */
     int64_t *rows, *classes_of, *corrects, *top5s;

@@ -126,8 +126,8 @@ static size_t make_feeds(const tu__multi_step *b, const tu__micro_batch *micro_b
     return count;
 }
 
-/* Sets the length of the next call from the measured time. It grows by at most the factor MAX_GROWTH, because the first call also
- * copies the data set to the device. */
+/* Sets the length of the next call from the measured time. It grows by at most the factor MAX_GROWTH, because the
+ * first call also copies the data set to the device. */
 static void adapt_length(tu__multi_step *b, int64_t steps, double seconds) {
     double wanted = tu__multi_step_seconds * (double)steps / (seconds > 1e-9 ? seconds : 1e-9);
     int64_t limit = b->length * MAX_GROWTH < b->capacity ? b->length * MAX_GROWTH : b->capacity;

@@ -3,8 +3,8 @@
  *
  * A data set in memory is copied to the device once; each step then needs only the indices of its images from the
  * host. Batches of other data sets are copied into one array. The results of all steps come back as arrays. A call is
- * limited to a fraction of a second, so that a run can be stopped, and the trainer never submits a step after which
- * something else (evaluation, checkpoint) is due. If a step is not finite, the later steps of the call change nothing
+ * limited to a fraction of a second, so that a run can be stopped. The trainer ends it at the first step after
+ * which something else is due (evaluation, checkpoint). If a step is not finite, the later steps of the call change nothing
  * (tu_optimizer_options.stop_at_bad). */
 #ifndef TU__TRAIN_MULTI_STEP_H
 #define TU__TRAIN_MULTI_STEP_H
@@ -12,8 +12,7 @@
 #include "train/stepper.h"
 
 typedef struct tu__multi_step {
-    const tu__stepper
-        *stepper; /* NULL: the run executes one step per call, and the other fields are unused */
+    const tu__stepper *stepper; /* NULL: one step per call, and nothing below is used */
     const tu_dataset *set;
     tu_table *images, *labels; /* all training images and labels; NULL: batches are copied */
     int64_t capacity;          /* maximum number of steps per call */

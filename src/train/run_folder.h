@@ -1,7 +1,7 @@
 /* The run folder: the files of a training run.
  *
  *     config.json                    configuration of the run; written last, so a folder with it is a complete run
- *     graphs/NAME.graph              step, step-short, apply, evaluate, predict: the network's source is not needed again
+ *     graphs/NAME.graph              step, step-short, apply, evaluate, predict; the network's source is not needed
  *     checkpoints/step-N.safetensors the state after step N; best.safetensors: the best state
  *     metrics.jsonl, events.out.…    measurements
  *     curves.svg, kernels.txt        for inspection, like confusion.svg, which `tutti eval` draws
@@ -63,8 +63,7 @@ typedef struct tu__run_config {
     const char *init;         /* --init: source of the weights; "": initialisers */
     int64_t members;          /* number of members if this configures an ensemble; 0: a single run */
     const char *graph_digest; /* digest of the graph "step" */
-    bool
-        selects_on_test; /* run of an earlier version without validation split: selects the best state on the test split */
+    bool selects_on_test; /* an old run without validation split: selects the best state on the test split */
 } tu__run_config;
 
 /* Return the number of training images held out for validation, and the number trained on. */

@@ -50,7 +50,7 @@ static const graph_port test_outputs[] = {
     {0}};
 static const graph_port image_input[] = {{"images", TU_U8, IMAGES, ALWAYS}, {0}};
 static const graph_port image_output[] = {{"probability", TU_F32, CLASSES, ALWAYS}, {0}};
-static const graph_port nothing[] = {{0}};
+static const graph_port no_inputs[] = {{0}};
 
 /* Batch size of each graph; 0: the run has no such graph. */
 static int64_t step_samples(const tu__run_config *config) {
@@ -72,23 +72,23 @@ static int64_t prediction_samples(const tu__run_config *config) {
     return 1;
 }
 
-typedef struct entry {
+typedef struct graph_entry {
     const char *name;
     size_t offset;
     int64_t (*samples)(const tu__run_config *config);
     const graph_port *inputs, *outputs;
-} entry;
+} graph_entry;
 
-static const entry entries[] = {
+static const graph_entry entries[] = {
     {"step", offsetof(tu__run_graphs, step), step_samples, batch_inputs, step_outputs},
     {"step-short", offsetof(tu__run_graphs, step_short), short_step_samples, batch_inputs, step_outputs},
-    {"apply", offsetof(tu__run_graphs, apply), accumulates, nothing, apply_outputs},
+    {"apply", offsetof(tu__run_graphs, apply), accumulates, no_inputs, apply_outputs},
     {"evaluate", offsetof(tu__run_graphs, evaluate), evaluation_samples, test_inputs, test_outputs},
     {"predict", offsetof(tu__run_graphs, predict), prediction_samples, image_input, image_output},
 };
 enum { ENTRY_COUNT = sizeof entries / sizeof *entries };
 
-static tu_graph **graph_slot(const tu__run_graphs *graphs, const entry *e) {
+static tu_graph **graph_slot(const tu__run_graphs *graphs, const graph_entry *e) {
     return (tu_graph **)((char *)graphs + e->offset);
 }
 
@@ -110,7 +110,7 @@ static bool is_expected(const graph_port *p, const tu__run_config *config) {
     return p->presence != (accumulates ? WITHOUT_ACCUMULATION : WITH_ACCUMULATION);
 }
 
-static tu_status check_type(const entry *e, const graph_port *p, const tu__run_config *config,
+static tu_status check_type(const graph_entry *e, const graph_port *p, const tu__run_config *config,
                             tu_value value) {
     tu_type expected = expected_type(p, config, e->samples(config)), type = tu_value_type(value);
     if (type.dtype == expected.dtype && tu_shape_equal(type.shape, expected.shape)) return TU_OK;
@@ -118,7 +118,7 @@ static tu_status check_type(const entry *e, const graph_port *p, const tu__run_c
                    tu__type_string(expected));
 }
 
-static tu_status check_input(const entry *e, const graph_port *p, const tu__run_config *config,
+static tu_status check_input(const graph_entry *e, const graph_port *p, const tu__run_config *config,
                              tu_graph *graph) {
     tu_value value = tu__find_input(graph, p->name);
     if (tu_ok(value) && is_expected(p, config)) return check_type(e, p, config, value);
@@ -134,7 +134,7 @@ static bool has_output(const tu_graph *graph, const char *name) {
     return false;
 }
 
-static tu_status check_output(const entry *e, const graph_port *p, const tu__run_config *config,
+static tu_status check_output(const graph_entry *e, const graph_port *p, const tu__run_config *config,
                               tu_graph *graph) {
     if (!is_expected(p, config)) return TU_OK;
     if (p->presence == SOMETIMES && !has_output(graph, p->name)) return TU_OK;
@@ -143,7 +143,7 @@ static tu_status check_output(const entry *e, const graph_port *p, const tu__run
     return check_type(e, p, config, value);
 }
 
-static tu_status check_graph(const entry *e, const tu__run_config *config, tu_graph *graph) {
+static tu_status check_graph(const graph_entry *e, const tu__run_config *config, tu_graph *graph) {
     for (const graph_port *p = e->inputs; p->name; p++) TU_TRY(check_input(e, p, config, graph));
     for (const graph_port *p = e->outputs; p->name; p++) TU_TRY(check_output(e, p, config, graph));
     return TU_OK;
@@ -181,7 +181,7 @@ tu_status tu__run_graphs_build(const tu__run_config *config, tu__run_graphs *gra
     return TU_OK;
 }
 
-static tu_status load_graph(const char *folder, const entry *e, const tu__run_config *config,
+static tu_status load_graph(const char *folder, const graph_entry *e, const tu__run_config *config,
                             tu_graph **graph) {
     *graph = NULL;
     TU_TRY(tu_graph_load(tu__path_in(folder, "graphs/%s.graph", e->name).text, graph));

@@ -18,12 +18,12 @@ enum kind { COUNT, NUMBER, SWITCH, TEXT, SIZE = COUNT, FLAG = SWITCH };
 
 typedef struct setting {
     enum kind kind;
-    const char *name;  /* name of the field, and the key in config.json */
-    const char *shown; /* command-line option, for messages */
-    size_t offset;     /* offset in tu__settings */
-    size_t given;      /* offset in tu_train_options */
-    double number;     /* default */
-    const char *text;  /* default of a TEXT */
+    const char *name;        /* name of the field, and the key in config.json */
+    const char *option_name; /* command-line option, for messages */
+    size_t offset;           /* offset in tu__settings */
+    size_t option_offset;    /* offset in tu_train_options */
+    double number;           /* default */
+    const char *text;        /* default of a TEXT */
     double min, max;
 } setting;
 
@@ -38,9 +38,9 @@ static const setting table[] = {
 #define TU_SETTING(kind_, field, option, argument, standard, min_, max_, help)                               \
     {.kind = kind_,                                                                                          \
      .name = #field,                                                                                         \
-     .shown = "--" option,                                                                                   \
+     .option_name = "--" option,                                                                             \
      .offset = offsetof(tu__settings, field),                                                                \
-     .given = offsetof(tu_train_options, field),                                                             \
+     .option_offset = offsetof(tu_train_options, field),                                                     \
      DEFAULTS_##kind_(standard),                                                                             \
      .min = (double)(min_),                                                                                  \
      .max = (double)(max_)},
@@ -55,8 +55,8 @@ static void *field_of(const setting *s, tu__settings *settings) {
     return (char *)settings + s->offset;
 }
 
-static const void *given_in(const setting *s, const tu_train_options *options) {
-    return (const char *)options + s->given;
+static const void *option_in(const setting *s, const tu_train_options *options) {
+    return (const char *)options + s->option_offset;
 }
 
 /* Returns the value of a numeric field. */
@@ -114,14 +114,14 @@ static tu_status check_range(const setting *s, const void *field) {
     if (s->kind == TEXT) return TU_OK;
     double number = number_of(s, field);
     if (number >= s->min && number <= s->max) return TU_OK;
-    return tu_fail(TU_INVALID, "%s %.10g: expected %s from %.10g to %.10g", s->shown, number,
+    return tu_fail(TU_INVALID, "%s %.10g: expected %s from %.10g to %.10g", s->option_name, number,
                    s->kind == NUMBER ? "a number" : "an integer", s->min, s->max);
 }
 
 /* Settings with a fixed list of values. */
 static const char *const batch_norms[] = {"global", "replica", "shard", NULL};
 static const struct {
-    const char *shown;
+    const char *option_name;
     size_t offset;            /* offset in tu__settings */
     const char *const *names; /* ends with NULL */
 } choices[] = {
@@ -136,7 +136,7 @@ static tu_status check_choices(const tu__settings *settings) {
         const char *given = *(const char *const *)((const char *)settings + choices[i].offset);
         bool is_default = choices[i].offset == offsetof(tu__settings, strategy) && !*given;
         size_t found;
-        if (!is_default) TU_TRY(tu__choice_find(choices[i].shown, given, choices[i].names, &found));
+        if (!is_default) TU_TRY(tu__choice_find(choices[i].option_name, given, choices[i].names, &found));
     }
     return TU_OK;
 }
@@ -192,7 +192,7 @@ static tu_status check_settings(tu__settings *settings) {
 
 static tu_status apply_options(tu__settings *settings, const tu_train_options *given, tu__arena *arena) {
     for (size_t i = 0; i < SETTING_COUNT; i++) {
-        const void *field = given_in(&table[i], given);
+        const void *field = option_in(&table[i], given);
         if (is_given(&table[i], field))
             TU_TRY(set_from_option(&table[i], field, field_of(&table[i], settings), arena));
     }
@@ -242,7 +242,8 @@ static void set_option(const setting *s, const void *field, void *given) {
 void tu__settings_as_options(const tu__settings *settings, tu_train_options *options) {
     options->recipe = settings->recipe;
     for (size_t i = 0; i < SETTING_COUNT; i++)
-        set_option(&table[i], (const char *)settings + table[i].offset, (char *)options + table[i].given);
+        set_option(&table[i], (const char *)settings + table[i].offset,
+                   (char *)options + table[i].option_offset);
 }
 
 /* ---- Resuming ---- */
@@ -280,21 +281,21 @@ static tu_status fail_change(const setting *s, const void *field, const void *re
         return tu_fail(
             TU_INVALID,
             "--resume cannot change %s to '%s': the run was started with '%s'; remove the option, or start a new run",
-            s->shown, *(const char *const *)requested, *(const char *const *)field);
+            s->option_name, *(const char *const *)requested, *(const char *const *)field);
     if (s->kind == COUNT)
         return tu_fail(TU_INVALID,
                        "--resume cannot change %s to %" PRId64 ": the run was started with %" PRId64
                        "; remove the option, or start a new run",
-                       s->shown, *(const int64_t *)requested, *(const int64_t *)field);
+                       s->option_name, *(const int64_t *)requested, *(const int64_t *)field);
     return tu_fail(
         TU_INVALID,
         "--resume cannot change %s to %.10g: the run was started with %.10g; remove the option, or start a new run",
-        s->shown, number_of(s, requested), number_of(s, field));
+        s->option_name, number_of(s, requested), number_of(s, field));
 }
 
 static tu_status resume_setting(const setting *s, tu__settings *settings, const tu_train_options *given,
                                 tu__arena *arena) {
-    const void *requested = given_in(s, given);
+    const void *requested = option_in(s, given);
     if (!is_given(s, requested)) return TU_OK;
     tu__settings decided = *settings;
     void *field = field_of(s, settings), *new_field = field_of(s, &decided);

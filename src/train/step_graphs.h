@@ -2,7 +2,7 @@
  *
  *     step, step-short   images, labels -> loss, correct, finite, rate, gradient_norm; and all updates
  *     apply              only with gradient accumulation: step then only sums gradients, apply updates the variables
- *     evaluate           images, labels -> loss (a sum), correct, top5, class, probability; negative labels are ignored
+ *     evaluate           images, labels -> loss (a sum), correct, top5, class, probability; ignores negative labels
  *     predict            one image -> probability
  *
  * Inputs: "images" in the data set's type, "labels" i32, "sample_ordinal" if the graph draws random numbers per

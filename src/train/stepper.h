@@ -14,8 +14,8 @@ typedef struct tu__micro_batch { /* a program for a fixed number of samples */
     tu_graph *graph;             /* owned by the run; NULL: the run needs no program of this size */
     tu_program *program;
     int64_t samples;
-    tu_value images, labels, ordinals,
-        share; /* inputs; ordinals and share are invalid if the graph has none */
+    tu_value images, labels;  /* inputs */
+    tu_value ordinals, share; /* inputs; invalid if the graph has none */
 } tu__micro_batch;
 
 typedef struct tu__stepper {

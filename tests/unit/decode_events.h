@@ -16,7 +16,7 @@
 
 #include "test.h"
 
-/* ---- Protocol buffers ---------------------------------------------------------------------------------------- */
+/* ---- Protocol buffers ---- */
 
 typedef struct pb_span {
     const uint8_t *at, *end;
@@ -83,7 +83,7 @@ static inline bool pb_equals(pb_span span, const char *text) {
     return (size_t)(span.end - span.at) == strlen(text) && memcmp(span.at, text, strlen(text)) == 0;
 }
 
-/* ---- Events -------------------------------------------------------------------------------------------------- */
+/* ---- Events ---- */
 
 typedef enum event_kind {
     EVENT_VERSION,
@@ -192,7 +192,7 @@ static inline void event_decode(pb_span message, decoded_event *event) {
         }
 }
 
-/* ---- Files --------------------------------------------------------------------------------------------------- */
+/* ---- Files ---- */
 
 typedef struct event_reader {
     uint8_t *bytes;

@@ -154,7 +154,7 @@ static void a_truncated_file_fails(void **state) {
     free(bytes);
 }
 
-/* ---- A disk that fails ----------------------------------------------------------------------------------------- */
+/* ---- A disk that fails ---- */
 
 static int calls_left;
 

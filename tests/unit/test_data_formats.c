@@ -13,7 +13,7 @@
 #include "data/tar.h"
 #include "data_folder.h"
 
-/* ---- IDX -------------------------------------------------------------------------------------------------------- */
+/* ---- IDX ---- */
 
 static const unsigned char idx_bytes[] = {0, 0, 8, 3, 0, 0,  0,  2,  0,  0,  0,
                                           1, 0, 0, 0, 3, 10, 11, 12, 20, 21, 22};
@@ -46,7 +46,7 @@ static void invalid_idx_fails(void **state) {
     assert_int_equal(tu__idx_parse("t", overflowing, sizeof overflowing, 3, &idx), TU_CORRUPT);
 }
 
-/* ---- CIFAR ------------------------------------------------------------------------------------------------------ */
+/* ---- CIFAR ---- */
 
 typedef struct last_image {
     int count;
@@ -80,7 +80,7 @@ static void cifar_planes_are_interleaved(void **state) {
     assert_string_equal(tu_message(), "'t': image 0 has label 10: expected 0 to 9");
 }
 
-/* ---- .npy ------------------------------------------------------------------------------------------------------- */
+/* ---- .npy ---- */
 
 /* Builds a .npy file with this version, dictionary and data. */
 static size_t make_npy(unsigned char *out, int version, const char *dictionary, const void *data,
@@ -162,7 +162,7 @@ static void unsupported_npy_files_fail(void **state) {
     for (size_t kept = 0; kept < size; kept++) assert_true(tu__npy_parse("t", whole, kept, &npy) != TU_OK);
 }
 
-/* ---- tar and gzip ----------------------------------------------------------------------------------------------- */
+/* ---- tar and gzip ---- */
 
 static size_t add_member(unsigned char *archive, size_t at, const char *name, const char *text) {
     unsigned char *header = archive + at;

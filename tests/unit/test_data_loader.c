@@ -68,7 +68,7 @@ static void read_indices(const tu_dataset *set, const tu_loader_options *options
     tu_loader_free(loader);
 }
 
-/* ---- The permutation ------------------------------------------------------------------------------------------ */
+/* ---- The permutation ---- */
 
 static void every_index_occurs_once_per_epoch(void **state) {
     (void)state;
@@ -105,7 +105,7 @@ static void positions_are_uniformly_distributed(void **state) {
             assert_in_range(hits[i][j], 140, 260); /* 200 +- 4.5 standard deviations */
 }
 
-/* ---- The loader ----------------------------------------------------------------------------------------------- */
+/* ---- The loader ---- */
 
 static void samples_do_not_depend_on_the_number_of_threads(void **state) {
     (void)state;

@@ -60,7 +60,7 @@ static void the_generated_data_set_has_its_digest_and_means(void **state) {
     tu_dataset_free(set);
 }
 
-/* ---- Folders ---------------------------------------------------------------------------------------------------- */
+/* ---- Folders ---- */
 
 /* Writes an image whose red channel grows from left to right, with constant green and blue. */
 static void write_image(const char *name, int64_t height, int64_t width, int green) {
@@ -235,7 +235,7 @@ static void the_centre_of_a_long_image_is_cropped(void **state) {
     assert_int_equal(tu__fit_image(&image, 0, 4, 3, &out[0][0][0]), TU_INVALID);
 }
 
-/* ---- Arrays ----------------------------------------------------------------------------------------------------- */
+/* ---- Arrays ---- */
 
 static void save_array(const char *name, const char *type, const char *shape, const void *data, size_t size) {
     unsigned char bytes[1024] = "\x93NUMPY\x01";
