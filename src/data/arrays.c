@@ -205,7 +205,7 @@ static tu_status find_path(const array *images, const array *labels, const tu_da
 /* ---- Opening ---- */
 
 static tu_status open_mapped(const array *images, const array *labels, const tu_dataset_options *options,
-                             tu_dataset **set) {
+                             tu_dataset **dataset) {
     char name[64], notice[160] = "";
     tu__path path;
     tu__last_component(images->path, name);
@@ -228,19 +228,19 @@ static tu_status open_mapped(const array *images, const array *labels, const tu_
     TU_TRY(tu__data_file_open(path.text, &opened));
     status = tu__dataset_notice(opened, notice);
     if (status == TU_OK)
-        *set = opened;
+        *dataset = opened;
     else
         tu_dataset_free(opened);
     return status;
 }
 
 tu_status tu__open_arrays(const char *images, const char *labels, const tu_dataset_options *options,
-                          tu_dataset **set) {
+                          tu_dataset **dataset) {
     array *pair = tu__alloc_array(2, sizeof *pair, "a pair of arrays");
     if (!pair) return TU_NO_MEMORY;
     tu_status status = map_array(images, &pair[0]);
     if (status == TU_OK) status = map_array(labels, &pair[1]);
-    if (status == TU_OK) status = open_mapped(&pair[0], &pair[1], options, set);
+    if (status == TU_OK) status = open_mapped(&pair[0], &pair[1], options, dataset);
     unmap_array(&pair[0]);
     unmap_array(&pair[1]);
     tu__free(pair);

@@ -17,9 +17,9 @@ tu_status tu__converted_begin(const char *path, const tu_dataset_options *option
 void tu__converted_end(int lock);
 
 /* Open FOLDER, and IMAGES.npy with LABELS.npy. */
-tu_status tu__open_folder(const char *folder, const tu_dataset_options *options, tu_dataset **set);
+tu_status tu__open_folder(const char *folder, const tu_dataset_options *options, tu_dataset **dataset);
 tu_status tu__open_arrays(const char *images, const char *labels, const tu_dataset_options *options,
-                          tu_dataset **set);
+                          tu_dataset **dataset);
 
 /* Returns the last component of a path without trailing slashes: the name of a data set from the user's files. */
 void tu__last_component(const char *path, char name[64]);

@@ -33,7 +33,7 @@ void tu__data_writer_free(tu__data_writer *writer);
 
 /* Opens a file and validates it. Returns TU_CORRUPT (the message contains the path) for an invalid file, TU_NOT_FOUND
  * if there is none. Does not hash the images: tu_dataset_verify does. */
-tu_status tu__data_file_open(const char *path, tu_dataset **set);
+tu_status tu__data_file_open(const char *path, tu_dataset **dataset);
 /* True if the file starts like a data file. */
 bool tu__data_file_recognise(const char *path);
 

@@ -174,7 +174,7 @@ static tu_status set_origin(tu__arena *arena, const char *path, tu_dataset_info 
     return TU_OK;
 }
 
-static tu_status open_mapped(const char *path, mapping *map, tu__arena *arena, tu_dataset **set) {
+static tu_status open_mapped(const char *path, mapping *map, tu__arena *arena, tu_dataset **dataset) {
     const char *text = NULL;
     size_t length = 0;
     const tu__json_value *object;
@@ -186,15 +186,15 @@ static tu_status open_mapped(const char *path, mapping *map, tu__arena *arena, t
     TU_TRY(set_origin(arena, path, &info));
     TU_TRY(tu__dataset_check(&info, &map->image_bytes));
     TU_TRY(locate_sections(path, map, &info, (size_t)(text - (const char *)map->bytes)));
-    TU_TRY(tu__dataset_new(&info, read_mapped, unmap, map, set));
+    TU_TRY(tu__dataset_new(&info, read_mapped, unmap, map, dataset));
     for (int split = TU_TRAIN; split <= TU_TEST; split++) {
-        (*set)->images[split] = map->images[split];
-        (*set)->labels[split] = map->labels[split];
+        (*dataset)->images[split] = map->images[split];
+        (*dataset)->labels[split] = map->labels[split];
     }
     return TU_OK;
 }
 
-tu_status tu__data_file_open(const char *path, tu_dataset **set) {
+tu_status tu__data_file_open(const char *path, tu_dataset **dataset) {
     mapping *map = tu__alloc(sizeof *map, "a data file");
     if (!map) return TU_NO_MEMORY;
     tu_status status = map_file(path, map);
@@ -203,7 +203,7 @@ tu_status tu__data_file_open(const char *path, tu_dataset **set) {
         return status;
     }
     tu__arena arena = {.purpose = "the description of a data file"};
-    status = open_mapped(path, map, &arena, set);
+    status = open_mapped(path, map, &arena, dataset);
     tu__arena_free(&arena);
     if (status != TU_OK) unmap(map);
     return status;

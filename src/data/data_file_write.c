@@ -157,17 +157,17 @@ static tu_status open_writer(tu__data_writer *writer, const char *path) {
 tu_status tu__data_writer_new(const char *path, const tu_dataset_info *info, tu__data_writer **writer) {
     size_t image_bytes;
     TU_TRY(tu__dataset_check(info, &image_bytes));
-    tu__data_writer *made = tu__alloc(sizeof *made, "writing a data file");
-    if (!made) return TU_NO_MEMORY;
-    made->save.fd = -1;
-    made->info = *info;
-    made->image_bytes = image_bytes;
-    tu_status status = open_writer(made, path);
+    tu__data_writer *created = tu__alloc(sizeof *created, "writing a data file");
+    if (!created) return TU_NO_MEMORY;
+    created->save.fd = -1;
+    created->info = *info;
+    created->image_bytes = image_bytes;
+    tu_status status = open_writer(created, path);
     if (status != TU_OK) {
-        tu__data_writer_free(made);
+        tu__data_writer_free(created);
         return status;
     }
-    *writer = made;
+    *writer = created;
     return TU_OK;
 }
 

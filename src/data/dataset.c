@@ -44,31 +44,31 @@ tu_status tu__dataset_check(const tu_dataset_info *info, size_t *image_bytes) {
     return TU_OK;
 }
 
-static tu_status copy_names(tu_dataset *set, const char *const *given) {
-    size_t count = (size_t)set->info.classes;
-    char **names = tu__arena_alloc(&set->arena, count * sizeof *names);
+static tu_status copy_names(tu_dataset *dataset, const char *const *given) {
+    size_t count = (size_t)dataset->info.classes;
+    char **names = tu__arena_alloc(&dataset->arena, count * sizeof *names);
     if (!names) return TU_NO_MEMORY;
     for (size_t i = 0; i < count; i++) {
         char number[24];
         snprintf(number, sizeof number, "%zu", i);
-        names[i] = tu__arena_string(&set->arena, given && given[i] ? given[i] : number);
+        names[i] = tu__arena_string(&dataset->arena, given && given[i] ? given[i] : number);
         if (!names[i]) return TU_NO_MEMORY;
     }
-    set->info.class_names = (const char *const *)names;
+    dataset->info.class_names = (const char *const *)names;
     return TU_OK;
 }
 
-static tu_status copy_description(tu_dataset *set, const tu_dataset_info *info) {
-    set->info = *info;
-    set->info.name = tu__arena_string(&set->arena, info->name);
-    set->info.origin = tu__arena_string(&set->arena, info->origin ? info->origin : "");
-    set->info.digest = tu__arena_string(&set->arena, info->digest ? info->digest : "");
-    if (!set->info.name || !set->info.origin || !set->info.digest) return TU_NO_MEMORY;
-    return copy_names(set, info->class_names);
+static tu_status copy_description(tu_dataset *dataset, const tu_dataset_info *info) {
+    dataset->info = *info;
+    dataset->info.name = tu__arena_string(&dataset->arena, info->name);
+    dataset->info.origin = tu__arena_string(&dataset->arena, info->origin ? info->origin : "");
+    dataset->info.digest = tu__arena_string(&dataset->arena, info->digest ? info->digest : "");
+    if (!dataset->info.name || !dataset->info.origin || !dataset->info.digest) return TU_NO_MEMORY;
+    return copy_names(dataset, info->class_names);
 }
 
 tu_status tu__dataset_new(const tu_dataset_info *info, tu__read_image read, void (*close)(void *context),
-                          void *context, tu_dataset **set) {
+                          void *context, tu_dataset **dataset) {
     size_t image_bytes = 0;
     TU_TRY(tu__dataset_check(info, &image_bytes));
     tu_dataset *created = tu__alloc(sizeof *created, "a data set");
@@ -83,29 +83,30 @@ tu_status tu__dataset_new(const tu_dataset_info *info, tu__read_image read, void
     created->read = read;
     created->close = close;
     created->context = context;
-    *set = created;
+    *dataset = created;
     return TU_OK;
 }
 
-tu_status tu__dataset_notice(tu_dataset *set, const char *notice) {
+tu_status tu__dataset_notice(tu_dataset *dataset, const char *notice) {
     if (!*notice) return TU_OK;
-    set->info.notice = tu__arena_string(&set->arena, notice);
-    return set->info.notice ? TU_OK : TU_NO_MEMORY;
+    dataset->info.notice = tu__arena_string(&dataset->arena, notice);
+    return dataset->info.notice ? TU_OK : TU_NO_MEMORY;
 }
 
-void tu_dataset_free(tu_dataset *set) {
-    if (!set) return;
-    if (set->close) set->close(set->context);
-    tu__arena_free(&set->arena);
-    tu__free(set);
+void tu_dataset_free(tu_dataset *dataset) {
+    if (!dataset) return;
+    if (dataset->close) dataset->close(dataset->context);
+    tu__arena_free(&dataset->arena);
+    tu__free(dataset);
 }
 
-void tu_dataset_describe(const tu_dataset *set, tu_dataset_info *info) {
-    *info = set->info;
+void tu_dataset_describe(const tu_dataset *dataset, tu_dataset_info *info) {
+    *info = dataset->info;
 }
 
-tu_status tu_dataset_read(const tu_dataset *set, tu_split split, int64_t index, void *image, int32_t *label) {
-    const tu_dataset_info *info = &set->info;
+tu_status tu_dataset_read(const tu_dataset *dataset, tu_split split, int64_t index, void *image,
+                          int32_t *label) {
+    const tu_dataset_info *info = &dataset->info;
     if (split != TU_TRAIN && split != TU_TEST)
         return tu_fail(TU_INVALID, "data set '%s': split %d: expected TU_TRAIN or TU_TEST", info->name,
                        (int)split);
@@ -113,7 +114,7 @@ tu_status tu_dataset_read(const tu_dataset *set, tu_split split, int64_t index, 
         return tu_fail(TU_INVALID, "data set '%s': image %lld of the %s split: expected 0 to %lld",
                        info->name, (long long)index, split == TU_TRAIN ? "training" : "test",
                        (long long)info->count[split] - 1);
-    TU_TRY(set->read(set->context, split, index, image, label));
+    TU_TRY(dataset->read(dataset->context, split, index, image, label));
     if (*label < 0 || *label >= info->classes)
         return tu_fail(TU_CORRUPT,
                        "data set '%s': image %lld of the %s split has label %d: expected 0 to %lld",
@@ -122,45 +123,46 @@ tu_status tu_dataset_read(const tu_dataset *set, tu_split split, int64_t index, 
     return TU_OK;
 }
 
-void tu__dataset_expect(const tu_dataset *set, tu_split split) {
-    size_t bytes = (size_t)set->info.count[split] * set->image_bytes, page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t before = (uintptr_t)set->images[split] % page;
-    if (set->images[split]) /* only a hint: without it reading from a disk is slower */
-        (void)posix_madvise((char *)set->images[split] - before, bytes + before, POSIX_MADV_WILLNEED);
+void tu__dataset_expect(const tu_dataset *dataset, tu_split split) {
+    size_t bytes = (size_t)dataset->info.count[split] * dataset->image_bytes,
+           page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t before = (uintptr_t)dataset->images[split] % page;
+    if (dataset->images[split]) /* only a hint: without it reading from a disk is slower */
+        (void)posix_madvise((char *)dataset->images[split] - before, bytes + before, POSIX_MADV_WILLNEED);
 }
 
-static tu_status hash_images(const tu_dataset *set, tu__statistics *statistics, void *image,
+static tu_status hash_images(const tu_dataset *dataset, tu__statistics *statistics, void *image,
                              int32_t *labels) {
     for (int split = TU_TRAIN; split <= TU_TEST; split++) {
-        for (int64_t i = 0; i < set->info.count[split]; i++) {
-            TU_TRY(tu_dataset_read(set, (tu_split)split, i, image, labels++));
+        for (int64_t i = 0; i < dataset->info.count[split]; i++) {
+            TU_TRY(tu_dataset_read(dataset, (tu_split)split, i, image, labels++));
             tu__statistics_image(statistics, (tu_split)split, image);
         }
     }
     return TU_OK;
 }
 
-tu_status tu_dataset_verify(const tu_dataset *set) {
-    tu_dataset_info info = set->info;
-    if (set->sampled)
+tu_status tu_dataset_verify(const tu_dataset *dataset) {
+    tu_dataset_info info = dataset->info;
+    if (dataset->sampled)
         return tu_fail(
             TU_UNSUPPORTED,
             "data set '%s' is read through functions of the program: there is no digest of all its images to verify",
             info.name);
     int64_t count = info.count[TU_TRAIN] + info.count[TU_TEST];
-    void *image = tu__alloc_aligned(set->image_bytes, "an image");
+    void *image = tu__alloc_aligned(dataset->image_bytes, "an image");
     int32_t *labels = tu__alloc_array((size_t)count, sizeof *labels, "the labels of a data set");
     tu__statistics statistics;
     char digest[TU__SHA256_HEX];
     tu__statistics_begin(&statistics, &info);
-    tu_status status = image && labels ? hash_images(set, &statistics, image, labels) : TU_NO_MEMORY;
+    tu_status status = image && labels ? hash_images(dataset, &statistics, image, labels) : TU_NO_MEMORY;
     if (status == TU_OK) tu__statistics_labels(&statistics, labels, count);
     tu__free_aligned(image);
     tu__free(labels);
     TU_TRY(status);
     tu__statistics_end(&statistics, &info, digest);
-    if (strcmp(digest, set->info.digest) == 0) return TU_OK;
+    if (strcmp(digest, dataset->info.digest) == 0) return TU_OK;
     return tu_fail(TU_CORRUPT,
                    "data set '%s' has changed: its images and labels have SHA-256 %s, expected %s (%s)",
-                   info.name, digest, set->info.digest, info.origin);
+                   info.name, digest, dataset->info.digest, info.origin);
 }

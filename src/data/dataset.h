@@ -31,21 +31,21 @@ enum { TU__MAX_CLASSES = 1 << 20, TU__MAX_SIDE = 1 << 20 };
 /* Creates a data set with this description, which is copied. class_names NULL means "0", "1", …; a NULL digest means
  * "". On failure the context still belongs to the caller. */
 tu_status tu__dataset_new(const tu_dataset_info *info, tu__read_image read, void (*close)(void *context),
-                          void *context, tu_dataset **set);
+                          void *context, tu_dataset **dataset);
 
 /* Validates counts, sizes, channels, type and classes of a description. `image_bytes` may be NULL. */
 tu_status tu__dataset_check(const tu_dataset_info *info, size_t *image_bytes);
 
 /* Sets the notice of a data set (tu_dataset_info.notice) to a copy; "" does nothing. */
-tu_status tu__dataset_notice(tu_dataset *set, const char *notice);
+tu_status tu__dataset_notice(tu_dataset *dataset, const char *notice);
 
 /* Advises the kernel that a whole split in memory will be read soon. */
-void tu__dataset_expect(const tu_dataset *set, tu_split split);
+void tu__dataset_expect(const tu_dataset *dataset, tu_split split);
 
 /* The built-in data sets, ended by NULL: "cifar10", "mnist", "generated". */
 extern const char *const tu__dataset_names[];
 
 /* Opens the generated data set. */
-tu_status tu__open_generated(tu_dataset **set);
+tu_status tu__open_generated(tu_dataset **dataset);
 
 #endif

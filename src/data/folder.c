@@ -109,7 +109,7 @@ static tu_status find_path(const char *folder, const tu__listing *listing, const
 }
 
 static tu_status open_listed(const char *folder, tu__listing *listing, const tu_dataset_options *options,
-                             tu_dataset **set) {
+                             tu_dataset **dataset) {
     char name[64];
     tu__path path;
     tu__last_component(folder, name);
@@ -129,16 +129,16 @@ static tu_status open_listed(const char *folder, tu__listing *listing, const tu_
     TU_TRY(tu__converted_begin(path.text, options, &lock));
     tu_status status = lock < 0 ? TU_OK : convert_all(folder, listing, &info, path.text, options);
     tu__converted_end(lock);
-    return status == TU_OK ? tu__data_file_open(path.text, set) : status;
+    return status == TU_OK ? tu__data_file_open(path.text, dataset) : status;
 }
 
-tu_status tu__open_folder(const char *folder, const tu_dataset_options *options, tu_dataset **set) {
+tu_status tu__open_folder(const char *folder, const tu_dataset_options *options, tu_dataset **dataset) {
     char resolved[PATH_MAX];
     tu__listing listing;
     if (!realpath(folder, resolved)) return tu_fail(TU_NOT_FOUND, "folder '%s' does not exist", folder);
     TU_TRY(tu__list_images(resolved, options->test_share > 0 ? options->test_share : 0.1, options->seed,
                            options->validation, &listing));
-    tu_status status = open_listed(resolved, &listing, options, set);
+    tu_status status = open_listed(resolved, &listing, options, dataset);
     tu__listing_free(&listing);
     return status;
 }

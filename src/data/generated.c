@@ -197,7 +197,7 @@ static tu_status read_generated(void *context, tu_split split, int64_t index, vo
     return TU_OK;
 }
 
-tu_status tu__open_generated(tu_dataset **set) {
+tu_status tu__open_generated(tu_dataset **dataset) {
     const char *names[CLASSES];
     for (int i = 0; i < CLASSES; i++) names[i] = shapes[i].name;
     tu_dataset_info info = {
@@ -214,5 +214,5 @@ tu_status tu__open_generated(tu_dataset **set) {
         .deviation = {0.24091642001140728, 0.24122132115118824, 0.2398879084777549},
         .digest = "b265a49f942b8feff29c00767bfa242d2a1d16598807b0a5fc77ee1f774bbdb4",
     };
-    return tu__dataset_new(&info, read_generated, NULL, NULL, set);
+    return tu__dataset_new(&info, read_generated, NULL, NULL, dataset);
 }

@@ -86,15 +86,15 @@ tu_status tu__inflater_read(tu__inflater *inflater, void *bytes, size_t size, si
 #endif
 
 tu_status tu__inflater_open(const char *path, tu__inflater **inflater) {
-    tu__inflater *made = tu__alloc(sizeof *made, "reading a file");
-    if (!made) return TU_NO_MEMORY;
-    snprintf(made->path, sizeof made->path, "%s", path);
-    tu_status status = open_file(made);
+    tu__inflater *created = tu__alloc(sizeof *created, "reading a file");
+    if (!created) return TU_NO_MEMORY;
+    snprintf(created->path, sizeof created->path, "%s", path);
+    tu_status status = open_file(created);
     if (status != TU_OK) {
-        tu__inflater_close(made);
+        tu__inflater_close(created);
         return status;
     }
-    *inflater = made;
+    *inflater = created;
     return TU_OK;
 }
 

@@ -32,7 +32,7 @@ typedef struct slot {
 } slot;
 
 struct tu_loader {
-    const tu_dataset *set;
+    const tu_dataset *dataset;
     tu_loader_options options;
     tu__image_split images; /* the images to iterate over … */
     int64_t count;          /* … and their number */
@@ -81,8 +81,8 @@ static tu_status fill_samples(const tu_loader *loader, slot *s) {
         s->ordinals[i] = batch->first + i;
         s->indices[i] = index_at(loader, &order, position + i);
         if (o->indices_only) continue;
-        TU_TRY(tu_dataset_read(loader->set, o->split, s->indices[i],
-                               s->images + (size_t)i * loader->set->image_bytes, &s->labels[i]));
+        TU_TRY(tu_dataset_read(loader->dataset, o->split, s->indices[i],
+                               s->images + (size_t)i * loader->dataset->image_bytes, &s->labels[i]));
     }
     return TU_OK;
 }
@@ -140,27 +140,27 @@ static tu_status fail_option(const char *what, long long value, const char *expe
     return tu_fail(TU_INVALID, "loader: %s %lld: expected %s", what, value, expected);
 }
 
-static tu_status check_validation(const tu_dataset *set, const tu_loader_options *o) {
+static tu_status check_validation(const tu_dataset *dataset, const tu_loader_options *o) {
     if (o->validation == 0 && !o->validating) return TU_OK;
     if (o->split != TU_TRAIN) return fail_option("split", o->split, "TU_TRAIN for a validation split");
-    if (o->validation < 1 || o->validation >= set->info.count[TU_TRAIN])
+    if (o->validation < 1 || o->validation >= dataset->info.count[TU_TRAIN])
         return tu_fail(TU_INVALID, "loader: validation split of %lld images: expected 1 to %lld",
-                       (long long)o->validation, (long long)set->info.count[TU_TRAIN] - 1);
+                       (long long)o->validation, (long long)dataset->info.count[TU_TRAIN] - 1);
     return TU_OK;
 }
 
-static tu_status check_options(const tu_dataset *set, tu_loader_options *o) {
+static tu_status check_options(const tu_dataset *dataset, tu_loader_options *o) {
     if (o->split != TU_TRAIN && o->split != TU_TEST)
         return fail_option("split", o->split, "TU_TRAIN or TU_TEST");
-    if (set->info.count[o->split] == 0)
-        return tu_fail(TU_INVALID, "data set '%s' has no %s images: expected at least one", set->info.name,
-                       o->split == TU_TRAIN ? "training" : "test");
-    TU_TRY(check_validation(set, o));
+    if (dataset->info.count[o->split] == 0)
+        return tu_fail(TU_INVALID, "data set '%s' has no %s images: expected at least one",
+                       dataset->info.name, o->split == TU_TRAIN ? "training" : "test");
+    TU_TRY(check_validation(dataset, o));
     if (o->batch == 0) o->batch = 128;
     int64_t bytes;
-    if (o->batch < 0 || __builtin_mul_overflow(o->batch, (int64_t)set->image_bytes, &bytes))
+    if (o->batch < 0 || __builtin_mul_overflow(o->batch, (int64_t)dataset->image_bytes, &bytes))
         return fail_option("batch of", o->batch, "a number of samples that fits into memory");
-    int64_t count = tu__image_split_of(&set->info, o->split, o->validation, o->validating).count;
+    int64_t count = tu__image_split_of(&dataset->info, o->split, o->validation, o->validating).count;
     if (o->batch > count) o->batch = count;
     if (o->start < 0 || o->start > INT64_MAX / 2)
         return fail_option("start at sample", o->start, "an ordinal of at least 0");
@@ -178,7 +178,7 @@ static tu_status allocate_slot(const tu_loader *loader, slot *s) {
     s->ordinals = tu__alloc_aligned(batch * sizeof *s->ordinals, "a batch of ordinals");
     s->indices = tu__alloc_aligned(batch * sizeof *s->indices, "a batch of indices");
     if (loader->options.indices_only) return s->ordinals && s->indices ? TU_OK : TU_NO_MEMORY;
-    s->images = tu__alloc_aligned(batch * loader->set->image_bytes, "a batch of images");
+    s->images = tu__alloc_aligned(batch * loader->dataset->image_bytes, "a batch of images");
     s->labels = tu__alloc_aligned(batch * sizeof *s->labels, "a batch of labels");
     return s->images && s->labels && s->ordinals && s->indices ? TU_OK : TU_NO_MEMORY;
 }
@@ -193,14 +193,15 @@ static tu_status start_loader(tu_loader *loader) {
     return start_threads(loader);
 }
 
-tu_status tu_loader_new_with(const tu_dataset *set, tu_loader **loader, const tu_loader_options *options) {
+tu_status tu_loader_new_with(const tu_dataset *dataset, tu_loader **loader,
+                             const tu_loader_options *options) {
     TU__OPTIONS(tu_loader_options, o, options);
-    TU_TRY(check_options(set, &o));
+    TU_TRY(check_options(dataset, &o));
     tu_loader *created = tu__alloc(sizeof *created, "a loader");
     if (!created) return TU_NO_MEMORY;
-    created->set = set;
+    created->dataset = dataset;
     created->options = o;
-    created->images = tu__image_split_of(&set->info, o.split, o.validation, o.validating);
+    created->images = tu__image_split_of(&dataset->info, o.split, o.validation, o.validating);
     created->count = created->images.count;
     pthread_mutex_init(&created->lock, NULL);
     pthread_cond_init(&created->filled, NULL);

@@ -30,13 +30,13 @@ static tu_status fail_unknown(const char *spec) {
 }
 
 static tu_status open_pair(const char *spec, const char *comma, const tu_dataset_options *options,
-                           tu_dataset **set) {
+                           tu_dataset **dataset) {
     char images[PATH_MAX];
     size_t length = (size_t)(comma - spec);
     if (length >= sizeof images) return tu_fail(TU_INVALID, "the path '%.60s...' is too long", spec);
     memcpy(images, spec, length);
     images[length] = '\0';
-    return tu__open_arrays(images, comma + 1, options, set);
+    return tu__open_arrays(images, comma + 1, options, dataset);
 }
 
 static tu_status check_options(const tu_dataset_options *o) {
@@ -64,7 +64,7 @@ static tu_status check_applicable(const char *spec, const tu_dataset_options *o,
     return TU_OK;
 }
 
-tu_status tu_dataset_open_with(const char *spec, tu_dataset **set, const tu_dataset_options *options) {
+tu_status tu_dataset_open_with(const char *spec, tu_dataset **dataset, const tu_dataset_options *options) {
     TU__OPTIONS(tu_dataset_options, o, options);
     struct stat info;
     if (!spec || !*spec) return tu_fail(TU_INVALID, "no data set given: expected a name or a path");
@@ -76,16 +76,16 @@ tu_status tu_dataset_open_with(const char *spec, tu_dataset **set, const tu_data
          is_pair = !exists && comma;
     if (is_builtin || exists || is_pair)
         TU_TRY(check_applicable(spec, &o, is_folder && !is_builtin, is_pair && !is_builtin));
-    if (generated) return tu__open_generated(set);
-    if (known) return tu__open_known(known, &o, set);
+    if (generated) return tu__open_generated(dataset);
+    if (known) return tu__open_known(known, &o, dataset);
     if (exists) {
-        if (is_folder) return tu__open_folder(spec, &o, set);
-        if (tu__data_file_recognise(spec)) return tu__data_file_open(spec, set);
+        if (is_folder) return tu__open_folder(spec, &o, dataset);
+        if (tu__data_file_recognise(spec)) return tu__data_file_open(spec, dataset);
         if (!tu__ends_with(spec, ".npy"))
             return tu_fail(
                 TU_INVALID,
                 "'%.400s' is neither a folder nor a data file: expected a folder with one subfolder per class, or IMAGES.npy,LABELS.npy",
                 spec);
     }
-    return is_pair ? open_pair(spec, comma, &o, set) : fail_unknown(spec);
+    return is_pair ? open_pair(spec, comma, &o, dataset) : fail_unknown(spec);
 }

@@ -141,11 +141,11 @@ static tu_status set_paths(known_request *g) {
 }
 
 /* Opens the data file and verifies that it has the digest of this data set: the file may have been replaced. */
-static tu_status open_checked(const known_request *g, tu_dataset **set) {
+static tu_status open_checked(const known_request *g, tu_dataset **dataset) {
     tu_dataset *opened;
     TU_TRY(tu__data_file_open(g->path.text, &opened));
     if (strcmp(opened->info.digest, g->known->info.digest) == 0) {
-        *set = opened;
+        *dataset = opened;
         return TU_OK;
     }
     tu_status status =
@@ -155,11 +155,12 @@ static tu_status open_checked(const known_request *g, tu_dataset **set) {
     return status;
 }
 
-tu_status tu__open_known(const tu__known_set *known, const tu_dataset_options *options, tu_dataset **set) {
+tu_status tu__open_known(const tu__known_set *known, const tu_dataset_options *options,
+                         tu_dataset **dataset) {
     known_request g = {.known = known, .options = options};
     TU_TRY(set_paths(&g));
     if (access(g.path.text, F_OK) != 0) TU_TRY(find_or_download_locked(&g));
-    return open_checked(&g, set);
+    return open_checked(&g, dataset);
 }
 
 static tu_status fail_unknown_name(const char *name) {
@@ -176,10 +177,10 @@ tu_status tu_data_get_with(const char *name, char path[4096], const tu_dataset_o
     if (!g.known) return fail_unknown_name(name);
     TU_TRY(set_paths(&g));
     if (access(g.path.text, F_OK) != 0) TU_TRY(find_or_download_locked(&g));
-    tu_dataset *set = NULL;
-    TU_TRY(open_checked(&g, &set));
-    tu_status status = tu_dataset_verify(set);
-    tu_dataset_free(set);
+    tu_dataset *dataset = NULL;
+    TU_TRY(open_checked(&g, &dataset));
+    tu_status status = tu_dataset_verify(dataset);
+    tu_dataset_free(dataset);
     if (status == TU_CORRUPT)
         return tu_fail(TU_CORRUPT, "%s; delete the file to download it again", tu_message());
     TU_TRY(status);

@@ -5,7 +5,7 @@
 #include "data/known_sets.h"
 
 /* Opens the data file of a data set; downloads it first if it is not in the cache. */
-tu_status tu__open_known(const tu__known_set *known, const tu_dataset_options *options, tu_dataset **set);
+tu_status tu__open_known(const tu__known_set *known, const tu_dataset_options *options, tu_dataset **dataset);
 
 /* Converts the official files in `folder` to the data file `path`. Fails if their digest is wrong. */
 tu_status tu__convert_known(const tu__known_set *known, const char *folder, const char *path,

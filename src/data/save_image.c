@@ -26,15 +26,15 @@ static void rescale_image(const float *values, size_t count, uint8_t *pixels) {
 
 /* Reads one image and converts it to bytes, which are stored after the original pixels. The caller frees `*stored`
  * with tu__free_aligned. */
-static tu_status read_pixels(const tu_dataset *set, tu_split split, int64_t index, void **stored,
+static tu_status read_pixels(const tu_dataset *dataset, tu_split split, int64_t index, void **stored,
                              uint8_t **pixels) {
-    size_t count = set->image_bytes / tu_dtype_size(set->info.dtype);
-    bool is_f32 = set->info.dtype == TU_F32;
+    size_t count = dataset->image_bytes / tu_dtype_size(dataset->info.dtype);
+    bool is_f32 = dataset->info.dtype == TU_F32;
     int32_t label;
-    *stored = tu__alloc_aligned(set->image_bytes + (is_f32 ? count : 0), "an image");
+    *stored = tu__alloc_aligned(dataset->image_bytes + (is_f32 ? count : 0), "an image");
     if (!*stored) return TU_NO_MEMORY;
-    *pixels = is_f32 ? (uint8_t *)*stored + set->image_bytes : *stored;
-    TU_TRY(tu_dataset_read(set, split, index, *stored, &label));
+    *pixels = is_f32 ? (uint8_t *)*stored + dataset->image_bytes : *stored;
+    TU_TRY(tu_dataset_read(dataset, split, index, *stored, &label));
     if (is_f32) rescale_image(*stored, count, *pixels);
     return TU_OK;
 }
@@ -48,15 +48,15 @@ static tu_status write_png(const char *path, const tu__image *image) {
     return status;
 }
 
-tu_status tu_dataset_save_image(const tu_dataset *set, tu_split split, int64_t index, const char *path) {
-    const tu_dataset_info *info = &set->info;
+tu_status tu_dataset_save_image(const tu_dataset *dataset, tu_split split, int64_t index, const char *path) {
+    const tu_dataset_info *info = &dataset->info;
     void *stored = NULL;
     uint8_t *pixels = NULL;
     if (info->channels != 1 && info->channels != 3)
         return tu_fail(TU_UNSUPPORTED,
                        "data set '%s': cannot save images with %lld channels: expected 1 or 3", info->name,
                        (long long)info->channels);
-    tu_status status = read_pixels(set, split, index, &stored, &pixels);
+    tu_status status = read_pixels(dataset, split, index, &stored, &pixels);
     if (status == TU_OK)
         status = write_png(path, &(tu__image){.height = info->height,
                                               .width = info->width,

@@ -11,47 +11,47 @@
 
 enum { SAMPLE_IMAGES = 10000 };
 
-static tu_status check_pixels(const tu_dataset *set, int64_t index, const void *image) {
+static tu_status check_pixels(const tu_dataset *dataset, int64_t index, const void *image) {
     const float *pixels = image;
-    if (set->info.dtype != TU_F32) return TU_OK;
-    for (size_t i = 0; i < set->image_bytes / sizeof *pixels; i++)
+    if (dataset->info.dtype != TU_F32) return TU_OK;
+    for (size_t i = 0; i < dataset->image_bytes / sizeof *pixels; i++)
         if (!isfinite(pixels[i]))
             return tu_fail(
                 TU_INVALID,
                 "data source '%s': training image %lld has a pixel that is %g: expected finite numbers",
-                set->info.name, (long long)index, (double)pixels[i]);
+                dataset->info.name, (long long)index, (double)pixels[i]);
     return TU_OK;
 }
 
 /* Reads up to SAMPLE_IMAGES training images, evenly spread, because data sets are often sorted by class. */
-static tu_status read_sample(tu_dataset *set, void *image, tu__statistics *statistics) {
-    int64_t count = set->info.count[TU_TRAIN], sample = count < SAMPLE_IMAGES ? count : SAMPLE_IMAGES;
+static tu_status read_sample(tu_dataset *dataset, void *image, tu__statistics *statistics) {
+    int64_t count = dataset->info.count[TU_TRAIN], sample = count < SAMPLE_IMAGES ? count : SAMPLE_IMAGES;
     for (int64_t i = 0; i < sample; i++) {
         int32_t label;
         int64_t index = i * (count / sample) + i * (count % sample) / sample;
-        TU_TRY(tu_dataset_read(set, TU_TRAIN, index, image, &label));
-        TU_TRY(check_pixels(set, index, image));
+        TU_TRY(tu_dataset_read(dataset, TU_TRAIN, index, image, &label));
+        TU_TRY(check_pixels(dataset, index, image));
         tu__statistics_image(statistics, TU_TRAIN, image);
         tu__statistics_labels(statistics, &label, 1);
     }
     return TU_OK;
 }
 
-static tu_status compute_statistics(tu_dataset *set) {
+static tu_status compute_statistics(tu_dataset *dataset) {
     char digest[TU__SHA256_HEX];
     tu__statistics statistics;
-    void *image = tu__alloc_aligned(set->image_bytes, "an image");
+    void *image = tu__alloc_aligned(dataset->image_bytes, "an image");
     if (!image) return TU_NO_MEMORY;
-    tu__statistics_begin(&statistics, &set->info);
-    tu_status status = read_sample(set, image, &statistics);
+    tu__statistics_begin(&statistics, &dataset->info);
+    tu_status status = read_sample(dataset, image, &statistics);
     tu__free_aligned(image);
     TU_TRY(status);
-    tu__statistics_end(&statistics, &set->info, digest);
-    set->info.digest = tu__arena_string(&set->arena, digest);
-    return set->info.digest ? TU_OK : TU_NO_MEMORY;
+    tu__statistics_end(&statistics, &dataset->info, digest);
+    dataset->info.digest = tu__arena_string(&dataset->arena, digest);
+    return dataset->info.digest ? TU_OK : TU_NO_MEMORY;
 }
 
-tu_status tu_dataset_from(const tu_source *source, tu_dataset **set) {
+tu_status tu_dataset_from(const tu_source *source, tu_dataset **dataset) {
     if (!source || source->struct_size < sizeof *source)
         return tu_fail(TU_INVALID, "data source: struct_size is %zu, expected sizeof(tu_source), %zu",
                        source ? source->struct_size : 0, sizeof *source);
@@ -77,6 +77,6 @@ tu_status tu_dataset_from(const tu_source *source, tu_dataset **set) {
     }
     created->sampled = true;
     created->close = source->close; /* from here on the data set owns the source */
-    *set = created;
+    *dataset = created;
     return TU_OK;
 }

@@ -67,9 +67,12 @@ tu_status tu__metadata_build(const tu__run_config *config, const tu__progress *p
     TU_TRY(switch_to_c_locale(&locale));
     m->count = 0;
     const tu__metadata texts[] = {
-        {"format", FORMAT},          {"tutti", tu_version()},
-        {"model", config->model},    {"graph", config->graph_digest},
-        {"set", config->set.digest}, {TU__TENSORS_DIGEST, tensors},
+        {"format", FORMAT},
+        {"tutti", tu_version()},
+        {"model", config->model},
+        {"graph", config->graph_digest},
+        {"set", config->dataset.digest},
+        {TU__TENSORS_DIGEST, tensors},
     };
     _Static_assert(sizeof texts / sizeof *texts + PROGRESS_ENTRIES + 2 <= TU__MAX_ENTRIES,
                    "TU__MAX_ENTRIES must hold all of these, the seed and the metadata digest");

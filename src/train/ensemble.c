@@ -73,17 +73,18 @@ static tu_status copy_string(tu__ensemble *e, const char *text, const char **cop
 /* Copies the configuration of a planned member. Its strings belong to the plan, so they are copied too. */
 static tu_status copy_config(tu__ensemble *e, const tu__run_config *planned) {
     tu__run_config *c = &e->config;
-    const char **texts[] = {&c->model,    &c->data,       &c->init,      &c->graph_digest,
-                            &c->set.name, &c->set.origin, &c->set.digest};
+    const char **texts[] = {&c->model,        &c->data,           &c->init,          &c->graph_digest,
+                            &c->dataset.name, &c->dataset.origin, &c->dataset.digest};
     int64_t members = c->members;
     *c = *planned;
     c->members = members;
     c->network = NULL; /* belongs to the plan and is only needed to build graphs */
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) TU_TRY(copy_string(e, *texts[i], texts[i]));
-    const char **names = tu__arena_alloc(&e->arena, (size_t)c->set.classes * sizeof *names);
+    const char **names = tu__arena_alloc(&e->arena, (size_t)c->dataset.classes * sizeof *names);
     if (!names) return TU_NO_MEMORY;
-    for (int64_t i = 0; i < c->set.classes; i++) TU_TRY(copy_string(e, c->set.class_names[i], &names[i]));
-    c->set.class_names = names;
+    for (int64_t i = 0; i < c->dataset.classes; i++)
+        TU_TRY(copy_string(e, c->dataset.class_names[i], &names[i]));
+    c->dataset.class_names = names;
     tu_train_options all = {.struct_size = sizeof all};
     tu__settings_as_options(&planned->settings, &all);
     return tu__settings_resolve("", &all, &e->arena, &c->settings);
@@ -126,7 +127,7 @@ static tu_status start_new(tu__ensemble *e, const char *model, const char *data)
     TU_TRY(tu__device_specs(e->options.devices, &e->device_count, e->devices));
     TU_TRY(resolve_config(e, model, data));
     TU_TRY(check_seeds(e));
-    TU_TRY(tu__run_folder_create(e->options.out, e->config.model, e->config.set.name, &e->folder));
+    TU_TRY(tu__run_folder_create(e->options.out, e->config.model, e->config.dataset.name, &e->folder));
     e->created = true;
     return tu__run_config_save(&e->folder, &e->config);
 }
@@ -186,11 +187,11 @@ static tu_status check_missing(const tu__ensemble *e, const char *model) {
     if (status == TU_OK && strcmp(planned.config.graph_digest, e->config.graph_digest) != 0)
         status =
             tu_fail(TU_INVALID, "model '%s' has changed since the ensemble was started", e->config.model);
-    if (status == TU_OK && strcmp(planned.config.set.digest, e->config.set.digest) != 0)
+    if (status == TU_OK && strcmp(planned.config.dataset.digest, e->config.dataset.digest) != 0)
         status = tu_fail(
             TU_INVALID,
             "data set '%s' has changed since the ensemble was started: its digest is %.12s, expected %.12s",
-            planned.config.set.name, planned.config.set.digest, e->config.set.digest);
+            planned.config.dataset.name, planned.config.dataset.digest, e->config.dataset.digest);
     tu__trainer_end(&planned);
     return status;
 }

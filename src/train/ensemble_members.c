@@ -19,7 +19,7 @@
  * reported. `reporter` is the member that sent `own`. */
 static tu_train_report summarize(const tu__ensemble *e, int64_t reporter, const tu_train_report *own) {
     tu_train_report all = *own;
-    int64_t made = 0, reported = 0;
+    int64_t completed = 0, reported = 0;
     all.step = all.steps = 0;
     all.epoch = all.epochs = all.loss = all.accuracy = all.images_per_second = 0;
     for (int64_t i = 0; i < e->config.members; i++) {
@@ -29,7 +29,7 @@ static tu_train_report summarize(const tu__ensemble *e, int64_t reporter, const 
         all.epoch += m->latest.epoch / (double)e->config.members;
         all.epochs += m->latest.epochs / (double)e->config.members;
         if (!m->started || m->latest.step == m->first_step) continue;
-        made += m->latest.step - m->first_step;
+        completed += m->latest.step - m->first_step;
         reported++;
         all.loss += m->latest.loss;
         all.accuracy += m->latest.accuracy;
@@ -38,7 +38,7 @@ static tu_train_report summarize(const tu__ensemble *e, int64_t reporter, const 
     }
     if (reported) all.loss /= (double)reported, all.accuracy /= (double)reported;
     all.seconds = tu__now() - e->start_time;
-    all.seconds_left = made > 0 ? all.seconds / (double)made * (double)(all.steps - all.step) : -1;
+    all.seconds_left = completed > 0 ? all.seconds / (double)completed * (double)(all.steps - all.step) : -1;
     return all;
 }
 

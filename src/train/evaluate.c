@@ -15,18 +15,18 @@ typedef struct evaluation {    /* data behind a tu_evaluation */
     tu__run_config config;     /* configuration of the run or the ensemble */
     tu__trained_model trained; /* network of the run or the current member */
     tu_dataset *opened;
-    const tu_dataset *set;
+    const tu_dataset *dataset;
     int64_t *confusion;
     tu_member_score *members;     /* scores of an ensemble's members */
     tu__ensemble_average average; /* average of an ensemble's members */
 } evaluation;
 
 static tu_status open_set(evaluation *e, const tu_trained_options *o) {
-    const tu_dataset_info *trained = &e->config.set;
+    const tu_dataset_info *trained = &e->config.dataset;
     const char *data = o->data ? o->data : e->config.data;
-    e->set = o->set;
-    if (e->set && !o->skip_bad && !o->ignore_label) return TU_OK;
-    if (e->set)
+    e->dataset = o->set;
+    if (e->dataset && !o->skip_bad && !o->ignore_label) return TU_OK;
+    if (e->dataset)
         return tu_fail(
             TU_INVALID,
             "%s cannot be applied to a data set passed as .set: set it when you open the data set, or pass its name as 'data'",
@@ -42,27 +42,30 @@ static tu_status open_set(evaluation *e, const tu_trained_options *o) {
                            .offline = o->offline, .validation = trained->validation > 0,
                            .skip_bad = o->skip_bad || (same && e->config.settings.skip_bad),
                            .ignore_label = ignores ? &label : NULL));
-    e->set = e->opened;
+    e->dataset = e->opened;
     return TU_OK;
 }
 
 /* Checks that the data set has the image type and the classes that the network was trained on. */
-static tu_status check_set(const tu_dataset_info *trained, const tu_dataset_info *set) {
-    if (set->height != trained->height || set->width != trained->width ||
-        set->channels != trained->channels || set->dtype != trained->dtype)
+static tu_status check_set(const tu_dataset_info *trained, const tu_dataset_info *dataset) {
+    if (dataset->height != trained->height || dataset->width != trained->width ||
+        dataset->channels != trained->channels || dataset->dtype != trained->dtype)
         return tu_fail(TU_INVALID,
                        "data set '%s' has images %s [%" PRId64 ",%" PRId64 ",%" PRId64
                        "]: expected %s [%" PRId64 ",%" PRId64 ",%" PRId64 "], on which the run was trained",
-                       set->name, tu_dtype_name(set->dtype), set->height, set->width, set->channels,
-                       tu_dtype_name(trained->dtype), trained->height, trained->width, trained->channels);
-    bool same = set->classes == trained->classes;
+                       dataset->name, tu_dtype_name(dataset->dtype), dataset->height, dataset->width,
+                       dataset->channels, tu_dtype_name(trained->dtype), trained->height, trained->width,
+                       trained->channels);
+    bool same = dataset->classes == trained->classes;
     for (int64_t i = 0; same && i < trained->classes; i++)
-        same = strcmp(set->class_names[i], trained->class_names[i]) == 0;
+        same = strcmp(dataset->class_names[i], trained->class_names[i]) == 0;
     if (!same)
         return tu_fail(TU_INVALID,
                        "data set '%s' has other classes than '%s', on which the run was trained%s%s",
-                       set->name, trained->name, set->notice ? "; " : "", set->notice ? set->notice : "");
-    if (set->count[TU_TEST] == 0) return tu_fail(TU_INVALID, "data set '%s' has no test images", set->name);
+                       dataset->name, trained->name, dataset->notice ? "; " : "",
+                       dataset->notice ? dataset->notice : "");
+    if (dataset->count[TU_TEST] == 0)
+        return tu_fail(TU_INVALID, "data set '%s' has no test images", dataset->name);
     return TU_OK;
 }
 
@@ -83,7 +86,7 @@ static tu_status score_network(const evaluation *e, tu__score *score) {
     tu__evaluator evaluator = {0};
     const tu__trained_model *t = &e->trained;
     tu_status status = tu__evaluator_open(t->graph, &t->config, score->probabilities != NULL, &evaluator);
-    if (status == TU_OK) status = tu__evaluator_run(&evaluator, t->state, e->set, 0, score);
+    if (status == TU_OK) status = tu__evaluator_run(&evaluator, t->state, e->dataset, 0, score);
     tu__evaluator_close(&evaluator);
     return status;
 }
@@ -130,7 +133,7 @@ static tu_status add_member(evaluation *e, const char *folder, int64_t number, c
 static tu_status evaluate_ensemble(evaluation *e, const char *folder, const tu_trained_options *o,
                                    tu_evaluation *result) {
     tu_dataset_info info;
-    tu_dataset_describe(e->set, &info);
+    tu_dataset_describe(e->dataset, &info);
     int64_t count = e->config.members;
     e->members = tu__alloc_array((size_t)count, sizeof *e->members, "the scores of an ensemble");
     if (!e->members) return TU_NO_MEMORY;
@@ -156,14 +159,14 @@ static tu_status evaluate(evaluation *e, const char *folder, const tu_trained_op
     TU_TRY(tu__run_config_load(folder, &e->arena, &e->config));
     TU_TRY(open_network(e, folder, 0, o));
     TU_TRY(open_set(e, o));
-    tu_dataset_describe(e->set, &info);
-    TU_TRY(check_set(&e->config.set, &info));
+    tu_dataset_describe(e->dataset, &info);
+    TU_TRY(check_set(&e->config.dataset, &info));
     size_t classes = (size_t)info.classes;
     e->confusion = tu__alloc_array(classes * classes, sizeof *e->confusion, "the confusion matrix");
     if (!e->confusion) return TU_NO_MEMORY;
     *result = (tu_evaluation){.set = tu__arena_string(&e->arena, info.name),
                               .classes = info.classes,
-                              .class_names = e->config.set.class_names,
+                              .class_names = e->config.dataset.class_names,
                               .confusion = e->confusion,
                               .own = e,
                               .skipped = info.skipped,

@@ -38,7 +38,7 @@ static tu_status compile(tu__evaluator *e, const tu__run_config *config) {
 
 tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, bool probabilities,
                              tu__evaluator *e) {
-    *e = (tu__evaluator){.graph = graph, .classes = config->set.classes};
+    *e = (tu__evaluator){.graph = graph, .classes = config->dataset.classes};
     e->images = tu__find_input(e->graph, "images");
     e->labels = tu__find_input(e->graph, "labels");
     tu_type type = tu_value_type(e->images);
@@ -148,30 +148,31 @@ static tu_status run_batch(const tu__evaluator *e, tu_state *state, const tu_bat
 
 /* Copies the images of a validation split into one array, because a table of all training images would be a second
  * copy on the device. */
-static tu_status copy_split(tu__evaluator *e, const tu_dataset *set, const tu__image_split *split) {
-    e->split_images = tu__alloc_aligned((size_t)split->count * set->image_bytes, "the validation images");
+static tu_status copy_split(tu__evaluator *e, const tu_dataset *dataset, const tu__image_split *split) {
+    e->split_images = tu__alloc_aligned((size_t)split->count * dataset->image_bytes, "the validation images");
     e->split_labels = tu__alloc_array((size_t)split->count, sizeof *e->split_labels, "the validation labels");
     if (!e->split_images || !e->split_labels) return TU_NO_MEMORY;
     for (int64_t i = 0; i < split->count; i++) {
         size_t index = (size_t)tu__image_split_index(split, i);
-        memcpy(e->split_images + (size_t)i * set->image_bytes,
-               (const unsigned char *)set->images[split->split] + index * set->image_bytes, set->image_bytes);
-        e->split_labels[i] = set->labels[split->split][index];
+        memcpy(e->split_images + (size_t)i * dataset->image_bytes,
+               (const unsigned char *)dataset->images[split->split] + index * dataset->image_bytes,
+               dataset->image_bytes);
+        e->split_labels[i] = dataset->labels[split->split][index];
     }
     return TU_OK;
 }
 
-static const int32_t *labels_of(const tu__evaluator *e, const tu_dataset *set) {
-    return e->split_labels ? e->split_labels : set->labels[TU_TEST];
+static const int32_t *labels_of(const tu__evaluator *e, const tu_dataset *dataset) {
+    return e->split_labels ? e->split_labels : dataset->labels[TU_TEST];
 }
 
 /* Allocates the arrays for all full batches and creates the tables. */
-static tu_status make_tables(tu__evaluator *e, const tu_dataset *set, const tu__image_split *split,
+static tu_status make_tables(tu__evaluator *e, const tu_dataset *dataset, const tu__image_split *split,
                              int64_t validation) {
     int64_t count = split->count;
     free_tables(e);
-    if (validation) TU_TRY(copy_split(e, set, split));
-    const void *images = validation ? e->split_images : set->images[TU_TEST];
+    if (validation) TU_TRY(copy_split(e, dataset, split));
+    const void *images = validation ? e->split_images : dataset->images[TU_TEST];
     e->full = count / e->batch;
     size_t batches = (size_t)e->full, samples = batches * (size_t)e->batch;
     e->rows = tu__alloc_array(samples, sizeof *e->rows, "the indices of test images");
@@ -181,26 +182,27 @@ static tu_status make_tables(tu__evaluator *e, const tu_dataset *set, const tu__
     e->losses = tu__alloc_array(batches, sizeof *e->losses, "an evaluation");
     if (!e->rows || !e->classes_of || !e->corrects || !e->top5s || !e->losses) return TU_NO_MEMORY;
     for (size_t i = 0; i < samples; i++) e->rows[i] = (int64_t)i;
-    const int32_t *labels = labels_of(e, set);
-    TU_TRY(tu_table_new(images, set->image_bytes, count, &e->image_table));
+    const int32_t *labels = labels_of(e, dataset);
+    TU_TRY(tu_table_new(images, dataset->image_bytes, count, &e->image_table));
     TU_TRY(tu_table_new(labels, sizeof *labels, count, &e->label_table));
-    e->tabled = set;
+    e->tabled = dataset;
     e->tabled_validation = validation;
     return TU_OK;
 }
 
-static bool can_use_tables(const tu__evaluator *e, const tu_dataset *set, const tu__image_split *split) {
+static bool can_use_tables(const tu__evaluator *e, const tu_dataset *dataset, const tu__image_split *split) {
     tu_many_report report;
-    bool fits = split->split == TU_TEST || (size_t)split->count * set->image_bytes <= (size_t)MAX_SPLIT_BYTES;
-    return set->images[split->split] && fits && split->count >= e->batch &&
+    bool fits =
+        split->split == TU_TEST || (size_t)split->count * dataset->image_bytes <= (size_t)MAX_SPLIT_BYTES;
+    return dataset->images[split->split] && fits && split->count >= e->batch &&
            tu_program_many(e->program, &report) == TU_OK && report.at_once;
 }
 
-static tu_status run_full_batches(tu__evaluator *e, tu_state *state, const tu_dataset *set,
+static tu_status run_full_batches(tu__evaluator *e, tu_state *state, const tu_dataset *dataset,
                                   const tu__image_split *split, int64_t validation, double *losses,
                                   tu__score *score) {
-    if (e->tabled != set || e->tabled_validation != validation)
-        TU_TRY(make_tables(e, set, split, validation));
+    if (e->tabled != dataset || e->tabled_validation != validation)
+        TU_TRY(make_tables(e, dataset, split, validation));
     const tu_feed_many feeds[] = {{.input = e->images, .table = e->image_table, .rows = e->rows},
                                   {.input = e->labels, .table = e->label_table, .rows = e->rows}};
     void *fetches[RESULTS] = {e->losses, e->corrects, e->top5s, e->classes_of, score->probabilities};
@@ -210,7 +212,7 @@ static tu_status run_full_batches(tu__evaluator *e, tu_state *state, const tu_da
         score->correct += e->corrects[i];
         score->top5 += e->top5s[i];
     }
-    const int32_t *labels = labels_of(e, set);
+    const int32_t *labels = labels_of(e, dataset);
     score->images = e->full * e->batch;
     count_labels(e, score->images, labels);
     if (score->probabilities) memcpy(score->labels, labels, (size_t)score->images * sizeof *score->labels);
@@ -220,20 +222,20 @@ static tu_status run_full_batches(tu__evaluator *e, tu_state *state, const tu_da
 
 /* ---- Evaluation ---- */
 
-tu_status tu__evaluator_run(tu__evaluator *e, tu_state *state, const tu_dataset *set, int64_t validation,
+tu_status tu__evaluator_run(tu__evaluator *e, tu_state *state, const tu_dataset *dataset, int64_t validation,
                             tu__score *score) {
     *score = (tu__score){
         .confusion = score->confusion, .probabilities = score->probabilities, .labels = score->labels};
     tu_dataset_info info;
-    tu_dataset_describe(set, &info);
+    tu_dataset_describe(dataset, &info);
     double losses = 0;
     tu_split source = validation ? TU_TRAIN : TU_TEST;
     tu__image_split split = tu__image_split_of(&info, source, validation, true);
     memset(e->images_of, 0, (size_t)e->classes * sizeof *e->images_of);
-    if (can_use_tables(e, set, &split))
-        TU_TRY(run_full_batches(e, state, set, &split, validation, &losses, score));
+    if (can_use_tables(e, dataset, &split))
+        TU_TRY(run_full_batches(e, state, dataset, &split, validation, &losses, score));
     tu_loader *loader;
-    TU_TRY(tu_loader_new(set, &loader, .split = source, .batch = e->batch, .start = score->images,
+    TU_TRY(tu_loader_new(dataset, &loader, .split = source, .batch = e->batch, .start = score->images,
                          .threads = score->images ? -1 : 1, .validation = validation,
                          .validating = validation > 0));
     tu_status status = TU_OK;

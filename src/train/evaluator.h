@@ -47,9 +47,9 @@ tu_status tu__evaluator_open(tu_graph *graph, const tu__run_config *config, bool
                              tu__evaluator *evaluator);
 void tu__evaluator_close(tu__evaluator *evaluator);
 
-/* Evaluates the images of `set`, which must have the size and type of the run's images. `validation` > 0: evaluates
+/* Evaluates the images of `dataset`, which must have the size and type of the run's images. `validation` > 0: evaluates
  * the validation split, that many training images; 0: evaluates the test split. */
-tu_status tu__evaluator_run(tu__evaluator *evaluator, tu_state *state, const tu_dataset *set,
+tu_status tu__evaluator_run(tu__evaluator *evaluator, tu_state *state, const tu_dataset *dataset,
                             int64_t validation, tu__score *score);
 
 #endif

@@ -173,13 +173,13 @@ static void to_bytes(tu_dtype dtype, const void *image, size_t count, uint8_t *b
     }
 }
 
-static tu_status add_image(tu__metrics *m, const tu_dataset *set, const tu_dataset_info *info, int64_t index,
-                           void *image, uint8_t *bytes) {
+static tu_status add_image(tu__metrics *m, const tu_dataset *dataset, const tu_dataset_info *info,
+                           int64_t index, void *image, uint8_t *bytes) {
     int32_t label;
     void *png;
     size_t size;
     char tag[128];
-    TU_TRY(tu_dataset_read(set, TU_TRAIN, index, image, &label));
+    TU_TRY(tu_dataset_read(dataset, TU_TRAIN, index, image, &label));
     to_bytes(info->dtype, image, (size_t)(info->height * info->width * info->channels), bytes);
     tu__image encoded = {info->height, info->width, info->channels, bytes};
     TU_TRY(tu__image_encode_png(&encoded, &png, &size));
@@ -190,16 +190,16 @@ static tu_status add_image(tu__metrics *m, const tu_dataset *set, const tu_datas
     return status;
 }
 
-void tu__metrics_images(tu__metrics *m, const tu_dataset *set) {
+void tu__metrics_images(tu__metrics *m, const tu_dataset *dataset) {
     tu_dataset_info info;
-    tu_dataset_describe(set, &info);
+    tu_dataset_describe(dataset, &info);
     if (!m->events || (info.channels != 1 && info.channels != 3)) return;
     size_t pixels = (size_t)(info.height * info.width * info.channels);
     void *image = tu__alloc_aligned(pixels * tu_dtype_size(info.dtype), "an image");
     uint8_t *bytes = tu__alloc(pixels, "an image");
     tu_status status = image && bytes ? TU_OK : TU_NO_MEMORY;
     for (int64_t i = 0; status == TU_OK && i < MAX_IMAGES && i < info.count[TU_TRAIN]; i++)
-        status = add_image(m, set, &info, i, image, bytes);
+        status = add_image(m, dataset, &info, i, image, bytes);
     tu__free_aligned(image);
     tu__free(bytes);
     if (status != TU_UNSUPPORTED) check_event(m, status); /* builds without libpng record no images */

@@ -32,6 +32,6 @@ void tu__metrics_histograms(tu__metrics *metrics, int64_t step, const tu_state *
                             tu__snapshot *snapshot);
 /* Record, once at the start of a run, the graph and a few images of the data set. */
 void tu__metrics_graph(tu__metrics *metrics, const tu_graph *graph);
-void tu__metrics_images(tu__metrics *metrics, const tu_dataset *set);
+void tu__metrics_images(tu__metrics *metrics, const tu_dataset *dataset);
 
 #endif

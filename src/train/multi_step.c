@@ -26,15 +26,15 @@ static bool can_run_many(const tu__micro_batch *micro_batch) {
 /* ---- Opening and closing ---- */
 
 static tu_status open_tables(tu__multi_step *b) {
-    const tu_dataset *set = b->set;
-    int64_t count = set->info.count[TU_TRAIN];
-    if (!set->images[TU_TRAIN]) return TU_OK;
-    TU_TRY(tu_table_new(set->images[TU_TRAIN], set->image_bytes, count, &b->images));
-    return tu_table_new(set->labels[TU_TRAIN], sizeof *set->labels[TU_TRAIN], count, &b->labels);
+    const tu_dataset *dataset = b->dataset;
+    int64_t count = dataset->info.count[TU_TRAIN];
+    if (!dataset->images[TU_TRAIN]) return TU_OK;
+    TU_TRY(tu_table_new(dataset->images[TU_TRAIN], dataset->image_bytes, count, &b->images));
+    return tu_table_new(dataset->labels[TU_TRAIN], sizeof *dataset->labels[TU_TRAIN], count, &b->labels);
 }
 
 static tu_status allocate_arrays(tu__multi_step *b) {
-    size_t batch_bytes = (size_t)b->batch * b->set->image_bytes;
+    size_t batch_bytes = (size_t)b->batch * b->dataset->image_bytes;
     b->capacity = MAX_STEPS;
     if (!b->images && batch_bytes * MAX_STEPS > MAX_PIXEL_BYTES)
         b->capacity = MAX_PIXEL_BYTES / (int64_t)batch_bytes;
@@ -56,9 +56,9 @@ static tu_status allocate_arrays(tu__multi_step *b) {
     return complete ? TU_OK : TU_NO_MEMORY;
 }
 
-tu_status tu__multi_step_open(const tu__stepper *stepper, const tu_dataset *set, int64_t batch,
+tu_status tu__multi_step_open(const tu__stepper *stepper, const tu_dataset *dataset, int64_t batch,
                               tu__multi_step *b) {
-    *b = (tu__multi_step){.set = set, .batch = batch, .length = 1};
+    *b = (tu__multi_step){.dataset = dataset, .batch = batch, .length = 1};
     bool possible = !stepper->apply && can_run_many(&stepper->full) &&
                     (!stepper->rest.graph || can_run_many(&stepper->rest));
     if (!possible) return TU_OK;
@@ -89,8 +89,8 @@ static void copy_batch(tu__multi_step *b, int64_t step, const tu_batch *source) 
     copy->ordinals = b->ordinals + first;
     copy->indices = b->indices + first;
     if (b->images) return;
-    unsigned char *pixels = b->pixels + first * b->set->image_bytes;
-    memcpy(pixels, source->images, count * b->set->image_bytes);
+    unsigned char *pixels = b->pixels + first * b->dataset->image_bytes;
+    memcpy(pixels, source->images, count * b->dataset->image_bytes);
     memcpy(b->classes + first, source->labels, count * sizeof *b->classes);
     copy->images = pixels;
     copy->labels = b->classes + first;
@@ -135,14 +135,14 @@ static void adapt_length(tu__multi_step *b, int64_t steps, double seconds) {
 }
 
 tu_status tu__multi_step_run(tu__multi_step *b, const tu__micro_batch *micro_batch, tu_state *state,
-                             tu_loader *loader, int64_t steps, int64_t *made) {
+                             tu_loader *loader, int64_t steps, int64_t *completed) {
     tu_feed_many feeds[TU__MAX_FEEDS];
     void *fetches[] = {b->losses, b->corrects, b->finite, b->rates, b->norms};
     double start = tu__now();
-    TU_TRY(read_batches(b, loader, steps < b->capacity ? steps : b->capacity, made));
-    TU_TRY(tu_run_many(micro_batch->program, state, (size_t)*made, make_feeds(b, micro_batch, feeds), feeds,
-                       fetches));
-    adapt_length(b, *made, tu__now() - start);
+    TU_TRY(read_batches(b, loader, steps < b->capacity ? steps : b->capacity, completed));
+    TU_TRY(tu_run_many(micro_batch->program, state, (size_t)*completed, make_feeds(b, micro_batch, feeds),
+                       feeds, fetches));
+    adapt_length(b, *completed, tu__now() - start);
     return TU_OK;
 }
 
@@ -154,15 +154,15 @@ tu__step_values tu__multi_step_values(const tu__multi_step *b, const tu__micro_b
                              .rate = b->rates[index],
                              .gradient_norm = b->norms[index],
                              .finite = finite,
-                             .bad = finite ? NULL : micro_batch};
+                             .failed = finite ? NULL : micro_batch};
 }
 
 tu_status tu__multi_step_batch(tu__multi_step *b, int64_t index, tu_batch *batch) {
     *batch = b->batches[index];
     if (!b->images) return TU_OK;
     for (int64_t i = 0; i < batch->count; i++)
-        TU_TRY(tu_dataset_read(b->set, TU_TRAIN, batch->indices[i],
-                               b->pixels + (size_t)i * b->set->image_bytes, &b->classes[i]));
+        TU_TRY(tu_dataset_read(b->dataset, TU_TRAIN, batch->indices[i],
+                               b->pixels + (size_t)i * b->dataset->image_bytes, &b->classes[i]));
     batch->images = b->pixels;
     batch->labels = b->classes;
     return TU_OK;

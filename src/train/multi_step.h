@@ -13,7 +13,7 @@
 
 typedef struct tu__multi_step {
     const tu__stepper *stepper; /* NULL: one step per call, and nothing below is used */
-    const tu_dataset *set;
+    const tu_dataset *dataset;
     tu_table *images, *labels; /* all training images and labels; NULL: batches are copied */
     int64_t capacity;          /* maximum number of steps per call */
     int64_t length;            /* maximum number of steps of the next call, adapted to its duration */
@@ -32,16 +32,16 @@ typedef struct tu__multi_step {
 /* Target duration of one call in seconds. Tests set it, so that they do not depend on the clock. */
 extern double tu__multi_step_seconds;
 
-/* Prepares multi-step calls if the stepper's device and graphs support them. `set` must outlive `multi_step`. Call
+/* Prepares multi-step calls if the stepper's device and graphs support them. `dataset` must outlive `multi_step`. Call
  * tu__multi_step_close even after a failure. */
-tu_status tu__multi_step_open(const tu__stepper *stepper, const tu_dataset *set, int64_t batch,
+tu_status tu__multi_step_open(const tu__stepper *stepper, const tu_dataset *dataset, int64_t batch,
                               tu__multi_step *multi_step);
 void tu__multi_step_close(tu__multi_step *multi_step);
 
 /* Runs up to `steps` steps of `micro_batch` with the next batches of the loader. Stores the number of steps in
- * `*made`: fewer than `steps` if a batch cannot be read. Adapts the length of the next call to the time it took. */
+ * `*completed`: fewer than `steps` if a batch cannot be read. Adapts the length of the next call to the time it took. */
 tu_status tu__multi_step_run(tu__multi_step *multi_step, const tu__micro_batch *micro_batch, tu_state *state,
-                             tu_loader *loader, int64_t steps, int64_t *made);
+                             tu_loader *loader, int64_t steps, int64_t *completed);
 /* Returns the results of step `index` of the latest call. */
 tu__step_values tu__multi_step_values(const tu__multi_step *multi_step, const tu__micro_batch *micro_batch,
                                       int64_t index);

@@ -34,7 +34,7 @@ tu_status tu_plan_training_with(const char *model, const char *data, tu_train_pl
     plan->batch = s->batch;
     plan->accumulate = s->accumulate;
     plan->precision = s->precision;
-    plan->set = t->set;
+    plan->set = t->dataset;
     return TU_OK;
 }
 

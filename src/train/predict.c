@@ -54,12 +54,12 @@ static tu_status open_members(tu_predictor *p, const char *folder, const tu_trai
 
 static tu_status open_predictor(tu_predictor *p, const char *folder, const tu_trained_options *o) {
     TU_TRY(tu__run_config_load(folder, &p->arena, &p->config));
-    const tu_dataset_info *set = &p->config.set;
-    size_t pixels = (size_t)(set->height * set->width * set->channels);
+    const tu_dataset_info *dataset = &p->config.dataset;
+    size_t pixels = (size_t)(dataset->height * dataset->width * dataset->channels);
     size_t count = p->config.members ? (size_t)p->config.members : 1;
-    p->image = tu__alloc_aligned(pixels * tu_dtype_size(set->dtype), "an image");
+    p->image = tu__alloc_aligned(pixels * tu_dtype_size(dataset->dtype), "an image");
     p->probability =
-        tu__alloc_array((size_t)set->classes, sizeof *p->probability, "the probabilities of an image");
+        tu__alloc_array((size_t)dataset->classes, sizeof *p->probability, "the probabilities of an image");
     p->networks = tu__alloc_array(count, sizeof *p->networks, "a predictor");
     if (!p->image || !p->probability || !p->networks) return TU_NO_MEMORY;
     if (p->config.members) return open_members(p, folder, o);
@@ -96,19 +96,19 @@ void tu_predictor_free(tu_predictor *p) {
 }
 
 int64_t tu_predictor_classes(const tu_predictor *p, const char *const **names) {
-    if (names) *names = p->config.set.class_names;
-    return p->config.set.classes;
+    if (names) *names = p->config.dataset.class_names;
+    return p->config.dataset.classes;
 }
 
-static size_t pixels_of(const tu_dataset_info *set) {
-    return (size_t)(set->height * set->width * set->channels);
+static size_t pixels_of(const tu_dataset_info *dataset) {
+    return (size_t)(dataset->height * dataset->width * dataset->channels);
 }
 
 /* Copies 8-bit pixels to `image` in the data set's type; f32 data sets have pixels in [0, 1]. */
 static void set_pixels(tu_predictor *p, const uint8_t *pixels) {
-    const tu_dataset_info *set = &p->config.set;
-    size_t count = pixels_of(set);
-    if (set->dtype == TU_U8) {
+    const tu_dataset_info *dataset = &p->config.dataset;
+    size_t count = pixels_of(dataset);
+    if (dataset->dtype == TU_U8) {
         memcpy(p->image, pixels, count);
         return;
     }
@@ -117,10 +117,10 @@ static void set_pixels(tu_predictor *p, const uint8_t *pixels) {
 }
 
 static tu_status fit_to_input(tu_predictor *p, const tu__image *file_image) {
-    const tu_dataset_info *set = &p->config.set;
-    uint8_t *pixels = tu__alloc(pixels_of(set), "an image");
+    const tu_dataset_info *dataset = &p->config.dataset;
+    uint8_t *pixels = tu__alloc(pixels_of(dataset), "an image");
     if (!pixels) return TU_NO_MEMORY;
-    tu_status status = tu__fit_image(file_image, set->height, set->width, set->channels, pixels);
+    tu_status status = tu__fit_image(file_image, dataset->height, dataset->width, dataset->channels, pixels);
     if (status == TU_OK) set_pixels(p, pixels);
     tu__free(pixels);
     return status;
@@ -128,7 +128,7 @@ static tu_status fit_to_input(tu_predictor *p, const tu__image *file_image) {
 
 /* Runs all networks on `image` and stores the mean of their probabilities, summed in their order. */
 static tu_status run_networks(tu_predictor *p, float *probabilities) {
-    int64_t classes = p->config.set.classes;
+    int64_t classes = p->config.dataset.classes;
     for (int64_t k = 0; k < classes; k++) probabilities[k] = 0;
     for (size_t i = 0; i < p->count; i++) {
         network *n = &p->networks[i];
@@ -140,7 +140,7 @@ static tu_status run_networks(tu_predictor *p, float *probabilities) {
 }
 
 tu_status tu_predict(tu_predictor *p, const char *file, float *probabilities) {
-    int64_t channels = p->config.set.channels;
+    int64_t channels = p->config.dataset.channels;
     if (channels != 1 && channels != 3)
         return tu_fail(TU_UNSUPPORTED,
                        "the run was trained on images of %" PRId64 " channels: image files have 1 or 3",
@@ -155,14 +155,14 @@ tu_status tu_predict(tu_predictor *p, const char *file, float *probabilities) {
 /* ---- Images in memory ---- */
 
 tu_type tu_predictor_input(const tu_predictor *p) {
-    const tu_dataset_info *set = &p->config.set;
-    return (tu_type){set->dtype, TU_SHAPE(set->height, set->width, set->channels)};
+    const tu_dataset_info *dataset = &p->config.dataset;
+    return (tu_type){dataset->dtype, TU_SHAPE(dataset->height, dataset->width, dataset->channels)};
 }
 
 /* Copies float pixels to `image` in the data set's type. `index` is for messages. */
 static tu_status set_floats(tu_predictor *p, int64_t index, const float *numbers) {
-    size_t count = pixels_of(&p->config.set);
-    if (p->config.set.dtype == TU_F32) {
+    size_t count = pixels_of(&p->config.dataset);
+    if (p->config.dataset.dtype == TU_F32) {
         memcpy(p->image, numbers, count * sizeof *numbers);
         return TU_OK;
     }
@@ -180,7 +180,7 @@ static tu_status set_floats(tu_predictor *p, int64_t index, const float *numbers
 
 tu_status tu_predict_images(tu_predictor *p, tu_dtype dtype, const void *images, int64_t count,
                             float *probabilities) {
-    size_t pixels = pixels_of(&p->config.set);
+    size_t pixels = pixels_of(&p->config.dataset);
     if (dtype != TU_U8 && dtype != TU_F32)
         return tu_fail(TU_INVALID, "images have dtype %s: expected u8 or f32", tu_dtype_name(dtype));
     if (count < 0 || (count > 0 && (!images || !probabilities)))
@@ -194,7 +194,7 @@ tu_status tu_predict_images(tu_predictor *p, tu_dtype dtype, const void *images,
             set_pixels(p, (const uint8_t *)images + (size_t)i * pixels);
         else
             TU_TRY(set_floats(p, i, (const float *)images + (size_t)i * pixels));
-        TU_TRY(run_networks(p, probabilities + i * p->config.set.classes));
+        TU_TRY(run_networks(p, probabilities + i * p->config.dataset.classes));
     }
     return TU_OK;
 }

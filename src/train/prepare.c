@@ -71,7 +71,7 @@ static void report_set_notices(tu__trainer *t) {
     tu_dataset_info info;
     char message[160];
     if (t->ensemble) return; /* reported once for all members */
-    tu_dataset_describe(t->set, &info);
+    tu_dataset_describe(t->dataset, &info);
     if (info.skipped) {
         snprintf(message, sizeof message, "unreadable images skipped (--skip-bad): %lld",
                  (long long)info.skipped);
@@ -92,8 +92,8 @@ static tu_status open_set(tu__trainer *t, const char *data, int64_t height, int6
     bool ignores;
     int64_t label;
     TU_TRY(tu__read_ignore_label(s->ignore_label, &ignores, &label));
-    t->set = t->options.set;
-    if (t->set) return check_caller_set(s);
+    t->dataset = t->options.set;
+    if (t->dataset) return check_caller_set(s);
     if (!data || !*data)
         return tu_fail(
             TU_INVALID,
@@ -101,7 +101,7 @@ static tu_status open_set(tu__trainer *t, const char *data, int64_t height, int6
     TU_TRY(tu_dataset_open(data, &t->opened, .height = height, .width = width, .offline = t->options.offline,
                            .progress = report_loading, .context = t, .validation = validation,
                            .skip_bad = s->skip_bad, .ignore_label = ignores ? &label : NULL));
-    t->set = t->opened;
+    t->dataset = t->opened;
     report_set_notices(t);
     return TU_OK;
 }
@@ -123,7 +123,7 @@ static tu_status find_network(tu__run_config *config, const char *model, tu_mode
 /* True if the user or the recipe chose a validation split. Otherwise the data set's own is used, if any. A member
  * uses that of its ensemble. */
 static bool is_validation_given(const tu__trainer *t) {
-    if (t->ensemble) return t->ensemble->set.validation == 0;
+    if (t->ensemble) return t->ensemble->dataset.validation == 0;
     const tu_train_options *recipe = tu__recipe_find(t->config.settings.recipe, t->config.network);
     return t->options.validation != 0 || (recipe && recipe->validation != 0);
 }
@@ -143,11 +143,11 @@ static tu_status check_validation(const tu__trainer *t) {
 static tu_status choose_validation_split(tu__trainer *t) {
     tu__run_config *config = &t->config;
     bool given = is_validation_given(t);
-    if (!given && config->set.validation)
-        config->settings.validation = (double)config->set.validation;
+    if (!given && config->dataset.validation)
+        config->settings.validation = (double)config->dataset.validation;
     else if (!given && tu__validation_images(config) > MAX_VALIDATION)
         config->settings.validation = MAX_VALIDATION;
-    if (given) config->set.validation = 0; /* the requested split replaces the data set's own */
+    if (given) config->dataset.validation = 0; /* the requested split replaces the data set's own */
     return check_validation(t);
 }
 
@@ -183,7 +183,7 @@ static tu_status resolve_config(tu__trainer *t, const char *model, const char *d
     int64_t size = config->settings.image_size;
     TU_TRY(open_set(t, data, size ? size : defaults.height, size ? size : defaults.width,
                     !is_validation_given(t)));
-    tu_dataset_describe(t->set, &config->set);
+    tu_dataset_describe(t->dataset, &config->dataset);
     TU_TRY(copy_string(t, model, &config->model));
     TU_TRY(copy_string(t, t->options.set ? "" : data, &config->data));
     TU_TRY(copy_string(t, t->options.init, &config->init));
@@ -219,9 +219,9 @@ static tu_status compile_programs(tu__trainer *t) {
     TU_TRY(tu__stepper_open(&t->graphs, &t->config, &t->stepper));
     record_threads(t);
     report_device_notices(t);
-    TU_TRY(tu__multi_step_open(&t->stepper, t->set, t->config.settings.batch, &t->multi_step));
-    if (!t->multi_step.stepper) TU_TRY(tu__stepper_select_from(&t->stepper, t->set));
-    if (t->config.set.count[TU_TEST] > 0 || tu__validation_images(&t->config) > 0)
+    TU_TRY(tu__multi_step_open(&t->stepper, t->dataset, t->config.settings.batch, &t->multi_step));
+    if (!t->multi_step.stepper) TU_TRY(tu__stepper_select_from(&t->stepper, t->dataset));
+    if (t->config.dataset.count[TU_TEST] > 0 || tu__validation_images(&t->config) > 0)
         TU_TRY(tu__evaluator_open(t->graphs.evaluate, &t->config, false, &t->evaluator));
     return tu__stepper_state(&t->stepper, (uint64_t)t->config.settings.seed, &t->state);
 }
@@ -273,7 +273,7 @@ static tu_status save_initial_weights(const tu__trainer *t) {
 }
 
 static tu_status write_folder(tu__trainer *t) {
-    TU_TRY(tu__run_folder_create(t->options.out, t->config.model, t->config.set.name, &t->folder));
+    TU_TRY(tu__run_folder_create(t->options.out, t->config.model, t->config.dataset.name, &t->folder));
     TU_TRY(tu__run_folder_create_subfolders(&t->folder));
     TU_TRY(tu__run_graphs_save(t->folder.path, &t->graphs));
     TU_TRY(save_kernels(t));
@@ -281,7 +281,7 @@ static tu_status write_folder(tu__trainer *t) {
     TU_TRY(tu__run_config_save(&t->folder, &t->config));
     TU_TRY(tu__metrics_open(t->folder.path, -1, tu__trainer_notice, t, &t->metrics));
     tu__metrics_graph(t->metrics, t->graphs.step);
-    tu__metrics_images(t->metrics, t->set);
+    tu__metrics_images(t->metrics, t->dataset);
     return TU_OK;
 }
 
@@ -304,9 +304,9 @@ static tu_status start_new(tu__trainer *t, const char *model, const char *data) 
 /* ---- Resumed run ---- */
 
 static tu_status check_same_set(const tu__trainer *t) {
-    const tu_dataset_info *stored = &t->config.set;
+    const tu_dataset_info *stored = &t->config.dataset;
     tu_dataset_info now;
-    tu_dataset_describe(t->set, &now);
+    tu_dataset_describe(t->dataset, &now);
     bool same_images = stored->height == now.height && stored->width == now.width &&
                        stored->channels == now.channels && stored->dtype == now.dtype;
     if (same_images && strcmp(stored->digest, now.digest) == 0 && stored->classes == now.classes &&
@@ -380,8 +380,8 @@ static tu_status resume(tu__trainer *t, const char *folder, const char *model, c
     TU_TRY(check_not_ensemble(t, folder));
     TU_TRY(check_same_arguments(t, folder, model, data));
     TU_TRY(apply_settings(t));
-    TU_TRY(
-        open_set(t, t->config.data, t->config.set.height, t->config.set.width, t->config.set.validation > 0));
+    TU_TRY(open_set(t, t->config.data, t->config.dataset.height, t->config.dataset.width,
+                    t->config.dataset.validation > 0));
     TU_TRY(check_same_set(t));
     TU_TRY(tu__run_graphs_load(t->folder.path, &t->config, &t->graphs));
     if (t->plan_only) return tu__stepper_plan(&t->graphs, &t->config, &t->stepper);

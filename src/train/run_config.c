@@ -23,21 +23,21 @@ enum { MAX_BYTES = 64 << 20, MAX_CLASSES = 1 << 20 };
 
 /* A data set of one image has no validation split. */
 int64_t tu__validation_images(const tu__run_config *config) {
-    int64_t images = config->set.count[TU_TRAIN];
+    int64_t images = config->dataset.count[TU_TRAIN];
     double requested = config->settings.validation;
-    if (config->set.validation && requested > 0) return config->set.validation;
+    if (config->dataset.validation && requested > 0) return config->dataset.validation;
     if (requested <= 0 || images < 2) return 0;
     double count = requested < 1 ? round(requested * (double)images) : requested;
     return count < 1 ? 1 : count >= (double)images ? images - 1 : (int64_t)count;
 }
 
 int64_t tu__training_images(const tu__run_config *config) {
-    return config->set.count[TU_TRAIN] - tu__validation_images(config);
+    return config->dataset.count[TU_TRAIN] - tu__validation_images(config);
 }
 
 static tu_status check_validation(const tu__run_config *config) {
     double requested = config->settings.validation;
-    int64_t images = config->set.count[TU_TRAIN];
+    int64_t images = config->dataset.count[TU_TRAIN];
     if (requested < 1 || requested < (double)images) return TU_OK;
     return tu_fail(TU_INVALID,
                    "--validation %.10g: expected fewer than the %" PRId64 " training images of the data set",
@@ -92,22 +92,22 @@ static void write_numbers(tu__json *json, const char *key, int64_t count, const 
     tu__json_end_array(json);
 }
 
-static void write_set(tu__json *json, const tu_dataset_info *set) {
+static void write_set(tu__json *json, const tu_dataset_info *dataset) {
     tu__json_begin_object(json, "set");
-    tu__json_string(json, "name", set->name);
-    tu__json_string(json, "origin", set->origin);
-    tu__json_string(json, "digest", set->digest);
-    tu__json_i64(json, "train", set->count[TU_TRAIN]);
-    tu__json_i64(json, "test", set->count[TU_TEST]);
-    if (set->validation) tu__json_i64(json, "validation", set->validation);
-    tu__json_i64(json, "height", set->height);
-    tu__json_i64(json, "width", set->width);
-    tu__json_i64(json, "channels", set->channels);
-    tu__json_string(json, "dtype", tu_dtype_name(set->dtype));
-    write_numbers(json, "mean", set->channels, set->mean);
-    write_numbers(json, "deviation", set->channels, set->deviation);
+    tu__json_string(json, "name", dataset->name);
+    tu__json_string(json, "origin", dataset->origin);
+    tu__json_string(json, "digest", dataset->digest);
+    tu__json_i64(json, "train", dataset->count[TU_TRAIN]);
+    tu__json_i64(json, "test", dataset->count[TU_TEST]);
+    if (dataset->validation) tu__json_i64(json, "validation", dataset->validation);
+    tu__json_i64(json, "height", dataset->height);
+    tu__json_i64(json, "width", dataset->width);
+    tu__json_i64(json, "channels", dataset->channels);
+    tu__json_string(json, "dtype", tu_dtype_name(dataset->dtype));
+    write_numbers(json, "mean", dataset->channels, dataset->mean);
+    write_numbers(json, "deviation", dataset->channels, dataset->deviation);
     tu__json_begin_array(json, "classes");
-    for (int64_t i = 0; i < set->classes; i++) tu__json_string(json, NULL, set->class_names[i]);
+    for (int64_t i = 0; i < dataset->classes; i++) tu__json_string(json, NULL, dataset->class_names[i]);
     tu__json_end_array(json);
     tu__json_end_object(json);
 }
@@ -130,7 +130,7 @@ tu_status tu__run_config_save(const tu__run_folder *folder, const tu__run_config
     tu__json_begin_object(&json, "settings");
     tu__settings_write(&config->settings, &json);
     tu__json_end_object(&json);
-    write_set(&json, &config->set);
+    write_set(&json, &config->dataset);
     tu__json_end_object(&json);
     tu__text_append(&text, "\n", 1);
     tu_status status =
@@ -181,7 +181,7 @@ static void read_numbers(reader *r, const char *key, int64_t count, double *numb
     if (!valid) fail_member(r, key, "a number for each channel");
 }
 
-static void read_classes(reader *r, tu_dataset_info *set) {
+static void read_classes(reader *r, tu_dataset_info *dataset) {
     const tu__json_value *value = tu__json_member(r->object, "classes");
     bool valid = value && value->kind == TU__JSON_ARRAY && value->count >= 1 && value->count <= MAX_CLASSES;
     const char **names = valid ? tu__arena_alloc(r->arena, value->count * sizeof *names) : NULL;
@@ -191,29 +191,29 @@ static void read_classes(reader *r, tu_dataset_info *set) {
         names[i] = valid ? value->values[i].string : "";
     }
     if (!valid) fail_member(r, "classes", "the names of the classes");
-    set->classes = names ? (int64_t)value->count : 0;
-    set->class_names = names;
+    dataset->classes = names ? (int64_t)value->count : 0;
+    dataset->class_names = names;
 }
 
-static void read_set(reader *r, tu_dataset_info *set) {
+static void read_set(reader *r, tu_dataset_info *dataset) {
     reader inner = *r;
     inner.object = tu__json_member(r->object, "set");
-    set->name = read_string(&inner, "name");
-    set->origin = read_string(&inner, "origin");
-    set->digest = read_string(&inner, "digest");
-    set->count[TU_TRAIN] = read_count(&inner, "train", 1, INT64_MAX);
-    set->count[TU_TEST] = read_count(&inner, "test", 0, INT64_MAX);
+    dataset->name = read_string(&inner, "name");
+    dataset->origin = read_string(&inner, "origin");
+    dataset->digest = read_string(&inner, "digest");
+    dataset->count[TU_TRAIN] = read_count(&inner, "train", 1, INT64_MAX);
+    dataset->count[TU_TEST] = read_count(&inner, "test", 0, INT64_MAX);
     if (inner.object && tu__json_member(inner.object, "validation"))
-        set->validation = read_count(&inner, "validation", 1, set->count[TU_TRAIN] - 1);
-    set->height = read_count(&inner, "height", 1, 1 << 20);
-    set->width = read_count(&inner, "width", 1, 1 << 20);
-    set->channels = read_count(&inner, "channels", 1, TU_MAX_CHANNELS);
-    if (tu_dtype_parse(read_string(&inner, "dtype"), &set->dtype) != TU_OK ||
-        (set->dtype != TU_U8 && set->dtype != TU_F32))
+        dataset->validation = read_count(&inner, "validation", 1, dataset->count[TU_TRAIN] - 1);
+    dataset->height = read_count(&inner, "height", 1, 1 << 20);
+    dataset->width = read_count(&inner, "width", 1, 1 << 20);
+    dataset->channels = read_count(&inner, "channels", 1, TU_MAX_CHANNELS);
+    if (tu_dtype_parse(read_string(&inner, "dtype"), &dataset->dtype) != TU_OK ||
+        (dataset->dtype != TU_U8 && dataset->dtype != TU_F32))
         fail_member(&inner, "dtype", "u8 or f32");
-    read_numbers(&inner, "mean", set->channels, set->mean);
-    read_numbers(&inner, "deviation", set->channels, set->deviation);
-    read_classes(&inner, set);
+    read_numbers(&inner, "mean", dataset->channels, dataset->mean);
+    read_numbers(&inner, "deviation", dataset->channels, dataset->deviation);
+    read_classes(&inner, dataset);
     r->status = inner.status;
 }
 
@@ -248,7 +248,7 @@ static tu_status read_config(reader *r, tu__run_config *config) {
     config->parameters = read_count(r, "parameters", 0, INT64_MAX);
     config->graph_digest = read_string(r, "graph");
     config->selects_on_test = selects_on_test(r->object);
-    read_set(r, &config->set);
+    read_set(r, &config->dataset);
     if (r->status != TU_OK) return r->status;
     TU_TRY(tu__settings_read(r->name, tu__json_member(r->object, "settings"), r->arena, &config->settings));
     return check_counts(r->name, config);

@@ -221,10 +221,10 @@ static void file_name_of(const char *word, char *name, size_t size) {
         if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_", *c)) *c = '-';
 }
 
-static tu_status create_numbered(const char *model, const char *set, tu__run_folder *folder) {
+static tu_status create_numbered(const char *model, const char *dataset, tu__run_folder *folder) {
     char model_name[128], set_name[128], path[512];
     file_name_of(model, model_name, sizeof model_name);
-    file_name_of(set, set_name, sizeof set_name);
+    file_name_of(dataset, set_name, sizeof set_name);
     for (int number = 1; number <= MAX_RUN_NUMBER; number++) {
         bool created;
         snprintf(path, sizeof path, "runs/%s-%s-%d", model_name, set_name, number);
@@ -239,10 +239,10 @@ static tu_status create_numbered(const char *model, const char *set, tu__run_fol
                    MAX_RUN_NUMBER, model_name, set_name);
 }
 
-tu_status tu__run_folder_create(const char *path, const char *model, const char *set,
+tu_status tu__run_folder_create(const char *path, const char *model, const char *dataset,
                                 tu__run_folder *folder) {
     *folder = (tu__run_folder){0};
-    return path ? create_named(path, folder) : create_numbered(model, set, folder);
+    return path ? create_named(path, folder) : create_numbered(model, dataset, folder);
 }
 
 tu_status tu__run_folder_open(const char *path, tu__run_folder *folder) {

@@ -40,7 +40,8 @@ typedef struct tu__run_folder {
 bool tu__run_folder_has_run(const char *path);
 /* Creates the folder (NULL: runs/MODEL-DATASET-NUMBER with the first free number) and takes the lock. Fails if an
  * existing folder contains a run, the rest of one, or other files. */
-tu_status tu__run_folder_create(const char *path, const char *model, const char *set, tu__run_folder *folder);
+tu_status tu__run_folder_create(const char *path, const char *model, const char *dataset,
+                                tu__run_folder *folder);
 /* Creates the subfolders of a run. */
 tu_status tu__run_folder_create_subfolders(const tu__run_folder *folder);
 /* Takes the lock of an existing run and removes unfinished files of killed processes. */
@@ -57,7 +58,7 @@ typedef struct tu__run_config {
     const char *model;   /* as given by the user */
     const char *network; /* name of the network; only set when a run starts, later runs load its graphs */
     const char *data;    /* as given by the user; "" for a data set of the caller */
-    tu_dataset_info set;
+    tu_dataset_info dataset;
     tu__settings settings;
     int64_t steps, steps_per_epoch, parameters;
     const char *init;         /* --init: source of the weights; "": initialisers */

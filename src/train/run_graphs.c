@@ -63,7 +63,7 @@ static int64_t accumulates(const tu__run_config *config) {
     return config->settings.accumulate > 1;
 }
 static int64_t evaluation_samples(const tu__run_config *config) {
-    int64_t size = tu__micro_batch_size(config), images = config->set.count[TU_TEST];
+    int64_t size = tu__micro_batch_size(config), images = config->dataset.count[TU_TEST];
     if (tu__validation_images(config) > images) images = tu__validation_images(config);
     return images > 0 && images < size ? images : size;
 }
@@ -95,12 +95,14 @@ static tu_graph **graph_slot(const tu__run_graphs *graphs, const graph_entry *e)
 /* ---- Checking ---- */
 
 static tu_type expected_type(const graph_port *p, const tu__run_config *config, int64_t samples) {
-    const tu_dataset_info *set = &config->set;
+    const tu_dataset_info *dataset = &config->dataset;
     switch (p->extent) {
     case ONE: break;
     case SAMPLES: return (tu_type){p->dtype, TU_SHAPE(samples)};
-    case IMAGES: return (tu_type){set->dtype, TU_SHAPE(samples, set->height, set->width, set->channels)};
-    case CLASSES: return (tu_type){p->dtype, TU_SHAPE(samples, set->classes)};
+    case IMAGES:
+        return (tu_type){dataset->dtype,
+                         TU_SHAPE(samples, dataset->height, dataset->width, dataset->channels)};
+    case CLASSES: return (tu_type){p->dtype, TU_SHAPE(samples, dataset->classes)};
     }
     return (tu_type){p->dtype, TU_SCALAR};
 }

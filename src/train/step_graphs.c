@@ -23,13 +23,13 @@ static int64_t input_size(int64_t requested, int64_t model_default, int64_t imag
 /* Preprocesses the images and builds the network. Returns logits [n, classes]. */
 static tu_value build_network(tu_value images, const tu__run_config *config) {
     const tu__settings *s = &config->settings;
-    const tu_dataset_info *set = &config->set;
+    const tu_dataset_info *dataset = &config->dataset;
     tu_value logits = {.graph = images.graph, .node = TU_NO_NODE};
     tu_model_options defaults;
     if (tu_model_own(config->network, &defaults) != TU_OK) return logits;
     tu_preprocess_options p = {.struct_size = sizeof p,
-                               .height = input_size(s->image_size, defaults.height, set->height),
-                               .width = input_size(s->image_size, defaults.width, set->width),
+                               .height = input_size(s->image_size, defaults.height, dataset->height),
+                               .width = input_size(s->image_size, defaults.width, dataset->width),
                                .resize = s->image_size > 0,
                                .pad = s->pad,
                                .flip = s->flip,
@@ -37,10 +37,10 @@ static tu_value build_network(tu_value images, const tu__run_config *config) {
                                .cutout = s->cutout,
                                .standardize = s->standardize};
     if (s->contrast > 0) p.contrast[0] = 1 - s->contrast, p.contrast[1] = 1 + s->contrast;
-    memcpy(p.mean, set->mean, sizeof p.mean);
-    memcpy(p.deviation, set->deviation, sizeof p.deviation);
+    memcpy(p.mean, dataset->mean, sizeof p.mean);
+    memcpy(p.deviation, dataset->deviation, sizeof p.deviation);
     tu_value x = tu_preprocess_with(images, &p);
-    if (tu_model_logits(x, config->network, &logits, .classes = set->classes, .base = s->base) != TU_OK)
+    if (tu_model_logits(x, config->network, &logits, .classes = dataset->classes, .base = s->base) != TU_OK)
         logits.node = TU_NO_NODE;
     return logits;
 }
@@ -50,9 +50,9 @@ typedef struct inputs {
 } inputs;
 
 static inputs make_inputs(tu_graph *graph, const tu__run_config *config, int64_t samples) {
-    const tu_dataset_info *set = &config->set;
-    tu_shape shape = TU_SHAPE(samples, set->height, set->width, set->channels);
-    return (inputs){tu_batch_input(graph, "images", set->dtype, shape),
+    const tu_dataset_info *dataset = &config->dataset;
+    tu_shape shape = TU_SHAPE(samples, dataset->height, dataset->width, dataset->channels);
+    return (inputs){tu_batch_input(graph, "images", dataset->dtype, shape),
                     tu_batch_input(graph, "labels", TU_I32, TU_SHAPE(samples))};
 }
 
@@ -206,7 +206,7 @@ static tu_status add_evaluation(const tu__run_config *config, int64_t samples, t
     tu_value logits = trained_network(in.images, config);
     tu_output(tu_sum(tu_cross_entropy(logits, in.labels)), "loss");
     tu_output(count_correct(logits, in.labels), "correct");
-    tu_output(count_top5(logits, in.labels, config->set.classes), "top5");
+    tu_output(count_top5(logits, in.labels, config->dataset.classes), "top5");
     tu_output(predicted_class(logits), "class");
     tu_output(tu_softmax(tu_cast(logits, TU_F32), -1), "probability");
     return tu_graph_status(graph);
@@ -214,9 +214,9 @@ static tu_status add_evaluation(const tu__run_config *config, int64_t samples, t
 
 static tu_status add_prediction(const tu__run_config *config, tu_graph *graph) {
     tu_set_training(graph, false);
-    const tu_dataset_info *set = &config->set;
-    tu_value image =
-        tu_batch_input(graph, "images", set->dtype, TU_SHAPE(1, set->height, set->width, set->channels));
+    const tu_dataset_info *dataset = &config->dataset;
+    tu_value image = tu_batch_input(graph, "images", dataset->dtype,
+                                    TU_SHAPE(1, dataset->height, dataset->width, dataset->channels));
     tu_value logits = trained_network(image, config);
     tu_output(tu_softmax(tu_cast(logits, TU_F32), -1), "probability");
     return tu_graph_status(graph);

@@ -12,7 +12,7 @@
 
 #include "train/run_folder.h"
 
-/* `config` needs the fields network, set, settings, steps and steps_per_epoch. */
+/* `config` needs the fields network, dataset, settings, steps and steps_per_epoch. */
 
 /* Returns the number of samples per micro-batch; without gradient accumulation that is the batch. */
 int64_t tu__micro_batch_size(const tu__run_config *config);

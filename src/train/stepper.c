@@ -59,9 +59,9 @@ static tu_status open_apply(tu_graph *graph, const tu__run_config *config, bool 
 
 static tu_status open_programs(const tu__run_graphs *graphs, const tu__run_config *config, bool plan_only,
                                tu__stepper *stepper) {
-    const tu_dataset_info *set = &config->set;
-    *stepper = (tu__stepper){.image_bytes = (size_t)(set->height * set->width * set->channels) *
-                                            tu_dtype_size(set->dtype)};
+    const tu_dataset_info *dataset = &config->dataset;
+    *stepper = (tu__stepper){.image_bytes = (size_t)(dataset->height * dataset->width * dataset->channels) *
+                                            tu_dtype_size(dataset->dtype)};
     TU_TRY(open_micro_batch(graphs->step, config, true, plan_only, &stepper->full));
     if (*config->settings.lock && !plan_only)
         TU_TRY(tu_program_lock(stepper->full.program, config->settings.lock, false, NULL));
@@ -96,19 +96,20 @@ static bool can_select(const tu__micro_batch *micro_batch) {
 }
 
 /* A large memory-mapped file may not stay in memory; it is better prefetched by a thread. */
-static bool stays_in_memory(const tu_dataset *set) {
+static bool stays_in_memory(const tu_dataset *dataset) {
     enum { MAX_BYTES = 1 << 30 };
-    return (size_t)set->info.count[TU_TRAIN] * set->image_bytes <= MAX_BYTES;
+    return (size_t)dataset->info.count[TU_TRAIN] * dataset->image_bytes <= MAX_BYTES;
 }
 
-tu_status tu__stepper_select_from(tu__stepper *stepper, const tu_dataset *set) {
-    int64_t count = set->info.count[TU_TRAIN];
-    bool use_tables = set->images[TU_TRAIN] && stays_in_memory(set) && can_select(&stepper->full) &&
+tu_status tu__stepper_select_from(tu__stepper *stepper, const tu_dataset *dataset) {
+    int64_t count = dataset->info.count[TU_TRAIN];
+    bool use_tables = dataset->images[TU_TRAIN] && stays_in_memory(dataset) && can_select(&stepper->full) &&
                       can_select(&stepper->rest);
     if (!use_tables) return TU_OK;
-    tu__dataset_expect(set, TU_TRAIN);
-    TU_TRY(tu_table_new(set->images[TU_TRAIN], set->image_bytes, count, &stepper->images));
-    return tu_table_new(set->labels[TU_TRAIN], sizeof *set->labels[TU_TRAIN], count, &stepper->labels);
+    tu__dataset_expect(dataset, TU_TRAIN);
+    TU_TRY(tu_table_new(dataset->images[TU_TRAIN], dataset->image_bytes, count, &stepper->images));
+    return tu_table_new(dataset->labels[TU_TRAIN], sizeof *dataset->labels[TU_TRAIN], count,
+                        &stepper->labels);
 }
 
 tu_status tu__stepper_state(const tu__stepper *stepper, uint64_t seed, tu_state **state) {
@@ -176,7 +177,7 @@ static tu_status run_micro_batch(const tu__stepper *stepper, const tu__micro_bat
     values->rate = rate;
     values->gradient_norm = norm;
     values->finite = finite;
-    if (!finite) values->bad = micro_batch, values->bad_first = first;
+    if (!finite) values->failed = micro_batch, values->failed_first = first;
     return TU_OK;
 }
 
@@ -192,7 +193,7 @@ static tu_status run_apply(const tu__stepper *stepper, tu_state *state, tu__step
     values->finite = finite;
     values->rate = rate;
     values->gradient_norm = norm;
-    if (!finite) values->bad = &stepper->full, values->bad_first = 0;
+    if (!finite) values->failed = &stepper->full, values->failed_first = 0;
     return TU_OK;
 }
 

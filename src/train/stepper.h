@@ -32,9 +32,9 @@ typedef struct tu__step_values {
     double loss; /* mean of the batch */
     int64_t correct;
     double rate, gradient_norm;
-    bool finite;                /* false: the step changed nothing because a value was not finite */
-    const tu__micro_batch *bad; /* micro-batch with the non-finite value … */
-    int64_t bad_first;          /* … and its first sample in the batch */
+    bool finite;                   /* false: the step changed nothing because a value was not finite */
+    const tu__micro_batch *failed; /* micro-batch with the non-finite value … */
+    int64_t failed_first;          /* … and its first sample in the batch */
 } tu__step_values;
 
 /* Compiles the step of a run, whose graphs must outlive the stepper. Call tu__stepper_close even after a failure. */
@@ -44,9 +44,9 @@ tu_status tu__stepper_plan(const tu__run_graphs *graphs, const tu__run_config *c
 void tu__stepper_close(tu__stepper *stepper);
 
 /* Makes steps select their images by index from a data set in memory, if the device's threads can copy them directly
- * into the step's inputs. A thread that prefetches batches would compete with them for a core. `set` must outlive the
+ * into the step's inputs. A thread that prefetches batches would compete with them for a core. `dataset` must outlive the
  * stepper; batches then need no images. */
-tu_status tu__stepper_select_from(tu__stepper *stepper, const tu_dataset *set);
+tu_status tu__stepper_select_from(tu__stepper *stepper, const tu_dataset *dataset);
 
 /* Creates a state with all variables of the step, initialised. */
 tu_status tu__stepper_state(const tu__stepper *stepper, uint64_t seed, tu_state **state);

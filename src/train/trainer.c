@@ -52,7 +52,7 @@ static bool measurement_due(const tu__trainer *t) {
 
 /* True if an evaluation is due by its period. Runs of earlier versions without test images never evaluate. */
 static bool evaluation_period_ends(const tu__trainer *t) {
-    if (t->config.selects_on_test && t->config.set.count[TU_TEST] == 0) return false;
+    if (t->config.selects_on_test && t->config.dataset.count[TU_TEST] == 0) return false;
     return is_due(t, period(t, t->config.settings.evaluate_every));
 }
 
@@ -62,7 +62,7 @@ static bool validation_due(const tu__trainer *t) {
 }
 
 static bool test_due(const tu__trainer *t) {
-    return t->config.set.count[TU_TEST] > 0 && t->progress.test_step != t->progress.step &&
+    return t->config.dataset.count[TU_TEST] > 0 && t->progress.test_step != t->progress.step &&
            (t->config.selects_on_test ? evaluation_period_ends(t) : is_last(t));
 }
 
@@ -92,7 +92,7 @@ static void update_report(tu__trainer *t) {
     tu_train_report *r = &t->report;
     const tu__progress *p = &t->progress;
     double now = tu__now(), trained = now - t->start_time - t->idle;
-    int64_t made = p->step - t->first_step;
+    int64_t completed = p->step - t->first_step;
     r->step = p->step;
     r->steps = t->config.steps;
     r->epoch = (double)p->step / (double)t->config.steps_per_epoch;
@@ -100,7 +100,7 @@ static void update_report(tu__trainer *t) {
     r->seconds = t->seconds_before + now - t->start_time;
     r->images_per_second = trained > 0 ? (double)t->images / trained : 0;
     r->seconds_left =
-        made > 0 ? (now - t->start_time) / (double)made * (double)(t->config.steps - p->step) : -1;
+        completed > 0 ? (now - t->start_time) / (double)completed * (double)(t->config.steps - p->step) : -1;
     if (p->samples > 0) {
         r->loss = p->losses / (double)p->samples;
         r->accuracy = (double)p->correct / (double)p->samples;
@@ -211,7 +211,7 @@ static bool record_accuracy(tu__trainer *t, double accuracy) {
 static tu_status validate(tu__trainer *t) {
     tu__score score = {0};
     tu__progress *p = &t->progress;
-    TU_TRY(tu__evaluator_run(&t->evaluator, t->state, t->set, tu__validation_images(&t->config), &score));
+    TU_TRY(tu__evaluator_run(&t->evaluator, t->state, t->dataset, tu__validation_images(&t->config), &score));
     p->validation_step = p->step;
     t->report.validation_loss = p->validation_loss = score.loss;
     t->report.validation_accuracy = p->validation_accuracy = (double)score.correct / (double)score.images;
@@ -226,7 +226,7 @@ static tu_status validate(tu__trainer *t) {
 static tu_status test(tu__trainer *t) {
     tu__score score = {0};
     tu__progress *p = &t->progress;
-    TU_TRY(tu__evaluator_run(&t->evaluator, t->state, t->set, 0, &score));
+    TU_TRY(tu__evaluator_run(&t->evaluator, t->state, t->dataset, 0, &score));
     p->test_step = p->step;
     t->report.test_loss = p->test_loss = score.loss;
     t->report.test_accuracy = p->test_accuracy = (double)score.correct / (double)score.images;
@@ -267,34 +267,35 @@ static tu_status fail_step(tu__trainer *t, const tu_batch *batch, const tu__step
     tu_feed feeds[TU__MAX_FEEDS];
     float share;
     char image[64] = "";
-    size_t count = tu__micro_batch_feeds(&t->stepper, values->bad, batch, values->bad_first, &share, feeds);
+    size_t count =
+        tu__micro_batch_feeds(&t->stepper, values->failed, batch, values->failed_first, &share, feeds);
     tu_status status =
-        tu__diagnose(values->bad->graph, &t->config.settings, t->state, count, feeds, &finding);
+        tu__diagnose(values->failed->graph, &t->config.settings, t->state, count, feeds, &finding);
     if (status != TU_OK || !*finding.text)
         snprintf(finding.text, sizeof finding.text, "none found when the step was recomputed");
     if (finding.sample >= 0)
         snprintf(image, sizeof image, ", training image %lld of the data set",
-                 (long long)batch->indices[values->bad_first + finding.sample]);
+                 (long long)batch->indices[values->failed_first + finding.sample]);
     tu_fail(TU_NUMERIC, "step %lld: the loss or a gradient is not finite; first non-finite value: %s%s",
             (long long)t->progress.step + 1, finding.text, image);
     return save_and_fail(
         t, TU_NUMERIC, *image ? "; fix or remove that image" : "; try a lower --rate, --clip 1 or --warmup");
 }
 
-static tu_status read_images(const tu_dataset *set, const tu_batch *batch, unsigned char *images,
+static tu_status read_images(const tu_dataset *dataset, const tu_batch *batch, unsigned char *images,
                              int32_t *labels) {
     for (int64_t i = 0; i < batch->count; i++)
-        TU_TRY(tu_dataset_read(set, TU_TRAIN, batch->indices[i], images + (size_t)i * set->image_bytes,
-                               &labels[i]));
+        TU_TRY(tu_dataset_read(dataset, TU_TRAIN, batch->indices[i],
+                               images + (size_t)i * dataset->image_bytes, &labels[i]));
     return TU_OK;
 }
 
 /* Like fail_step, for a step that selected its images by index: reads them first. */
 static tu_status fail_selected(tu__trainer *t, tu_batch batch, const tu__step_values *values) {
     unsigned char *images =
-        tu__alloc_aligned((size_t)batch.count * t->set->image_bytes, "the images of a bad step");
+        tu__alloc_aligned((size_t)batch.count * t->dataset->image_bytes, "the images of a bad step");
     int32_t *labels = tu__alloc_array((size_t)batch.count, sizeof *labels, "the labels of a bad step");
-    tu_status status = images && labels ? read_images(t->set, &batch, images, labels) : TU_NO_MEMORY;
+    tu_status status = images && labels ? read_images(t->dataset, &batch, images, labels) : TU_NO_MEMORY;
     batch.images = images;
     batch.labels = labels;
     status = status == TU_OK ? fail_step(t, &batch, values) : save_and_fail(t, status, "");
@@ -358,11 +359,11 @@ static tu_status fail_in_multi_step(tu__trainer *t, int64_t index, const tu__ste
 }
 
 static tu_status run_multi_step(tu__trainer *t, tu_loader *loader) {
-    int64_t steps, made;
+    int64_t steps, completed;
     const tu__micro_batch *micro_batch = next_multi_step(t, &steps);
-    tu_status status = tu__multi_step_run(&t->multi_step, micro_batch, t->state, loader, steps, &made);
-    if (status != TU_OK) return made ? add_step_to_error(t, status) : save_and_fail(t, status, "");
-    for (int64_t i = 0; i < made; i++) {
+    tu_status status = tu__multi_step_run(&t->multi_step, micro_batch, t->state, loader, steps, &completed);
+    if (status != TU_OK) return completed ? add_step_to_error(t, status) : save_and_fail(t, status, "");
+    for (int64_t i = 0; i < completed; i++) {
         tu__step_values values = tu__multi_step_values(&t->multi_step, micro_batch, i);
         if (!values.finite) return fail_in_multi_step(t, i, &values);
         count_step(t, &t->multi_step.batches[i], &values);
@@ -372,10 +373,10 @@ static tu_status run_multi_step(tu__trainer *t, tu_loader *loader) {
 
 /* Reports a slow step. Steps of one multi-step call count with their mean time. */
 static void report_if_slow(tu__trainer *t, int64_t first, double seconds) {
-    int64_t made = t->progress.step - first;
-    double usual, each = made > 0 ? seconds / (double)made : 0;
+    int64_t completed = t->progress.step - first;
+    double usual, each = completed > 0 ? seconds / (double)completed : 0;
     char message[256];
-    if (made <= 0 || !tu__step_is_slow(&t->times, each, &usual)) return;
+    if (completed <= 0 || !tu__step_is_slow(&t->times, each, &usual)) return;
     tu__slow_step_message(message, sizeof message, t->progress.step, each, usual);
     tu__trainer_notice(t, message);
 }
@@ -414,7 +415,7 @@ static bool is_evaluation_missing(const tu__trainer *t) {
 static tu_status train_loop(tu__trainer *t) {
     tu_loader *loader;
     TU_TRY(tu_loader_new(
-        t->set, &loader, .split = TU_TRAIN, .batch = t->config.settings.batch,
+        t->dataset, &loader, .split = TU_TRAIN, .batch = t->config.settings.batch,
         .seed = (uint64_t)t->config.settings.seed, .shuffle = true, .start = t->progress.sample,
         .indices_only = t->multi_step.images || t->stepper.images, .bootstrap = t->config.settings.bootstrap,
         .validation = tu__validation_images(&t->config)));

@@ -20,7 +20,7 @@ typedef struct tu__trainer {
     tu__run_folder folder;
     tu__run_config config;
     tu_dataset *opened; /* data set opened by tu_train; NULL if the caller passed one */
-    const tu_dataset *set;
+    const tu_dataset *dataset;
     tu__run_graphs graphs;
     tu__stepper stepper;
     tu__multi_step multi_step; /* used if the device runs many steps per call */
