@@ -9,7 +9,7 @@
 #include "data/cache.h"
 #include "data/cifar.h"
 #include "data/inflate.h"
-#include "data/known_sets.h"
+#include "data/known_datasets.h"
 #include "data/progress.h"
 #include "io/image.h"
 
@@ -133,7 +133,7 @@ static tu_status convert(const char *folder, tu__data_writer *writer, const tu_d
 static const char *const class_names[] = {"airplane", "automobile", "bird",  "cat",  "deer",
                                           "dog",      "frog",       "horse", "ship", "truck"};
 
-const tu__known_set tu__cifar10_set = {
+const tu__known_dataset tu__cifar10_dataset = {
     .info = {.name = "cifar10",
              .origin = "CIFAR-10, Krizhevsky 2009",
              .count = {TRAIN, TEST},

@@ -70,7 +70,7 @@ tu_status tu_dataset_open_with(const char *spec, tu_dataset **dataset, const tu_
     if (!spec || !*spec) return tu_fail(TU_INVALID, "no data set given: expected a name or a path");
     TU_TRY(check_options(&o));
     const char *comma = strchr(spec, ',');
-    const tu__known_set *known = tu__find_known_set(spec);
+    const tu__known_dataset *known = tu__find_known_dataset(spec);
     bool generated = strcmp(spec, "generated") == 0, is_builtin = generated || known;
     bool exists = stat(spec, &info) == 0, is_folder = exists && S_ISDIR(info.st_mode),
          is_pair = !exists && comma;

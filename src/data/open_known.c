@@ -22,20 +22,20 @@
 
 /* State of one attempt to find a data set. */
 typedef struct known_request {
-    const tu__known_set *known;
+    const tu__known_dataset *known;
     const tu_dataset_options *options;
     tu__path cache, work, path; /* cache folder, working folder, path of the data file */
     tu__text reasons;           /* error of each failed source */
 } known_request;
 
-const tu__known_set *tu__find_known_set(const char *name) {
-    static const tu__known_set *const sets[] = {&tu__cifar10_set, &tu__mnist_set};
+const tu__known_dataset *tu__find_known_dataset(const char *name) {
+    static const tu__known_dataset *const sets[] = {&tu__cifar10_dataset, &tu__mnist_dataset};
     for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
         if (strcmp(sets[i]->info.name, name) == 0) return sets[i];
     return NULL;
 }
 
-tu_status tu__convert_known(const tu__known_set *known, const char *folder, const char *path,
+tu_status tu__convert_known(const tu__known_dataset *known, const char *folder, const char *path,
                             const tu_dataset_options *options) {
     tu__data_writer *writer;
     TU_TRY(tu__data_writer_new(path, &known->info, &writer));
@@ -155,7 +155,7 @@ static tu_status open_checked(const known_request *g, tu_dataset **dataset) {
     return status;
 }
 
-tu_status tu__open_known(const tu__known_set *known, const tu_dataset_options *options,
+tu_status tu__open_known(const tu__known_dataset *known, const tu_dataset_options *options,
                          tu_dataset **dataset) {
     known_request g = {.known = known, .options = options};
     TU_TRY(set_paths(&g));
@@ -173,7 +173,7 @@ static tu_status fail_unknown_name(const char *name) {
 /* Unlike opening a data set, which must be fast, this verifies all its images. */
 tu_status tu_data_get_with(const char *name, char path[4096], const tu_dataset_options *options) {
     TU__OPTIONS(tu_dataset_options, o, options);
-    known_request g = {.known = tu__find_known_set(name), .options = &o};
+    known_request g = {.known = tu__find_known_dataset(name), .options = &o};
     if (!g.known) return fail_unknown_name(name);
     TU_TRY(set_paths(&g));
     if (access(g.path.text, F_OK) != 0) TU_TRY(find_or_download_locked(&g));

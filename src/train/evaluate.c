@@ -21,7 +21,7 @@ typedef struct evaluation {    /* data behind a tu_evaluation */
     tu__ensemble_average average; /* average of an ensemble's members */
 } evaluation;
 
-static tu_status open_set(evaluation *e, const tu_trained_options *o) {
+static tu_status open_dataset(evaluation *e, const tu_trained_options *o) {
     const tu_dataset_info *trained = &e->config.dataset;
     const char *data = o->data ? o->data : e->config.data;
     e->dataset = o->set;
@@ -47,7 +47,7 @@ static tu_status open_set(evaluation *e, const tu_trained_options *o) {
 }
 
 /* Checks that the data set has the image type and the classes that the network was trained on. */
-static tu_status check_set(const tu_dataset_info *trained, const tu_dataset_info *dataset) {
+static tu_status check_dataset(const tu_dataset_info *trained, const tu_dataset_info *dataset) {
     if (dataset->height != trained->height || dataset->width != trained->width ||
         dataset->channels != trained->channels || dataset->dtype != trained->dtype)
         return tu_fail(TU_INVALID,
@@ -158,9 +158,9 @@ static tu_status evaluate(evaluation *e, const char *folder, const tu_trained_op
     tu_dataset_info info;
     TU_TRY(tu__run_config_load(folder, &e->arena, &e->config));
     TU_TRY(open_network(e, folder, 0, o));
-    TU_TRY(open_set(e, o));
+    TU_TRY(open_dataset(e, o));
     tu_dataset_describe(e->dataset, &info);
-    TU_TRY(check_set(&e->config.dataset, &info));
+    TU_TRY(check_dataset(&e->config.dataset, &info));
     size_t classes = (size_t)info.classes;
     e->confusion = tu__alloc_array(classes * classes, sizeof *e->confusion, "the confusion matrix");
     if (!e->confusion) return TU_NO_MEMORY;

@@ -59,7 +59,7 @@ static void report_loading(void *context, const char *what, int64_t done, int64_
 }
 
 /* Fails if options were given that only apply to a data set opened by tu_train. */
-static tu_status check_caller_set(const tu__settings *s) {
+static tu_status check_caller_dataset(const tu__settings *s) {
     if (!s->skip_bad && !*s->ignore_label) return TU_OK;
     return tu_fail(
         TU_INVALID,
@@ -67,7 +67,7 @@ static tu_status check_caller_set(const tu__settings *s) {
         s->skip_bad ? "--skip-bad" : "--ignore-label");
 }
 
-static void report_set_notices(tu__trainer *t) {
+static void report_dataset_notices(tu__trainer *t) {
     tu_dataset_info info;
     char message[160];
     if (t->ensemble) return; /* reported once for all members */
@@ -87,13 +87,14 @@ static void report_set_notices(tu__trainer *t) {
 
 /* Opens the data set. `height`, `width`: target size of the images of a folder; other data sets keep their size.
  * `validation`: also load the data set's own validation split. */
-static tu_status open_set(tu__trainer *t, const char *data, int64_t height, int64_t width, bool validation) {
+static tu_status open_dataset(tu__trainer *t, const char *data, int64_t height, int64_t width,
+                              bool validation) {
     const tu__settings *s = &t->config.settings;
     bool ignores;
     int64_t label;
     TU_TRY(tu__read_ignore_label(s->ignore_label, &ignores, &label));
     t->dataset = t->options.set;
-    if (t->dataset) return check_caller_set(s);
+    if (t->dataset) return check_caller_dataset(s);
     if (!data || !*data)
         return tu_fail(
             TU_INVALID,
@@ -102,7 +103,7 @@ static tu_status open_set(tu__trainer *t, const char *data, int64_t height, int6
                            .progress = report_loading, .context = t, .validation = validation,
                            .skip_bad = s->skip_bad, .ignore_label = ignores ? &label : NULL));
     t->dataset = t->opened;
-    report_set_notices(t);
+    report_dataset_notices(t);
     return TU_OK;
 }
 
@@ -181,8 +182,8 @@ static tu_status resolve_config(tu__trainer *t, const char *model, const char *d
     TU_TRY(find_network(config, model, &defaults));
     TU_TRY(tu__settings_resolve(config->network, &t->options, &t->arena, &config->settings));
     int64_t size = config->settings.image_size;
-    TU_TRY(open_set(t, data, size ? size : defaults.height, size ? size : defaults.width,
-                    !is_validation_given(t)));
+    TU_TRY(open_dataset(t, data, size ? size : defaults.height, size ? size : defaults.width,
+                        !is_validation_given(t)));
     tu_dataset_describe(t->dataset, &config->dataset);
     TU_TRY(copy_string(t, model, &config->model));
     TU_TRY(copy_string(t, t->options.set ? "" : data, &config->data));
@@ -303,7 +304,7 @@ static tu_status start_new(tu__trainer *t, const char *model, const char *data) 
 
 /* ---- Resumed run ---- */
 
-static tu_status check_same_set(const tu__trainer *t) {
+static tu_status check_same_dataset(const tu__trainer *t) {
     const tu_dataset_info *stored = &t->config.dataset;
     tu_dataset_info now;
     tu_dataset_describe(t->dataset, &now);
@@ -380,9 +381,9 @@ static tu_status resume(tu__trainer *t, const char *folder, const char *model, c
     TU_TRY(check_not_ensemble(t, folder));
     TU_TRY(check_same_arguments(t, folder, model, data));
     TU_TRY(apply_settings(t));
-    TU_TRY(open_set(t, t->config.data, t->config.dataset.height, t->config.dataset.width,
-                    t->config.dataset.validation > 0));
-    TU_TRY(check_same_set(t));
+    TU_TRY(open_dataset(t, t->config.data, t->config.dataset.height, t->config.dataset.width,
+                        t->config.dataset.validation > 0));
+    TU_TRY(check_same_dataset(t));
     TU_TRY(tu__run_graphs_load(t->folder.path, &t->config, &t->graphs));
     if (t->plan_only) return tu__stepper_plan(&t->graphs, &t->config, &t->stepper);
     TU_TRY(compile_programs(t));

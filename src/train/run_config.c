@@ -92,7 +92,7 @@ static void write_numbers(tu__json *json, const char *key, int64_t count, const 
     tu__json_end_array(json);
 }
 
-static void write_set(tu__json *json, const tu_dataset_info *dataset) {
+static void write_dataset(tu__json *json, const tu_dataset_info *dataset) {
     tu__json_begin_object(json, "set");
     tu__json_string(json, "name", dataset->name);
     tu__json_string(json, "origin", dataset->origin);
@@ -130,7 +130,7 @@ tu_status tu__run_config_save(const tu__run_folder *folder, const tu__run_config
     tu__json_begin_object(&json, "settings");
     tu__settings_write(&config->settings, &json);
     tu__json_end_object(&json);
-    write_set(&json, &config->dataset);
+    write_dataset(&json, &config->dataset);
     tu__json_end_object(&json);
     tu__text_append(&text, "\n", 1);
     tu_status status =
@@ -195,7 +195,7 @@ static void read_classes(reader *r, tu_dataset_info *dataset) {
     dataset->class_names = names;
 }
 
-static void read_set(reader *r, tu_dataset_info *dataset) {
+static void read_dataset(reader *r, tu_dataset_info *dataset) {
     reader inner = *r;
     inner.object = tu__json_member(r->object, "set");
     dataset->name = read_string(&inner, "name");
@@ -248,7 +248,7 @@ static tu_status read_config(reader *r, tu__run_config *config) {
     config->parameters = read_count(r, "parameters", 0, INT64_MAX);
     config->graph_digest = read_string(r, "graph");
     config->selects_on_test = selects_on_test(r->object);
-    read_set(r, &config->dataset);
+    read_dataset(r, &config->dataset);
     if (r->status != TU_OK) return r->status;
     TU_TRY(tu__settings_read(r->name, tu__json_member(r->object, "settings"), r->arena, &config->settings));
     return check_counts(r->name, config);
