@@ -85,43 +85,43 @@ static tu_status write_head(tu__data_writer *writer) {
 
 /* ---- The description ---- */
 
-static void write_numbers(tu__json *json, const char *key, const double *numbers, int64_t count) {
-    tu__json_begin_array(json, key);
-    for (int64_t i = 0; i < count; i++) tu__json_f64(json, NULL, numbers[i]);
-    tu__json_end_array(json);
+static void write_numbers(tu_json *json, const char *key, const double *numbers, int64_t count) {
+    tu_json_begin_array(json, key);
+    for (int64_t i = 0; i < count; i++) tu_json_f64(json, NULL, numbers[i]);
+    tu_json_end_array(json);
 }
 
-static void write_json(tu__json *json, const tu_dataset_info *info) {
-    tu__json_begin_object(json, NULL);
-    tu__json_string(json, "name", info->name);
-    tu__json_string(json, "origin", info->origin);
-    tu__json_i64(json, "train", info->count[TU_TRAIN]);
-    tu__json_i64(json, "test", info->count[TU_TEST]);
-    tu__json_i64(json, "height", info->height);
-    tu__json_i64(json, "width", info->width);
-    tu__json_i64(json, "channels", info->channels);
-    tu__json_string(json, "type", tu_dtype_name(info->dtype));
-    tu__json_begin_array(json, "classes");
+static void write_json(tu_json *json, const tu_dataset_info *info) {
+    tu_json_begin_object(json, NULL);
+    tu_json_string(json, "name", info->name);
+    tu_json_string(json, "origin", info->origin);
+    tu_json_i64(json, "train", info->count[TU_TRAIN]);
+    tu_json_i64(json, "test", info->count[TU_TEST]);
+    tu_json_i64(json, "height", info->height);
+    tu_json_i64(json, "width", info->width);
+    tu_json_i64(json, "channels", info->channels);
+    tu_json_string(json, "type", tu_dtype_name(info->dtype));
+    tu_json_begin_array(json, "classes");
     for (int64_t i = 0; i < info->classes; i++) {
         char number[24];
         snprintf(number, sizeof number, "%lld", (long long)i);
-        tu__json_string(json, NULL, info->class_names ? info->class_names[i] : number);
+        tu_json_string(json, NULL, info->class_names ? info->class_names[i] : number);
     }
-    tu__json_end_array(json);
+    tu_json_end_array(json);
     write_numbers(json, "mean", info->mean, info->channels);
     write_numbers(json, "deviation", info->deviation, info->channels);
-    tu__json_string(json, "digest", info->digest);
-    if (info->validation) tu__json_i64(json, "validation", info->validation);
-    if (info->skipped) tu__json_i64(json, "skipped", info->skipped);
-    if (info->ignored) tu__json_i64(json, "ignored", info->ignored);
-    tu__json_end_object(json);
+    tu_json_string(json, "digest", info->digest);
+    if (info->validation) tu_json_i64(json, "validation", info->validation);
+    if (info->skipped) tu_json_i64(json, "skipped", info->skipped);
+    if (info->ignored) tu_json_i64(json, "ignored", info->ignored);
+    tu_json_end_object(json);
 }
 
 static tu_status write_description(tu__data_writer *writer) {
     tu__text text = {0};
-    tu__json json = tu__json_to_text(&text);
+    tu_json json = tu__json_to_text(&text);
     write_json(&json, &writer->info);
-    if (!tu__json_finish(&json)) {
+    if (!tu_json_finish(&json)) {
         tu__text_free(&text);
         return tu_fail(TU_NO_MEMORY, "out of memory for the description of data set '%s'", writer->info.name);
     }

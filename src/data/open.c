@@ -21,7 +21,7 @@ static tu_status fail_unknown(const char *spec) {
             TU_NOT_FOUND,
             "'%.400s' does not exist: expected a folder with one subfolder per class, or IMAGES.npy,LABELS.npy",
             spec);
-    const char *nearest = tu__nearest(spec, tu__dataset_names, NAMES);
+    const char *nearest = tu_nearest_name(spec, tu__dataset_names, NAMES);
     if (nearest) return tu_fail(TU_NOT_FOUND, "unknown data set '%s'; did you mean '%s'?", spec, nearest);
     return tu_fail(
         TU_NOT_FOUND,

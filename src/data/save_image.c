@@ -43,7 +43,7 @@ static tu_status write_png(const char *path, const tu__image *image) {
     void *bytes;
     size_t size;
     TU_TRY(tu__image_encode_png(image, &bytes, &size));
-    tu_status status = tu__save_file(path, bytes, size);
+    tu_status status = tu_file_save(path, bytes, size);
     tu__free(bytes);
     return status;
 }

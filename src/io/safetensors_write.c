@@ -97,28 +97,28 @@ static tu_status sort_tensors(const char *path, size_t count, const tu__named_te
 
 /* ---- The bytes ---- */
 
-static void write_entry(tu__json *json, const tu__named_tensor *tensor, uint64_t begin, uint64_t end) {
-    tu__json_begin_object(json, tensor->name);
-    tu__json_string(json, "dtype", types[row_of(tensor->type.dtype)].name);
-    tu__json_begin_array(json, "shape");
-    for (int64_t i = 0; i < tensor->type.shape.rank; i++) tu__json_i64(json, NULL, tensor->type.shape.dim[i]);
-    tu__json_end_array(json);
-    tu__json_begin_array(json, "data_offsets");
-    tu__json_u64(json, NULL, begin);
-    tu__json_u64(json, NULL, end);
-    tu__json_end_array(json);
-    tu__json_end_object(json);
+static void write_entry(tu_json *json, const tu__named_tensor *tensor, uint64_t begin, uint64_t end) {
+    tu_json_begin_object(json, tensor->name);
+    tu_json_string(json, "dtype", types[row_of(tensor->type.dtype)].name);
+    tu_json_begin_array(json, "shape");
+    for (int64_t i = 0; i < tensor->type.shape.rank; i++) tu_json_i64(json, NULL, tensor->type.shape.dim[i]);
+    tu_json_end_array(json);
+    tu_json_begin_array(json, "data_offsets");
+    tu_json_u64(json, NULL, begin);
+    tu_json_u64(json, NULL, end);
+    tu_json_end_array(json);
+    tu_json_end_object(json);
 }
 
 static tu_status write_header(tu__text *header, size_t tensor_count, const tu__named_tensor *const *tensors,
                               size_t metadata_count, const tu__metadata *metadata) {
-    tu__json json = tu__json_to_text(header);
-    tu__json_begin_object(&json, NULL);
+    tu_json json = tu__json_to_text(header);
+    tu_json_begin_object(&json, NULL);
     if (metadata_count > 0) {
-        tu__json_begin_object(&json, "__metadata__");
+        tu_json_begin_object(&json, "__metadata__");
         for (size_t i = 0; i < metadata_count; i++)
-            tu__json_string(&json, metadata[i].key, metadata[i].value);
-        tu__json_end_object(&json);
+            tu_json_string(&json, metadata[i].key, metadata[i].value);
+        tu_json_end_object(&json);
     }
     uint64_t offset = 0;
     for (size_t i = 0; i < tensor_count; i++) {
@@ -126,9 +126,9 @@ static tu_status write_header(tu__text *header, size_t tensor_count, const tu__n
         offset += tu_type_bytes(tensors[i]->type);
         write_entry(&json, tensors[i], begin, offset);
     }
-    tu__json_end_object(&json);
+    tu_json_end_object(&json);
     while (!header->failed && header->length % 8 != 0) tu__text_append(header, " ", 1);
-    return tu__json_finish(&json) && !header->failed ? TU_OK : TU_NO_MEMORY;
+    return tu_json_finish(&json) && !header->failed ? TU_OK : TU_NO_MEMORY;
 }
 
 static tu_status write_file(const char *path, const tu__text *header, size_t count,

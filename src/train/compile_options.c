@@ -20,7 +20,7 @@ tu_status tu__device_specs(const char *list, size_t *count, tu__device_spec spec
 
 const char *tu__strategy_of(const tu__settings *s) {
     if (*s->strategy) return s->strategy;
-    return tu__default_strategy(s->devices, *s->place || *s->lock, s->invariant);
+    return tu_default_strategy(s->devices, *s->place || *s->lock, s->invariant);
 }
 
 /* ---- Options ---- */

@@ -22,7 +22,7 @@ tu_status tu_evaluation_draw(const tu_evaluation *e, const char *path) {
                                .counts = e->confusion};
     tu__text svg = {0};
     tu_status status = tu__matrix_svg(&svg, &matrix);
-    if (status == TU_OK) status = tu__save_file(path, tu__text_string(&svg), svg.length);
+    if (status == TU_OK) status = tu_file_save(path, tu__text_string(&svg), svg.length);
     tu__text_free(&svg);
     return status;
 }

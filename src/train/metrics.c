@@ -111,7 +111,7 @@ static tu_status draw_curves(const tu__metrics *m) {
     const char *slash = strrchr(m->folder, '/');
     tu_status status = tu__chart_svg(&svg, slash && slash[1] ? slash + 1 : m->folder, 2, panels);
     if (status == TU_OK)
-        status = tu__save_file(tu__path_in(m->folder, "curves.svg").text, tu__text_string(&svg), svg.length);
+        status = tu_file_save(tu__path_in(m->folder, "curves.svg").text, tu__text_string(&svg), svg.length);
     tu__text_free(&svg);
     return status;
 }

@@ -133,7 +133,7 @@ static tu_status drop_later_lines(tu__metrics_log *log, int64_t step) {
     TU_TRY(read_file(log->path.text, &text, &length));
     read_lines(log, text, length, step, &kept);
     /* A new file is saved as well: unlike opening it, this also flushes its directory entry to the disk. */
-    tu_status status = !text || kept < length ? tu__save_file(log->path.text, text ? text : "", kept) : TU_OK;
+    tu_status status = !text || kept < length ? tu_file_save(log->path.text, text ? text : "", kept) : TU_OK;
     log->size = (off_t)kept;
     tu__free(text);
     return status;
@@ -162,23 +162,23 @@ static double round_to(double value, double unit) {
 }
 
 static void write_line(tu__text *text, const tu_train_report *r) {
-    tu__json json = tu__json_to_text(text);
-    tu__json_begin_object(&json, NULL);
-    tu__json_i64(&json, "step", r->step);
-    tu__json_f64(&json, "epoch", round_to(r->epoch, 1e-6));
-    tu__json_f64(&json, "seconds", round_to(r->seconds, 1e-3));
+    tu_json json = tu__json_to_text(text);
+    tu_json_begin_object(&json, NULL);
+    tu_json_i64(&json, "step", r->step);
+    tu_json_f64(&json, "epoch", round_to(r->epoch, 1e-6));
+    tu_json_f64(&json, "seconds", round_to(r->seconds, 1e-3));
     const struct line_kind *kind = kind_of(r->event);
     const double *numbers = numbers_of(r, kind);
-    tu__json_f64(&json, kind->loss, numbers[0]);
-    tu__json_f64(&json, kind->accuracy, numbers[1]);
+    tu_json_f64(&json, kind->loss, numbers[0]);
+    tu_json_f64(&json, kind->accuracy, numbers[1]);
     if (kind->top5) {
-        tu__json_f64(&json, kind->top5, numbers[2]);
+        tu_json_f64(&json, kind->top5, numbers[2]);
     } else {
-        tu__json_f64(&json, "rate", r->rate);
-        tu__json_f64(&json, "gradient_norm", r->gradient_norm);
-        tu__json_f64(&json, "images_per_second", round_to(r->images_per_second, 0.1));
+        tu_json_f64(&json, "rate", r->rate);
+        tu_json_f64(&json, "gradient_norm", r->gradient_norm);
+        tu_json_f64(&json, "images_per_second", round_to(r->images_per_second, 0.1));
     }
-    tu__json_end_object(&json);
+    tu_json_end_object(&json);
     tu__text_append(text, "\n", 1);
 }
 

@@ -255,7 +255,7 @@ static tu_status save_kernels(const tu__trainer *t) {
     tu_status status = tu_program_print(t->stepper.full.program, memory);
     if (fclose(memory) != 0 && status == TU_OK)
         status = tu_fail(TU_NO_MEMORY, "out of memory for the list of kernels");
-    if (status == TU_OK) status = tu__save_file(tu__path_in(t->folder.path, "kernels.txt").text, text, size);
+    if (status == TU_OK) status = tu_file_save(tu__path_in(t->folder.path, "kernels.txt").text, text, size);
     free(text);
     return status;
 }

@@ -86,57 +86,57 @@ static tu_status check_counts(const char *name, const tu__run_config *config) {
 
 /* ---- Writing ---- */
 
-static void write_numbers(tu__json *json, const char *key, int64_t count, const double *numbers) {
-    tu__json_begin_array(json, key);
-    for (int64_t i = 0; i < count; i++) tu__json_f64(json, NULL, numbers[i]);
-    tu__json_end_array(json);
+static void write_numbers(tu_json *json, const char *key, int64_t count, const double *numbers) {
+    tu_json_begin_array(json, key);
+    for (int64_t i = 0; i < count; i++) tu_json_f64(json, NULL, numbers[i]);
+    tu_json_end_array(json);
 }
 
-static void write_dataset(tu__json *json, const tu_dataset_info *dataset) {
-    tu__json_begin_object(json, "set");
-    tu__json_string(json, "name", dataset->name);
-    tu__json_string(json, "origin", dataset->origin);
-    tu__json_string(json, "digest", dataset->digest);
-    tu__json_i64(json, "train", dataset->count[TU_TRAIN]);
-    tu__json_i64(json, "test", dataset->count[TU_TEST]);
-    if (dataset->validation) tu__json_i64(json, "validation", dataset->validation);
-    tu__json_i64(json, "height", dataset->height);
-    tu__json_i64(json, "width", dataset->width);
-    tu__json_i64(json, "channels", dataset->channels);
-    tu__json_string(json, "dtype", tu_dtype_name(dataset->dtype));
+static void write_dataset(tu_json *json, const tu_dataset_info *dataset) {
+    tu_json_begin_object(json, "set");
+    tu_json_string(json, "name", dataset->name);
+    tu_json_string(json, "origin", dataset->origin);
+    tu_json_string(json, "digest", dataset->digest);
+    tu_json_i64(json, "train", dataset->count[TU_TRAIN]);
+    tu_json_i64(json, "test", dataset->count[TU_TEST]);
+    if (dataset->validation) tu_json_i64(json, "validation", dataset->validation);
+    tu_json_i64(json, "height", dataset->height);
+    tu_json_i64(json, "width", dataset->width);
+    tu_json_i64(json, "channels", dataset->channels);
+    tu_json_string(json, "dtype", tu_dtype_name(dataset->dtype));
     write_numbers(json, "mean", dataset->channels, dataset->mean);
     write_numbers(json, "deviation", dataset->channels, dataset->deviation);
-    tu__json_begin_array(json, "classes");
-    for (int64_t i = 0; i < dataset->classes; i++) tu__json_string(json, NULL, dataset->class_names[i]);
-    tu__json_end_array(json);
-    tu__json_end_object(json);
+    tu_json_begin_array(json, "classes");
+    for (int64_t i = 0; i < dataset->classes; i++) tu_json_string(json, NULL, dataset->class_names[i]);
+    tu_json_end_array(json);
+    tu_json_end_object(json);
 }
 
 tu_status tu__run_config_save(const tu__run_folder *folder, const tu__run_config *config) {
     tu__text text = {0};
-    tu__json json = tu__json_to_text(&text);
-    tu__json_begin_object(&json, NULL);
-    tu__json_i64(&json, "version", TU__RUN_VERSION);
-    tu__json_string(&json, "tutti", tu_version());
-    tu__json_string(&json, "model", config->model);
-    tu__json_string(&json, "data", config->data);
-    tu__json_string(&json, "init", config->init);
-    if (config->members) tu__json_i64(&json, "members", config->members);
-    tu__json_i64(&json, "steps", config->steps);
-    tu__json_i64(&json, "steps_per_epoch", config->steps_per_epoch);
-    tu__json_i64(&json, "parameters", config->parameters);
-    tu__json_string(&json, "graph", config->graph_digest);
-    if (config->selects_on_test) tu__json_bool(&json, "looks_at_test", true);
-    tu__json_begin_object(&json, "settings");
+    tu_json json = tu__json_to_text(&text);
+    tu_json_begin_object(&json, NULL);
+    tu_json_i64(&json, "version", TU__RUN_VERSION);
+    tu_json_string(&json, "tutti", tu_version());
+    tu_json_string(&json, "model", config->model);
+    tu_json_string(&json, "data", config->data);
+    tu_json_string(&json, "init", config->init);
+    if (config->members) tu_json_i64(&json, "members", config->members);
+    tu_json_i64(&json, "steps", config->steps);
+    tu_json_i64(&json, "steps_per_epoch", config->steps_per_epoch);
+    tu_json_i64(&json, "parameters", config->parameters);
+    tu_json_string(&json, "graph", config->graph_digest);
+    if (config->selects_on_test) tu_json_bool(&json, "looks_at_test", true);
+    tu_json_begin_object(&json, "settings");
     tu__settings_write(&config->settings, &json);
-    tu__json_end_object(&json);
+    tu_json_end_object(&json);
     write_dataset(&json, &config->dataset);
-    tu__json_end_object(&json);
+    tu_json_end_object(&json);
     tu__text_append(&text, "\n", 1);
     tu_status status =
-        !tu__json_finish(&json) || text.failed
+        !tu_json_finish(&json) || text.failed
             ? TU_NO_MEMORY
-            : tu__save_file(tu__path_in(folder->path, "config.json").text, text.data, text.length);
+            : tu_file_save(tu__path_in(folder->path, "config.json").text, text.data, text.length);
     tu__text_free(&text);
     return status;
 }

@@ -335,16 +335,16 @@ bool tu__settings_equal(const tu__settings *a, const tu__settings *b) {
 
 /* ---- config.json ---- */
 
-void tu__settings_write(const tu__settings *settings, tu__json *json) {
-    tu__json_string(json, "recipe", settings->recipe);
+void tu__settings_write(const tu__settings *settings, tu_json *json) {
+    tu_json_string(json, "recipe", settings->recipe);
     for (size_t i = 0; i < SETTING_COUNT; i++) {
         const setting *s = &table[i];
         const void *field = (const char *)settings + s->offset;
         switch (s->kind) {
-        case COUNT: tu__json_i64(json, s->name, *(const int64_t *)field); break;
-        case NUMBER: tu__json_f64(json, s->name, *(const double *)field); break;
-        case SWITCH: tu__json_bool(json, s->name, *(const int *)field != 0); break;
-        case TEXT: tu__json_string(json, s->name, *(const char *const *)field); break;
+        case COUNT: tu_json_i64(json, s->name, *(const int64_t *)field); break;
+        case NUMBER: tu_json_f64(json, s->name, *(const double *)field); break;
+        case SWITCH: tu_json_bool(json, s->name, *(const int *)field != 0); break;
+        case TEXT: tu_json_string(json, s->name, *(const char *const *)field); break;
         }
     }
 }

@@ -27,7 +27,7 @@ tu_status tu__settings_resolve(const char *model, const tu_train_options *given,
 void tu__settings_as_options(const tu__settings *settings, tu_train_options *options);
 
 /* Writes each setting as a member of the open JSON object. */
-void tu__settings_write(const tu__settings *settings, tu__json *json);
+void tu__settings_write(const tu__settings *settings, tu_json *json);
 /* Reads settings from a JSON object; `name` is the file's name for messages. A missing setting gets its default.
  * Fails for an unknown setting, because the run could not continue as it started. */
 tu_status tu__settings_read(const char *name, const tu__json_value *object, tu__arena *arena,
