@@ -190,7 +190,7 @@ static void unsupported_types_are_mismatches(void **unused) {
     assert_int_equal(tu_state_load(state, f.file, .partial = true, .report = &report), TU_OK);
     assert_int_equal(values_of(state).step, 7);
     assert_int_equal(tu_load_report_entry_count(report, TU_LOAD_MISMATCHED), 1);
-    assert_non_null(strstr(tu_load_report_text(report), "net/b (in the file it is of type I8"));
+    assert_non_null(strstr(tu_load_report_text(report), "net/b (in the file it has dtype I8"));
     tu_load_report_free(report);
     tu_state_free(state);
     remove_folder(&f);

@@ -1,15 +1,14 @@
-/* Statements about training on a device that takes many steps at once: the run is the one that the processor makes step by
- * step, whether its set lies in memory or is read batch by batch; a bad step in the middle of a burst, an image that
- * cannot be read and a stop leave what they leave there. */
+/* Training with multi-step calls gives the same result as step by step on the CPU, for data sets in memory and for
+ * batches that are read. The same holds if a step is not finite, an image cannot be read or the run is stopped. */
 #include "far_device.h"
 
 #include "train/checkpoint_digest.h"
 #include "train/fresh_run.h"
 #include "train/set_in_memory.h"
 
-#include "train/burst.h"
+#include "train/multi_step.h"
 
-/* Many steps between measurements, so that bursts have room: 1000 steps, a measurement every ten. */
+/* 1000 steps with a measurement every ten, so that there is room for multi-step calls. */
 #define LONG_RUN                                                                                             \
     .threads = 1, .batch = SMALL_BATCH, .base = 8, .epochs = 250, .evaluate_every = 500,                     \
     .checkpoint_every = 250
@@ -29,9 +28,9 @@ static void expect_same(const tu_train_result *a, const tu_train_result *b) {
     assert_true(a->validation_loss == b->validation_loss && a->validation_largest == b->validation_largest);
 }
 
-/* ---- Statements ---- */
+/* ---- Tests ---- */
 
-static void a_run_in_bursts_is_the_run_step_by_step(void **state) {
+static void multi_step_calls_give_the_result_of_single_steps(void **state) {
     (void)state;
     tu_train_result one = TU_SIZED(tu_train_result), copied = TU_SIZED(tu_train_result),
                     from_table = TU_SIZED(tu_train_result);
@@ -53,23 +52,23 @@ static void a_run_in_bursts_is_the_run_step_by_step(void **state) {
     assert_int_equal(far.held, 0);
 }
 
-/* Not the set's own part: its images lie anywhere among the others. */
-static void a_validation_part_that_is_scattered_gives_the_same_from_a_table(void **state) {
+/* Not the data set's own validation split: its images are scattered among the others. */
+static void a_scattered_validation_split_gives_the_same_result_from_a_table(void **state) {
     (void)state;
     tu_train_result one = TU_SIZED(tu_train_result), from_table = TU_SIZED(tu_train_result);
-    enum { PART = 2 * SMALL_BATCH + 3 };
-    assert_int_equal(train_long(&one, "cpu:0", "one", .validation = PART), TU_OK);
-    assert_int_equal(one.validation_images, PART);
+    enum { SPLIT = 2 * SMALL_BATCH + 3 };
+    assert_int_equal(train_long(&one, "cpu:0", "one", .validation = SPLIT), TU_OK);
+    assert_int_equal(one.validation_images, SPLIT);
     plug_in_far();
     put_in_memory();
-    if (train_long(&from_table, "far:0", "table", .validation = PART) != TU_OK) fail_msg("%s", tu_message());
+    if (train_long(&from_table, "far:0", "table", .validation = SPLIT) != TU_OK) fail_msg("%s", tu_message());
     take_from_memory();
     expect_same(&one, &from_table);
     assert_true(far.rows_read > 0);
     assert_int_equal(far.held, 0);
 }
 
-/* A run that meets a bad image: its message, and the digest of the checkpoint that it leaves. */
+/* Result of a run with a NaN image: its message and the digest of its last checkpoint. */
 struct failure {
     char message[1024], digest[TU_DIGEST_TEXT];
 };
@@ -85,33 +84,34 @@ static struct failure fail_long(const char *devices, const char *name, int64_t s
     return f;
 }
 
-/* Steps 2 and 3 are one burst: in it a bad step stands before a good one, and behind one. */
-static void a_bad_step_in_a_burst_leaves_the_state_before_it(void **state) {
+/* Steps 2 and 3 are submitted in one call: the failing step comes first or last in it. */
+static void a_failing_step_in_a_multi_step_call_keeps_the_state_before_it(void **state) {
     (void)state;
     for (int64_t step = 2; step <= 3; step++) {
-        small_set_poison = image_of_step(step, 1, 4);
+        small_set_nan = image_of_step(step, 1, 4);
         struct failure expected = fail_long("cpu:0", "bad-one", step);
-        assert_non_null(strstr(expected.message, "of the set; the state before it is checkpoint"));
+        assert_non_null(
+            strstr(expected.message, "of the data set; the state before it is saved as checkpoint"));
         plug_in_far();
         struct failure copied = fail_long("far:0", "bad-copied", step);
         assert_int_equal(far.longest_call, 2);
         put_in_memory();
         struct failure from_table = fail_long("far:0", "bad-table", step);
         take_from_memory();
-        small_set_poison = -1;
+        small_set_nan = -1;
         assert_string_equal(expected.message, copied.message);
         assert_string_equal(expected.message, from_table.message);
         assert_string_equal(expected.digest, copied.digest);
         assert_string_equal(expected.digest, from_table.digest);
     }
-    /* With the image mended the run goes on as if nothing had been. */
+    /* After the image is fixed, the run continues as if nothing had happened. */
     tu_train_result whole = TU_SIZED(tu_train_result), resumed = TU_SIZED(tu_train_result);
     assert_int_equal(train_long(&whole, "cpu:0", "whole"), TU_OK);
     if (train_long(&resumed, "far:0", "bad-copied-3", .resume = true) != TU_OK) fail_msg("%s", tu_message());
     assert_string_equal(whole.digest, resumed.digest);
 }
 
-static void a_stopped_run_goes_on_with_the_same_bits(void **state) {
+static void a_resumed_run_is_bit_identical(void **state) {
     (void)state;
     tu_train_result whole = TU_SIZED(tu_train_result), part = TU_SIZED(tu_train_result),
                     rest = TU_SIZED(tu_train_result);
@@ -122,13 +122,13 @@ static void a_stopped_run_goes_on_with_the_same_bits(void **state) {
     stop_at = 301; /* the second step of an epoch */
     assert_int_equal(train_long(&part, "far:0", "stopped", .stop = &stop_flag, .watch = stop_there), TU_OK);
     assert_true(part.stopped);
-    assert_in_range(part.step, 301, 303); /* the burst it was in is finished */
+    assert_in_range(part.step, 301, 303); /* the current call is completed */
     assert_int_equal(train_long(&rest, "far:0", "stopped", .resume = true), TU_OK);
     take_from_memory();
     expect_same(&whole, &rest);
 }
 
-static void an_image_that_cannot_be_read_loses_no_step_before_it(void **state) {
+static void an_unreadable_image_loses_no_step_before_it(void **state) {
     (void)state;
     char expected[1024];
     small_set_unreadable[TU_TRAIN] = image_of_step(3, 1, 4);
@@ -140,18 +140,19 @@ static void an_image_that_cannot_be_read_loses_no_step_before_it(void **state) {
     small_set_unreadable[TU_TRAIN] = -1;
 }
 
-/* Batches in pieces are several programs: these steps are made one by one. */
-static void batches_in_pieces_are_not_taken_in_bursts(void **state) {
+/* Gradient accumulation needs several programs: these steps run one by one. */
+static void gradient_accumulation_uses_no_multi_step_calls(void **state) {
     (void)state;
     tu_train_result one = TU_SIZED(tu_train_result), far_away = TU_SIZED(tu_train_result);
-    assert_int_equal(train_long(&one, "cpu:0", "pieces-one", .accumulate = 2, .steps = 20), TU_OK);
+    assert_int_equal(train_long(&one, "cpu:0", "micro-batches-one", .accumulate = 2, .steps = 20), TU_OK);
     plug_in_far();
-    assert_int_equal(train_long(&far_away, "far:0", "pieces-far", .accumulate = 2, .steps = 20), TU_OK);
+    assert_int_equal(train_long(&far_away, "far:0", "micro-batches-far", .accumulate = 2, .steps = 20),
+                     TU_OK);
     assert_int_equal(far.calls, 0);
     assert_string_equal(one.digest, far_away.digest);
 }
 
-/* The loss scale of the newest checkpoint. */
+/* Returns the loss scale stored in a checkpoint. */
 static float scale_after(const char *out, int64_t step) {
     char path[1024];
     tu__safetensors file;
@@ -165,8 +166,8 @@ static float scale_after(const char *out, int64_t step) {
     return value;
 }
 
-/* Sums over a batch at the first scale, 65536, are beyond 65504, the largest number of f16. */
-static void f16_finds_a_loss_scale_that_the_gradients_bear(void **state) {
+/* At the initial scale, 65536, sums over a batch exceed 65504, the largest f16 number. */
+static void f16_lowers_the_loss_scale_until_gradients_are_finite(void **state) {
     (void)state;
     tu_train_result one = TU_SIZED(tu_train_result), many = TU_SIZED(tu_train_result);
     assert_int_equal(train_long(&one, "cpu:0", "f16-one", .precision = "f16", .steps = 200), TU_OK);
@@ -185,13 +186,13 @@ static void f16_learns(void **state) {
     tu_train_result result = TU_SIZED(tu_train_result);
     assert_int_equal(train_long(&result, "cpu:0", "f16", .precision = "f16", .rate = 0.05), TU_OK);
     assert_true(result.test_accuracy > 0.9);
-    assert_int_equal(train_long(NULL, "cpu:0", "f16-pieces", .precision = "f16", .accumulate = 2),
+    assert_int_equal(train_long(NULL, "cpu:0", "f16-micro-batches", .precision = "f16", .accumulate = 2),
                      TU_UNSUPPORTED);
-    assert_non_null(strstr(tu_message(), "--precision f16 with --accumulate 2"));
+    assert_non_null(strstr(tu_message(), "--precision f16 cannot be combined with --accumulate 2"));
 }
 
-/* The processor has no tf32: it computes in f32. */
-static void tf32_is_f32_on_the_processor(void **state) {
+/* The CPU device has no tf32: it computes in f32. */
+static void tf32_is_f32_on_the_cpu(void **state) {
     (void)state;
     tu_train_result plain = TU_SIZED(tu_train_result), tf32 = TU_SIZED(tu_train_result);
     assert_int_equal(train_long(&plain, "cpu:0", "f32", .steps = 50), TU_OK);
@@ -200,24 +201,24 @@ static void tf32_is_f32_on_the_processor(void **state) {
     assert_string_equal(plain.digest, tf32.digest);
 }
 
-static int begin(void **state) {
-    tu__burst_seconds = 1e9;
+static int begin_with_long_calls(void **state) {
+    tu__multi_step_seconds = 1e9;
     return begin_fresh(state);
 }
 
-#define in_long_bursts(test) cmocka_unit_test_setup_teardown(test, begin, end_fresh)
+#define with_long_calls(test) cmocka_unit_test_setup_teardown(test, begin_with_long_calls, end_fresh)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        in_long_bursts(a_run_in_bursts_is_the_run_step_by_step),
-        in_long_bursts(a_validation_part_that_is_scattered_gives_the_same_from_a_table),
-        in_long_bursts(a_bad_step_in_a_burst_leaves_the_state_before_it),
-        in_long_bursts(a_stopped_run_goes_on_with_the_same_bits),
-        in_long_bursts(an_image_that_cannot_be_read_loses_no_step_before_it),
-        in_long_bursts(f16_finds_a_loss_scale_that_the_gradients_bear),
-        in_long_bursts(f16_learns),
-        in_long_bursts(tf32_is_f32_on_the_processor),
-        in_long_bursts(batches_in_pieces_are_not_taken_in_bursts),
+        with_long_calls(multi_step_calls_give_the_result_of_single_steps),
+        with_long_calls(a_scattered_validation_split_gives_the_same_result_from_a_table),
+        with_long_calls(a_failing_step_in_a_multi_step_call_keeps_the_state_before_it),
+        with_long_calls(a_resumed_run_is_bit_identical),
+        with_long_calls(an_unreadable_image_loses_no_step_before_it),
+        with_long_calls(f16_lowers_the_loss_scale_until_gradients_are_finite),
+        with_long_calls(f16_learns),
+        with_long_calls(tf32_is_f32_on_the_cpu),
+        with_long_calls(gradient_accumulation_uses_no_multi_step_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
