@@ -1,7 +1,7 @@
-/* A streaming JSON writer: what every --json of the command, run folders and file headers are written with.
+/* A streaming JSON writer, used for the command's --json output, run folders and file headers.
  *
- * Nothing is kept in memory: each call writes its bytes at once to a file or a growable text. Values take their key
- * first; it is NULL for the elements of an array and for the outermost value.
+ * It buffers nothing: each call writes its bytes to a file or a tu__text. The first argument of a value is its key,
+ * which is NULL for array elements and for the outermost value.
  *
  *     tu__json json = tu__json_to_file(stdout);
  *     tu__json_begin_object(&json, NULL);
@@ -12,8 +12,8 @@
  *     tu__json_end_object(&json);
  *     if (!tu__json_finish(&json)) …                       // {"device":"cpu:0","shape":[128]}
  *
- * As with tu__text, no call needs a check: the first failed write sticks, and tu__json_finish reports it. What is
- * written is always valid JSON in valid UTF-8, whatever bytes and numbers come in.
+ * As with tu__text, callers need not check every call: the writer stops at the first failed write, and
+ * tu__json_finish reports it. The output is always valid JSON in valid UTF-8, for any input bytes and numbers.
  */
 #ifndef TU__BASE_JSON_H
 #define TU__BASE_JSON_H
@@ -31,10 +31,10 @@ enum { TU__JSON_MAX_DEPTH = 64 };
 typedef struct tu__json {
     bool (*write)(void *sink, const char *bytes, size_t length);
     void *sink;
-    uint64_t objects; /* bit d is set when the container at depth d is an object */
+    uint64_t objects; /* bit d is set if the container at depth d is an object */
     int depth;
-    bool comma;  /* the next value or key is preceded by one */
-    bool failed; /* a write failed, containers were nested too deep, or a call did not fit */
+    bool comma;  /* the next value or key needs a comma before it */
+    bool failed; /* a write failed, the nesting is too deep, or a call would make the document invalid */
 } tu__json;
 
 TU__SHARED tu__json tu__json_to_file(FILE *file);
@@ -44,21 +44,22 @@ TU__SHARED void tu__json_end_object(tu__json *json);
 TU__SHARED void tu__json_begin_array(tu__json *json, const char *key);
 TU__SHARED void tu__json_end_array(tu__json *json);
 
-/* Bytes that are not UTF-8 become U+FFFD, one for each maximal ill-formed part. A NULL string becomes null. */
+/* Bytes that are not UTF-8 become U+FFFD, one per maximal ill-formed sequence. A NULL string becomes null. */
 TU__SHARED void tu__json_string(tu__json *json, const char *key, const char *string);
 void tu__json_bytes(tu__json *json, const char *key, const char *bytes, size_t length);
 TU__SHARED void tu__json_i64(tu__json *json, const char *key, int64_t value);
 TU__SHARED void tu__json_u64(tu__json *json, const char *key, uint64_t value);
-/* As few digits as read back to the same double, at least what "%.15g" prints; NaN and infinities become null. */
+/* Writes the shortest of %.15g, %.16g and %.17g that reads back to the same double. NaN and infinities become
+ * null. */
 TU__SHARED void tu__json_f64(tu__json *json, const char *key, double value);
 TU__SHARED void tu__json_bool(tu__json *json, const char *key, bool value);
 TU__SHARED void tu__json_null(tu__json *json, const char *key);
 
-/* True when every container was closed and every byte was taken by the sink. */
+/* True if every container was closed and every write succeeded. */
 TU__SHARED bool tu__json_finish(const tu__json *json);
 
-/* The sink for a text stands here and not in json.c, so that json.c depends on nothing: the command compiles it in
- * although it cannot see the library's text functions. */
+/* The sink for a tu__text is defined here, not in json.c, so that json.c has no dependencies: the command-line tool
+ * compiles json.c in but cannot link the library's text functions. */
 static inline bool tu__json_write_text(void *sink, const char *bytes, size_t length) {
     tu__text *text = sink;
     tu__text_append(text, bytes, length);

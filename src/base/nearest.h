@@ -1,4 +1,4 @@
-/* "Did you mean …?": the known name that a misspelt word is nearest to. */
+/* "Did you mean …?": finds the known name nearest to a misspelt word. */
 #ifndef TU__BASE_NEAREST_H
 #define TU__BASE_NEAREST_H
 
@@ -6,7 +6,8 @@
 
 #include "base/shared.h"
 
-/* The name nearest to `word`; the first of several as near; NULL when none is near enough to be a slip of the hand. */
+/* Returns the name nearest to `word`, the first of equally near ones; NULL if none is near enough for a typing
+ * error. */
 TU__SHARED const char *tu__nearest(const char *word, const char *const *names, size_t count);
 
 #endif

@@ -1,7 +1,7 @@
-/* TU__SHARED marks internal functions of libtutti.so that other libraries of Tutti call: devices in libraries of their
- * own (device/cuda), libtutti_train.so, and the command. They are visible, but no promise: the caller works with the
- * very version it was built with. A device of another version is refused with a message; libtutti_train.so and the
- * command are installed together with libtutti.so. */
+/* TU__SHARED exports internal functions of libtutti.so to Tutti's other binaries: device plug-ins (device/cuda),
+ * libtutti_train.so and the command-line tool. They are not part of the public interface: the caller must be of the
+ * same version. Loading a device plug-in of another version fails; libtutti_train.so and the tool are installed
+ * together with libtutti.so. */
 #ifndef TU__BASE_SHARED_H
 #define TU__BASE_SHARED_H
 

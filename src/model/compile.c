@@ -2,8 +2,8 @@
  *
  * The object is linked against the libraries that this program has loaded, libtutti_train.so (this code's own) and
  * libtutti.so, so that its calls reach those and no others. The headers are those beside the library: installed in
- * PREFIX/include, or in a source tree whose build folder the library lies in. So they agree with each other, and TU_ABI in
- * the object tells where they do not. */
+ * PREFIX/include, or in a source tree whose build folder the library lies in. So they agree with each other, and
+ * TU_ABI in the object tells where they do not. */
 #include "model/compile.h"
 
 #include <dlfcn.h>

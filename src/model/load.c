@@ -1,5 +1,5 @@
-/* Loading a user's network: a C file is compiled first, a shared object taken as it is. What it defines is checked here,
- * field by field, before anything is called: a file may be years older than the library.
+/* Loading a user's network: a C file is compiled first, a shared object taken as it is. What it defines is checked
+ * here, field by field, before anything is called: a file may be years older than the library.
  *
  * A loaded object stays: its function is called whenever a graph is built, and its strings are the registry's. */
 #include <dlfcn.h>

@@ -1,5 +1,5 @@
-/* The built-in networks are definitions like a user's own: a name, settings, and a function from images to logits. The
- * inputs, the loss and the names of the results are the registry's, the same for all. */
+/* The built-in networks are definitions like a user's own: a name, settings, and a function from images to logits.
+ * The inputs, the loss and the names of the results are the registry's, the same for all. */
 #ifndef TU__MODEL_MODEL_H
 #define TU__MODEL_MODEL_H
 

@@ -1,8 +1,8 @@
 /* resnet18: the smallest of the residual networks for ImageNet (He et al. 2015, table 1).
  *
  * Four stages of two blocks of two convolutions. On photographs it begins by quartering the picture; on small images,
- * as CIFAR's 32x32, which are its own size here, by a plain 3x3 convolution, as is usual since. Shapes below are those
- * of a photograph. */
+ * as CIFAR's 32x32, which are its own size here, by a plain 3x3 convolution, as is usual since. Shapes below are
+ * those of a photograph. */
 #include "model/model.h"
 #include "model/residual.h"
 

@@ -1,8 +1,8 @@
 /* Batches in several pieces: gradients summed by one program, applied by another.
  *
  * The sums "gradient/NAME" are variables like any others, so a checkpoint between two pieces holds them too. Each
- * gradient enters with its share of the batch: the sums are then the gradient of the whole batch's mean, and clipping,
- * the guard and the rule see what they would have seen of one large batch. */
+ * gradient enters with its share of the batch: the sums are then the gradient of the whole batch's mean, and
+ * clipping, the guard and the rule see what they would have seen of one large batch. */
 #include <math.h>
 
 #include <tutti/ops.h>
@@ -115,7 +115,7 @@ tu_status tu_add_apply_with(tu_graph *graph, const tu_graph *network, tu_optimiz
     if (values) *values = (tu_optimizer_values){tu__invalid(graph), tu__invalid(graph), tu__invalid(graph)};
     TU_TRY(tu_graph_status(graph));
     TU_TRY(tu_graph_status(network));
-    TU_TRY(tu__optimizer_settle(graph, options, &optimizer));
+    TU_TRY(tu__optimizer_init(graph, options, &optimizer));
     if (optimizer.options.loss_scale > 0)
         return tu_fail(TU_UNSUPPORTED, "optimizer '%s': loss_scale %g for sums of gradients: expected 0",
                        optimizer.rule->name, optimizer.options.loss_scale);

@@ -4,8 +4,8 @@
  *     average = average + (1 - d) * (variable - average),   d = min(decay, (1 + step) / (10 + step))
  *
  * The small d of the first steps is TensorFlow's: an average over thousands of steps would otherwise remember the
- * network's first values for as long. An average begins as its variable: at step 0 the variable's value before the step
- * stands in for it, so neither initialisers nor loading weights have to know of averages. */
+ * network's first values for as long. An average begins as its variable: at step 0 the variable's value before the
+ * step stands in for it, so neither initialisers nor loading weights have to know of averages. */
 #include "optim/optimizer.h"
 
 #include <tutti/ops.h>

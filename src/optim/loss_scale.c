@@ -1,16 +1,17 @@
 /* Loss scaling as operations of the step. See loss_scale.h.
  *
- * Everything is updated by one kernel, in place, which lets a device take many steps without the host; but no two of its
- * parts may then read a variable that one of them writes, nor what another computes. So what several next values depend on
- * is computed from the variables at the beginning of the step, where the scale is needed anyway; beyond that they share no
- * operation, not even a comparison; and steps are counted in f32, as all around them is. */
+ * Everything is updated by one kernel, in place, which lets a device take many steps without the host; but no two of
+ * its parts may then read a variable that one of them writes, nor what another computes. So what several next values
+ * depend on is computed from the variables at the beginning of the step, where the scale is needed anyway; beyond
+ * that they share no operation, not even a comparison; and steps are counted in f32, as all around them is. */
 #include "optim/loss_scale.h"
 
 #include <tutti/ops.h>
 
 #include "graph/graph.h"
 
-/* Good steps after which the scale doubles, as PyTorch does; and what it does not exceed, so that it stays a number. */
+/* Good steps after which the scale doubles, as PyTorch does; and what it does not exceed, so that it stays a
+ * number. */
 enum { PATIENCE = 2000, LARGEST = 1 << 24 };
 
 static tu_value has_held_long(tu_value good_steps) {
@@ -43,7 +44,7 @@ tu_value tu__scale_too_large(const tu__loss_scale *scale) {
     return tu_less(scale->inverse, tu_number(scale->inverse, 1));
 }
 
-void tu__loss_scale_move(const tu__loss_scale *scale, tu_value finite, tu_value applied) {
+void tu__loss_scale_update(const tu__loss_scale *scale, tu_value finite, tu_value applied) {
     tu_value half = tu_maximum(tu_scale(scale->now, 0.5), tu_number(scale->now, 1));
     tu_assign(scale->kept, tu_select(applied, scale->now, tu_select(finite, scale->kept, half)));
 

@@ -1,8 +1,8 @@
 /* Optimizers: everything around the rules of update_rules.c.
  *
  * From the gradients come their norm, the guard's truth, and the factor that clips them; then each variable gets its
- * group's decay and rate, and its rule. All of it is pointwise but the norm, so a device can update every parameter in
- * one kernel; slots and updates go where their variable is, and need no copies. */
+ * group's decay and rate, and its rule. All of it is pointwise but the norm, so a device can update every parameter
+ * in one kernel; slots and updates go where their variable is, and need no copies. */
 #include "optim/optimizer.h"
 
 #include <inttypes.h>
@@ -81,7 +81,7 @@ static void fill_defaults(tu__optimizer *s) {
     if (o->trust == 0) o->trust = 0.001;
 }
 
-tu_status tu__optimizer_settle(tu_graph *graph, const tu_optimizer_options *given, tu__optimizer *settled) {
+tu_status tu__optimizer_init(tu_graph *graph, const tu_optimizer_options *given, tu__optimizer *settled) {
     TU__OPTIONS(tu_optimizer_options, o, given);
     *settled = (tu__optimizer){.options = o, .rule = tu__update_rule_find(o.name)};
     if (!settled->rule) return TU_INVALID;
@@ -156,7 +156,7 @@ const char *tu__healthy_name(const tu_graph *graph) {
 static void assign_health(const scalars *s, const tu__loss_scale *scale) {
     if (tu_ok(s->healthy)) /* not `good` itself, which others read: the variable then takes it in place */
         tu_assign(s->healthy, tu_and(s->healthy, s->good));
-    if (tu_ok(scale->now)) tu__loss_scale_move(scale, s->finite, s->guard.finite);
+    if (tu_ok(scale->now)) tu__loss_scale_update(scale, s->finite, s->guard.finite);
 }
 
 /* min(1, limit / norm), the norm kept away from zero as PyTorch does. */
@@ -244,7 +244,7 @@ tu_status tu_add_optimizer_with(tu_value loss, tu_optimizer_values *values,
             (tu_optimizer_values){tu__invalid(loss.graph), tu__invalid(loss.graph), tu__invalid(loss.graph)};
     if (!loss.graph) return tu_fail(TU_INVALID, "optimizer: the loss was never set");
     TU_TRY(tu_graph_status(loss.graph));
-    TU_TRY(tu__optimizer_settle(loss.graph, options, &optimizer));
+    TU_TRY(tu__optimizer_init(loss.graph, options, &optimizer));
     tu__loss_scale scale;
     tu_value scaled;
     TU_TRY(scale_loss(&optimizer, loss, &scale, &scaled));

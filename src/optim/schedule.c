@@ -9,8 +9,8 @@
  *     cosine        end + (1 - end) * (1 + cos(pi * t / n)) / 2        Loshchilov & Hutter 2016
  *     one-cycle     1 - (1 - end) * t / n, W being peak_at * steps     Smith 2018, its two straight lines
  *
- * After the last step the rate stays at its end. The numbers are f64 until the result: at step 20,000,000 an f32 could
- * not count on, and a scalar costs nothing. */
+ * After the last step the rate stays at its end. The numbers are f64 until the result: at step 20,000,000 an f32
+ * could not count on, and a scalar costs nothing. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* The optimizers, one function each. w: the variable, g: its gradient, t: the step counted from 1.
  *
  * Momentum is PyTorch's: the rate multiplies the velocity and not the gradient, so that a change of rate takes effect
- * at once. LARS keeps the rate inside the velocity, as its paper does. Adam's corrections for slots that start at zero
- * are powers of the step; they are scalars shared by all variables, in f64, and enter each variable's formula as two
- * factors. */
+ * at once. LARS keeps the rate inside the velocity, as its paper does. Adam's corrections for slots that start at
+ * zero are powers of the step; they are scalars shared by all variables, in f64, and enter each variable's formula as
+ * two factors. */
 #include "optim/update_rules.h"
 
 #include <string.h>
@@ -59,8 +59,8 @@ static tu_value nesterov(const tu__update *u) {
     return descend(u, tu_add(u->gradient, tu_scale(velocity, u->options->momentum)));
 }
 
-/* s = beta2 * s + (1 - beta2) * g^2; w = w - rate * g / (sqrt(s) + epsilon), with momentum over the quotient when it was
- * asked for (Tieleman & Hinton 2012) */
+/* s = beta2 * s + (1 - beta2) * g^2; w = w - rate * g / (sqrt(s) + epsilon), with momentum over the quotient when it
+ * was asked for (Tieleman & Hinton 2012) */
 static tu_value rmsprop(const tu__update *u) {
     const tu_optimizer_options *o = u->options;
     tu_value square = blend(u, "mean_square", o->beta2, 1 - o->beta2, tu_square(u->gradient));

@@ -1,8 +1,8 @@
 /* The optimizers' rules: how one variable moves, given its gradient and the rate.
  *
  * A rule is a short function over tu__update that returns the variable's next value. What it remembers from step to
- * step lies in slots, variables of the optimizer's own: it asks for one by name, and gives it its next value. Everything
- * around it (which variables, decay, clipping, the guard) is optimizer.c's. */
+ * step lies in slots, variables of the optimizer's own: it asks for one by name, and gives it its next value.
+ * Everything around it (which variables, decay, clipping, the guard) is optimizer.c's. */
 #ifndef TU__OPTIM_UPDATE_RULES_H
 #define TU__OPTIM_UPDATE_RULES_H
 

@@ -22,12 +22,12 @@ static void activations_of_the_wrong_type_are_refused(void **state) {
         const char *name = tu_dtype_name(no_floats[i]);
         REFUSED(tu_batch_normalize(TENSOR(no_floats[i], 5, 4), GAMMA(TU_F32, 4), BETA(TU_F32, 4)),
                 "batch_norm 'batch_norm' of ", name, "f32[4] and f32[4]", "x (input 0) is of type",
-                "expected a float type (tu_cast converts)");
+                "expected a float type (convert with tu_cast)");
         REFUSED(tu_layer_normalize(TENSOR(no_floats[i], 5, 4), GAMMA(TU_F32, 4), BETA(TU_F32, 4)),
                 "layer_norm 'layer_norm' of ", name, "x (input 0) is of type",
-                "expected a float type (tu_cast converts)");
+                "expected a float type (convert with tu_cast)");
         REFUSED(tu_lrn(TENSOR(no_floats[i], 5, 4)), "lrn 'lrn' of ", name, "x (input 0) is of type",
-                "expected a float type (tu_cast converts)");
+                "expected a float type (convert with tu_cast)");
     }
 }
 
@@ -50,16 +50,16 @@ static void gamma_has_the_type_of_x_or_f32_beside_halves(void **state) {
 #define BATCH(x, gamma) tu_batch_normalize(TENSOR(x, 5, 4), GAMMA(gamma, 4), BETA(gamma, 4))
 #define LAYER(x, gamma) tu_layer_normalize(TENSOR(x, 5, 4), GAMMA(gamma, 4), BETA(gamma, 4))
     REFUSED(BATCH(TU_F32, TU_F64), "batch_norm 'batch_norm' of f32[5,4], f64[4] and f64[4]",
-            "gamma (input 1) is of type f64, expected f32, that of x (tu_cast converts)");
+            "gamma (input 1) has type f64, expected f32, that of x (convert with tu_cast)");
     REFUSED(BATCH(TU_F64, TU_F32), "gamma (input 1) is of type f32, expected f64, that of x (tu_cast");
     REFUSED(BATCH(TU_F32, TU_BF16), "gamma (input 1) is of type bf16, expected f32, that of x (tu_cast");
-    REFUSED(BATCH(TU_BF16, TU_F64), "gamma (input 1) is of type f64, expected bf16, that of x, or f32");
+    REFUSED(BATCH(TU_BF16, TU_F64), "gamma (input 1) has type f64, expected bf16, that of x, or f32");
     REFUSED(BATCH(TU_F16, TU_BF16), "gamma (input 1) is of type bf16, expected f16, that of x, or f32");
-    REFUSED(BATCH(TU_F32, TU_I32), "gamma (input 1) is of type i32, expected f32");
+    REFUSED(BATCH(TU_F32, TU_I32), "gamma (input 1) has type i32, expected f32");
     REFUSED(LAYER(TU_F32, TU_F64), "layer_norm 'layer_norm' of f32[5,4], f64[4] and f64[4]",
-            "gamma (input 1) is of type f64, expected f32, that of x (tu_cast converts)");
+            "gamma (input 1) has type f64, expected f32, that of x (convert with tu_cast)");
     REFUSED(LAYER(TU_BF16, TU_F16), "gamma (input 1) is of type f16, expected bf16, that of x, or f32");
-    REFUSED(LAYER(TU_F32, TU_BOOL), "gamma (input 1) is of type bool, expected f32");
+    REFUSED(LAYER(TU_F32, TU_BOOL), "gamma (input 1) has type bool, expected f32");
 #undef BATCH
 #undef LAYER
 }

@@ -43,12 +43,12 @@ static void elements_of_the_wrong_type_are_refused(void **state) {
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         const char *name = tu_dtype_name(wrong[i]);
         REFUSED(tu_softmax(TENSOR(wrong[i], 4, 10), -1), "softmax 'softmax' of", "x (input 0) is of type",
-                name, "expected a float type (tu_cast converts)");
+                name, "expected a float type (convert with tu_cast)");
         REFUSED(tu_log_softmax(TENSOR(wrong[i], 4, 10), -1), "log_softmax 'log_softmax' of",
-                "x (input 0) is of type", name, "expected a float type (tu_cast converts)");
+                "x (input 0) is of type", name, "expected a float type (convert with tu_cast)");
         REFUSED(tu_cross_entropy(TENSOR(wrong[i], 4, 10), LABELS(TU_I32, 4)),
                 "cross_entropy 'cross_entropy' of", "i32[4]", "the logits (input 0) are", name,
-                "expected a float type (tu_cast converts)");
+                "expected a float type (convert with tu_cast)");
     }
 }
 
