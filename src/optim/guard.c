@@ -1,6 +1,5 @@
-/* Guarding assignments. What is made before the guard is known, the updates of running statistics, is assigned anew:
- * the graph never changes a node's inputs, since edges must lead back, but an assignment can be taken back
- * (tu__cancel_assign) and made again behind the guard. */
+/* Guarded assignments. Assignments that exist before the guard, such as updates of running statistics, are cancelled
+ * (tu__cancel_assign) and added again with the guard: a node's inputs cannot be changed to a later node. */
 #include "optim/guard.h"
 
 #include <tutti/ops.h>

@@ -152,13 +152,12 @@ static void a_file_that_is_not_there(void **state) {
     (void)state;
     assert_refused(
         path_of("absent.c"), TU_NOT_FOUND,
-        "absent.c' cannot be read: No such file or directory; check its path and permissions, or name a "
-        "built-in network");
+        "absent.c': No such file or directory; check path and permissions, or use the name of a built-in model");
     assert_int_equal(mkdir(path_of("folder.c"), 0700), 0);
-    assert_refused(path_of("folder.c"), TU_IO, "folder.c' cannot be read: Is a directory; check its path");
+    assert_refused(path_of("folder.c"), TU_IO, "folder.c': Is a directory; check path");
     assert_int_equal(rmdir(path_of("folder.c")), 0);
     assert_refused("mynet.py", TU_INVALID,
-                   "'mynet.py' is no network: expected a C file (.c) or a shared object");
+                   "'mynet.py' is not a model file: expected a C file (.c) or a shared object");
 }
 
 static void a_file_that_does_not_compile(void **state) {
@@ -173,7 +172,7 @@ static void no_compiler(void **state) {
     (void)state;
     setenv("CC", "no-such-compiler", 1);
     assert_refused(file("net.c", "int x;\n"), TU_UNSUPPORTED,
-                   "the C compiler 'no-such-compiler' could not be started");
+                   "cannot start the C compiler 'no-such-compiler'");
     assert_non_null(strstr(tu_message(), "apt install gcc"));
     unsetenv("CC");
 }
@@ -181,36 +180,37 @@ static void no_compiler(void **state) {
 static void no_headers(void **state) {
     (void)state;
     setenv("TUTTI_INCLUDE", folder, 1);
-    assert_refused(file("net.c", "int x;\n"), TU_NOT_FOUND, "expected the folder that holds tutti/tutti.h");
+    assert_refused(file("net.c", "int x;\n"), TU_NOT_FOUND,
+                   "expected the folder that contains tutti/tutti.h");
     setenv("TUTTI_INCLUDE", SOURCE_FOLDER "/include", 1);
 }
 
 static void nowhere_to_compile(void **state) {
     (void)state;
     setenv("TMPDIR", "/nowhere", 1);
-    assert_refused(file("net.c", "int x;\n"), TU_IO, "TMPDIR names another place");
+    assert_refused(file("net.c", "int x;\n"), TU_IO, "set TMPDIR to another folder");
     unsetenv("TMPDIR");
 }
 
 static void a_file_without_a_network(void **state) {
     (void)state;
-    assert_refused(file("net.c", "int x;\n"), TU_INVALID, "net.c' defines no network: expected one TU_MODEL");
+    assert_refused(file("net.c", "int x;\n"), TU_INVALID, "net.c' defines no model: expected one TU_MODEL");
 }
 
 static void another_interface(void **state) {
     (void)state;
     assert_refused(
         file("net.c", NET(".name = \"old\", .summary = \"a test\", .build = build, " OWN ", .abi = 99")),
-        TU_UNSUPPORTED, "was compiled for another Tutti (interface 99");
+        TU_UNSUPPORTED, "was compiled for another Tutti version (ABI 99");
     assert_refused(file("net.c", NET(".name = \"old\", .summary = \"a test\", .build = build, " OWN
                                      ", .struct_size = 8")),
-                   TU_UNSUPPORTED, "compile it again");
+                   TU_UNSUPPORTED, "recompile it");
 }
 
 static void a_definition_that_lacks_something(void **state) {
     (void)state;
     assert_refused(file("net.c", NET(".name = \"a b\", .summary = \"a test\", .build = build, " OWN)),
-                   TU_INVALID, ".name = \"a b\": expected letters");
+                   TU_INVALID, ".name = \"a b\": expected 1 to 60 letters");
     assert_refused(file("net.c", NET(".summary = \"a test\", .build = build, " OWN)), TU_INVALID,
                    ".name = \"\"");
     assert_refused(file("net.c", NET(".name = \"n\", .build = build, " OWN)), TU_INVALID, "has no .summary");
@@ -219,7 +219,7 @@ static void a_definition_that_lacks_something(void **state) {
     assert_refused(file("net.c", NET(".name = \"n\", .summary = \"a test\", .build = build")), TU_INVALID,
                    ".own.height of model 'n' is 0: expected at least 1");
     assert_refused(file("net.c", NET(".name = \"resnet20\", .summary = \"a test\", .build = build, " OWN)),
-                   TU_INVALID, "model 'resnet20' is built in: expected another name");
+                   TU_INVALID, "model 'resnet20': a built-in model has this name");
 }
 
 static void something_that_is_no_shared_object(void **state) {
@@ -239,8 +239,8 @@ static void a_network_that_gives_no_logits(void **state) {
     assert_int_equal(tu_model_load(file("net.c", text), NULL), TU_OK);
     assert_int_equal(tu_graph_new(&g), TU_OK);
     assert_int_equal(tu_model_build(g, "broken", &net, .batch = 2), TU_INVALID);
-    assert_non_null(strstr(tu_message(),
-                           "model 'broken' gives 'reshape' f32[2,16]: expected floating-point logits [2,3]"));
+    assert_non_null(strstr(
+        tu_message(), "model 'broken' returns 'reshape' f32[2,16]: expected floating-point logits [2,3]"));
     tu_graph_free(g);
 }
 

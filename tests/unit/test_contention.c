@@ -1,4 +1,5 @@
-/* Statements about giving way to other programs: what counts as one, and that waiting threads are told for a while. */
+/* Statements about giving way to other programs: what counts as one, and that waiting threads are told for a
+ * while. */
 #include <dirent.h>
 #include <unistd.h>
 
@@ -65,7 +66,8 @@ static int threads_of_process(void) {
     return count - 2; /* "." and ".." */
 }
 
-/* libgomp spins shortly while there are more of its threads than cores. Returns at the time limit of tests or before. */
+/* libgomp spins shortly while there are more of its threads than cores. Returns at the time limit of tests or
+ * before. */
 static void giving_way_means_more_threads_than_cores_and_ends_by_itself(void **state) {
     (void)state;
     if (!tu__yield_cores(1)) skip(); /* another OpenMP, or none */

@@ -250,7 +250,8 @@ static void floats_convert_to_halves_and_back(void **state) {
             assert_int_equal(again[i], nan ? i | 1u << (format->fraction_bits - 1) : i);
             if ((i & 0x7fff) < format->infinity) assert_same((double)floats[i], defined_value(format, i));
         }
-        /* Half of the way from each positive value to the next: to the even one of both; a little more: to the next. */
+        /* Half of the way from each positive value to the next: to the even one of both; a little more: to the
+         * next. */
         for (uint32_t i = 0; i + 1 < format->infinity; i++) {
             float middle = (float)((defined_value(format, i) + defined_value(format, i + 1)) / 2);
             float two[] = {middle, nextafterf(middle, INFINITY)};

@@ -1,7 +1,7 @@
-/* Optimizers do what their papers and PyTorch say: ten steps, beside the same formulas written out here in doubles; and
- * decay, groups, freezing, clipping and averages reach the variables they should.
+/* Update rules agree with their papers and PyTorch: ten steps are compared with the same formulas in doubles. Weight
+ * decay, groups, freezing, clipping and averages affect the right variables.
  *
- * The loss is sum(c w^2) / 2, whose gradient by w is c w: formulas need nothing but w. */
+ * The loss is sum(c w^2) / 2, whose gradient with respect to w is c w. */
 #include "test.h"
 
 #include <math.h>
@@ -27,7 +27,7 @@ typedef struct trained {
 #define OPTIMIZER(...)                                                                                       \
     (&(const tu_optimizer_options){.struct_size = sizeof(tu_optimizer_options), __VA_ARGS__})
 
-/* layer/w is [2,3], layer/b is [3]: one has rank 2, the other has not. */
+/* Builds the loss of layer/w [2,3] and layer/b [3]. */
 static tu_value build(tu_graph *g) {
     tu_value w = {0}, b = {0};
     tu_scope(g, "layer") {
@@ -185,7 +185,7 @@ static void rules_follow_their_formulas(void **state) {
     assert_rule(OPTIMIZER(.name = "lars", .constant_rate = RATE, .weight_decay = DECAY, .trust = 0.5), lars);
 }
 
-static void a_momentum_below_zero_is_none(void **state) {
+static void a_negative_momentum_means_no_momentum(void **state) {
     (void)state;
     assert_rule(OPTIMIZER(.name = "momentum", .constant_rate = RATE, .weight_decay = DECAY, .momentum = -1),
                 sgd);
@@ -195,8 +195,8 @@ static void a_momentum_below_zero_is_none(void **state) {
                 rmsprop);
 }
 
-/* A bias is not decayed and, by LARS, moves without the ratio; one at zero has no norm to compare with. */
-static void lars_leaves_biases_to_the_rate(void **state) {
+/* LARS updates a bias without weight decay and without the trust ratio; weights of zero have no ratio either. */
+static void lars_updates_biases_without_the_trust_ratio(void **state) {
     (void)state;
     trained t;
     begin(&t, OPTIMIZER(.name = "lars", .constant_rate = 0.1, .weight_decay = 1));
@@ -205,9 +205,9 @@ static void lars_leaves_biases_to_the_rate(void **state) {
     end(&t);
 }
 
-/* ---- Who is decayed, and by how much ---- */
+/* ---- Weight decay and groups ---- */
 
-/* One plain step with rate 0.5 from the start: how far each variable's decay reached. */
+/* Checks the weight decay of each variable after one SGD step with rate 0.5. */
 static void assert_decays(const tu_optimizer_options *options, double of_w, double of_b, double rate_b) {
     trained t;
     begin(&t, options);
@@ -218,7 +218,7 @@ static void assert_decays(const tu_optimizer_options *options, double of_w, doub
     end(&t);
 }
 
-static void groups_decide_by_name(void **state) {
+static void groups_match_variables_by_name(void **state) {
     (void)state;
     static const tu_optimizer_group bias[] = {{.pattern = "*/b", .weight_decay = 0.3, .rate_factor = 0.1}};
     static const tu_optimizer_group first[] = {{.pattern = "layer/*", .weight_decay = 0}, {"*/w", 9, 9}};
@@ -232,7 +232,7 @@ static void groups_decide_by_name(void **state) {
                   0, 0, 0.5);
 }
 
-static void frozen_variables_stay(void **state) {
+static void frozen_variables_do_not_change(void **state) {
     (void)state;
     trained t;
     begin(&t, OPTIMIZER(.constant_rate = 0.5, .freeze = "*/b"));
@@ -246,7 +246,7 @@ static void frozen_variables_stay(void **state) {
 
 /* ---- Clipping ---- */
 
-static void gradients_are_clipped_together(void **state) {
+static void gradients_are_clipped_by_their_global_norm(void **state) {
     (void)state;
     double squares = 0;
     for (int i = 0; i < N; i++) squares += pow(curvature[i] * weights_at_start[i], 2);
@@ -268,7 +268,7 @@ static void gradients_are_clipped_together(void **state) {
 
 /* ---- Averages ---- */
 
-static void averages_begin_as_the_variables_and_follow_them(void **state) {
+static void averages_start_at_the_variables_and_follow_them(void **state) {
     (void)state;
     trained t;
     double average[N], got[N];
@@ -286,67 +286,68 @@ static void averages_begin_as_the_variables_and_follow_them(void **state) {
     end(&t);
 }
 
-/* ---- Refusals ---- */
+/* ---- Invalid options ---- */
 
 static void assert_refused(const tu_optimizer_options *options, tu_status status, const char *part) {
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     assert_int_equal(tu_add_optimizer_with(build(g), NULL, options), status);
-    if (!strstr(tu_message(), part)) fail_msg("\"%s\" does not say \"%s\"", tu_message(), part);
-    assert_int_equal(tu_graph_status(g), TU_OK); /* the graph is as it was */
+    if (!strstr(tu_message(), part)) fail_msg("\"%s\" does not contain \"%s\"", tu_message(), part);
+    assert_int_equal(tu_graph_status(g), TU_OK); /* the graph is unchanged */
     tu_graph_free(g);
 }
 
-static void what_cannot_be_is_refused(void **state) {
+static void invalid_options_are_rejected(void **state) {
     (void)state;
-    static const tu_optimizer_group nameless = {.weight_decay = 1},
+    static const tu_optimizer_group without_pattern = {.weight_decay = 1},
                                     negative = {.pattern = "*", .weight_decay = -1};
     assert_refused(
         OPTIMIZER(.name = "adams", .constant_rate = 1), TU_INVALID,
         "optimizer 'adams': expected sgd, momentum, nesterov, rmsprop, adam, adamw or lars; did you mean 'adam'?");
     assert_refused(OPTIMIZER(.name = "adam"), TU_INVALID,
-                   "optimizer 'adam': no rate: expected .rate or .constant_rate");
-    assert_refused(OPTIMIZER(.constant_rate = -1), TU_INVALID, "optimizer 'momentum': rate -1: expected");
+                   "optimizer 'adam': the learning rate is missing: set .rate or .constant_rate");
+    assert_refused(OPTIMIZER(.constant_rate = -1), TU_INVALID, "optimizer 'momentum': rate is -1, expected");
     assert_refused(OPTIMIZER(.constant_rate = 1, .momentum = 1), TU_INVALID,
-                   "momentum 1: expected a number in [0, 1)");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .beta1 = -0.1), TU_INVALID, "beta1 -0.1");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .beta2 = 1), TU_INVALID, "beta2 1");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .average = 1), TU_INVALID, "average 1");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .epsilon = -1), TU_INVALID, "epsilon -1");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .clip_norm = INFINITY), TU_INVALID, "clip_norm inf");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .weight_decay = -1), TU_INVALID, "weight_decay -1");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .trust = -1), TU_INVALID, "trust -1");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .groups = &nameless, .group_count = 1), TU_INVALID,
-                   "has no pattern");
+                   "momentum is 1, expected a number in [0, 1)");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .beta1 = -0.1), TU_INVALID, "beta1 is -0.1");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .beta2 = 1), TU_INVALID, "beta2 is 1");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .average = 1), TU_INVALID, "average is 1");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .epsilon = -1), TU_INVALID, "epsilon is -1");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .clip_norm = INFINITY), TU_INVALID, "clip_norm is inf");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .weight_decay = -1), TU_INVALID, "weight_decay is -1");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .trust = -1), TU_INVALID, "trust is -1");
+    assert_refused(OPTIMIZER(.constant_rate = 1, .groups = &without_pattern, .group_count = 1), TU_INVALID,
+                   "has no .pattern");
     assert_refused(OPTIMIZER(.constant_rate = 1, .groups = &negative, .group_count = 1), TU_INVALID,
-                   "a group's weight_decay -1");
+                   "a group's weight_decay is -1");
     assert_refused(OPTIMIZER(.constant_rate = 1, .freeze = "conv*"), TU_NOT_FOUND,
-                   "freeze 'conv*' fits no variable of the network: expected names like 'layer/w'");
+                   "freeze 'conv*' matches no variable of the network: expected names like 'layer/w'");
     assert_refused(OPTIMIZER(.constant_rate = 1, .freeze = "*"), TU_INVALID,
                    "freeze '*' leaves no variable to train");
 }
 
-static void a_rate_must_be_a_scalar_of_the_graph(void **state) {
+static void the_learning_rate_must_be_a_scalar_of_the_graph(void **state) {
     (void)state;
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     tu_value loss = build(g), x = tu_input(g, "x", TU_F32, TU_SHAPE(2));
     assert_int_equal(tu_add_optimizer(loss, NULL, .rate = x), TU_INVALID);
-    assert_non_null(strstr(tu_message(), "the rate 'x' is f32[2]: expected a floating-point scalar"));
+    assert_non_null(
+        strstr(tu_message(), "the learning rate 'x' is f32[2], expected a floating-point scalar"));
     tu_graph_free(g);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rules_follow_their_formulas),
-        cmocka_unit_test(a_momentum_below_zero_is_none),
-        cmocka_unit_test(lars_leaves_biases_to_the_rate),
-        cmocka_unit_test(groups_decide_by_name),
-        cmocka_unit_test(frozen_variables_stay),
-        cmocka_unit_test(gradients_are_clipped_together),
-        cmocka_unit_test(averages_begin_as_the_variables_and_follow_them),
-        cmocka_unit_test(what_cannot_be_is_refused),
-        cmocka_unit_test(a_rate_must_be_a_scalar_of_the_graph),
+        cmocka_unit_test(a_negative_momentum_means_no_momentum),
+        cmocka_unit_test(lars_updates_biases_without_the_trust_ratio),
+        cmocka_unit_test(groups_match_variables_by_name),
+        cmocka_unit_test(frozen_variables_do_not_change),
+        cmocka_unit_test(gradients_are_clipped_by_their_global_norm),
+        cmocka_unit_test(averages_start_at_the_variables_and_follow_them),
+        cmocka_unit_test(invalid_options_are_rejected),
+        cmocka_unit_test(the_learning_rate_must_be_a_scalar_of_the_graph),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* Statements about whole steps: one that is not finite leaves every bit of the state alone, running statistics included;
- * a batch in pieces is updated as one; all parameters are updated in one kernel, in place; half precision keeps f32
- * weights. */
+/* Statements about whole steps: one that is not finite leaves every bit of the state alone, running statistics
+ * included; a batch in pieces is updated as one; all parameters are updated in one kernel, in place; half precision
+ * keeps f32 weights. */
 #include "test.h"
 
 #include <math.h>
@@ -435,7 +435,8 @@ static void shares_must_be_parts(void **unused) {
     (void)unused;
     net n = build_net(TU_F32, BATCH, false);
     assert_int_equal(tu_add_accumulation(n.loss, 0, NULL, NULL), TU_INVALID);
-    assert_non_null(strstr(tu_message(), "accumulation: share 0: expected a part of the batch, above 0"));
+    assert_non_null(strstr(
+        tu_message(), "accumulation: share is 0, expected the micro-batch's fraction of the batch, above 0"));
     tu_graph_free(n.graph);
 }
 

@@ -75,7 +75,8 @@ static void pieces_of_any_size_give_the_digest_of_the_whole(void **state) {
     }
 }
 
-/* On processors that have instructions for it, these are compared with plain C; elsewhere it is compared with itself. */
+/* On processors that have instructions for it, these are compared with plain C; elsewhere it is compared with
+ * itself. */
 static void instructions_agree_with_plain_c(void **state) {
     (void)state;
     unsigned char bytes[64 * 64];

@@ -232,7 +232,7 @@ static void a_momentum_written_as_zero_is_refused(void **unused) {
         tu_value y = i ? NORM(.momentum = given) : NORM(.epsilon = 1e-3, .momentum = 0, .name = "bn");
         assert_false(tu_ok(y));
         assert_int_equal(tu_graph_status(g), TU_INVALID);
-        assert_says("expected a .momentum other than 0, which means the default of 0.9");
+        assert_says("expected .momentum other than 0, because 0 means the default of 0.9");
         assert_says("TU_ZERO");
         tu_graph_free(g);
     }
