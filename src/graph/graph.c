@@ -207,8 +207,7 @@ bool tu__device_name_usable(const char *name) {
 int tu_device_begin(tu_graph *graph, const char *device) {
     if (!graph) return 1;
     if (device && !tu__device_name_usable(device)) {
-        tu__graph_fail(graph, TU_INVALID,
-                       "device '%s' is not a valid device name: expected one like cpu:0 or cpu:0.1", device);
+        tu__graph_fail(graph, TU_INVALID, "device '%s': expected a name like cpu:0 or cpu:0.1", device);
         device = NULL;
     }
     struct tu__device_scope *scope = tu__arena_alloc(&graph->arena, sizeof *scope);

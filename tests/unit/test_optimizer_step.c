@@ -1,6 +1,6 @@
-/* Statements about whole steps: one that is not finite leaves every bit of the state alone, running statistics
- * included; a batch in pieces is updated as one; all parameters are updated in one kernel, in place; half precision
- * keeps f32 weights. */
+/* Training steps: a non-finite step leaves the state bit-identical, including running statistics; accumulated micro-batches
+ * give the update of the whole batch; all parameters are updated in place by one kernel; half precision keeps f32
+ * weights. */
 #include "test.h"
 
 #include <math.h>
@@ -18,7 +18,7 @@ typedef struct net {
 
 enum { BATCH = 4, SIDE = 6, PIXELS = BATCH * SIDE * SIDE * 2 };
 
-/* Convolution, (normalisation,) dense layer. */
+/* Builds a convolution, a normalisation if `normalized`, and a dense layer. */
 static net build_net(tu_dtype dtype, int64_t batch, bool normalized) {
     net n;
     assert_int_equal(tu_graph_new(&n.graph), TU_OK);
@@ -39,7 +39,7 @@ static void draw(float *images) {
 
 static const int32_t labels[BATCH] = {0, 2, 1, 0};
 
-/* All bytes of all variables, one after the other; must be freed. */
+/* Returns the bytes of all variables; the caller frees them. */
 static unsigned char *snapshot(const tu_state *state, size_t *size) {
     unsigned char *bytes = malloc(2 << 20);
     assert_non_null(bytes);
@@ -79,7 +79,7 @@ static void assert_bad_step_changes_nothing(const char *devices, float poison, b
         assert_int_equal(tu_run(program, state, 2, feeds, (void *[]){&loss, &finite}), TU_OK);
     assert_true(finite && isfinite(loss));
     assert_int_equal(tu_state_get(state, "norm/moving_mean", mean, sizeof mean), TU_OK);
-    assert_true(mean[0] != 0); /* good steps do move it */
+    assert_true(mean[0] != 0); /* good steps change it */
 
     size_t before_size, after_size;
     unsigned char *before = snapshot(state, &before_size);
@@ -102,14 +102,14 @@ static void assert_bad_step_changes_nothing(const char *devices, float poison, b
     tu_graph_free(n.graph);
 }
 
-static void a_step_that_is_not_finite_changes_nothing(void **state) {
+static void a_non_finite_step_changes_nothing(void **state) {
     (void)state;
     assert_bad_step_changes_nothing("ref", INFINITY, true);
     assert_bad_step_changes_nothing("cpu", INFINITY, true);
     assert_bad_step_changes_nothing("cpu", NAN, false);
 }
 
-/* ---- The first bad step stops all, and the loss scale ---- */
+/* ---- stop_at_bad and loss_scale ---- */
 
 typedef struct guarded {
     net n;
@@ -139,7 +139,7 @@ static void end_guarded(guarded *g) {
     tu_graph_free(g->n.graph);
 }
 
-/* One step, with an infinite pixel where `poisoned`; whether it was good. */
+/* Runs one step, with an infinite pixel if `poisoned`. Returns true if the step was good. */
 static bool step_guarded(guarded *g, bool poisoned) {
     float loss, norm, pixel = g->images[17];
     bool finite;
@@ -154,7 +154,7 @@ static void set_healthy(tu_state *state, bool healthy) {
     assert_int_equal(tu_state_set(state, "optimizer/healthy", &healthy, sizeof healthy), TU_OK);
 }
 
-static void after_the_first_bad_step_nothing_changes_any_more(void **unused) {
+static void with_stop_at_bad_nothing_changes_after_a_bad_step(void **unused) {
     (void)unused;
     guarded g;
     size_t size;
@@ -177,7 +177,7 @@ static void after_the_first_bad_step_nothing_changes_any_more(void **unused) {
     end_guarded(&g);
 }
 
-/* What lets a device take many steps at once. */
+/* In-place updates are required for multi-step calls. */
 static void every_update_of_a_guarded_step_is_in_place(void **unused) {
     (void)unused;
     static const char *const precisions[] = {"f32", "bf16", "f16"};
@@ -193,8 +193,8 @@ static void every_update_of_a_guarded_step_is_in_place(void **unused) {
     }
 }
 
-/* A power of two moves exponents alone. */
-static void a_loss_scale_changes_no_bit_in_f32(void **unused) {
+/* A scale that is a power of two changes only exponents. */
+static void f32_results_with_a_loss_scale_are_bit_identical(void **unused) {
     (void)unused;
     guarded plain, scaled;
     begin_guarded(&plain, NULL, false, 0);
@@ -230,7 +230,7 @@ static void a_loss_scale_is_halved_by_bad_steps_and_doubled_by_good_ones(void **
     begin_guarded(&g, "f16", true, 4);
     assert_true(step_guarded(&g, false));
     assert_true(scale_of(&g) == 4);
-    assert_true(step_guarded(&g, true)); /* left out, and that is all */
+    assert_true(step_guarded(&g, true)); /* skipped, but not a bad step */
     assert_int_equal(tu_state_get(g.state, "step", &step, sizeof step), TU_OK);
     assert_int_equal(step, 1);
     assert_true(scale_of(&g) == 2);
@@ -241,7 +241,7 @@ static void a_loss_scale_is_halved_by_bad_steps_and_doubled_by_good_ones(void **
     assert_true(good == 1);
     assert_true(step_guarded(&g, true) && step_guarded(&g, true));
     assert_true(scale_of(&g) == 1);
-    assert_false(step_guarded(&g, true)); /* it is not the scale's fault */
+    assert_false(step_guarded(&g, true)); /* at a scale of 1 it is a bad step */
     assert_false(step_guarded(&g, false));
     assert_true(scale_of(&g) == 1);
     assert_int_equal(tu_state_get(g.state, "step", &step, sizeof step), TU_OK);
@@ -249,7 +249,7 @@ static void a_loss_scale_is_halved_by_bad_steps_and_doubled_by_good_ones(void **
     end_guarded(&g);
 }
 
-static void impossible_guards_are_refused(void **unused) {
+static void contradictory_guard_options_are_rejected(void **unused) {
     (void)unused;
     net n = build_net(TU_F32, BATCH, false);
     assert_int_equal(tu_add_optimizer(n.loss, NULL, .constant_rate = 1, .loss_scale = 0.5), TU_INVALID);
@@ -261,7 +261,7 @@ static void impossible_guards_are_refused(void **unused) {
     tu_graph_free(n.graph);
 }
 
-/* What is frozen by name is so with its running statistics; the others go on. */
+/* Freezing a layer by name also freezes its running statistics; other layers are trained. */
 static void frozen_layers_keep_their_statistics(void **state) {
     (void)state;
     net n = build_net(TU_F32, BATCH, true);
@@ -290,7 +290,7 @@ static void frozen_layers_keep_their_statistics(void **state) {
     tu_graph_free(n.graph);
 }
 
-/* ---- Pieces ---- */
+/* ---- Micro-batches ---- */
 
 static const tu_optimizer_options piecewise = {.struct_size = sizeof(tu_optimizer_options),
                                                .name = "adamw",
@@ -305,8 +305,8 @@ static const void *converted(tu_dtype dtype, const float *numbers) {
     return dtype == TU_F64 ? (const void *)wide : numbers;
 }
 
-/* The state after three batches of BATCH, each in `pieces`. */
-static tu_state *train_in_pieces(tu_dtype dtype, const char *devices, int64_t pieces) {
+/* Returns the state after three batches of BATCH samples, each in `pieces` micro-batches. */
+static tu_state *train_in_micro_batches(tu_dtype dtype, const char *devices, int64_t pieces) {
     int64_t batch = BATCH / pieces;
     net n = build_net(dtype, batch, false);
     tu_graph *apply = NULL;
@@ -355,7 +355,7 @@ static double largest_difference(const tu_state *a, const tu_state *b, tu_dtype 
     return largest;
 }
 
-static void a_batch_in_pieces_is_updated_as_one(void **unused) {
+static void micro_batches_give_the_update_of_the_batch(void **unused) {
     (void)unused;
     static const struct {
         tu_dtype dtype;
@@ -373,13 +373,13 @@ static void a_batch_in_pieces_is_updated_as_one(void **unused) {
                      {"optimizer/mean/conv/weights", 72}};
     for (int r = 0; r < 2; r++)
         for (int64_t pieces = 2; pieces <= 4; pieces += 2) {
-            tu_state *whole = train_in_pieces(runs[r].dtype, runs[r].devices, 1);
-            tu_state *parts = train_in_pieces(runs[r].dtype, runs[r].devices, pieces);
+            tu_state *whole = train_in_micro_batches(runs[r].dtype, runs[r].devices, 1);
+            tu_state *parts = train_in_micro_batches(runs[r].dtype, runs[r].devices, pieces);
             for (size_t v = 0; v < sizeof variables / sizeof *variables; v++) {
                 double apart =
                     largest_difference(whole, parts, runs[r].dtype, variables[v].name, variables[v].count);
                 if (apart > runs[r].tolerance)
-                    fail_msg("%s in %d pieces on %s: %g apart", variables[v].name, (int)pieces,
+                    fail_msg("%s with %d micro-batches on %s: difference %g", variables[v].name, (int)pieces,
                              runs[r].devices, apart);
             }
             tu_state_free(whole);
@@ -387,7 +387,7 @@ static void a_batch_in_pieces_is_updated_as_one(void **unused) {
         }
 }
 
-static void a_bad_piece_adds_nothing_and_sums_are_cleared(void **unused) {
+static void a_non_finite_micro_batch_adds_nothing_and_sums_are_cleared(void **unused) {
     (void)unused;
     net n = build_net(TU_F32, BATCH, true);
     tu_graph *apply;
@@ -431,7 +431,7 @@ static void a_bad_piece_adds_nothing_and_sums_are_cleared(void **unused) {
     tu_graph_free(apply);
 }
 
-static void shares_must_be_parts(void **unused) {
+static void the_micro_batch_fraction_must_be_positive(void **unused) {
     (void)unused;
     net n = build_net(TU_F32, BATCH, false);
     assert_int_equal(tu_add_accumulation(n.loss, 0, NULL, NULL), TU_INVALID);
@@ -440,9 +440,9 @@ static void shares_must_be_parts(void **unused) {
     tu_graph_free(n.graph);
 }
 
-/* ---- Cost ---- */
+/* ---- Kernels ---- */
 
-/* Every variable, slot and average is written by one and the same kernel. */
+/* One kernel writes all variables, slots and averages. */
 static void all_parameters_are_updated_in_one_kernel(void **unused) {
     (void)unused;
     static const char *const names[] = {"sgd", "momentum", "nesterov", "adam", "adamw"};
@@ -470,9 +470,8 @@ static void all_parameters_are_updated_in_one_kernel(void **unused) {
     }
 }
 
-/* What a loop fetches beside the update (loss, rate, norm, whether the step counts) must not send the update through
- * memory twice: every next value is written over the one before, with no copy behind the step. */
-static void updates_are_made_in_place_whatever_is_fetched(void **unused) {
+/* Fetching loss, rate, norm and the finite flag must not add copies of the variables: all are updated in place. */
+static void updates_are_in_place_for_any_fetches(void **unused) {
     (void)unused;
     for (size_t i = 0; i < RULES; i++) {
         net n = build_net(TU_F32, BATCH, true);
@@ -496,9 +495,9 @@ static void updates_are_made_in_place_whatever_is_fetched(void **unused) {
     }
 }
 
-/* ---- What a guard costs in bits ---- */
+/* ---- Guarded and unguarded results ---- */
 
-/* The state, as bytes, after three steps of a network whose parameters are enough work for several threads. */
+/* Returns the bytes of the state after three steps of a network large enough for several threads. */
 static unsigned char *trained_bytes(const char *rule, bool unguarded, double clip, int threads,
                                     size_t *size) {
     enum { SAMPLES = 2 };
@@ -526,7 +525,7 @@ static unsigned char *trained_bytes(const char *rule, bool unguarded, double cli
     return bytes;
 }
 
-static void a_guard_that_holds_changes_no_bit(void **unused) {
+static void guarded_and_unguarded_steps_are_bit_identical(void **unused) {
     (void)unused;
     for (size_t i = 0; i < RULES; i++)
         for (int threads = 1; threads <= 3; threads++) {
@@ -536,7 +535,7 @@ static void a_guard_that_holds_changes_no_bit(void **unused) {
             unsigned char *behind = trained_bytes(all_rules[i], false, clip, threads, &sizes[1]);
             assert_int_equal(sizes[0], sizes[1]);
             if (memcmp(bare, behind, sizes[0]) != 0)
-                fail_msg("%s on %d threads: other bits behind a guard", all_rules[i], threads);
+                fail_msg("%s on %d threads: guarded and unguarded results differ", all_rules[i], threads);
             free(bare);
             free(behind);
         }
@@ -544,7 +543,7 @@ static void a_guard_that_holds_changes_no_bit(void **unused) {
 
 /* ---- Half precision ---- */
 
-/* A step of a millionth: in bf16 a weight of about 1 could not move by it at all. */
+/* The updates are about 1e-6; in bf16 they could not change a weight of about 1. */
 static void bf16_keeps_f32_master_weights(void **unused) {
     (void)unused;
     net n = build_net(TU_F32, BATCH, false);
@@ -571,7 +570,7 @@ static void bf16_keeps_f32_master_weights(void **unused) {
     int moved = 0;
     for (int i = 0; i < 432; i++) {
         float step = fabsf(after[i] - before[i]);
-        assert_true(step < 1e-3f); /* one bf16 step beside 1 is 0.0078 */
+        assert_true(step < 1e-3f); /* the spacing of bf16 at 1 is 0.0078 */
         moved += step > 0;
     }
     assert_true(moved > 300);
@@ -582,19 +581,19 @@ static void bf16_keeps_f32_master_weights(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
-        cmocka_unit_test(after_the_first_bad_step_nothing_changes_any_more),
+        cmocka_unit_test(a_non_finite_step_changes_nothing),
+        cmocka_unit_test(with_stop_at_bad_nothing_changes_after_a_bad_step),
         cmocka_unit_test(every_update_of_a_guarded_step_is_in_place),
-        cmocka_unit_test(a_loss_scale_changes_no_bit_in_f32),
+        cmocka_unit_test(f32_results_with_a_loss_scale_are_bit_identical),
         cmocka_unit_test(a_loss_scale_is_halved_by_bad_steps_and_doubled_by_good_ones),
-        cmocka_unit_test(impossible_guards_are_refused),
+        cmocka_unit_test(contradictory_guard_options_are_rejected),
         cmocka_unit_test(frozen_layers_keep_their_statistics),
-        cmocka_unit_test(a_batch_in_pieces_is_updated_as_one),
-        cmocka_unit_test(a_bad_piece_adds_nothing_and_sums_are_cleared),
-        cmocka_unit_test(shares_must_be_parts),
+        cmocka_unit_test(micro_batches_give_the_update_of_the_batch),
+        cmocka_unit_test(a_non_finite_micro_batch_adds_nothing_and_sums_are_cleared),
+        cmocka_unit_test(the_micro_batch_fraction_must_be_positive),
         cmocka_unit_test(all_parameters_are_updated_in_one_kernel),
-        cmocka_unit_test(updates_are_made_in_place_whatever_is_fetched),
-        cmocka_unit_test(a_guard_that_holds_changes_no_bit),
+        cmocka_unit_test(updates_are_in_place_for_any_fetches),
+        cmocka_unit_test(guarded_and_unguarded_steps_are_bit_identical),
         cmocka_unit_test(bf16_keeps_f32_master_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

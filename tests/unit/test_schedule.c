@@ -134,12 +134,14 @@ static void what_makes_no_schedule_is_refused(void **state) {
     assert_refused(SCHEDULE(.kind = "step", .rate = 1), "every is 0, expected at least 1");
     assert_refused(SCHEDULE(.kind = "exponential", .rate = 1, .every = 2, .factor = INFINITY),
                    "factor is inf");
-    assert_refused(SCHEDULE(.kind = "cosine", .rate = 1), "0 steps with a warm-up of 0: expected more steps");
+    assert_refused(SCHEDULE(.kind = "cosine", .rate = 1),
+                   ".steps is 0 with a warm-up of 0: expected the total number of steps");
     assert_refused(SCHEDULE(.kind = "cosine", .rate = 1, .steps = 5, .warmup = 5),
-                   "5 steps with a warm-up of 5");
-    assert_refused(SCHEDULE(.kind = "cosine", .rate = 1, .steps = 5, .end = 2), "end is 2, expected a share");
+                   ".steps is 5 with a warm-up of 5");
+    assert_refused(SCHEDULE(.kind = "cosine", .rate = 1, .steps = 5, .end = 2),
+                   "end is 2, expected a fraction");
     assert_refused(SCHEDULE(.kind = "one-cycle", .rate = 1, .steps = 5, .warmup = 2),
-                   "warmup is 2, expected 0: peak_at");
+                   "warmup is 2, expected 0, because .peak_at");
     assert_refused(SCHEDULE(.kind = "one-cycle", .rate = 1, .steps = 5, .peak_at = 1), "peak_at is 1");
 }
 
