@@ -7,7 +7,7 @@
 
 #include "graph/graph.h"
 
-static tu_graph *fresh(void) {
+static tu_graph *new_graph(void) {
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     return g;
@@ -24,7 +24,7 @@ static void assert_graph_error(tu_graph *g, tu_status status, const char *const 
 
 static void names_are_scoped_and_unique(void **state) {
     (void)state;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2, 3)), a = {0}, b = {0};
     tu_scope(g, "outer") tu_scope(g, "inner") {
         a = tu_relu(x);
@@ -42,7 +42,7 @@ static void names_are_scoped_and_unique(void **state) {
 
 static void a_thousand_nodes_of_one_name_get_unique_suffixes(void **state) {
     (void)state;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(1));
     for (int i = 0; i < 1000; i++) x = tu_neg(x);
     assert_string_equal(tu_value_name(x), "neg_999");
@@ -52,7 +52,7 @@ static void a_thousand_nodes_of_one_name_get_unique_suffixes(void **state) {
 
 static void a_graph_keeps_its_first_error(void **state) {
     (void)state;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2, 3)), y = tu_input(g, "y", TU_F32, TU_SHAPE(4)),
              bad = {0};
     tu_scope(g, "net") bad = tu_add(x, y);
@@ -68,7 +68,7 @@ static void a_graph_keeps_its_first_error(void **state) {
 
 static void variables_with_the_same_name_are_rejected(void **state) {
     (void)state;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_variable(g, "w", TU_F32, TU_SHAPE(2));
     assert_false(tu_ok(tu_variable(g, "w", TU_F32, TU_SHAPE(2))));
     ASSERT_GRAPH_ERROR(g, TU_INVALID, "variable", "'w'", "already used");
@@ -79,7 +79,7 @@ static void invalid_names_are_rejected(void **state) {
     (void)state;
     static const char *const names[] = {"", "/a", "a/", "a//b", "a b", "tab\t"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        tu_graph *g = fresh();
+        tu_graph *g = new_graph();
         assert_false(tu_ok(tu_input(g, names[i], TU_F32, TU_SHAPE(1))));
         ASSERT_GRAPH_ERROR(g, TU_INVALID, "input", "visible characters");
         tu_graph_free(g);
@@ -88,28 +88,28 @@ static void invalid_names_are_rejected(void **state) {
 
 static void invalid_inputs_and_variables_are_rejected(void **state) {
     (void)state;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     assert_false(tu_ok(tu_input(g, "x", TU_F32, TU_SHAPE(2, 0))));
     ASSERT_GRAPH_ERROR(g, TU_INVALID, "input", "'x'", "[2,0]", "at least 1");
     tu_graph_free(g);
-    g = fresh();
+    g = new_graph();
     assert_false(tu_ok(tu_input(g, "x", TU_F32, TU_SHAPE(1, 1, 1, 1, 1, 1, 1, 1, 1))));
     ASSERT_GRAPH_ERROR(g, TU_INVALID, "input", "at most 8");
     tu_graph_free(g);
-    g = fresh();
+    g = new_graph();
     assert_false(tu_ok(tu_input(g, "x", (tu_dtype)77, TU_SHAPE(1))));
     ASSERT_GRAPH_ERROR(g, TU_INVALID, "input", "unknown element type");
     tu_graph_free(g);
-    g = fresh();
+    g = new_graph();
     assert_false(tu_ok(tu_input(g, "x", TU_F32, TU_SHAPE(1 << 30, 1 << 30))));
     ASSERT_GRAPH_ERROR(g, TU_INVALID, "2^48");
     tu_graph_free(g);
-    g = fresh();
+    g = new_graph();
     assert_false(tu_ok(
         tu_input(g, "sample_ordinal", TU_F32, TU_SHAPE(2, 3)))); /* reserved: the engine feeds this input */
     ASSERT_GRAPH_ERROR(g, TU_INVALID, "sample_ordinal", "i64[samples]");
     tu_graph_free(g);
-    g = fresh();
+    g = new_graph();
     assert_false(tu_ok(tu_variable(g, "w", TU_I32, TU_SHAPE(2), .init = {TU_INIT_NORMAL, .b = 1})));
     ASSERT_GRAPH_ERROR(g, TU_INVALID, "variable", "floating-point");
     tu_graph_free(g);
@@ -117,7 +117,7 @@ static void invalid_inputs_and_variables_are_rejected(void **state) {
 
 static void values_of_two_graphs_cannot_be_combined(void **state) {
     (void)state;
-    tu_graph *g = fresh(), *h = fresh();
+    tu_graph *g = new_graph(), *h = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2)), y = tu_input(h, "y", TU_F32, TU_SHAPE(2));
     assert_false(tu_ok(tu_add(x, y)));
     ASSERT_GRAPH_ERROR(g, TU_INVALID, "add", "another graph");
@@ -128,7 +128,7 @@ static void values_of_two_graphs_cannot_be_combined(void **state) {
 
 static void uninitialised_values_are_errors_not_crashes(void **state) {
     (void)state;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2)), nothing = {0};
     assert_false(tu_ok(tu_mul(x, nothing)));
     ASSERT_GRAPH_ERROR(g, TU_INVALID, "mul", "uninitialised tu_value");
@@ -140,7 +140,7 @@ static void uninitialised_values_are_errors_not_crashes(void **state) {
 
 static void an_unknown_name_is_an_error(void **state) {
     (void)state;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     assert_false(tu_ok(tu_find(g, "conv9/weights")));
     ASSERT_GRAPH_ERROR(g, TU_NOT_FOUND, "conv9/weights");
     tu_graph_free(g);
@@ -148,18 +148,18 @@ static void an_unknown_name_is_an_error(void **state) {
 
 static void a_second_assignment_is_rejected(void **state) {
     (void)state;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_value w = tu_variable(g, "w", TU_F32, TU_SHAPE(2));
     tu_assign(w, tu_neg(w));
     assert_false(tu_ok(tu_assign(w, tu_abs(w))));
     ASSERT_GRAPH_ERROR(g, TU_INVALID, "assign", "'w'", "already");
     tu_graph_free(g);
-    g = fresh();
+    g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2));
     assert_false(tu_ok(tu_assign(x, x)));
     ASSERT_GRAPH_ERROR(g, TU_INVALID, "assign", "'x'", "expected a variable");
     tu_graph_free(g);
-    g = fresh();
+    g = new_graph();
     w = tu_variable(g, "w", TU_F32, TU_SHAPE(2));
     assert_false(tu_ok(tu_assign(w, tu_fill(g, TU_F32, TU_SHAPE(3), 0))));
     ASSERT_GRAPH_ERROR(g, TU_INVALID, "assign", "f32[2]", "f32[3]");
@@ -168,7 +168,7 @@ static void a_second_assignment_is_rejected(void **state) {
 
 static void options_of_an_older_header_are_accepted(void **state) {
     (void)state;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     /* An older header without .keep: memory beyond its struct_size must not be read. */
     tu_reduce_options old = {
         .struct_size = offsetof(tu_reduce_options, keep), .axes = TU_AXES(1), .keep = true};
@@ -179,7 +179,7 @@ static void options_of_an_older_header_are_accepted(void **state) {
 
 static void results_are_found_by_name(void **state) {
     (void)state;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(2));
     tu_value y = tu_output(tu_exp(x), "y");
     assert_int_equal(tu_find_output(g, "y").node, y.node);
@@ -190,7 +190,7 @@ static void results_are_found_by_name(void **state) {
 
 static void trainable_variables_exclude_frozen_ones(void **state) {
     (void)state;
-    tu_graph *g = fresh();
+    tu_graph *g = new_graph();
     tu_value x = tu_input(g, "x", TU_F32, TU_SHAPE(4, 3));
     tu_batch_norm(tu_dense(x, .units = 5));
     tu_step(g);

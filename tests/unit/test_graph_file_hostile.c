@@ -97,7 +97,7 @@ static void put_filler(file_builder *m) {
     m->size += 100;
 }
 
-static file_builder begin(uint32_t nodes) {
+static file_builder new_file(uint32_t nodes) {
     file_builder m = {.size = TU__FILE_HEADER};
     memcpy(m.bytes, TU__FILE_MAGIC, 8);
     m.bytes[TU__FILE_AT_VERSION] = TU__FILE_VERSION;
@@ -123,7 +123,7 @@ static void put_scalar_input(file_builder *m, const char *name) {
     put_u8(m, 0);
 }
 
-static file finish(file_builder *m) {
+static file finish_file(file_builder *m) {
     m->size += TU__FILE_TRAILER;
     file f = {m->bytes, m->size};
     sign(f);
@@ -131,15 +131,15 @@ static file finish(file_builder *m) {
 }
 
 static void assert_built_file_fails(file_builder m, tu_status status, const char *part) {
-    assert_refused(finish(&m), status, part);
+    assert_refused(finish_file(&m), status, part);
 }
 
 static void a_missing_attribute_is_zero(void **state) {
     (void)state;
-    file_builder m = begin(1);
+    file_builder m = new_file(1);
     put_scalar_input(&m, "x");
     put_u32(&m, 0);
-    file f = finish(&m);
+    file f = finish_file(&m);
     tu_graph *g;
     assert_int_equal(tu_graph_read(f.bytes, f.size, &g), TU_OK);
     tu_type type = tu_value_type(tu_find(g, "x"));
@@ -151,29 +151,29 @@ static void a_missing_attribute_is_zero(void **state) {
 static void counts_beyond_the_file_are_rejected_before_allocating(void **state) {
     (void)state;
     int64_t live = tu__alloc_live();
-    file_builder m = begin(UINT32_MAX);
+    file_builder m = new_file(UINT32_MAX);
     put_u32(&m, 0);
     assert_built_file_fails(m, TU_CORRUPT, "byte 24: the number of nodes is 4294967295, too many");
 
-    m = begin(1);
+    m = new_file(1);
     put_u32(&m, UINT32_MAX);
     put_filler(&m);
     assert_built_file_fails(m, TU_CORRUPT, "byte 28: an operation's name is 4294967295");
 
-    m = begin(1);
+    m = new_file(1);
     put_head(&m, "neg", "n", 0);
     put_u32(&m, 0);
     put_u32(&m, 0x10000000);
     put_filler(&m);
     assert_built_file_fails(m, TU_CORRUPT, "a number of inputs is 268435456");
 
-    m = begin(1);
+    m = new_file(1);
     put_head(&m, "neg", "n", 0);
     put_u32(&m, 1000);
     put_filler(&m);
     assert_built_file_fails(m, TU_CORRUPT, "a number of attributes is 1000");
 
-    m = begin(0);
+    m = new_file(0);
     put_u32(&m, 5000);
     put_filler(&m);
     assert_built_file_fails(m, TU_CORRUPT, "the number of results is 5000");
@@ -182,13 +182,13 @@ static void counts_beyond_the_file_are_rejected_before_allocating(void **state) 
 
 static void invalid_strings_are_rejected(void **state) {
     (void)state;
-    file_builder m = begin(1);
+    file_builder m = new_file(1);
     put_head(&m, "input", "x", 0);
     m.bytes[TU__FILE_HEADER + 4 + 4 + 5] = 'y'; /* the NUL after "input" */
     put_filler(&m);
     assert_built_file_fails(m, TU_CORRUPT, "does not end with a NUL byte");
 
-    m = begin(1);
+    m = new_file(1);
     put_head(&m, "input", "x", 0);
     m.bytes[TU__FILE_HEADER + 4 + 4 + 2] = 0;
     put_filler(&m);
@@ -197,7 +197,7 @@ static void invalid_strings_are_rejected(void **state) {
 
 static void invalid_attributes_are_rejected(void **state) {
     (void)state;
-    file_builder m = begin(1);
+    file_builder m = new_file(1);
     put_head(&m, "input", "x", 0);
     put_u32(&m, 1);
     file_builder base = m;
@@ -236,7 +236,7 @@ static void invalid_attributes_are_rejected(void **state) {
     put_filler(&m);
     assert_built_file_fails(m, TU_CORRUPT, "expected dimensions of at least 1 and at most 2^48 elements");
 
-    m = begin(1);
+    m = new_file(1);
     put_head(&m, "input", "x", 0);
     put_u32(&m, 2);
     for (int i = 0; i < 2; i++) {
@@ -251,7 +251,7 @@ static void invalid_attributes_are_rejected(void **state) {
 
 static void invalid_edges_are_rejected(void **state) {
     (void)state;
-    file_builder base = begin(2);
+    file_builder base = new_file(2);
     put_scalar_input(&base, "x");
     put_head(&base, "neg", "n", 0);
     put_u32(&base, 0);
@@ -325,7 +325,7 @@ static void invalid_control_dependencies_and_groups_are_rejected(void **state) {
 
 static void invalid_results_are_rejected(void **state) {
     (void)state;
-    file_builder m = begin(1);
+    file_builder m = new_file(1);
     put_scalar_input(&m, "x");
     put_u32(&m, 1);
     put_string(&m, "y");
@@ -333,7 +333,7 @@ static void invalid_results_are_rejected(void **state) {
     put_u32(&m, 0);
     assert_built_file_fails(m, TU_CORRUPT, "result 'y' is output 0 of node 1, which does not exist");
 
-    m = begin(0);
+    m = new_file(0);
     put_u32(&m, 0);
     put_u8(&m, 0);
     assert_built_file_fails(m, TU_CORRUPT, "1 bytes follow the last result");
@@ -341,7 +341,7 @@ static void invalid_results_are_rejected(void **state) {
 
 static void invalid_constants_are_rejected(void **state) {
     (void)state;
-    file_builder base = begin(1);
+    file_builder base = new_file(1);
     put_head(&base, "constant", "c", 0);
     put_u32(&base, 1);
     put_string(&base, "dtype");

@@ -35,7 +35,7 @@ static const tu__json_value *parse(const char *text) {
     return value;
 }
 
-static void assert_refused(const char *text, const char *expected) {
+static void assert_parse_fails(const char *text, const char *expected) {
     const tu__json_value *value;
     assert_int_equal(parse_bytes(text, strlen(text), &value), TU_CORRUPT);
     assert_null(value);
@@ -88,12 +88,13 @@ static void numbers_outside_the_grammar_are_rejected(void **state) {
     (void)state;
     static const char *const wrong[] = {"+1",  "01",  "-01", "1.",       ".5",        "-",    "1e",  "1e+",
                                         "0x1", "NaN", "nan", "Infinity", "-Infinity", "1.e3", "--1", "1_0"};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) assert_refused(wrong[i], "t.json: line 1: ");
-    assert_refused("1e999", "the number 1e999 is too large for a double");
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_parse_fails(wrong[i], "t.json: line 1: ");
+    assert_parse_fails("1e999", "the number 1e999 is too large for a double");
     char many[4000];
     memset(many, '9', sizeof many);
     many[sizeof many - 1] = '\0';
-    assert_refused(many, "is too large for a double");
+    assert_parse_fails(many, "is too large for a double");
     memcpy(many, "0.", 2);
     assert_true(parse(many)->number == 1.0);
 }
@@ -117,46 +118,46 @@ static void strings_are_unescaped(void **state) {
 
 static void invalid_strings_are_rejected(void **state) {
     (void)state;
-    assert_refused("\"abc", "a string has no closing quote");
-    assert_refused("\"abc\\\"", "a string has no closing quote");
-    assert_refused("\"\\x\"", "after a backslash, found 'x'");
-    assert_refused("\"\\u12g4\"", "four hexadecimal digits after \\u, found 'g'");
-    assert_refused("\"\\u12\"", "four hexadecimal digits after \\u, found '\"'");
-    assert_refused("\"\\u0000\"", "contains \\u0000");
-    assert_refused("\"\\uD800\"", "\\ud800, half of a surrogate pair without the other half");
-    assert_refused("\"\\uDC00\\uD800\"", "\\udc00, half of a surrogate pair without");
-    assert_refused("\"\\uD800\\u0041\"", "\\ud800, half of a surrogate pair, followed by \\u0041");
-    assert_refused("\"a\nb\"", "the control character 0x0a: expected an escape");
-    assert_refused("\"\xFF\"", "not UTF-8 at byte 0xff");
-    assert_refused("\"\xC0\xAF\"", "not UTF-8 at byte 0xc0");
-    assert_refused("\"\xED\xA0\x80\"", "not UTF-8 at byte 0xed");
-    assert_refused("\"\xE2\x82\"", "not UTF-8 at byte 0xe2");
+    assert_parse_fails("\"abc", "a string has no closing quote");
+    assert_parse_fails("\"abc\\\"", "a string has no closing quote");
+    assert_parse_fails("\"\\x\"", "after a backslash, found 'x'");
+    assert_parse_fails("\"\\u12g4\"", "four hexadecimal digits after \\u, found 'g'");
+    assert_parse_fails("\"\\u12\"", "four hexadecimal digits after \\u, found '\"'");
+    assert_parse_fails("\"\\u0000\"", "contains \\u0000");
+    assert_parse_fails("\"\\uD800\"", "\\ud800, half of a surrogate pair without the other half");
+    assert_parse_fails("\"\\uDC00\\uD800\"", "\\udc00, half of a surrogate pair without");
+    assert_parse_fails("\"\\uD800\\u0041\"", "\\ud800, half of a surrogate pair, followed by \\u0041");
+    assert_parse_fails("\"a\nb\"", "the control character 0x0a: expected an escape");
+    assert_parse_fails("\"\xFF\"", "not UTF-8 at byte 0xff");
+    assert_parse_fails("\"\xC0\xAF\"", "not UTF-8 at byte 0xc0");
+    assert_parse_fails("\"\xED\xA0\x80\"", "not UTF-8 at byte 0xed");
+    assert_parse_fails("\"\xE2\x82\"", "not UTF-8 at byte 0xe2");
 }
 
 static void invalid_structure_is_rejected_with_its_line(void **state) {
     (void)state;
-    assert_refused("", "t.json: line 1: the text ends where a value is expected");
-    assert_refused("  \n\n ", "line 3: the text ends where a value");
-    assert_refused("{\n\"a\": 1,\n\"b\" 2}", "line 3: expected ':' after a key, found '2'");
-    assert_refused("{\"a\":1,}", "expected a string, found '}'");
-    assert_refused("[1,]", "expected a value, found ']'");
-    assert_refused("[1 2]", "expected ',' or ']', found '2'");
-    assert_refused("{\"a\":1]", "expected ',' or '}', found ']'");
-    assert_refused("[1", "the text ends where ',' or ']' is expected");
-    assert_refused("{a:1}", "expected a string, found 'a'");
-    assert_refused("[1]x", "expected the end after the value, found 'x'");
-    assert_refused("{} {}", "expected the end after the value, found '{'");
-    assert_refused("tru", "expected a value, found 't'");
-    assert_refused("\xEF\xBB\xBF{}", "expected a value, found byte 0xef");
-    assert_refused("'a'", "expected a value, found '''");
+    assert_parse_fails("", "t.json: line 1: the text ends where a value is expected");
+    assert_parse_fails("  \n\n ", "line 3: the text ends where a value");
+    assert_parse_fails("{\n\"a\": 1,\n\"b\" 2}", "line 3: expected ':' after a key, found '2'");
+    assert_parse_fails("{\"a\":1,}", "expected a string, found '}'");
+    assert_parse_fails("[1,]", "expected a value, found ']'");
+    assert_parse_fails("[1 2]", "expected ',' or ']', found '2'");
+    assert_parse_fails("{\"a\":1]", "expected ',' or '}', found ']'");
+    assert_parse_fails("[1", "the text ends where ',' or ']' is expected");
+    assert_parse_fails("{a:1}", "expected a string, found 'a'");
+    assert_parse_fails("[1]x", "expected the end after the value, found 'x'");
+    assert_parse_fails("{} {}", "expected the end after the value, found '{'");
+    assert_parse_fails("tru", "expected a value, found 't'");
+    assert_parse_fails("\xEF\xBB\xBF{}", "expected a value, found byte 0xef");
+    assert_parse_fails("'a'", "expected a value, found '''");
     const tu__json_value *value;
     assert_int_equal(parse_bytes("[1]\0", 4, &value), TU_CORRUPT);
 }
 
 static void duplicate_keys_are_rejected(void **state) {
     (void)state;
-    assert_refused("{\"a\":1,\"b\":2,\"a\":3}", "the key \"a\" occurs twice in one object");
-    assert_refused("{\"a\":1,\"\\u0061\":3}", "the key \"a\" occurs twice");
+    assert_parse_fails("{\"a\":1,\"b\":2,\"a\":3}", "the key \"a\" occurs twice in one object");
+    assert_parse_fails("{\"a\":1,\"\\u0061\":3}", "the key \"a\" occurs twice");
     assert_int_equal(parse("{\"a\":{\"a\":1},\"b\":[{\"a\":1},{\"a\":2}]}")->count, 2);
 }
 
@@ -168,12 +169,12 @@ static void deep_nesting_is_rejected(void **state) {
     assert_int_equal(parse(text)->count, 1);
     memset(text, '[', TU__JSON_MAX_DEPTH + 1);
     memset(text + TU__JSON_MAX_DEPTH + 1, ']', TU__JSON_MAX_DEPTH + 1);
-    assert_refused(text, "nested deeper than 64");
+    assert_parse_fails(text, "nested deeper than 64");
     char *deep = malloc(1000001);
     assert_non_null(deep);
     memset(deep, '[', 1000000);
     deep[1000000] = '\0';
-    assert_refused(deep, "nested deeper than 64");
+    assert_parse_fails(deep, "nested deeper than 64");
     free(deep);
 }
 

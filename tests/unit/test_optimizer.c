@@ -38,7 +38,7 @@ static tu_value build(tu_graph *g) {
     return tu_scale(tu_add(tu_sum(tu_mul(c, tu_square(w))), tu_sum(tu_square(b))), 0.5);
 }
 
-static void begin(trained *t, const tu_optimizer_options *options) {
+static void start_training(trained *t, const tu_optimizer_options *options) {
     assert_int_equal(tu_graph_new(&t->graph), TU_OK);
     if (tu_add_optimizer_with(build(t->graph), &t->values, options) != TU_OK) fail_msg("%s", tu_message());
     assert_int_equal(tu_graph_verify(t->graph), TU_OK);
@@ -51,14 +51,14 @@ static void begin(trained *t, const tu_optimizer_options *options) {
     assert_int_equal(tu_state_set(t->state, "layer/b", biases_at_start, sizeof biases_at_start), TU_OK);
 }
 
-static void step(trained *t) {
+static void run_step(trained *t) {
     if (tu_run(t->program, t->state, 0, NULL, (void *[]){&t->rate, &t->norm, &t->finite}) != TU_OK)
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_get(t->state, "layer/w", t->w, sizeof t->w), TU_OK);
     assert_int_equal(tu_state_get(t->state, "layer/b", t->b, sizeof t->b), TU_OK);
 }
 
-static void end(trained *t) {
+static void free_training(trained *t) {
     tu_state_free(t->state);
     tu_program_free(t->program);
     tu_graph_free(t->graph);
@@ -146,7 +146,7 @@ static void assert_rule(const tu_optimizer_options *options, double (*next)(form
     formula f[N] = {{0}};
     double w[N];
     memcpy(w, weights_at_start, sizeof w);
-    begin(&t, options);
+    start_training(&t, options);
     for (int s = 1; s <= STEPS; s++) {
         double norm = 0, ratio = ratio_of(w, options->trust);
         for (int i = 0; i < N; i++) norm += pow(curvature[i] * w[i], 2);
@@ -156,7 +156,7 @@ static void assert_rule(const tu_optimizer_options *options, double (*next)(form
             f[i].ratio = ratio;
             w[i] = next(&f[i], w[i], curvature[i] * w[i], s);
         }
-        step(&t);
+        run_step(&t);
         for (int i = 0; i < N; i++) assert_near(options->name, t.w[i], w[i]);
         if (s == 1) assert_true(fabs((double)t.norm - sqrt(norm)) < 1e-6);
         assert_true(t.finite && t.rate == (float)RATE);
@@ -164,7 +164,7 @@ static void assert_rule(const tu_optimizer_options *options, double (*next)(form
     int64_t steps;
     assert_int_equal(tu_state_get(t.state, "step", &steps, sizeof steps), TU_OK);
     assert_int_equal(steps, STEPS);
-    end(&t);
+    free_training(&t);
 }
 
 static void rules_follow_their_formulas(void **state) {
@@ -199,10 +199,10 @@ static void a_negative_momentum_means_no_momentum(void **state) {
 static void lars_updates_biases_without_the_trust_ratio(void **state) {
     (void)state;
     trained t;
-    begin(&t, OPTIMIZER(.name = "lars", .constant_rate = 0.1, .weight_decay = 1));
-    step(&t);
+    start_training(&t, OPTIMIZER(.name = "lars", .constant_rate = 0.1, .weight_decay = 1));
+    run_step(&t);
     for (int i = 0; i < B; i++) assert_near("bias", t.b[i], 0.9 * biases_at_start[i]);
-    end(&t);
+    free_training(&t);
 }
 
 /* ---- Weight decay and groups ---- */
@@ -210,12 +210,12 @@ static void lars_updates_biases_without_the_trust_ratio(void **state) {
 /* Checks the weight decay of each variable after one SGD step with rate 0.5. */
 static void assert_decays(const tu_optimizer_options *options, double of_w, double of_b, double rate_b) {
     trained t;
-    begin(&t, options);
-    step(&t);
+    start_training(&t, options);
+    run_step(&t);
     for (int i = 0; i < N; i++)
         assert_near("w", t.w[i], weights_at_start[i] * (1 - 0.5 * (curvature[i] + of_w)));
     for (int i = 0; i < B; i++) assert_near("b", t.b[i], biases_at_start[i] * (1 - rate_b * (1 + of_b)));
-    end(&t);
+    free_training(&t);
 }
 
 static void groups_match_variables_by_name(void **state) {
@@ -235,13 +235,13 @@ static void groups_match_variables_by_name(void **state) {
 static void frozen_variables_do_not_change(void **state) {
     (void)state;
     trained t;
-    begin(&t, OPTIMIZER(.constant_rate = 0.5, .freeze = "*/b"));
-    step(&t);
+    start_training(&t, OPTIMIZER(.constant_rate = 0.5, .freeze = "*/b"));
+    run_step(&t);
     assert_memory_equal(t.b, biases_at_start, sizeof t.b);
     assert_true(t.w[0] != weights_at_start[0]);
     double none;
     assert_int_equal(tu_state_get(t.state, "optimizer/velocity/layer/b", &none, sizeof none), TU_NOT_FOUND);
-    end(&t);
+    free_training(&t);
 }
 
 /* ---- Clipping ---- */
@@ -256,13 +256,13 @@ static void gradients_are_clipped_by_their_global_norm(void **state) {
     for (int k = 0; k < 2; k++) {
         trained t;
         double factor = fmin(1, limits[k] / (norm + 1e-6));
-        begin(&t, OPTIMIZER(.name = "sgd", .constant_rate = 0.5, .clip_norm = limits[k]));
-        step(&t);
+        start_training(&t, OPTIMIZER(.name = "sgd", .constant_rate = 0.5, .clip_norm = limits[k]));
+        run_step(&t);
         for (int i = 0; i < N; i++)
             assert_near("w", t.w[i], weights_at_start[i] * (1 - 0.5 * factor * curvature[i]));
         for (int i = 0; i < B; i++) assert_near("b", t.b[i], biases_at_start[i] * (1 - 0.5 * factor));
         assert_true(fabs((double)t.norm - norm) < 1e-6); /* before clipping */
-        end(&t);
+        free_training(&t);
     }
 }
 
@@ -273,22 +273,22 @@ static void averages_start_at_the_variables_and_follow_them(void **state) {
     trained t;
     double average[N], got[N];
     memcpy(average, weights_at_start, sizeof average);
-    begin(&t, OPTIMIZER(.constant_rate = 0.1, .average = 0.4));
+    start_training(&t, OPTIMIZER(.constant_rate = 0.1, .average = 0.4));
     for (int s = 0; s < STEPS; s++) {
         double decay = fmin(0.4, (1.0 + s) / (10.0 + s));
-        step(&t);
+        run_step(&t);
         assert_int_equal(tu_state_get(t.state, "average/layer/w", got, sizeof got), TU_OK);
         for (int i = 0; i < N; i++) {
             average[i] = decay * average[i] + (1 - decay) * t.w[i];
             assert_near("average", got[i], average[i]);
         }
     }
-    end(&t);
+    free_training(&t);
 }
 
 /* ---- Invalid options ---- */
 
-static void assert_refused(const tu_optimizer_options *options, tu_status status, const char *part) {
+static void assert_optimizer_fails(const tu_optimizer_options *options, tu_status status, const char *part) {
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
     assert_int_equal(tu_add_optimizer_with(build(g), NULL, options), status);
@@ -301,29 +301,33 @@ static void invalid_options_are_rejected(void **state) {
     (void)state;
     static const tu_optimizer_group without_pattern = {.weight_decay = 1},
                                     negative = {.pattern = "*", .weight_decay = -1};
-    assert_refused(
+    assert_optimizer_fails(
         OPTIMIZER(.name = "adams", .constant_rate = 1), TU_INVALID,
         "optimizer 'adams': expected sgd, momentum, nesterov, rmsprop, adam, adamw or lars; did you mean 'adam'?");
-    assert_refused(OPTIMIZER(.name = "adam"), TU_INVALID,
-                   "optimizer 'adam': the learning rate is missing: set .rate or .constant_rate");
-    assert_refused(OPTIMIZER(.constant_rate = -1), TU_INVALID, "optimizer 'momentum': rate is -1, expected");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .momentum = 1), TU_INVALID,
-                   "momentum is 1, expected a number in [0, 1)");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .beta1 = -0.1), TU_INVALID, "beta1 is -0.1");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .beta2 = 1), TU_INVALID, "beta2 is 1");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .average = 1), TU_INVALID, "average is 1");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .epsilon = -1), TU_INVALID, "epsilon is -1");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .clip_norm = INFINITY), TU_INVALID, "clip_norm is inf");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .weight_decay = -1), TU_INVALID, "weight_decay is -1");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .trust = -1), TU_INVALID, "trust is -1");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .groups = &without_pattern, .group_count = 1), TU_INVALID,
-                   "has no .pattern");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .groups = &negative, .group_count = 1), TU_INVALID,
-                   "a group's weight_decay is -1");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .freeze = "conv*"), TU_NOT_FOUND,
-                   "freeze 'conv*' matches no variable of the network: expected names like 'layer/w'");
-    assert_refused(OPTIMIZER(.constant_rate = 1, .freeze = "*"), TU_INVALID,
-                   "freeze '*' leaves no variable to train");
+    assert_optimizer_fails(OPTIMIZER(.name = "adam"), TU_INVALID,
+                           "optimizer 'adam': the learning rate is missing: set .rate or .constant_rate");
+    assert_optimizer_fails(OPTIMIZER(.constant_rate = -1), TU_INVALID,
+                           "optimizer 'momentum': rate is -1, expected");
+    assert_optimizer_fails(OPTIMIZER(.constant_rate = 1, .momentum = 1), TU_INVALID,
+                           "momentum is 1, expected a number in [0, 1)");
+    assert_optimizer_fails(OPTIMIZER(.constant_rate = 1, .beta1 = -0.1), TU_INVALID, "beta1 is -0.1");
+    assert_optimizer_fails(OPTIMIZER(.constant_rate = 1, .beta2 = 1), TU_INVALID, "beta2 is 1");
+    assert_optimizer_fails(OPTIMIZER(.constant_rate = 1, .average = 1), TU_INVALID, "average is 1");
+    assert_optimizer_fails(OPTIMIZER(.constant_rate = 1, .epsilon = -1), TU_INVALID, "epsilon is -1");
+    assert_optimizer_fails(OPTIMIZER(.constant_rate = 1, .clip_norm = INFINITY), TU_INVALID,
+                           "clip_norm is inf");
+    assert_optimizer_fails(OPTIMIZER(.constant_rate = 1, .weight_decay = -1), TU_INVALID,
+                           "weight_decay is -1");
+    assert_optimizer_fails(OPTIMIZER(.constant_rate = 1, .trust = -1), TU_INVALID, "trust is -1");
+    assert_optimizer_fails(OPTIMIZER(.constant_rate = 1, .groups = &without_pattern, .group_count = 1),
+                           TU_INVALID, "has no .pattern");
+    assert_optimizer_fails(OPTIMIZER(.constant_rate = 1, .groups = &negative, .group_count = 1), TU_INVALID,
+                           "a group's weight_decay is -1");
+    assert_optimizer_fails(
+        OPTIMIZER(.constant_rate = 1, .freeze = "conv*"), TU_NOT_FOUND,
+        "freeze 'conv*' matches no variable of the network: expected names like 'layer/w'");
+    assert_optimizer_fails(OPTIMIZER(.constant_rate = 1, .freeze = "*"), TU_INVALID,
+                           "freeze '*' leaves no variable to train");
 }
 
 static void the_learning_rate_must_be_a_scalar_of_the_graph(void **state) {

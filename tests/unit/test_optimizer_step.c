@@ -118,7 +118,7 @@ typedef struct guarded {
     float images[PIXELS];
 } guarded;
 
-static void begin_guarded(guarded *g, const char *precision, bool stop_at_bad, double loss_scale) {
+static void start_guarded(guarded *g, const char *precision, bool stop_at_bad, double loss_scale) {
     tu_optimizer_values values;
     g->n = build_net(TU_F32, BATCH, true);
     assert_int_equal(tu_add_optimizer(g->n.loss, &values, .constant_rate = 0.01, .clip_norm = 1,
@@ -133,7 +133,7 @@ static void begin_guarded(guarded *g, const char *precision, bool stop_at_bad, d
     draw(g->images);
 }
 
-static void end_guarded(guarded *g) {
+static void free_guarded(guarded *g) {
     tu_program_free(g->program);
     tu_state_free(g->state);
     tu_graph_free(g->n.graph);
@@ -158,7 +158,7 @@ static void with_stop_at_bad_nothing_changes_after_a_bad_step(void **unused) {
     (void)unused;
     guarded g;
     size_t size;
-    begin_guarded(&g, NULL, true, 0);
+    start_guarded(&g, NULL, true, 0);
     assert_true(step_guarded(&g, false) && step_guarded(&g, false));
     set_healthy(g.state, false);
     unsigned char *before = snapshot(g.state, &size);
@@ -174,7 +174,7 @@ static void with_stop_at_bad_nothing_changes_after_a_bad_step(void **unused) {
     assert_true(step_guarded(&g, false));
     assert_int_equal(tu_state_get(g.state, "step", &step, sizeof step), TU_OK);
     assert_int_equal(step, 3);
-    end_guarded(&g);
+    free_guarded(&g);
 }
 
 /* In-place updates are required for multi-step calls. */
@@ -183,13 +183,13 @@ static void every_update_of_a_guarded_step_is_in_place(void **unused) {
     static const char *const precisions[] = {"f32", "bf16", "f16"};
     for (int i = 0; i < 3; i++) {
         guarded g;
-        begin_guarded(&g, precisions[i], true, i == 2 ? 65536 : 0);
+        start_guarded(&g, precisions[i], true, i == 2 ? 65536 : 0);
         const tu__partition *part = &g.program->parts[0];
         for (uint32_t k = 0; k < part->update_count; k++)
             if (!part->updates[k].in_place)
                 fail_msg("%s: '%s' is not", precisions[i],
                          g.program->unit.graph->nodes[part->updates[k].variable]->name);
-        end_guarded(&g);
+        free_guarded(&g);
     }
 }
 
@@ -197,8 +197,8 @@ static void every_update_of_a_guarded_step_is_in_place(void **unused) {
 static void f32_results_with_a_loss_scale_are_bit_identical(void **unused) {
     (void)unused;
     guarded plain, scaled;
-    begin_guarded(&plain, NULL, false, 0);
-    begin_guarded(&scaled, NULL, false, 1024);
+    start_guarded(&plain, NULL, false, 0);
+    start_guarded(&scaled, NULL, false, 1024);
     for (int i = 0; i < 3; i++) assert_true(step_guarded(&plain, false) && step_guarded(&scaled, false));
     for (size_t i = 0; i < tu_state_count(plain.state); i++) {
         const char *name;
@@ -212,8 +212,8 @@ static void f32_results_with_a_loss_scale_are_bit_identical(void **unused) {
         test_free(a);
         test_free(b);
     }
-    end_guarded(&plain);
-    end_guarded(&scaled);
+    free_guarded(&plain);
+    free_guarded(&scaled);
 }
 
 static float scale_of(const guarded *g) {
@@ -227,7 +227,7 @@ static void a_loss_scale_is_halved_by_bad_steps_and_doubled_by_good_ones(void **
     guarded g;
     int64_t step;
     float good = 2000;
-    begin_guarded(&g, "f16", true, 4);
+    start_guarded(&g, "f16", true, 4);
     assert_true(step_guarded(&g, false));
     assert_true(scale_of(&g) == 4);
     assert_true(step_guarded(&g, true)); /* skipped, but not a bad step */
@@ -246,7 +246,7 @@ static void a_loss_scale_is_halved_by_bad_steps_and_doubled_by_good_ones(void **
     assert_true(scale_of(&g) == 1);
     assert_int_equal(tu_state_get(g.state, "step", &step, sizeof step), TU_OK);
     assert_int_equal(step, 2);
-    end_guarded(&g);
+    free_guarded(&g);
 }
 
 static void contradictory_guard_options_are_rejected(void **unused) {
@@ -292,12 +292,12 @@ static void frozen_layers_keep_their_statistics(void **state) {
 
 /* ---- Micro-batches ---- */
 
-static const tu_optimizer_options piecewise = {.struct_size = sizeof(tu_optimizer_options),
-                                               .name = "adamw",
-                                               .constant_rate = 0.02,
-                                               .weight_decay = 0.1,
-                                               .clip_norm = 0.7,
-                                               .average = 0.9};
+static const tu_optimizer_options accumulation_options = {.struct_size = sizeof(tu_optimizer_options),
+                                                          .name = "adamw",
+                                                          .constant_rate = 0.02,
+                                                          .weight_decay = 0.1,
+                                                          .clip_norm = 0.7,
+                                                          .average = 0.9};
 
 static const void *converted(tu_dtype dtype, const float *numbers) {
     static double wide[PIXELS];
@@ -305,19 +305,20 @@ static const void *converted(tu_dtype dtype, const float *numbers) {
     return dtype == TU_F64 ? (const void *)wide : numbers;
 }
 
-/* Returns the state after three batches of BATCH samples, each in `pieces` micro-batches. */
-static tu_state *train_in_micro_batches(tu_dtype dtype, const char *devices, int64_t pieces) {
-    int64_t batch = BATCH / pieces;
+/* Returns the state after three batches of BATCH samples, each in `micro_batches` micro-batches. */
+static tu_state *train_in_micro_batches(tu_dtype dtype, const char *devices, int64_t micro_batches) {
+    int64_t batch = BATCH / micro_batches;
     net n = build_net(dtype, batch, false);
     tu_graph *apply = NULL;
     tu_program *gather, *update = NULL;
     tu_state *state;
-    if (pieces == 1) {
-        assert_int_equal(tu_add_optimizer_with(n.loss, NULL, &piecewise), TU_OK);
+    if (micro_batches == 1) {
+        assert_int_equal(tu_add_optimizer_with(n.loss, NULL, &accumulation_options), TU_OK);
     } else {
-        assert_int_equal(tu_add_accumulation(n.loss, 1.0 / (double)pieces, NULL, NULL), TU_OK);
+        assert_int_equal(tu_add_accumulation(n.loss, 1.0 / (double)micro_batches, NULL, NULL), TU_OK);
         assert_int_equal(tu_graph_new(&apply), TU_OK);
-        if (tu_add_apply_with(apply, n.graph, NULL, &piecewise) != TU_OK) fail_msg("%s", tu_message());
+        if (tu_add_apply_with(apply, n.graph, NULL, &accumulation_options) != TU_OK)
+            fail_msg("%s", tu_message());
         assert_int_equal(tu_graph_verify(apply), TU_OK);
         assert_int_equal(tu_compile(apply, &update, .devices = devices, .threads = 1, .updates = true),
                          TU_OK);
@@ -330,7 +331,7 @@ static tu_state *train_in_micro_batches(tu_dtype dtype, const char *devices, int
     const char *data = converted(dtype, images);
     size_t piece_bytes = tu_type_bytes(tu_value_type(n.images));
     for (int step = 0; step < 3; step++) {
-        for (int64_t i = 0; i < pieces; i++) {
+        for (int64_t i = 0; i < micro_batches; i++) {
             tu_feed feeds[] = {{n.images, data + (size_t)i * piece_bytes}, {n.labels, labels + i * batch}};
             assert_int_equal(tu_run(gather, state, 2, feeds, NULL), TU_OK);
         }
@@ -372,15 +373,15 @@ static void micro_batches_give_the_update_of_the_batch(void **unused) {
                      {"average/logits/weights", 432},
                      {"optimizer/mean/conv/weights", 72}};
     for (int r = 0; r < 2; r++)
-        for (int64_t pieces = 2; pieces <= 4; pieces += 2) {
+        for (int64_t micro_batches = 2; micro_batches <= 4; micro_batches += 2) {
             tu_state *whole = train_in_micro_batches(runs[r].dtype, runs[r].devices, 1);
-            tu_state *parts = train_in_micro_batches(runs[r].dtype, runs[r].devices, pieces);
+            tu_state *parts = train_in_micro_batches(runs[r].dtype, runs[r].devices, micro_batches);
             for (size_t v = 0; v < sizeof variables / sizeof *variables; v++) {
                 double apart =
                     largest_difference(whole, parts, runs[r].dtype, variables[v].name, variables[v].count);
                 if (apart > runs[r].tolerance)
-                    fail_msg("%s with %d micro-batches on %s: difference %g", variables[v].name, (int)pieces,
-                             runs[r].devices, apart);
+                    fail_msg("%s with %d micro-batches on %s: difference %g", variables[v].name,
+                             (int)micro_batches, runs[r].devices, apart);
             }
             tu_state_free(whole);
             tu_state_free(parts);
