@@ -170,17 +170,17 @@ bool tu__yield_cores(int width) {
     until = tu__now() + yield_seconds;
     /* One thread more than cores; one more because libgomp does not count the thread that starts the team. */
     if (!atomic_load(&is_yielding)) atomic_store(&is_yielding, start_extra_team(cores - width + 2));
-    bool gives = atomic_load(&is_yielding);
+    bool yields = atomic_load(&is_yielding);
     pthread_mutex_unlock(&lock);
-    return gives;
+    return yields;
 }
 
 /* ---- The regular check ---- */
 
 void tu__contention_look(double now) {
     static _Thread_local double last_check;
-    static _Thread_local int
-        contended_checks; /* successive checks that found contention; one may be caused by the start of another team */
+    /* Successive checks that found contention. A single one may be caused by the start of another team. */
+    static _Thread_local int contended_checks;
     int threads = tu__parallel_width();
     if (threads < 2 || now - last_check < check_interval) return;
     last_check = now;

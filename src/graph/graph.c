@@ -479,8 +479,8 @@ tu_value tu_output_of(tu_value value, uint32_t index) {
     if (!tu_ok(value)) return tu__invalid(value.graph);
     const tu__node *node = tu__node_of(value);
     if (index < node->output_count) return tu__value(value.graph, value.node, index);
-    return tu__graph_fail(value.graph, TU_INVALID, "%s '%s' has no output %u: it has %u", node->op->name,
-                          node->name, index, node->output_count);
+    return tu__graph_fail(value.graph, TU_INVALID, "%s '%s' has no output %u: it has %u outputs",
+                          node->op->name, node->name, index, node->output_count);
 }
 
 tu_value tu_find(tu_graph *graph, const char *name) {

@@ -1,4 +1,5 @@
-/* Differentiation, beyond the gradients of single operations: requested values, skipped work, recomputation, errors. */
+/* Differentiation, beyond the gradients of single operations: requested values, skipped work, recomputation,
+ * errors. */
 #include "test.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The digest depends on what a graph computes: it does not depend on the order of nodes or their names, but on every change
- * of the computation. */
+/* The digest depends on what a graph computes: it does not depend on the order of nodes or their names, but on every
+ * change of the computation. */
 #include "test.h"
 
 #include <string.h>

@@ -70,8 +70,8 @@ static void assert_rounds_to(const narrow *format, double x, uint32_t pattern) {
     assert_same(tu__round_to(format->dtype, x), load_pattern(format->dtype, pattern));
 }
 
-/* The midpoint of two neighbours and the doubles next to it are exact. The upper neighbour of the largest number is the first
- * power of two that overflows. */
+/* The midpoint of two neighbours and the doubles next to it are exact. The upper neighbour of the largest number is
+ * the first power of two that overflows. */
 static void ties_round_to_even(void **state) {
     (void)state;
     for (size_t f = 0; f < 2; f++)
@@ -249,7 +249,8 @@ static void floats_convert_to_halves_and_back(void **state) {
             assert_int_equal(again[i], nan ? i | 1u << (format->fraction_bits - 1) : i);
             if ((i & 0x7fff) < format->infinity) assert_same((double)floats[i], defined_value(format, i));
         }
-        /* The midpoint of a positive value and the next rounds to the even one; a larger number rounds to the next. */
+        /* The midpoint of a positive value and the next rounds to the even one; a larger number rounds to the
+         * next. */
         for (uint32_t i = 0; i + 1 < format->infinity; i++) {
             float middle = (float)((defined_value(format, i) + defined_value(format, i + 1)) / 2);
             float two[] = {middle, nextafterf(middle, INFINITY)};

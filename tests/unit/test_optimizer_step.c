@@ -1,6 +1,6 @@
-/* Training steps: a non-finite step leaves the state bit-identical, including running statistics; accumulated micro-batches
- * give the update of the whole batch; all parameters are updated in place by one kernel; half precision keeps f32
- * weights. */
+/* Training steps: a non-finite step leaves the state bit-identical, including running statistics; accumulated
+ * micro-batches give the update of the whole batch; all parameters are updated in place by one kernel; half precision
+ * keeps f32 weights. */
 #include "test.h"
 
 #include <math.h>

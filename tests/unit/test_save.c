@@ -106,8 +106,8 @@ static void short_writes_are_continued(void **state) {
     remove_folder(&f);
 }
 
-/* For a failure of every system call of every kind of save: the error contains the reason, the file has the old or the new
- * bytes, and no temporary file is left. */
+/* For a failure of every system call of every kind of save: the error contains the reason, the file has the old or
+ * the new bytes, and no temporary file is left. */
 static void a_failed_save_leaves_a_complete_file(void **state) {
     (void)state;
     static const int errors[] = {ENOSPC, EIO};
