@@ -39,7 +39,7 @@ static size_t distance(const char *a, size_t a_length, const char *b, size_t b_l
     return rows[a_length % 3][b_length];
 }
 
-const char *tu__nearest(const char *word, const char *const *names, size_t count) {
+const char *tu_nearest_name(const char *word, const char *const *names, size_t count) {
     size_t length = strlen(word), best = (length + 2) / 3 + 1;
     const char *nearest = NULL, *begins = NULL;
     if (length == 0 || length > MAX_LENGTH) return NULL;

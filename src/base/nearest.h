@@ -8,6 +8,6 @@
 
 /* Returns the name nearest to `word`, the first of equally near ones; NULL if none is near enough for a typing
  * error. */
-TU__SHARED const char *tu__nearest(const char *word, const char *const *names, size_t count);
+TU__SHARED const char *tu_nearest_name(const char *word, const char *const *names, size_t count);
 
 #endif

@@ -163,7 +163,7 @@ void tu__save_abandon(tu__save *save) {
     discard_temp_file(save);
 }
 
-tu_status tu__save_file(const char *path, const void *bytes, size_t size) {
+tu_status tu_file_save(const char *path, const void *bytes, size_t size) {
     tu__save save;
     TU_TRY(tu__save_begin(&save, path));
     TU_TRY(tu__save_append(&save, bytes, size));

@@ -4,7 +4,7 @@
  * flushed. A failed save leaves the old file unchanged and removes the temporary file. If the path is a symbolic
  * link, the file it points to is replaced. Anything but a regular file (/dev/stdout, a pipe) is written in place.
  *
- * tu__save_file saves bytes in memory with one call. A large file is saved in chunks:
+ * tu_file_save saves bytes in memory with one call. A large file is saved in chunks:
  *
  *     tu__save save;
  *     TU_TRY(tu__save_begin(&save, path));
@@ -24,7 +24,7 @@
 #include "base/shared.h"
 
 /* Fails with TU_IO and a message that contains the path and the system's reason. */
-TU__SHARED tu_status tu__save_file(const char *path, const void *bytes, size_t size);
+TU__SHARED tu_status tu_file_save(const char *path, const void *bytes, size_t size);
 
 /* Prefix of the temporary file's name. A process that is killed leaves the file behind; it may be removed if no save
  * is in progress in the folder. */

@@ -156,7 +156,7 @@ tu_status tu_graph_save(const tu_graph *graph, const char *path) {
     void *bytes;
     size_t size;
     TU_TRY(tu_graph_write(graph, &bytes, &size));
-    tu_status status = tu__save_file(path, bytes, size);
+    tu_status status = tu_file_save(path, bytes, size);
     tu_bytes_free(bytes);
     return status;
 }

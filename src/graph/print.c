@@ -27,8 +27,8 @@ void tu__print_number(tu__text *text, double number) {
     } else if (isinf(number)) {
         tu__text_printf(text, number < 0 ? "-inf" : "inf");
     } else {
-        tu__json json = tu__json_to_text(text); /* shortest digits, independent of the locale */
-        tu__json_f64(&json, NULL, number);
+        tu_json json = tu__json_to_text(text); /* shortest digits, independent of the locale */
+        tu_json_f64(&json, NULL, number);
     }
 }
 
@@ -156,9 +156,9 @@ static tu_status fail_write(void) {
 }
 
 static tu_status print_as_json(const tu_graph *graph, FILE *out) {
-    tu__json json = tu__json_to_file(out);
+    tu_json json = tu_json_to_file(out);
     tu__print_json(&json, graph);
-    return tu__json_finish(&json) && fputc('\n', out) != EOF ? TU_OK : fail_write();
+    return tu_json_finish(&json) && fputc('\n', out) != EOF ? TU_OK : fail_write();
 }
 
 static tu_status print_as_text(const tu_graph *graph, void (*print)(tu__text *, const tu_graph *),

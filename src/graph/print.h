@@ -9,7 +9,7 @@
 void tu__print_text(tu__text *text, const tu_graph *graph);
 /* Sets text->failed if memory runs out. */
 void tu__print_dot(tu__text *text, const tu_graph *graph);
-void tu__print_json(tu__json *json, const tu_graph *graph);
+void tu__print_json(tu_json *json, const tu_graph *graph);
 
 /* Prints one line of the text format: "%12 conv1/conv2d = conv2d(%3, %11) stride=[1,1] : f32[128,24,24,64]". */
 void tu__print_node(tu__text *text, const tu__node *node);

@@ -68,7 +68,7 @@ static tu_status save_in_chunks(const char *path) {
 }
 
 static tu_status save_at_once(const char *path) {
-    return tu__save_file(path, new_bytes, sizeof new_bytes - 1);
+    return tu_file_save(path, new_bytes, sizeof new_bytes - 1);
 }
 
 static tu_status (*const ways[])(const char *path) = {save_at_once, save_in_chunks};
@@ -77,7 +77,7 @@ static void a_saved_file_holds_the_bytes(void **state) {
     (void)state;
     folder f = new_folder();
     for (size_t way = 0; way < 2; way++) {
-        assert_int_equal(tu__save_file(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
+        assert_int_equal(tu_file_save(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
         assert_string_equal(contents(f.path), old_bytes);
         assert_int_equal(ways[way](f.file), TU_OK);
         assert_string_equal(contents(f.path), new_bytes);
@@ -89,7 +89,7 @@ static void a_saved_file_holds_the_bytes(void **state) {
 static void an_empty_file_can_be_saved(void **state) {
     (void)state;
     folder f = new_folder();
-    assert_int_equal(tu__save_file(f.file, NULL, 0), TU_OK);
+    assert_int_equal(tu_file_save(f.file, NULL, 0), TU_OK);
     assert_string_equal(contents(f.path), "");
     assert_int_equal(empty_folder(f.path), 1);
     remove_folder(&f);
@@ -99,7 +99,7 @@ static void short_writes_are_continued(void **state) {
     (void)state;
     folder f = new_folder();
     fake_disk_short_writes(3);
-    assert_int_equal(tu__save_file(f.file, new_bytes, sizeof new_bytes - 1), TU_OK);
+    assert_int_equal(tu_file_save(f.file, new_bytes, sizeof new_bytes - 1), TU_OK);
     fake_disk_remove();
     assert_string_equal(contents(f.path), new_bytes);
     assert_true(fake_disk_calls > 10);
@@ -116,7 +116,7 @@ static void a_failed_save_leaves_a_complete_file(void **state) {
         for (int error = 0; error < 2; error++)
             for (int forever = 0; forever < 2; forever++)
                 for (unsigned nth = 1;; nth++) {
-                    assert_int_equal(tu__save_file(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
+                    assert_int_equal(tu_file_save(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
                     (forever ? fake_disk_fail_from : fake_disk_fail_at)(nth, errors[error]);
                     tu_status status = ways[way](f.file);
                     bool reached = fake_disk_calls >= nth;
@@ -144,7 +144,7 @@ static void power_loss_leaves_the_old_or_the_new_file(void **state) {
     for (size_t way = 0; way < 2; way++)
         for (int with_old = 0; with_old < 2; with_old++) {
             folder f = new_folder();
-            if (with_old) assert_int_equal(tu__save_file(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
+            if (with_old) assert_int_equal(tu_file_save(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
             fake_disk_record(f.path);
             assert_int_equal(ways[way](f.file), TU_OK);
             fake_disk_remove();
@@ -173,7 +173,7 @@ static void the_power_loss_simulation_detects_a_missing_flush(void **state) {
     folder f = new_folder();
     char beside[96];
     snprintf(beside, sizeof beside, "%s/beside", f.path);
-    assert_int_equal(tu__save_file(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
+    assert_int_equal(tu_file_save(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
     fake_disk_record(f.path);
     int fd = tu__disk_in_use()->open(beside, O_WRONLY | O_CREAT | O_EXCL, 0666);
     assert_int_equal(tu__disk_in_use()->write(fd, new_bytes, sizeof new_bytes - 1), sizeof new_bytes - 1);
@@ -198,7 +198,7 @@ static void an_abandoned_save_leaves_nothing(void **state) {
     (void)state;
     folder f = new_folder();
     tu__save save;
-    assert_int_equal(tu__save_file(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
+    assert_int_equal(tu_file_save(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
     assert_int_equal(tu__save_begin(&save, f.file), TU_OK);
     assert_int_equal(tu__save_append(&save, new_bytes, 5), TU_OK);
     tu__save_abandon(&save);
@@ -228,9 +228,9 @@ static void a_file_marked_read_only_is_not_replaced(void **state) {
     (void)state;
     if (geteuid() == 0) skip(); /* root may write anything */
     folder f = new_folder();
-    assert_int_equal(tu__save_file(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
+    assert_int_equal(tu_file_save(f.file, old_bytes, sizeof old_bytes - 1), TU_OK);
     assert_int_equal(chmod(f.file, 0444), 0);
-    assert_int_equal(tu__save_file(f.file, new_bytes, sizeof new_bytes - 1), TU_IO);
+    assert_int_equal(tu_file_save(f.file, new_bytes, sizeof new_bytes - 1), TU_IO);
     assert_string_equal(contents(f.path), old_bytes);
     remove_folder(&f);
 }
