@@ -1,4 +1,4 @@
-/* The refusal is composed here alone, so that a table that grows by a name is told of in full everywhere. */
+/* Looks up a word in a list of allowed names. See choice.h. */
 #include "base/choice.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
-/* The streaming JSON writer (RFC 8259). See json.h for how it is used.
+/* The streaming JSON writer (RFC 8259). See json.h for its use.
  *
  * Invariant: between calls the bytes written so far are a prefix of a valid document. A call that would break it (a
- * key inside an array, none inside an object, a second document, an end without its begin) is a bug of the caller; it
- * fails the writer as a full disk would, in every build, so that no reader ever meets a broken document marked good.
+ * key inside an array, no key inside an object, a second document, an end without its begin) is a bug of the caller
+ * and makes the writer fail like a full disk, also in release builds.
  */
 #include "base/json.h"
 
@@ -45,7 +45,7 @@ static void put_escape(tu_json *json, unsigned char c) {
 }
 
 static void put_quoted(tu_json *json, const char *bytes, size_t length) {
-    size_t done = 0, i = 0; /* [done, i) is valid and needs no escape: it is written in one piece */
+    size_t done = 0, i = 0; /* [done, i) needs no escape and is written at once */
     put(json, "\"", 1);
     while (i < length) {
         bool valid;
@@ -72,7 +72,7 @@ static bool in_object(const tu_json *json) {
     return json->depth > 0 && (json->objects >> (json->depth - 1) & 1);
 }
 
-/* What precedes every value: a comma if there is one to write, and the key. */
+/* Writes what precedes a value: the comma, if needed, and the key. */
 static void begin_value(tu_json *json, const char *key) {
     bool second_document = json->depth == 0 && json->comma;
     if ((key != NULL) != in_object(json) || second_document) json->failed = true;
@@ -159,12 +159,12 @@ void tu_json_f64(tu_json *json, const char *key, double value) {
         return;
     }
     char digits[40];
-    for (int precision = 15; precision <= 17; precision++) { /* 17 digits tell any two doubles apart */
+    for (int precision = 15; precision <= 17; precision++) { /* 17 digits distinguish all doubles */
         snprintf(digits, sizeof digits, "%.*g", precision, value);
         if (strtod(digits, NULL) == value) break;
     }
-    /* The program that embeds the library may have set a locale whose decimal point is another, even a character
-     * of several bytes: whatever stands where neither digit, sign nor exponent can is the point. */
+    /* The process may use a locale with another decimal point, even a multi-byte one. Replace the first characters
+     * that are neither digit, sign nor exponent. */
     char *point = digits + strspn(digits, "+-0123456789e");
     if (*point) {
         size_t width = strcspn(point, "+-0123456789e");

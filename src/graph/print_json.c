@@ -1,13 +1,13 @@
-/* A graph as JSON: everything that is in it, for programs to read.
+/* Prints a graph as JSON.
  *
  *     {"training": true,
  *      "nodes": [{"id": 12, "name": "conv1/conv2d", "op": "conv2d", "inputs": [{"node": 3, "output": 0}, …],
  *                 "attributes": {"stride": [1, 1], …}, "outputs": [{"dtype": "f32", "shape": [128, 24, 24, 64]}]}, …],
  *      "results": [{"name": "loss", "node": 43, "output": 0}]}
  *
- * A constant has "values", all of them in one row. A custom operation has "custom", its registered name. A node that
- * was told where to be computed has "device". Nodes that the backward pass computes again have "recompute", the
- * copies "recomputed". Infinities and NaN are null. */
+ * A constant has "values", a flat array. A custom operation has "custom", its registered name. A node with an
+ * assigned device has "device". Nodes that the backward pass recomputes have "recompute", the copies "recomputed".
+ * Infinities and NaN are null. */
 #include <string.h>
 
 #include <tutti/custom.h>
@@ -67,7 +67,7 @@ static void put_values(tu_json *json, const tu__node *node) {
     int64_t count = tu_shape_elements(type.shape);
     tu_json_begin_array(json, "values");
     for (int64_t i = 0; i < count; i++) {
-        if (type.dtype == TU_I64) { /* a double holds them only up to 2^53 */
+        if (type.dtype == TU_I64) { /* doubles are exact only up to 2^53 */
             int64_t value;
             memcpy(&value, (const char *)node->data + i * (int64_t)sizeof value, sizeof value);
             tu_json_i64(json, NULL, value);

@@ -1,4 +1,4 @@
-/* The JSON writer writes valid JSON, whatever comes in, and tells when its output was lost. */
+/* The JSON writer writes valid JSON for any input and reports write errors. */
 #include "test.h"
 
 #include <float.h>
@@ -72,7 +72,7 @@ static void strings_and_keys_are_escaped(void **state) {
         "\"none\":null}");
 }
 
-/* The first and last characters of two, three and four bytes, and both neighbours of the surrogates. */
+/* The first and last characters of two, three and four bytes, and the characters next to the surrogates. */
 #define TWO_BYTES "\xC2\x80\xDF\xBF"
 #define THREE_BYTES "\xE0\xA0\x80\xED\x9F\xBF\xEE\x80\x80\xEF\xBF\xBF"
 #define FOUR_BYTES "\xF0\x90\x80\x80\xF4\x8F\xBF\xBF"
@@ -96,9 +96,9 @@ static void ill_formed_utf8_is_replaced(void **state) {
         {"\xE0\x80\x80", REPLACED REPLACED REPLACED},              /* overlong, of three */
         {"\xED\xA0\x80", REPLACED REPLACED REPLACED},              /* a surrogate */
         {"\xF4\x90\x80\x80", REPLACED REPLACED REPLACED REPLACED}, /* beyond U+10FFFF */
-        {"\xE2\x82", REPLACED},                                    /* cut off at the end: one part */
-        {"\xE2\x82\"", REPLACED "\\\""}, /* cut off by a character that is escaped */
-        {"\xF0\x9F\x8Ez", REPLACED "z"}, /* and by one that is not */
+        {"\xE2\x82", REPLACED},                                    /* truncated at the end: one replacement */
+        {"\xE2\x82\"", REPLACED "\\\""},                           /* truncated before an escaped character */
+        {"\xF0\x9F\x8Ez", REPLACED "z"},                           /* truncated before another character */
         {"\xE2\xE2\x82\xAC", REPLACED "\xE2\x82\xAC"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -155,13 +155,13 @@ static void a_locale_with_a_decimal_comma_changes_nothing(void **state) {
     assert_written("1.5e-09");
 }
 
-static void an_unclosed_document_is_not_finished(void **state) {
+static void finish_fails_for_an_unclosed_document(void **state) {
     (void)state;
     tu_json_begin_object(&json, NULL);
     assert_false(tu_json_finish(&json));
 }
 
-static void nesting_has_a_bound(void **state) {
+static void too_deep_nesting_fails(void **state) {
     (void)state;
     for (int i = 0; i < TU_JSON_MAX_DEPTH; i++) tu_json_begin_array(&json, NULL);
     assert_false(json.failed);
@@ -171,7 +171,7 @@ static void nesting_has_a_bound(void **state) {
     assert_false(tu_json_finish(&json));
 }
 
-static void a_call_that_does_not_fit_fails_the_document(void **state) {
+static void a_call_that_would_make_the_document_invalid_fails(void **state) {
     (void)state;
     enum { KEY_IN_ARRAY, NO_KEY_IN_OBJECT, WRONG_END, END_ALONE, SECOND_DOCUMENT, MISUSES };
     for (int misuse = 0; misuse < MISUSES; misuse++) {
@@ -235,9 +235,9 @@ int main(void) {
         DOCUMENT_TEST(integers_keep_their_extremes),
         DOCUMENT_TEST(doubles_are_short_and_read_back_exactly),
         DOCUMENT_TEST(a_locale_with_a_decimal_comma_changes_nothing),
-        DOCUMENT_TEST(an_unclosed_document_is_not_finished),
-        DOCUMENT_TEST(nesting_has_a_bound),
-        DOCUMENT_TEST(a_call_that_does_not_fit_fails_the_document),
+        DOCUMENT_TEST(finish_fails_for_an_unclosed_document),
+        DOCUMENT_TEST(too_deep_nesting_fails),
+        DOCUMENT_TEST(a_call_that_would_make_the_document_invalid_fails),
         DOCUMENT_TEST(running_out_of_memory_is_reported_once_at_the_end),
         DOCUMENT_TEST(a_file_receives_the_same_bytes),
         DOCUMENT_TEST(a_full_disk_is_reported),

@@ -322,7 +322,9 @@ static void a_group_with_two_devices_is_rejected(void **state) {
     tu_value w = tu_variable(graph, "w", TU_F32, TU_SHAPE(64, 64)), assigned = tu_assign(w, x);
     assert_false(tu_ok(tu_colocate(assigned, x)));
     assert_int_equal(tu_graph_status(graph), TU_INVALID);
-    assert_string_equal(tu_message(), "assignment 'assign' is where its variable is: colocate that instead");
+    assert_string_equal(
+        tu_message(),
+        "assignment 'assign' is always on its variable's device: colocate the variable instead");
 }
 
 /* ---- Control dependencies ---- */
@@ -386,14 +388,14 @@ static void cyclic_control_dependencies_are_rejected(void **state) {
     tu_value a = tu_exp(x), b = tu_tanh(a);
     assert_false(tu_ok(tu_after(a, b)));
     assert_int_equal(tu_graph_status(graph), TU_INVALID);
-    assert_string_equal(tu_message(),
-                        "exp 'exp' cannot wait for tanh 'tanh', which was made after it: the two might wait "
-                        "for each other; expected a value made before");
+    assert_string_equal(
+        tu_message(),
+        "exp 'exp' cannot be computed after tanh 'tanh', which was created later: expected a value created before it");
     begin();
     assert_false(tu_ok(tu_after(x, tu_exp(x))));
     assert_int_equal(tu_graph_status(graph), TU_INVALID);
     assert_string_equal(tu_message(),
-                        "input 'x' cannot wait for 'exp': it is there before a run computes anything");
+                        "input 'x' cannot be computed after 'exp': it is available before the run starts");
     begin();
     tu_value w = tu_variable(graph, "w", TU_F32, TU_SHAPE(64, 64)), assigned = tu_assign(w, x);
     assert_false(tu_ok(tu_after(tu_exp(x), assigned)));

@@ -135,12 +135,14 @@ static void invalid_schedules_are_rejected(void **state) {
     expect_error(SCHEDULE(.rate = 1, .warmup = -2), "warmup is -2");
     expect_error(SCHEDULE(.kind = "step", .rate = 1), "every is 0, expected at least 1");
     expect_error(SCHEDULE(.kind = "exponential", .rate = 1, .every = 2, .factor = INFINITY), "factor is inf");
-    expect_error(SCHEDULE(.kind = "cosine", .rate = 1), "0 steps with a warm-up of 0: expected more steps");
+    expect_error(SCHEDULE(.kind = "cosine", .rate = 1),
+                 ".steps is 0 with a warm-up of 0: expected the total number of steps");
     expect_error(SCHEDULE(.kind = "cosine", .rate = 1, .steps = 5, .warmup = 5),
-                 "5 steps with a warm-up of 5");
-    expect_error(SCHEDULE(.kind = "cosine", .rate = 1, .steps = 5, .end = 2), "end is 2, expected a share");
+                 ".steps is 5 with a warm-up of 5");
+    expect_error(SCHEDULE(.kind = "cosine", .rate = 1, .steps = 5, .end = 2),
+                 "end is 2, expected a fraction");
     expect_error(SCHEDULE(.kind = "one-cycle", .rate = 1, .steps = 5, .warmup = 2),
-                 "warmup is 2, expected 0: peak_at");
+                 "warmup is 2, expected 0, because .peak_at");
     expect_error(SCHEDULE(.kind = "one-cycle", .rate = 1, .steps = 5, .peak_at = 1), "peak_at is 1");
 }
 
