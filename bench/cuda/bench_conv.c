@@ -1,12 +1,13 @@
-/* Times of convolutions on a CUDA card, on the shapes of tutorial-cnn and resnet50: each side of each, with the engine
- * that was chosen.
+/* Measures convolutions on a CUDA GPU with the shapes of tutorial-cnn and resnet50: forward and both gradients, with
+ * the chosen engine.
  *
  *     bench_conv [--device NAME] [--batch N] [--precision bf16|f16|tf32|f32] [--tune] [WORD]
  *
- * A case is a graph of one convolution whose operands are drawn on the card itself and whose result is summed up, so
- * that nothing large crosses the bus; the rows are the convolution's kernels alone, with the median of their times as the
- * card took them. Between two runs the draws have pushed the operands through the cache, as a network's other
- * layers would have. "y" has a bias and a rectifier behind it, as the networks do. WORD: only cases whose name has it. */
+ * A case is a graph of one convolution whose operands are drawn on the GPU and whose result is summed, so that
+ * nothing large is copied. Rows show only the convolution's kernels, with the median of their times on the GPU.
+ * Between two runs drawing the operands replaces the contents of the cache, as other layers of a network would. "y"
+ * includes a bias and a relu, as in the networks. WORD: only cases whose name contains it.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,14 +20,14 @@ enum { MAX_KERNELS = 16, MAX_RUNS = 41 };
 
 typedef struct settings {
     const char *device, *precision, *word;
-    int64_t batch; /* 0: each case's own */
+    int64_t batch; /* 0: the default of each case */
     bool tune;
 } settings;
 
 typedef struct shape {
     const char *name;
     int64_t batch, size, in, out, filter, stride;
-    bool first; /* a network's first layer: nobody asks for the gradient of its input */
+    bool first; /* first layer of a network: the gradient of its input is not needed */
 } shape;
 
 static const shape shapes[] = {
@@ -80,7 +81,7 @@ static void print_kernel(const shape *s, side which, const tu_kernel_report *k, 
     fflush(stdout);
 }
 
-/* Takes the times of all kernels; *count is how many there are. */
+/* Reads the times of all kernels; sets *count to their number. */
 static tu_status take_times(const tu_program *program, int run, double times[][MAX_RUNS], size_t *count) {
     tu_kernel_report k;
     for (*count = 0; *count < MAX_KERNELS; ++*count) {
@@ -96,7 +97,7 @@ static tu_status measure(tu_program *program, tu_state *state, const shape *s, s
                          double compile_seconds) {
     static double times[MAX_KERNELS][MAX_RUNS];
     size_t count = 0;
-    for (int run = -3; run < MAX_RUNS; run++) { /* the first ones warm up */
+    for (int run = -3; run < MAX_RUNS; run++) { /* the first ones are warm-up */
         TU_TRY(tu_run(program, state, 0, NULL, (void *[]){NULL}));
         TU_TRY(take_times(program, run, times, &count));
     }
@@ -117,7 +118,7 @@ static tu_status run_graph(tu_graph *graph, tu_value result, const shape *s, sid
     tu_program *program = NULL;
     tu_state *state = NULL;
     double begin = seconds_now();
-    const char *precision = strcmp(o->precision, "tf32") == 0 ? "tf32" : NULL; /* others are of the types */
+    const char *precision = strcmp(o->precision, "tf32") == 0 ? "tf32" : NULL; /* other precisions follow from the types */
     tu_status status = tu_compile(graph, &program, .devices = o->device, .fetch = &result, .fetch_count = 1,
                                   .precision = precision, .tune_kernels = o->tune);
     double compile_seconds = seconds_now() - begin;

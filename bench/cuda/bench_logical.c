@@ -1,11 +1,14 @@
-/* What logical devices gain on one card: independent small trainings side by side against one after another.
+/* Measures the gain from logical devices on one GPU: independent small trainings in parallel against one after
+ * another.
  *
  *     bench_logical [--device gpu:0] [--parts 4] [--steps 500] [--rounds 5] [--precision tf32] [--batch 128]
  *
- * A step of mlp fills a fraction of a large card. So there are as many trainings as parts, each with a graph, a program, a
- * state and a batch of its own. On one side each has a part of the card ("gpu:0.1/4") and a host thread; on the other they
- * take their turns on the whole card. Both make the same steps in every round, in alternating order; the ratio is that of
- * the medians. The sides start from the same seeds, so their losses should be the same in the end. */
+ * A step of mlp uses a fraction of a large GPU. There are as many trainings as logical devices, each with its own
+ * graph, program, state and batch. On one side each has a logical device ("gpu:0.1/4") and a host thread; on the
+ * other they run one after another on the whole GPU. Both run the same steps in every round, in alternating order;
+ * the result is the ratio of the medians. Both sides start from the same seeds, so their final losses should be
+ * equal.
+ */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -32,12 +35,13 @@ typedef struct training {
     tu_state *state;
     float *images, *losses;
     int32_t *labels;
-    size_t steps; /* of a call */
+    size_t steps; /* per call */
     tu_status status;
-    char message[512]; /* of the thread that made the steps */
+    char message[512]; /* of the thread that ran the steps */
 } training;
 
-/* Numbers between -2 and 2, and classes, differently for each training: a linear congruential generator is enough. */
+/* Draws numbers between -2 and 2, and classes, differently for each training. A linear congruential generator is good
+ * enough. */
 static tu_status draw_batch(training *t, uint64_t seed) {
     size_t pixels = (size_t)tu_shape_elements(tu_value_shape(t->net.images));
     tu_shape logits = tu_value_shape(t->net.logits);
@@ -107,7 +111,7 @@ static tu_status run_apart(bench *b, double *seconds) {
         started++;
     for (int64_t i = 0; i < started; i++) pthread_join(threads[i], NULL);
     *seconds = seconds_now() - begin;
-    if (started < b->settings.parts) return tu_fail(TU_INTERNAL, "a thread could not be started");
+    if (started < b->settings.parts) return tu_fail(TU_INTERNAL, "cannot start a thread");
     for (int64_t i = 0; i < started; i++)
         if (b->apart[i].status != TU_OK) return tu_fail(b->apart[i].status, "%s", b->apart[i].message);
     return TU_OK;
@@ -144,7 +148,7 @@ static tu_status begin(bench *b) {
 static tu_status measure(bench *b) {
     double ignored;
     TU_TRY(begin(b));
-    for (int64_t i = 0; i < 2; i++) TU_TRY(run_round(b, i, &ignored, &ignored)); /* warms up */
+    for (int64_t i = 0; i < 2; i++) TU_TRY(run_round(b, i, &ignored, &ignored)); /* warm-up */
     for (int64_t i = 0; i < b->settings.rounds; i++) {
         TU_TRY(run_round(b, i, &b->apart_seconds[i], &b->in_turn_seconds[i]));
         printf("round %2d: %9.4f s in turn, %9.4f s side by side\n", (int)i + 1, b->in_turn_seconds[i],
@@ -168,15 +172,15 @@ static tu_status print_results(bench *b) {
     for (int64_t i = 0; i < o->parts; i++) {
         float apart = b->apart[i].losses[o->steps - 1], in_turn = b->in_turn[i].losses[o->steps - 1];
         if (!isfinite(apart) || !isfinite(in_turn))
-            return tu_fail(TU_NUMERIC, "a loss is not finite any more: the time of such steps means nothing");
+            return tu_fail(TU_NUMERIC, "a loss is not finite: the measured times are meaningless");
         equal += apart == in_turn;
     }
     double in_turn = median(b->in_turn_seconds, (size_t)o->rounds);
     double apart = median(b->apart_seconds, (size_t)o->rounds);
     print_side("in turn", o, in_turn);
     print_side("side by side", o, apart);
-    printf("%s/%d is %.2f times as fast by the medians of %d rounds; the last losses of %d of %d trainings "
-           "are the same on both sides\n",
+    printf("%s/%d is %.2f times as fast by the medians of %d rounds; the final losses of %d of %d trainings "
+           "are equal on both sides\n",
            o->device, (int)o->parts, in_turn / apart, (int)o->rounds, (int)equal, (int)o->parts);
     return TU_OK;
 }

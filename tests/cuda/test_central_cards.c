@@ -1,6 +1,7 @@
-/* A processor that holds the variables of two parts of a card: no thread is needed for what they send each other, unless each
- * copy is timed; kernels are those of a card that has the variables itself; and whichever call fails, a run that fails has
- * changed no variable, nothing of it is under way any more, and nothing is left behind, pinned memory neither. */
+/* A CPU that holds the variables of two logical devices of a GPU (strategy "central"). Checks that copies need no
+ * threads unless each is traced, that kernels are the same as on a GPU that holds the variables itself, and that
+ * whichever call fails, a failing run has changed no variable, has no work in flight and leaks nothing, including
+ * pinned memory. */
 #include "test.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@
 #include "copiers.h"
 #include "cuda/failing_calls.h"
 
-enum { BATCH = 4, IN = 16, OUT = 1500, STEPS = 3 }; /* weights of 96 KB, which are worth pinning */
+enum { BATCH = 4, IN = 16, OUT = 1500, STEPS = 3 }; /* weights of 96 KB: large enough to be pinned */
 
 typedef struct trainer {
     tu_graph *graph;
@@ -50,7 +51,7 @@ static void read_weights(const trainer *t, float *w) {
     assert_int_equal(tu_state_get(t->state, "w", w, sizeof(float) * IN * OUT), TU_OK);
 }
 
-/* The weights after every step, where nothing fails. */
+/* The weights after every step of a run without failures. */
 static float right[STEPS + 1][IN * OUT];
 
 static void train_without_failure(void) {
@@ -75,12 +76,12 @@ static void only_traced_copies_have_threads(void **unused) {
     end(&t);
 }
 
-/* A traced run asks for its times when the step is taken, and fails when they are not to be had. */
+/* A traced run reads its times after the step, and fails if they are unavailable: then the variables are updated. */
 static bool took_the_step(const float *w, int step, bool traced) {
     return traced && memcmp(w, right[step + 1], sizeof right[step]) == 0;
 }
 
-/* Steps until one fails; what it leaves is what the one before it left. */
+/* Runs steps until one fails; a failed step must not change the weights. */
 static tu_status train(const void *context, unsigned trial) {
     (void)trial;
     const bool *traced = context;
@@ -106,7 +107,7 @@ static void any_call_may_fail(void **unused) {
             .work = train, .context = &(bool){traced}, .stride = 1, .beyond = 100, .fewest = 300});
 }
 
-/* Labels are there before weights have come from the processor: the loss takes its gradient in all the same. */
+/* Labels arrive before the weights do: the loss must still fuse its gradient. */
 static void a_loss_takes_in_its_gradient_though_its_weights_come_later(void **unused) {
     (void)unused;
     tu_graph *graph;

@@ -1,9 +1,10 @@
-/* Statements about convolutions on the CUDA device, where the case list's small shapes do not reach: several tiles,
- * sums in splits, first layers of networks, what follows a convolution, NaN and infinity. On the stand-in for
- * cuDNN and without an engine of it; on a card (no TUTTI_CUDA_LIBRARIES) on its own engines.
+/* Convolutions on the CUDA device with larger shapes than the case list has: several tiles, split sums, first layers
+ * of networks, bias and relu, NaN and infinity. On the fake cuDNN, with and without engines; on a real GPU (no
+ * TUTTI_CUDA_LIBRARIES) with its own engines.
  *
- * Operands are small multiples of 1/8, so that sums of products are exact in f32, in whatever order and also by way of
- * tf32: what differs from the reference is a mistake. */
+ * Operands are small multiples of 1/8, so that sums of products are exact in f32, in any order and also in tf32:
+ * every difference from the reference is an error.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +26,7 @@ typedef struct problem {
     asked asked;
     tu_dtype dtype;
     const char *precision;
-    int64_t spoiled; /* an element of x that is `spoil` instead; -1: none */
+    int64_t spoiled; /* index of an element of x that is replaced by `spoil`; -1: none */
     double spoil;
     bool tune;
 } problem;
@@ -119,7 +120,8 @@ static result compute(const problem *p, const char *device) {
     return r;
 }
 
-/* Two units in the last place: a sum that is rounded before a bias is added to it may be one off. */
+/* True if the difference is at most two units in the last place: a sum that is rounded before a bias is added may be
+ * off by one. */
 static bool agree(double a, double b, tu_dtype dtype) {
     static const double units[] = {
         [TU_F32] = 0x1p-22, [TU_F64] = 0x1p-51, [TU_BF16] = 0x1p-6, [TU_F16] = 0x1p-9};
@@ -129,7 +131,7 @@ static bool agree(double a, double b, tu_dtype dtype) {
     return fabs(a - b) <= units[dtype] * (size > 1 ? size : 1);
 }
 
-/* "bf16 dw of [2,9,10,20] by [70,3,3,20], stride 2,1, dilation 1,1, groups 2, pad 0,2,3,1" */
+/* Writes a description: "bf16 dw of [2,9,10,20] by [70,3,3,20], stride 2,1, dilation 1,1, groups 2, pad 0,2,3,1" */
 static void write_problem(const problem *p, char *text, size_t capacity) {
     static const char *const names[] = {"y", "y+bias", "y+bias+relu", "y+relu", "dx", "dw"};
     const geometry *g = &p->g;
@@ -146,7 +148,7 @@ static void write_problem(const problem *p, char *text, size_t capacity) {
              (int)o->pad[1], (int)o->pad[2], (int)o->pad[3], p->tune ? ", tuned" : "");
 }
 
-/* How many elements differ, and by what the worst of them does. */
+/* Number of elements that differ, and the index and size of the largest difference. */
 typedef struct difference {
     int64_t count, worst;
     double size;
@@ -162,7 +164,7 @@ static difference compare(const result *wanted, const result *found, tu_dtype dt
     return d;
 }
 
-/* Tells everything there is to know about a mistake and goes on: the caller fails when all are told. */
+/* Compares with the reference and prints all errors; the test fails at its end. */
 static bool is_right(const problem *p, const char *kernel) {
     char text[256];
     result wanted = compute(p, "ref"), found = compute(p, "gpu:0");
@@ -173,7 +175,7 @@ static bool is_right(const problem *p, const char *kernel) {
         print_error("%s: %s: %lld of %lld elements are wrong; element %lld is %.9g, expected %.9g\n", text,
                     found.kernel, (long long)d.count, (long long)wanted.count, (long long)d.worst,
                     found.numbers[d.worst], wanted.numbers[d.worst]);
-    if (other) print_error("%s: '%s' computed it, not '%s'\n", text, found.kernel, kernel);
+    if (other) print_error("%s: computed by '%s', expected '%s'\n", text, found.kernel, kernel);
     free(wanted.numbers);
     free(found.numbers);
     return !d.count && !other;
@@ -185,7 +187,7 @@ static void check(const problem *p, const char *kernel) {
     if (!is_right(p, kernel)) mistakes++;
 }
 
-/* Ends every test. */
+/* Called at the end of every test. */
 static void fail_if_mistaken(void) {
     int count = mistakes;
     mistakes = 0;
@@ -199,8 +201,8 @@ static bool on_stand_ins(void) {
 static const tu_dtype dtypes[] = {TU_F32, TU_F64, TU_BF16, TU_F16};
 enum { DTYPES = 4 };
 
-/* What libraries were seen to get wrong (src/device/cuda/ops/distrusted.def), in every type: each beside its relatives, whose
- * padding is at the other ends or even, whose stride is shorter, whose channels are fewer. */
+/* Cases that libraries computed wrong (src/device/cuda/ops/cudnn_known_bugs.def), in every type, each with similar
+ * ones: padding at the other ends or even, shorter strides, fewer channels. */
 static const geometry once_wrong[] = {
     {3, 30, 34, 4, 70, {4, 4}, {.padding = TU_EXPLICIT, .pad = {0, 2, 1, 1}, .stride = {3, 3}}},
     {3, 30, 34, 4, 70, {4, 4}, {.padding = TU_EXPLICIT, .pad = {1, 1, 0, 2}, .stride = {3, 3}}},
@@ -213,7 +215,7 @@ static const geometry once_wrong[] = {
     {2, 9, 8, 4, 6, {3, 3}, {.padding = TU_EXPLICIT, .pad = {2, 1, 0, 1}, .dilation = {2, 1}, .groups = 2}},
 };
 
-/* f64 filter gradients are our own on every card: there cuDNN is not asked. */
+/* Filter gradients in f64 never use cuDNN. */
 static void what_libraries_got_wrong_is_right(void **state) {
     static const asked sides[] = {Y, DX, DW};
     (void)state;
@@ -225,7 +227,7 @@ static void what_libraries_got_wrong_is_right(void **state) {
     fail_if_mistaken();
 }
 
-/* More than a tile along everything that is tiled, and no multiple of one. */
+/* More than one tile along every tiled axis, and not a multiple of the tile. */
 static const geometry wide[] = {
     {2, 9, 10, 20, 70, {3, 3}, {0}},
     {3, 8, 9, 12, 18, {3, 2}, {.stride = {2, 1}, .groups = 2}},
@@ -234,7 +236,7 @@ static const geometry wide[] = {
 };
 enum { WIDE = 4 };
 
-/* `kernel` computes what our kernel for f32 does not; NULL: anything may. */
+/* `kernel` is the expected kernel of cases that the f32 kernel does not handle; NULL: any. */
 static void check_wide(const char *kernel) {
     for (int g = 0; g < WIDE; g++)
         for (int t = 0; t < DTYPES; t++)
@@ -260,8 +262,8 @@ static void every_side_agrees_where_cudnn_has_no_engine(void **state) {
     fail_if_mistaken();
 }
 
-/* Windows whose rows take one product and more, windows in one part, in three and in five, strides, more bands than blocks,
- * the last of them lower, rows of words and of a half word more, 128 filters. */
+/* Windows whose rows need one product or several, windows in one part, three and five, strides, more bands than
+ * blocks with a smaller last one, rows of full words and with a half word left, 128 filters. */
 static const geometry first_layers[] = {
     {2, 9, 24, 3, 64, {5, 5}, {0}},
     {1, 21, 19, 3, 64, {7, 7}, {.stride = {2, 2}}},
@@ -281,14 +283,14 @@ static void first_layers_agree_with_the_reference(void **state) {
             problem p = {.g = first_layers[g], .asked = a, .spoiled = -1};
             p.dtype = TU_BF16, check(&p, "few channels");
             p.dtype = TU_F16, check(&p, "few channels");
-            bool large = p.g.filter[0] > 7; /* in f32 it is too much for shared memory */
+            bool large = p.g.filter[0] > 7; /* too large for shared memory in f32 */
             p.dtype = TU_F32, p.precision = "tf32", check(&p, large ? NULL : "few channels");
             p.precision = NULL, check(&p, p.g.in % 4 ? "cudnn" : "f32"); /* tensor cores would round */
         }
     fail_if_mistaken();
 }
 
-/* In f32 whatever the channels: by an element at a time where they are not in fours. */
+/* In f32 for any number of channels; loads single elements if it is not a multiple of 4. */
 static void filters_of_any_channels_are_ours_in_f32(void **state) {
     (void)state;
     for (int g = 0; g < FIRST_LAYERS; g++)
@@ -310,8 +312,8 @@ static void filters_of_first_layers_agree_with_the_reference(void **state) {
     fail_if_mistaken();
 }
 
-/* Channels in fours, of f32 that is not rounded: tiles of 64, 48 and 32 rows, sums in splits, everything that moves a
- * window. The last two are 1 by 1: a plain product, whose depth is no multiple of a stage. */
+/* Channels divisible by 4, in f32 without tf32: tiles of 64, 48 and 32 rows, split sums, everything that moves a
+ * window. The last two are 1 by 1: a plain product whose depth is not a multiple of a stage. */
 static const geometry unrounded[] = {
     {2, 9, 10, 20, 72, {3, 3}, {0}},
     {1, 12, 24, 8, 64, {5, 5}, {0}},
@@ -333,7 +335,7 @@ static void f32_is_not_rounded(void **state) {
     fail_if_mistaken();
 }
 
-/* Also to those beside it: a window filled up with zeros must not bring in what lies under them. */
+/* A window padded with zeros must not be affected by NaN or infinity under the padding. */
 static void what_is_not_finite_reaches_the_windows_over_it(void **state) {
     (void)state;
     static const tu_dtype short_types[] = {TU_BF16, TU_F16, TU_F32};
@@ -352,7 +354,8 @@ static void what_is_not_finite_reaches_the_windows_over_it(void **state) {
     fail_if_mistaken();
 }
 
-/* Rows of an odd number of pixels, and a number of them that fills no product: what stands in for those that are missing. */
+/* Rows of an odd number of pixels, and a number of pixels that does not fill the last product: padding pixels must be
+ * zero. */
 static void what_is_not_finite_reaches_no_pixel_that_is_missing(void **state) {
     (void)state;
     const geometry odd = {1, 5, 7, 3, 64, {3, 3}, {0}};
@@ -365,10 +368,10 @@ static void what_is_not_finite_reaches_no_pixel_that_is_missing(void **state) {
     fail_if_mistaken();
 }
 
-/* Twice: timed, and remembered. */
+/* Twice: first timed, then read from the tuning cache. */
 static void tuned_convolutions_agree_with_the_reference(void **state) {
     (void)state;
-    const geometry full = {2, 9, 10, 16, 80, {3, 3}, {0}}; /* channels that tensor cores take in tf32, too */
+    const geometry full = {2, 9, 10, 16, 80, {3, 3}, {0}}; /* channels that use tensor cores in tf32 too */
     for (int t = 0; t < DTYPES; t++)
         for (asked a = Y; a <= DW; a++)
             for (int time = 0; time < 2; time++)

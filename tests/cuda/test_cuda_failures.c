@@ -1,8 +1,9 @@
-/* Every call of NVIDIA's functions may fail: the Nth does, for every N, while a network is compiled for the card, trained
- * for a few steps and read back. What comes of it is a status with a message that names the function, whatever the
- * engine was doing, and nothing stays behind: no host memory, no object of the driver or the libraries.
+/* Makes the Nth call of NVIDIA's functions fail, for every N, while a network is compiled for the GPU, trained for a
+ * few steps and read back. Each failure must return a status with a message that names the function, and must leak
+ * nothing: no host memory, no object of the driver or the libraries.
  *
- * A plain run fails some of the calls; with TUTTI_EVERY_CALL each of them. */
+ * A plain run fails some of the calls; with TUTTI_EVERY_CALL each of them.
+ */
 #include "test.h"
 
 #include <stdlib.h>
@@ -60,7 +61,7 @@ static tu_status read_variables(const work *w) {
 
 typedef struct wish {
     bool tune;
-    uint64_t reserve; /* bytes of the card */
+    uint64_t reserve; /* bytes of GPU memory */
 } wish;
 
 static tu_status everything(wish wanted, shape images) {
@@ -79,7 +80,7 @@ static tu_status everything(wish wanted, shape images) {
     return status;
 }
 
-/* What a shape's best kernels are is remembered for good, so a trial that is to time them takes a shape of its own. */
+/* Tuning results of a shape are stored, so each trial that is to time kernels uses another shape. */
 static shape shape_of(bool tune, unsigned nth) {
     enum { LEAST = 12, COUNT = MAX_SIDE - LEAST + 1 };
     return tune ? (shape){LEAST + nth % COUNT, LEAST + nth / COUNT % COUNT} : (shape){LEAST, LEAST};
@@ -107,13 +108,13 @@ static void every_call_may_fail(void **unused) {
     fail_calls_of((wish){0}, is_thorough() ? 1 : 5);
 }
 
-/* Thousands of calls that are much the same: some of them. */
+/* Thousands of similar calls: only some are made to fail. */
 static void calls_may_fail_while_kernels_are_timed(void **unused) {
     (void)unused;
     fail_calls_of((wish){.tune = true}, is_thorough() ? 7 : 37);
 }
 
-/* A reserve for most of what is wanted; the rest is the driver's. */
+/* The reserve holds most of the memory; the rest comes from the driver. */
 static void calls_may_fail_on_a_card_with_a_reserve(void **unused) {
     (void)unused;
     fail_calls_of((wish){.reserve = 64 << 10}, is_thorough() ? 1 : 11);

@@ -1,6 +1,6 @@
-/* Statements about a card's memory by choice: a limit for GPUs alone, and a reserve that is taken at once, serves what
- * programs need, is shared by the card's parts and given back in the end. "Another process" is a card that turns out to
- * be smaller than it was. */
+/* GPU memory options: a limit for GPUs only, and a reserve that is allocated at once, serves what programs need, is
+ * shared by the GPU's logical devices and freed at the end. Memory used by another process is simulated by a GPU that
+ * becomes smaller. */
 #include "test.h"
 
 #include <pthread.h>
@@ -129,7 +129,7 @@ static void a_reserve_is_taken_at_once_and_serves_everything(void **unused) {
     assert_int_equal(run_many(&n, program, losses), TU_OK);
     assert_int_equal(emulated_used(), 4 * MIB);
     tu_program_free(program);
-    assert_int_equal(emulated_used(), 4 * MIB); /* the state's variables are still there */
+    assert_int_equal(emulated_used(), 4 * MIB); /* the state's variables are still allocated */
     end(&n);
     assert_int_equal(emulated_used(), 0);
 }
@@ -147,7 +147,7 @@ static void what_is_only_planned_reserves_nothing(void **unused) {
     end(&n);
 }
 
-/* Trains, then evaluates when somebody else has filled the card. */
+/* Trains, then evaluates after another process has filled the GPU. */
 static tu_status evaluate_on_full_card(uint64_t reserve, float *loss) {
     network n;
     tu_program *training, *evaluation = NULL;
@@ -178,7 +178,7 @@ static void a_later_program_has_the_reserve_when_the_card_is_full(void **unused)
     assert_int_equal(emulated_used(), 0);
 }
 
-/* The loss of the last step. */
+/* Returns the loss of the last step. */
 static float train(const char *devices, uint64_t reserve) {
     network n;
     tu_program *program;
@@ -217,7 +217,7 @@ static void parts_of_a_card_share_its_reserve(void **unused) {
     assert_int_equal(
         compile(&n, &another, .devices = "gpu:0.1/2", .gpu_memory_reserve = 6 * MIB, .no_updates = true),
         TU_OK);
-    assert_int_equal(emulated_used(), 6 * MIB); /* it grows to what is asked for, while it is in use */
+    assert_int_equal(emulated_used(), 6 * MIB); /* it grows to the requested size while it is in use */
     tu_program_free(another);
     assert_int_equal(
         compile(&n, &another, .devices = "gpu:0.1/2", .gpu_memory_reserve = 5 * MIB, .no_updates = true),
@@ -228,7 +228,7 @@ static void parts_of_a_card_share_its_reserve(void **unused) {
     end(&n);
 }
 
-/* The stand-ins' libraries take nothing, so nothing is anybody else's. */
+/* The fake libraries use no memory, so the overhead must be 0. */
 static void a_reserve_is_not_overhead(void **unused) {
     (void)unused;
     network n;
@@ -272,7 +272,7 @@ static void a_block_may_take_the_place_of_an_idle_reserve(void **unused) {
     assert_int_equal(emulated_used(), 0);
 }
 
-/* What is given back may be in use: it is handed out again when all is done, and a failure of that is told. */
+/* Freed memory may still be in use: it is reused only after a synchronisation, whose failure is reported. */
 static void given_memory_is_waited_for(void **unused) {
     (void)unused;
     network n, other;
@@ -296,7 +296,7 @@ static void given_memory_is_waited_for(void **unused) {
     end(&other);
 }
 
-/* Again and again a program of its own: takes memory, captures its step, gives the memory back. */
+/* Repeatedly creates a program: allocates memory, captures its step, frees the memory. */
 static void *come_and_go(void *device) {
     enum { ROUNDS = 12, RUNS = 3 };
     for (int i = 0; i < ROUNDS; i++) {
@@ -315,7 +315,7 @@ static void *come_and_go(void *device) {
     return NULL;
 }
 
-/* A card cannot be waited for while a step is captured on it. */
+/* A GPU cannot be synchronised while a step is captured on it. */
 static void parts_take_and_capture_beside_each_other(void **unused) {
     (void)unused;
     char devices[2][16] = {"gpu:0.0/2", "gpu:0.1/2"};
@@ -331,7 +331,7 @@ static void parts_take_and_capture_beside_each_other(void **unused) {
     assert_int_equal(emulated_used(), 0);
 }
 
-/* ---- Refusals ---- */
+/* ---- Errors ---- */
 
 static void a_reserve_beyond_the_card_is_refused_with_what_is_free(void **unused) {
     (void)unused;
@@ -343,7 +343,7 @@ static void a_reserve_beyond_the_card_is_refused_with_what_is_free(void **unused
     give_card(8 * MIB);
     expect_refusal(
         compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = 9 * MIB, .no_updates = true),
-        TU_NO_MEMORY, SAID("gpu:0: no reserve of 9.0 MiB", "8.0 of its 8.0 MiB are free", "cuMemAlloc"));
+        TU_NO_MEMORY, SAID("gpu:0: cannot allocate a reserve of 9.0 MiB", "8.0 of its 8.0 MiB are free", "cuMemAlloc"));
     assert_int_equal(emulated_used(), 0);
     assert_int_equal(emulated_live(text, sizeof text), before);
     give_whole_card();
@@ -355,7 +355,7 @@ static void a_reserve_beyond_the_limit_is_refused_before_it_is_taken(void **unus
     network n;
     tu_program *program;
     begin(&n);
-    give_card(1); /* taking anything would fail */
+    give_card(1); /* any allocation would fail */
     expect_refusal(compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = 4 * MIB + 1,
                            .gpu_memory_limit = 4 * MIB, .no_updates = true),
                    TU_INVALID,
@@ -403,7 +403,7 @@ static void what_neither_card_nor_reserve_has_is_told(void **unused) {
         TU_OK);
     give_card(emulated_used());
     expect_refusal(run(&other, another, &loss), TU_NO_MEMORY,
-                   SAID("gpu:0.0: no ", "0.0 of its", "are free, beside", "of the 0.1 MiB of its reserve"));
+                   SAID("gpu:0.0: cannot allocate ", "0.0 of its", "are free, and", "of the 0.1 MiB of its reserve"));
     give_whole_card();
     tu_program_free(another);
     tu_program_free(program);

@@ -1,5 +1,5 @@
-/* What stands in the way of using a card is told in words that say what to do: driver missing or too old, card too old,
- * library missing, memory full. Each in a process of its own, since libraries are looked for once. */
+/* Error messages for a GPU that cannot be used say what to do: driver missing or too old, GPU too old, library
+ * missing, memory full. Each case runs in its own process, since libraries are loaded once per process. */
 #include "test.h"
 
 #include <string.h>
@@ -15,7 +15,7 @@ static const char *const libraries[] = {"libcuda.so.1", "libnvrtc.so.13", "libcu
                                         "libcudnn.so.9", "libcusolver.so.12"};
 enum { LIBRARIES = sizeof libraries / sizeof *libraries };
 
-/* Makes `folder` hold the stand-ins but for one. */
+/* Links all fake libraries but one into `folder`. */
 static void offer_all_but(const char *missing) {
     char to[256], from[1024];
     for (size_t i = 0; i < LIBRARIES; i++) {
@@ -27,7 +27,7 @@ static void offer_all_but(const char *missing) {
     setenv("TUTTI_CUDA_LIBRARIES", folder, 1);
 }
 
-/* In tf32, over as many channels as tensor cores take: cuDNN's. */
+/* In tf32, with enough channels for tensor cores, so that cuDNN is used. */
 static tu_status convolve(int64_t side) {
     enum { CHANNELS = 16 };
     tu_graph *graph = NULL;
@@ -63,7 +63,7 @@ static tu_status list_devices(void) {
     return TU_OK;
 }
 
-/* Runs `what` in a child and returns its message. */
+/* Runs `what` in a child process and returns its message. */
 static void message_of(tu_status (*what)(void), char *message, size_t capacity) {
     int pipes[2];
     assert_int_equal(pipe(pipes), 0);
@@ -87,7 +87,7 @@ static void message_of(tu_status (*what)(void), char *message, size_t capacity) 
 
 typedef struct refusal {
     const char *missing;         /* a library; "": none */
-    const char *variable, *text; /* a setting of the stand-ins */
+    const char *variable, *text; /* a setting of the fake libraries */
     tu_status (*what)(void);
     const char *said[3]; /* what the message must contain */
 } refusal;

@@ -1,4 +1,4 @@
-/* The stand-ins themselves: if they lied, every other test on them would prove nothing. */
+/* Tests of the fake NVIDIA libraries themselves, on which all other tests depend. */
 #include <cuda.h>
 #include <math.h>
 #include <nvrtc.h>
@@ -56,7 +56,7 @@ typedef struct vectors {
 
 #define VECTORS "#include \"prelude.cuh\"\nstruct vectors { float *x, *y; int n; };\n"
 
-/* Runs a kernel on x[i] = i (room for 1024 floats each) and returns y. */
+/* Runs a kernel on x[i] = i (1024 floats each) and returns y. */
 static void launch(const char *source, const char *expression, unsigned blocks, unsigned threads,
                    unsigned shared, int n, float *y) {
     float x[1024];
@@ -87,7 +87,7 @@ static void threads_share_sums_over_a_block(void **state) {
                    "}\n",
            "sum<float>", 3, 256, 0, 0, y);
     for (int b = 0; b < 3; b++) assert_true(y[b] == 256.0f * 255.0f / 2 + 65536.0f * (float)b);
-    assert_true(isnan(y[3])); /* what nobody wrote */
+    assert_true(isnan(y[3])); /* not written by the kernel */
 }
 
 static void blocks_have_dynamic_shared_memory(void **state) {
@@ -208,7 +208,7 @@ static void faulty_sources_come_back_with_a_log(void **state) {
     GOOD(nvrtcDestroyProgram(&program));
 }
 
-/* Runs a kernel in a child and returns its exit status: a fault ends the process with 98. */
+/* Runs a kernel in a child process and returns its exit status: 98 after a fault. */
 static int status_of(const char *source, const char *expression, unsigned threads, unsigned shared) {
     fflush(NULL);
     pid_t child = fork();
@@ -246,7 +246,7 @@ static void faults_of_kernels_are_found(void **state) {
     }
 }
 
-/* ---- Two cards ---- */
+/* ---- Two GPUs ---- */
 
 typedef struct two_cards {
     CUcontext context[2];
@@ -272,7 +272,7 @@ static void close_two_cards(two_cards *c) {
     unsetenv("FAKE_CUDA_COUNT");
 }
 
-/* The exit status of a child in which a kernel of card 0 reads memory of card 1. */
+/* Returns the exit status of a child process in which a kernel of GPU 0 reads memory of GPU 1. */
 static int status_of_reading(const two_cards *c) {
     fflush(NULL);
     pid_t child = fork();
@@ -302,7 +302,7 @@ static void kernels_use_the_memory_of_cards_they_are_let_into(void **state) {
     assert_int_equal(status_of_reading(&c), 0);
     assert_int_equal(cuCtxEnablePeerAccess(c.context[1], 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
     close_two_cards(&c);
-    open_two_cards(&c); /* the other card's context has ended, and what was let in with it */
+    open_two_cards(&c); /* the other GPU's context was destroyed, and with it peer access */
     assert_int_equal(status_of_reading(&c), 98);
     setenv("FAKE_CUDA_PEERS", "0", 1);
     GOOD(cuDeviceCanAccessPeer(&can, 0, 1));
@@ -330,7 +330,7 @@ static void what_a_card_has_is_refused_on_another(void **state) {
     close_two_cards(&c);
 }
 
-/* Threads that hand a value to a neighbour without a barrier: one order of threads hides it, the other does not. */
+/* Threads pass a value to a neighbour without a barrier: the race shows in only one of the two orders of threads. */
 static void missing_barriers_show(void **state) {
     (void)state;
     float once[1024], again[1024];

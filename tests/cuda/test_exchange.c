@@ -1,5 +1,5 @@
-/* A card beside a processor, and branches beside each other on a card: the same numbers as anywhere, large values through
- * pinned pieces, values that leave while kernels run, and a trace that tells of all of it. */
+/* Copies between a GPU and a CPU, and parallel branches on a GPU: results are unchanged, large values go through
+ * staging buffers, values are copied while kernels run, and a trace shows all of it. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -18,9 +18,9 @@ static float *draw(size_t count) {
     return x;
 }
 
-/* ---- Branches on one card ---- */
+/* ---- Branches on one GPU ---- */
 
-/* Chains of small products that meet in a sum; a variable is updated from it. */
+/* Chains of small products whose results are summed; a variable is updated from the sum. */
 static tu_graph *build_branches(tu_value *x, tu_value *y) {
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
@@ -70,7 +70,7 @@ static void branches_beside_each_other_compute_the_same_bits(void **unused) {
     assert_memory_equal(w_one, w_several, sizeof w_one);
 }
 
-/* ---- A card and a processor ---- */
+/* ---- A GPU and a CPU ---- */
 
 typedef struct pair {
     tu_graph *graph;
@@ -79,7 +79,7 @@ typedef struct pair {
     tu_state *state;
 } pair;
 
-/* y = 2 * exp(tanh(x)) + tanh(softmax(tanh(x))): exp on the processor, while the card goes on. */
+/* y = 2 * exp(tanh(x)) + tanh(softmax(tanh(x))): exp runs on the CPU while the GPU continues. */
 static void begin(pair *p, const char *devices, const char *far, int64_t count) {
     assert_int_equal(tu_graph_new(&p->graph), TU_OK);
     p->x = tu_input(p->graph, "x", TU_F32, TU_SHAPE(count));
@@ -128,7 +128,7 @@ static void values_leave_and_return_while_kernels_run(void **unused) {
     free(got);
 }
 
-/* Less than a piece, a piece and a bit, several: in, and out again. */
+/* Less than a staging buffer, a little more than one, several: uploaded and downloaded. */
 static void large_values_go_in_pieces(void **unused) {
     (void)unused;
     static const int64_t counts[] = {5, 20000, (1 << 20) + 3, (5 << 19) + 1};
@@ -158,7 +158,7 @@ static void a_trace_tells_of_card_and_processor(void **unused) {
     (void)unused;
     enum { COUNT = 3000 };
     const double clocks =
-        500; /* microseconds by which the card's may be off, on a machine with others at work */
+        500; /* microseconds of clock error to allow on a busy machine */
     pair p;
     float *x = draw(COUNT), *y = draw(COUNT);
     begin(&p, "gpu:0,cpu:0", "gpu:0", COUNT);

@@ -1,5 +1,5 @@
-/* Reductions, softmax, orderings and normalisations on the CUDA device, at sizes where work is cut, rows begin between
- * words and a lane takes a block: what the small cases of tests/ops never reach. The reference says what is right. */
+/* Reductions, softmax, cumulative sums, top-k and normalisations on the CUDA device, with larger sizes than the cases
+ * of tests/ops: split work, unaligned rows, one block per lane. Results are compared with the reference. */
 #include "test.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ static double uniform(double low, double high) {
     return low + (high - low) * ((state >> 8) / 16777216.0);
 }
 
-/* An input of random numbers, as its type holds them. */
+/* Adds an input of random numbers, rounded to its type. */
 static tu_value add_input(subject *s, tu_dtype dtype, tu_shape shape, double low, double high) {
     int number = s->input_count++;
     int64_t count = tu_shape_elements(shape);
@@ -83,7 +83,7 @@ static tu_program *compile(const subject *s, const char *device) {
     return program;
 }
 
-/* `relative`: of the largest number of a result. Integers are equal. */
+/* `relative`: tolerance relative to the largest number of a result. Integers must be equal. */
 static void check_result(tu_type type, const double *expected, const double *got, double relative) {
     int64_t count = tu_shape_elements(type.shape);
     double largest = 1;
@@ -106,7 +106,7 @@ static int kernels_named(tu_program *program, const char *name) {
     return count;
 }
 
-/* Twice on the card: the same bits. */
+/* Runs twice on the GPU: both runs must give the same bits. */
 static void check_and_free(subject *s, double relative) {
     double *expected[MOST], *got[MOST], *again[MOST];
     tu_program *reference = compile(s, "ref"), *program = compile(s, "gpu");
@@ -159,7 +159,7 @@ static void reductions_of_any_form_agree(void **unused) {
     }
 }
 
-/* A rectifier's gradient and a bias' behind it, as one kernel: few rows in one launch, more in two. */
+/* The gradient of a relu and of a bias after it, in one kernel: few rows in one launch, more in two. */
 static void sums_over_rows_of_what_is_made_agree(void **unused) {
     (void)unused;
     static const int64_t rows[] = {1, 3, 64, 65, 128, 255, 256, 257, 1000}, columns[] = {1, 3, 10, 64, 516};
@@ -177,13 +177,13 @@ static void sums_over_rows_of_what_is_made_agree(void **unused) {
         }
 }
 
-/* ---- The norm of many tensors ---- */
+/* ---- The global norm of many tensors ---- */
 
 static tu_value squared_norm(size_t count, tu_value *tensors) {
     return tu__squared_norm(&(tu__gradients){.count = count, .variables = tensors, .gradients = tensors});
 }
 
-/* More tensors than a launch takes, of three types, with and without rows to sum first. */
+/* More tensors than fit into a launch, of three types, with and without rows to sum first. */
 static void the_norm_of_many_tensors_is_one_kernel(void **unused) {
     (void)unused;
     enum { ROWS = 300, COLUMNS = 37 };
@@ -226,7 +226,7 @@ static void check_norm(subject *s, tu_value norm, int kernels) {
     check_and_free(s, 1e-6);
 }
 
-/* The total may have many readers. */
+/* The total may have several readers. */
 static void a_norm_that_many_read_is_one_kernel(void **unused) {
     (void)unused;
     subject s = begin();
@@ -238,7 +238,8 @@ static void a_norm_that_many_read_is_one_kernel(void **unused) {
     check_norm(&s, norm, 1);
 }
 
-/* A tensor that is nowhere in memory, a sum of other things, a sum that somebody else reads. */
+/* A tensor that is not stored in memory, a sum of something else, a sum with another reader: the global-norm kernel
+ * must not be used. */
 static void norms_of_another_form_agree(void **unused) {
     (void)unused;
     for (int form = 0; form < 3; form++) {
@@ -266,7 +267,7 @@ static void sums_of_integers_are_exact(void **unused) {
     }
 }
 
-/* The first of many equals, and the first NaN, wherever the work was cut. */
+/* The first of equal values, and the first NaN, wherever the work is split. */
 static void places_of_extremes_are_the_first(void **unused) {
     (void)unused;
     for (int nan = 0; nan < 2; nan++) {
@@ -291,7 +292,7 @@ static void infinities_and_nan_reach_logsumexp_and_softmax(void **unused) {
     for (int kind = 0; kind < 3; kind++) {
         subject s = begin();
         tu_value x = add_input(&s, TU_F32, TU_SHAPE(6, 1500), -3, 3);
-        for (int i = 0; i < 1500; i++) s.data[0][1500 + i] = strange[kind]; /* a row of nothing else */
+        for (int i = 0; i < 1500; i++) s.data[0][1500 + i] = strange[kind]; /* a row of only these */
         s.data[0][3 * 1500 + 700] = strange[kind];
         s.data[0][4 * 1500 + 3] = INFINITY;
         s.data[0][4 * 1500 + 1400] = strange[kind];
@@ -319,7 +320,7 @@ static void softmax_and_losses_of_long_rows_agree(void **unused) {
     }
 }
 
-/* Class numbers outside mask their rows: no loss, no gradient. */
+/* Out-of-range class indices mask their rows: no loss, no gradient. */
 static void a_loss_comes_with_its_gradient(void **unused) {
     (void)unused;
     static const int64_t classes[] = {10, 1, 5000};
@@ -341,7 +342,7 @@ static void a_loss_comes_with_its_gradient(void **unused) {
         }
 }
 
-/* The mean of the losses of x [rows, classes] + bias, and 256 times its gradients: the numbers are small. */
+/* The mean loss of x [rows, classes] + bias, and its gradients times 256, because they are small. */
 static subject training_loss(tu_dtype held, tu_dtype computed, int64_t rows, int64_t classes) {
     subject s = begin();
     tu_value wrt[2], gradients[2];
@@ -356,7 +357,7 @@ static subject training_loss(tu_dtype held, tu_dtype computed, int64_t rows, int
     return s;
 }
 
-/* Losses, their mean, the gradient with its scale, a cast of it and its sums. */
+/* One kernel computes losses, their mean, the scaled gradient, a cast of it and its sums. */
 static void a_small_loss_is_one_kernel(void **unused) {
     (void)unused;
     static const int64_t rows[] = {128, 1, 1023, 37, 3, 256}, classes[] = {10, 1, 11, 100, 5000, 64};
@@ -382,7 +383,7 @@ static void infinities_and_nan_reach_a_small_loss(void **unused) {
     check_and_free(&s, 64 * unit_of(TU_F32));
 }
 
-/* What does not fit a block, and what others want too. */
+/* A loss that does not fit into one block, and losses with other readers. */
 static void a_loss_that_is_not_alone_agrees(void **unused) {
     (void)unused;
     subject large = training_loss(TU_BF16, TU_F32, 2000, 10);
@@ -422,7 +423,7 @@ static void the_largest_of_long_lanes_agree(void **unused) {
     static const int64_t counts[] = {1, 7, 1024, 3333};
     for (int i = 0; i < 4; i++) {
         subject s = begin();
-        tu_value x = add_input(&s, TU_BF16, TU_SHAPE(2, 3333), -4, 4); /* many equals */
+        tu_value x = add_input(&s, TU_BF16, TU_SHAPE(2, 3333), -4, 4); /* many equal values */
         tu_value y = add_input(&s, TU_I32, TU_SHAPE(3333, 2), -400, 400);
         s.data[0][3000] = s.data[0][5000] = s.data[0][3001] = NAN;
         tu_value a = tu_top_k(x, counts[i], 1), b = tu_top_k(y, counts[i], 0);
@@ -444,7 +445,7 @@ static tu_value normalised(tu_graph *g, tu_value x, const char *gamma, const cha
                               tu_variable(g, beta, dtype, parameter, .init = {TU_INIT_CONSTANT, .a = 0.5}));
 }
 
-/* A mean that is far from zero costs no digits. */
+/* A mean far from zero must not lose precision. */
 static void normalisation_of_many_rows_agrees(void **unused) {
     (void)unused;
     static const int64_t channels[] = {64, 5};
@@ -460,7 +461,7 @@ static void normalisation_of_many_rows_agrees(void **unused) {
             add_output(&s, tu_output_of(y, 2));
             add_output(&s, dx);
             check_and_free(&s, (t % 3 == 0 ? 2000 : 64) *
-                                   unit_of(float_types[t])); /* dx is what is left of much */
+                                   unit_of(float_types[t])); /* dx is a small difference of large numbers */
         }
 }
 
@@ -483,7 +484,7 @@ static void layers_of_any_width_agree(void **unused) {
         }
 }
 
-/* Two residual blocks with a running sum between them: like a convolution, it is no pointwise operation. */
+/* Two residual blocks with a cumulative sum between them, which like a convolution is not pointwise. */
 static void residual_blocks_agree_and_are_fused(void **unused) {
     (void)unused;
     static const int64_t channels[] = {16, 5};

@@ -1,12 +1,12 @@
-/* A card whose kernels never end, in one process: steps taken at once end at their deadline and say how far they came; nothing
- * more is asked of that card, and nothing that is freed afterwards waits for it. Another card serves on. */
+/* A GPU whose kernels never end, in one process: multi-step calls end at their timeout and report their progress; the
+ * GPU is not used any more, and nothing that is freed later waits for it. Other GPUs are not affected. */
 #include "test.h"
 
 #include <tutti/tutti.h>
 
 #include "cuda/emulated.h"
 
-/* What a card that was given up may still use is never freed: no leak to tell of. */
+/* Resources that an abandoned GPU may still use are never freed, so leaks are not checked. */
 const char *__lsan_default_options(void);  // NOLINT(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
 const char *__lsan_default_options(void) { // NOLINT(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
     return "detect_leaks=0";
@@ -14,7 +14,7 @@ const char *__lsan_default_options(void) { // NOLINT(bugprone-reserved-identifie
 
 enum { STEPS = 64, OF_A_GRAPH = 16 };
 
-/* w += x, and y the sum of x; or w itself, which is then not updated where it lies, so that every step is a run. */
+/* w += x, and y the sum of x; or y is w, which is then not updated in place, so that every step is a separate run. */
 typedef struct adder {
     tu_graph *graph;
     tu_value x, y;
@@ -51,7 +51,7 @@ static void expect_message(const char *text) {
     if (!strstr(tu_message(), text)) fail_msg("'%s' is not in: %s", text, tu_message());
 }
 
-/* The first step is enqueued as it is; the next ones are a graph, which hangs in its middle. */
+/* The first step is enqueued kernel by kernel; the next ones are a graph, which hangs half way. */
 static void steps_that_never_end_are_given_up_and_the_card_with_them(void **unused) {
     (void)unused;
     adder hung, other;
@@ -67,10 +67,10 @@ static void steps_that_never_end_are_given_up_and_the_card_with_them(void **unus
     expect_message(done);
 
     assert_int_equal(run(&hung, y), TU_DEVICE);
-    expect_message("gpu:0 was given up, since it had not come back in time");
+    expect_message("gpu:0 was abandoned after a timeout");
     float w[3];
     assert_int_equal(tu_state_get(hung.state, "w", w, sizeof w), TU_DEVICE);
-    expect_message("gpu:0 was given up");
+    expect_message("gpu:0 was abandoned");
     end(&hung);
 
     begin(&other, "gpu:1", 60, true);
@@ -94,7 +94,7 @@ static void a_run_of_one_card_has_a_deadline(void **unused) {
     end(&hung);
 }
 
-/* A processor's thread watches for what a card sends it: it gives up at the deadline, says whom it waited for, and serves on. */
+/* The CPU's thread polls for what a GPU sends: it must time out, name the device it waited for, and stay usable. */
 static void a_processor_does_not_wait_for_a_hung_card_for_ever(void **unused) {
     (void)unused;
     adder other;
@@ -104,14 +104,14 @@ static void a_processor_does_not_wait_for_a_hung_card_for_ever(void **unused) {
     tu_state *state;
     assert_int_equal(tu_graph_new(&graph), TU_OK);
     tu_value x = tu_input(graph, "x", TU_F32, TU_SHAPE(64, 512));
-    tu_value far = tu_tanh(x), near = tu_exp(far); /* 128 KB, which are worth pinning */
+    tu_value far = tu_tanh(x), near = tu_exp(far); /* 128 KB: large enough to be pinned */
     assert_int_equal(tu_state_new(graph, &state), TU_OK);
     if (tu_compile(graph, &program, .devices = "gpu:3,cpu:0", .place = "tanh*=gpu:3,exp*=cpu:0",
                    .fetch = &near, .fetch_count = 1, .timeout = 0.5) != TU_OK)
         fail_msg("%s", tu_message());
     static float data[64 * 512], result[64 * 512];
     void *const results[] = {result};
-    for (int i = 0; i < 2; i++) /* the second is captured */
+    for (int i = 0; i < 2; i++) /* the second run is captured */
         if (tu_run(program, state, 1, (tu_feed[]){{x, data}}, results) != TU_OK) fail_msg("%s", tu_message());
     assert_true(result[0] == 1);
     setenv("FAKE_CUDA_HANG", "1", 1);

@@ -1,8 +1,9 @@
-/* Statements about steps that several devices of one kind take together: the same bits as one step at a time,
- * whatever the parts exchange and wherever they are fed; a failure of any call leaves a message and nothing else
- * behind; devices of different kinds go on a step at a time, and say so.
+/* Multi-step calls of several devices of one kind: the same bits as one step at a time, whatever the partitions
+ * exchange and wherever inputs are fed. A failure of any call returns a message and leaks nothing. Devices of
+ * different kinds run one step at a time and report that.
  *
- * A plain run fails a few of the calls; with TUTTI_EVERY_CALL many more. */
+ * A plain run fails a few of the calls; with TUTTI_EVERY_CALL many more.
+ */
 #include "test.h"
 
 #include <math.h>
@@ -15,9 +16,9 @@
 #include "state_checks.h"
 
 enum { ROWS = 8, COLUMNS = 6, MAX_INPUTS = 4, MAX_FETCHES = 6 };
-enum { STEPS = 42 }; /* so many that half of them are more than a graph takes at most */
+enum { STEPS = 42 }; /* half of them are more than the maximum of one graph */
 
-/* A program, its inputs and what is fetched of it. Input i of step s is the same in every program. */
+/* A program, its inputs and its fetched values. Input i of step s is the same in every program. */
 typedef struct work {
     tu_graph *graph;
     tu_program *program;
@@ -52,7 +53,7 @@ static tu_value small_network(tu_value x, const char *scope) {
     return y;
 }
 
-/* Four networks that share nothing but the input. */
+/* Four networks that share only the input. */
 static void build_independent(work *w, const char *const devices[]) {
     tu_value x = {0}, sum = {0};
     for (int i = 0; i < 4; i++) tu_with_device(w->graph, devices[i]) {
@@ -66,7 +67,7 @@ static void build_independent(work *w, const char *const devices[]) {
     assert_int_equal(tu_add_sgd(sum, 0.1, 0.9), TU_OK);
 }
 
-/* Each fed by itself, and each fetched; nothing crosses. */
+/* Each has its own input and result; nothing is exchanged. */
 static void build_apart(work *w, const char *const devices[]) {
     tu_value sum = {0};
     for (int i = 0; i < 4; i++) tu_with_device(w->graph, devices[i]) {
@@ -80,7 +81,8 @@ static void build_apart(work *w, const char *const devices[]) {
         }
 }
 
-/* One network by layers, back and forth; the guard's variables are read on both sides and change every step. */
+/* One network whose layers alternate between devices. The optimizer's variables are read on both devices and change
+ * every step. */
 static void build_layers(work *w, const char *const devices[]) {
     tu_value x = {0}, loss = {0};
     tu_with_device(w->graph, devices[0]) {
@@ -96,7 +98,7 @@ static void build_layers(work *w, const char *const devices[]) {
                      TU_OK);
 }
 
-/* Variables that exchange their values, of which the other device reads the old ones late. */
+/* Two variables swap their values; the other device reads the old ones late. */
 static void build_exchange(work *w, const char *const devices[]) {
     tu_value a = {0}, b = {0}, x = {0}, old = {0};
     tu_with_device(w->graph, devices[0]) {
@@ -117,7 +119,7 @@ static void build_exchange(work *w, const char *const devices[]) {
     w->fetches[w->fetch_count++] = a;
 }
 
-/* One network for all replicas: what is drawn, what is normalized and what is clipped hangs on the whole batch. */
+/* One network for all replicas: dropout, batch normalisation and clipping depend on the whole batch. */
 static void build_replicated(work *w, const char *const devices[]) {
     (void)devices;
     tu_value y = tu_dense(add_input(w), .units = 8, .name = "first");
@@ -132,7 +134,7 @@ static void build_replicated(work *w, const char *const devices[]) {
 
 /* ---- Running ---- */
 
-static const char *strategy, *central; /* of the programs to come */
+static const char *strategy, *central; /* of the next programs */
 static int invariant;
 
 static tu_status begin(work *w, builder *build, const char *const devices[], const char *list) {
@@ -163,7 +165,7 @@ static void run_one_by_one(work *w) {
     }
 }
 
-/* Steps first … first+count-1; the first input from a table that has the rows in another order. */
+/* Runs steps first … first+count-1. With a table, the first input's rows are in another order. */
 static tu_status run_many(work *w, int first, int count, bool from_table) {
     float rows[STEPS * ROWS][COLUMNS];
     int64_t numbers[STEPS * ROWS];
@@ -240,7 +242,7 @@ static void variables_that_others_read_change_at_the_end_of_a_step(void **unused
     expect_same_bits(build_exchange, halves, "gpu:0/2", true);
 }
 
-/* Counters that nobody feeds or fetches: such steps need no rings. */
+/* Counters without inputs and fetched results: such steps need no rings. */
 static void build_counters(work *w, const char *const devices[]) {
     static const char *const names[] = {"count0", "count1"};
     for (int i = 0; i < 2; i++) tu_with_device(w->graph, devices[i]) {
@@ -266,7 +268,7 @@ static void steps_may_be_neither_fed_nor_fetched(void **unused) {
     }
 }
 
-/* Every replica reads rows of one table. */
+/* All replicas read rows of one table. */
 static void a_card_keeps_one_copy_of_a_table(void **unused) {
     (void)unused;
     static work w;
@@ -295,7 +297,7 @@ static void replicas_keep_their_bits(void **unused) {
 
 static const char *const cards[] = {"gpu:0", "gpu:1"};
 
-/* Cards that add up through the host, and parameters that the processor keeps, need the engine in every step. */
+/* GPUs without peer access, and parameters on the CPU, need the engine in every step. */
 static void replicas_that_need_the_host_take_a_step_at_a_time(void **unused) {
     (void)unused;
     strategy = "mirrored";
@@ -307,7 +309,7 @@ static void replicas_that_need_the_host_take_a_step_at_a_time(void **unused) {
     strategy = NULL;
 }
 
-/* Parts of two cards meet, also within each. */
+/* Replicas on two GPUs, with one or two logical devices each. */
 static void replicas_of_cards_that_reach_each_other_keep_their_bits(void **unused) {
     (void)unused;
     strategy = "mirrored";
@@ -320,7 +322,7 @@ static void replicas_of_cards_that_reach_each_other_keep_their_bits(void **unuse
     strategy = NULL;
 }
 
-/* What goes between cards that do not reach each other is enqueued, not captured. */
+/* Copies between GPUs without peer access are enqueued, not captured. */
 static void two_cards_are_joined_as_parts_of_one_are(void **unused) {
     (void)unused;
     expect_same_bits(build_layers, cards, "gpu:0,gpu:1", true);
@@ -343,7 +345,7 @@ static void a_card_and_the_processor_take_a_step_at_a_time(void **unused) {
     end(&w);
 }
 
-/* A trace wants to see single steps; afterwards they are taken together again. */
+/* A trace shows single steps; afterwards multi-step calls are used again. */
 static void a_trace_is_taken_step_by_step(void **unused) {
     (void)unused;
     static work one, many;
@@ -379,7 +381,7 @@ static tu_status everything(const void *context, unsigned trial) {
     return status;
 }
 
-/* Thousands of calls, of which many are much the same: one in `stride` of them. */
+/* Thousands of calls, many of them similar: one in `stride` fails. */
 static void fail_calls_of(builder *build, const char *list, unsigned stride) {
     const joint_work what = {build, list};
     fail_calls(&(failing_calls){
@@ -411,7 +413,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_trace_is_taken_step_by_step),
     };
     const struct CMUnitTest emulated[] = {
-        /* of two cards, or of calls that fail */
+        /* tests that need two GPUs or failing calls */
         cmocka_unit_test(replicas_that_need_the_host_take_a_step_at_a_time),
         cmocka_unit_test(replicas_of_cards_that_reach_each_other_keep_their_bits),
         cmocka_unit_test(two_cards_are_joined_as_parts_of_one_are),

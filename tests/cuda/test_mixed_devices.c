@@ -1,5 +1,5 @@
-/* A card and the processor beside it in one program: what the card does not take is computed on the CPU, the rest stays on
- * the card, and the results are those of the CPU alone. */
+/* A GPU and a CPU in one program: operations that the GPU does not support run on the CPU, the others stay on the
+ * GPU, and the results are those of the CPU only. */
 #include "test.h"
 
 #include <math.h>
@@ -39,7 +39,7 @@ static const tu_custom_op cube = {.struct_size = sizeof cube,
                                   .run = cube_run,
                                   .gradient = cube_gradient};
 
-/* A layer, the user's own operation, another layer; trained by a step of gradient descent. */
+/* A layer, a custom operation, another layer; trained by gradient descent. */
 typedef struct network {
     tu_graph *graph;
     tu_value x, loss;
@@ -70,7 +70,7 @@ static void train(network *n, const char *devices) {
                    .fetch_count = 1, .updates = true, .timeout = 60) != TU_OK)
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_new(n->graph, &state, .seed = 3), TU_OK);
-    for (int i = 0; i < RUNS; i++) /* the first launches kernels, the second captures, later ones replay */
+    for (int i = 0; i < RUNS; i++) /* the first run launches kernels, the second captures them, later ones replay */
         if (tu_run(n->program, state, 1, &(tu_feed){n->x, data}, (void *[]){&n->losses[i]}) != TU_OK)
             fail_msg("%s", tu_message());
     tu_state_free(state);
@@ -86,7 +86,7 @@ static void assert_explained(const network *n) {
     for (size_t i = 0; tu_program_placement(n->program, i, &p) == TU_OK; i++) {
         if (strcmp(p.operation, "custom") == 0) {
             assert_string_equal(p.device, "cpu:0");
-            assert_string_equal(p.refused, "gpu:0: a custom operation is a function on host memory");
+            assert_string_equal(p.refused, "gpu:0: custom operations run on host memory only");
             assert_true(p.bytes_in == ROWS * COLUMNS * sizeof(float));
         } else if (!p.from) {
             assert_string_equal(p.device, "gpu:0");
@@ -127,8 +127,8 @@ static void a_card_alone_is_refused_with_what_to_add(void **state) {
                      TU_UNSUPPORTED);
     assert_string_equal(
         tu_message(),
-        "no device of the program takes custom 'cube' (gpu:0: a custom operation is a function on host "
-        "memory): it has gpu:0; add one that does, as in \"gpu:0,cpu:0\"");
+        "no device of the program takes custom 'cube' (gpu:0: custom operations run on host memory "
+        "only): it has gpu:0; add one that does, as in \"gpu:0,cpu:0\"");
     end(&n);
 }
 

@@ -1,5 +1,5 @@
-/* Statements about two cards: replicas on them have the bits of replicas on one, whether the cards reach each other's memory or
- * not; a plan tells which way values go; what fails where they are let into each other's memory is told with its cause. */
+/* Two GPUs: replicas on them have the same bits as replicas on one, with and without peer access; a plan reports how
+ * values are copied; failures while peer access is enabled are reported with their cause. */
 #include "test.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@
 
 enum { BATCH = 8, WIDTH = 6, STEPS = 5 };
 
-static const char no_peers[] = "0", peers[] = "1", too_many_peers[] = "2"; /* of FAKE_CUDA_PEERS */
+static const char no_peers[] = "0", peers[] = "1", too_many_peers[] = "2"; /* values of FAKE_CUDA_PEERS */
 
 typedef struct sharing { /* how devices share a batch */
     const char *devices, *strategy, *central;
@@ -50,7 +50,7 @@ static void end(trainer *t) {
     unsetenv("FAKE_CUDA_PEERS");
 }
 
-/* One step by itself, the others at once. */
+/* Runs one step by itself, the others in one multi-step call. */
 static void train(trainer *t, const sharing *how) {
     float x[STEPS * BATCH * WIDTH], losses[STEPS];
     for (int i = 0; i < STEPS * BATCH * WIDTH; i++) x[i] = (float)sin(0.3 * i);
@@ -99,7 +99,7 @@ static void plans_tell_how_cards_meet(void **unused) {
     assert_meets(&(sharing){"gpu:0/2", "mirrored", NULL, no_peers}, false, false);
 }
 
-/* The way of all copies; NULL: nothing is said of them. */
+/* Checks the path of all copies; NULL: no path is reported. */
 static void assert_copied(const sharing *how, const char *way) {
     trainer t;
     tu_placement p;
@@ -125,13 +125,13 @@ static void plans_tell_the_way_of_copies_between_cards(void **unused) {
 /* ---- Failing ---- */
 
 typedef struct failure {
-    const char *call; /* of TUTTI_CUDA_FAIL */
+    const char *call; /* value of TUTTI_CUDA_FAIL */
     const char *devices;
     tu_status status;
-    const char *message; /* up to what every such call says */
+    const char *message; /* without the error text, which is the same for all */
 } failure;
 
-/* Nothing is left of a program that could not be made. */
+/* A failed compilation must leak nothing. */
 static void assert_told(const failure *f) {
     static const char error[] = "CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)";
     char text[256], message[256];
@@ -151,18 +151,18 @@ static void what_fails_on_the_way_is_named(void **unused) {
     (void)unused;
     static const failure failures[] = {
         {"cuDeviceCanAccessPeer:1", "gpu:0,gpu:1", TU_DEVICE,
-         "gpu:0 cannot use the memory of gpu:1: cuDeviceCanAccessPeer"},
+         "gpu:0 cannot access the memory of gpu:1: cuDeviceCanAccessPeer"},
         {"cuDeviceCanAccessPeer:2", "gpu:0,gpu:1", TU_DEVICE,
-         "gpu:1 cannot use the memory of gpu:0: cuDeviceCanAccessPeer"},
+         "gpu:1 cannot access the memory of gpu:0: cuDeviceCanAccessPeer"},
         {"cuCtxEnablePeerAccess:1", "gpu:0,gpu:1", TU_DEVICE,
-         "gpu:0 cannot use the memory of gpu:1: cuCtxEnablePeerAccess"},
+         "gpu:0 cannot access the memory of gpu:1: cuCtxEnablePeerAccess"},
         {"cuCtxEnablePeerAccess:2", "gpu:0,gpu:1", TU_DEVICE,
-         "gpu:1 cannot use the memory of gpu:0: cuCtxEnablePeerAccess"},
+         "gpu:1 cannot access the memory of gpu:0: cuCtxEnablePeerAccess"},
     };
     for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) assert_told(&failures[i]);
 }
 
-/* Not as if there were none. */
+/* A GPU whose query fails must not be reported as missing. */
 static void a_second_card_that_cannot_be_asked_is_told_with_the_cause(void **unused) {
     (void)unused;
     assert_told(&(failure){"cuDeviceGetName:1", "gpu:1", TU_UNSUPPORTED,

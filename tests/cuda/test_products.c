@@ -1,5 +1,5 @@
-/* Products and linear algebra on the CUDA device, beyond what the cases of operations reach: what is taken into a product,
- * matrices larger than a block, batches that no single distance describes, and what tuning remembers. */
+/* Matrix products and linear algebra on the CUDA device, beyond the operation cases: fused epilogues, matrices larger
+ * than a block, batches without a common stride, and the tuning cache. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,13 +16,13 @@ typedef struct trial {
     tu_graph *graph;
     tu_dtype dtype;
     tu_feed feeds[MAX_INPUTS];
-    void *data[MAX_INPUTS]; /* what they feed */
+    void *data[MAX_INPUTS]; /* data of the feeds */
     size_t feed_count;
     tu_value results[MAX_RESULTS];
     size_t result_count;
     double *expected[MAX_RESULTS], *got[MAX_RESULTS];
     bool tune;
-    char kernels[4096]; /* their names, a line each */
+    char kernels[4096]; /* kernel names, one per line */
 } trial;
 
 static trial begin(tu_dtype dtype) {
@@ -39,7 +39,7 @@ static void store(const trial *t, void *data, size_t at, double number) {
         ((float *)data)[at] = (float)number;
 }
 
-/* Between -1 and 1, with `diagonal` added to the diagonals of its matrices. */
+/* Adds an input between -1 and 1, with `diagonal` added to the diagonals of its matrices. */
 static tu_value input(trial *t, tu_shape shape, double diagonal) {
     char name[16];
     snprintf(name, sizeof name, "input%zu", t->feed_count);
@@ -68,7 +68,7 @@ static void note_kernels(trial *t, const tu_program *program) {
         length += (size_t)snprintf(t->kernels + length, sizeof t->kernels - length, "%s\n", report.kernel);
 }
 
-/* Twice, so that what is replayed is seen too. */
+/* Runs twice, so that the captured graph is tested too. */
 static void run_on(trial *t, const char *devices, double **results) {
     tu_program *program;
     tu_state *state;
@@ -103,7 +103,7 @@ static void end(trial *t) {
     tu_graph_free(t->graph);
 }
 
-/* Every result within `tolerance` of the reference's, measured by its largest element. */
+/* Checks that every result is within `tolerance` of the reference's, relative to its largest element. */
 static void assert_as_reference(trial *t, double tolerance) {
     run_on(t, "ref", t->expected);
     run_on(t, "gpu:0", t->got);
@@ -153,7 +153,7 @@ static void layers_with_rectifiers_take_one_kernel_forward_and_three_backward(vo
     end(&t);
 }
 
-/* What a rectifier's gradient is chosen from may be more than a product. */
+/* The gradient of a relu may be of more than a product. */
 static void a_gradient_that_is_added_to_is_not_rectified_too_early(void **state) {
     (void)state;
     trial t = begin(TU_F32);
@@ -237,7 +237,7 @@ static void triangular_systems_of_any_size_are_solved(void **state) {
     }
 }
 
-/* Of the batch's first matrix, which is all zeros, nothing is known; the second is not touched by it. */
+/* The batch's first matrix is all zeros and gives NaN; the second must not be affected. */
 static void a_matrix_that_cannot_be_used_gives_nan(void **state) {
     (void)state;
     static const int64_t sizes[] = {3, SEVERAL_BLOCKS};

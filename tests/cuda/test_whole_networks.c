@@ -1,12 +1,13 @@
-/* Whole networks on a GPU against the CPU: the loss and the gradient of every parameter, in each precision.
+/* Compares whole networks on a GPU with the CPU: the loss and the gradient of every parameter, in each precision.
  *
  *     test_whole_networks [DEVICE [BATCH]]      gpu:0, 2
  *
- * Both devices start from the same state and batch. A gradient's error is ‖gpu - cpu‖ / ‖cpu‖ over all parameters
- * together: single tensors may be all but zero. Bars follow from the precision: f32 differs by the order of sums; tf32
- * rounds operands to 11 bits, bf16 to 8, and both do so again layer after layer; the CPU computes in f32 throughout. A
- * rectifier may tip over between the two: one unit of a layer of 512, at a batch of 2, is 1 / sqrt(2 * 512) of the
- * gradient, 3%. Batch normalisation spreads such a flip over its whole channel. */
+ * Both devices start from the same state and batch. The error of the gradient is ‖gpu - cpu‖ / ‖cpu‖ over all
+ * parameters together, because single tensors may be nearly zero. Limits depend on the precision: f32 differs by the
+ * order of sums; tf32 rounds operands to 11 bits, bf16 to 8, in every layer; the CPU computes in f32. A relu may
+ * switch between the two: one unit of a layer of 512, at a batch of 2, is 1 / sqrt(2 * 512) of the gradient, 3%.
+ * Batch normalisation spreads such a flip over its whole channel.
+ */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -30,7 +31,7 @@ static const network networks[] = {
 
 typedef struct result {
     size_t count;
-    float *values[MOST + 1]; /* gradients, and the loss last */
+    float *values[MOST + 1]; /* gradients, then the loss */
     size_t elements[MOST + 1];
 } result;
 
@@ -43,7 +44,7 @@ static void release(result *r) {
     for (size_t i = 0; i <= r->count; i++) free(r->values[i]);
 }
 
-/* A batch of pictures of uniform noise, the same for every device. */
+/* A batch of uniform noise images, the same for every device. */
 static float *draw_images(size_t count) {
     float *images = malloc(count * sizeof *images);
     unsigned state = 1;
@@ -110,8 +111,8 @@ static bool compare(const network *n, const char *device, int64_t batch) {
     if (good) {
         double gradient = error_of(&gpu, &cpu, 0, cpu.count),
                loss = error_of(&gpu, &cpu, cpu.count, cpu.count + 1);
-        good = gradient <= n->bar && loss <= n->bar; /* NaN is neither */
-        printf("%s  %-13s %-5s %3zu gradients differ by %.1e, the loss by %.1e (at most %.0e)\n",
+        good = gradient <= n->bar && loss <= n->bar; /* false for NaN */
+        printf("%s  %-13s %-5s %3zu gradients differ by %.1e, the loss by %.1e (limit %.0e)\n",
                good ? "ok    " : "FAILED", n->name, n->precision, cpu.count, gradient, loss, n->bar);
     }
     release(&cpu);

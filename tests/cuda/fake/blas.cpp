@@ -1,8 +1,9 @@
-/* A fake cuBLASLt: products of matrices in plain loops, with the epilogues of the real one.
+/* A fake cuBLASLt: matrix products in plain loops, with the real library's epilogues.
  *
- * What the real one does not support is answered with CUBLAS_STATUS_NOT_SUPPORTED, so that programs must have another
- * way: epilogues in f64, orders other than by columns, masks whose rows are not multiples of 128 bits. An algorithm asks
- * for a workspace and scribbles over it. */
+ * Returns CUBLAS_STATUS_NOT_SUPPORTED for some cases that the real one does not support, so that callers need a
+ * fallback: epilogues in f64, row-major order, masks whose rows are not multiples of 128 bits. An algorithm needs a
+ * workspace and overwrites it.
+ */
 #include <cublasLt.h>
 
 #include <cstdio>
@@ -20,7 +21,7 @@ struct description {
     void *bias, *aux;
     int64_t aux_ld, aux_step, bias_step;
     int32_t bias_type;       /* -1: that of D */
-    int32_t multiprocessors; /* to choose an algorithm for; 0: all */
+    int32_t multiprocessors; /* target of the algorithm; 0: all */
 };
 struct layout {
     cudaDataType type;
@@ -48,7 +49,7 @@ template <typename T, typename Handle> static cublasStatus_t destroy(const char 
     delete (T *)handle;
     return CUBLAS_STATUS_SUCCESS;
 }
-/* An attribute is a field: copied when the size is right. */
+/* Sets an attribute, which is a field, if the size is right. */
 static cublasStatus_t set_field(void *field, size_t bytes, const void *value, size_t given) {
     NEED(given == bytes, CUBLAS_STATUS_INVALID_VALUE);
     memcpy(field, value, bytes);
@@ -148,7 +149,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t h
     }
 }
 
-/* ---- What can be done ---- */
+/* ---- Supported products ---- */
 
 static bool has(uint32_t epilogue, uint32_t part) {
     return (epilogue & part) != 0;
@@ -260,7 +261,7 @@ static size_t span(const layout &l) {
     return (size_t)last * element_bytes(l.type);
 }
 
-/* One matrix of the batch as doubles, op applied: [rows, columns] by columns. */
+/* Returns one matrix of the batch as doubles, with op applied: column-major [rows, columns]. */
 static std::vector<double> unfold(const layout &l, const char *data, int64_t batch, bool transpose,
                                   bool tf32) {
     int64_t rows = (int64_t)l.rows, columns = (int64_t)l.columns;
@@ -286,12 +287,12 @@ static double finish(const problem &p, double x, int64_t i, int64_t j, int64_t b
         unsigned char one = (unsigned char)(1u << bit % 8);
         mask[bit / 8] = (unsigned char)(x > 0 ? mask[bit / 8] | one : mask[bit / 8] & ~one);
     }
-    if (has(epilogue, RELU)) x = x > 0 ? x : 0; /* NaN too, as on a card */
+    if (has(epilogue, RELU)) x = x > 0 ? x : 0; /* NaN becomes 0 too, as on a real GPU */
     if (has(epilogue, DRELU) && !(mask[bit / 8] >> bit % 8 & 1)) x = 0;
     return x;
 }
 
-/* Sums that go where a bias would: of D over its columns, of op(A) or op(B) over k. */
+/* Stores sums in the bias's memory: of D over its columns, of op(A) or op(B) over k. */
 static void store_sums(const problem &p, const std::vector<double> &x, int64_t rows, int64_t columns,
                        bool over_rows, int64_t batch) {
     int64_t count = over_rows ? columns : rows;
@@ -312,7 +313,7 @@ static void multiply_one(const call &c, int64_t batch) {
     for (int64_t j = 0; j < p.n; j++) {
         double *column = &out[(size_t)(j * p.m)];
         for (int64_t l = 0; l < p.k; l++) {
-            if (p.d.multiprocessors && p.d.compute != CUBLAS_COMPUTE_64F && l == p.k / 2) /* other bits */
+            if (p.d.multiprocessors && p.d.compute != CUBLAS_COMPUTE_64F && l == p.k / 2) /* changes the last bits */
                 for (int64_t i = 0; i < p.m; i++) column[i] = (float)column[i];
             for (int64_t i = 0; i < p.m; i++)
                 column[i] += a[(size_t)(l * p.m + i)] * b[(size_t)(j * p.k + l)];

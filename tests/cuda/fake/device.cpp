@@ -1,4 +1,4 @@
-/* The fake driver: devices, contexts, errors, and the list of objects that are alive. */
+/* The fake driver: devices, contexts, errors, and the list of live objects. */
 #include "driver.h"
 
 #include <cstdarg>
@@ -10,7 +10,7 @@
 #include <string>
 #include <unistd.h>
 
-/* ---- What all of it shares ---- */
+/* ---- Shared functions ---- */
 
 std::recursive_mutex &fake_lock() {
     static std::recursive_mutex lock;
@@ -50,7 +50,7 @@ void fake_fail(const char *format, ...) {
 
 /* ---- Objects ---- */
 
-/* Never destroyed: the report is made when the process ends. */
+/* Never destroyed: the report is printed when the process ends. */
 static std::map<std::string, std::set<const void *>> &objects() {
     static auto *all = new std::map<std::string, std::set<const void *>>;
     return *all;
@@ -82,11 +82,11 @@ size_t fake_cuda_live(char *text, size_t capacity) {
     return total;
 }
 
-/* FAKE_CUDA_LEAKS=1: what was not given back when the process ends is told, and the exit status is 97. */
+/* FAKE_CUDA_LEAKS=1: reports objects that were not freed when the process ends; the exit status is then 97. */
 __attribute__((destructor)) static void report_leaks() {
     char text[1024];
     if (!fake_setting("FAKE_CUDA_LEAKS", 0) || fake_cuda_live(text, sizeof text) == 0) return;
-    fprintf(stderr, "emulated GPU: not given back: %s\n", text);
+    fprintf(stderr, "emulated GPU: not freed: %s\n", text);
     fflush(nullptr);
     _exit(97);
 }
@@ -103,7 +103,7 @@ static int capability() {
     return (int)fake_setting("FAKE_CUDA_CAPABILITY", 90);
 }
 
-/* The real NVRTC asks the driver for tables of its own; it does without. */
+/* The real NVRTC queries internal tables of the driver, but works without them. */
 CUresult cuGetExportTable(const void **table, const CUuuid *id) {
     (void)id;
     *table = nullptr;
@@ -149,7 +149,7 @@ CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice other) {
     return CUDA_SUCCESS;
 }
 
-/* A small card, so that kernels which spread over it run in a moment and loop. */
+/* A small GPU, so that grids are small and kernels loop. */
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
     NEED(device >= 0 && device < device_count(), CUDA_ERROR_INVALID_DEVICE);
     const std::map<int, int> values = {
@@ -199,7 +199,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
     current->let_into[peer->device] = true;
     return CUDA_SUCCESS;
 }
-/* Of a context that ends nothing is left on either side. */
+/* Peer access ends on both sides with a context. */
 static void forget_peers(int card) {
     for (int other = 0; other < MAX_CARDS; other++)
         contexts[card].let_into[other] = contexts[other].let_into[card] = false;

@@ -1,11 +1,12 @@
-/* A fake cuDNN: its graph API over convolutions and what may follow them, in plain loops.
+/* A fake cuDNN: its graph API for convolutions with an optional bias and relu, in plain loops.
  *
- * A descriptor is a table of attributes. Setting one descriptor in another shares what it holds, so that the handle may
- * be destroyed, as with the real library; getting one fills a handle that the caller made.
+ * A descriptor is a table of attributes. Setting a descriptor as an attribute of another shares its content, so that
+ * the handle may be destroyed, as with the real library. Getting one fills a handle that the caller created.
  *
- * Advice names three engines, so that who asks must look at their notes: one whose bits vary, one with tensor
- * cores (f32 is rounded to tf32, f64 is not done), and a plain one, whose rectifier turns NaN into 0. Graphs of several
- * operations in f64 or with groups have no engine. FAKE_CUDA_DNN_DECLINES=1 leaves no graph an engine. */
+ * The heuristics return three engines, so that callers must check their notes: a nondeterministic one, one with
+ * tensor cores (f32 is rounded to tf32, f64 is not supported), and a plain one whose relu turns NaN into 0. Graphs of
+ * several operations in f64 or with groups have no engine. With FAKE_CUDA_DNN_DECLINES=1 no graph has an engine.
+ */
 #include <cudnn.h>
 
 #include <cstdio>
@@ -98,7 +99,7 @@ cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t handle) {
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* Bytes of the attribute types that occur; 0: not one of them. */
+/* Returns the size of an attribute type; 0 if it is not supported. */
 static size_t size_of(cudnnBackendAttributeType_t type) {
     switch (type) {
     case CUDNN_TYPE_HANDLE:
@@ -167,7 +168,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t handle, cudnnBac
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* ---- Reading attributes ---- */
+/* ---- Reading and writing attributes ---- */
 
 static bool has(const content &c, int name) {
     return c.attributes.count(name) != 0;
@@ -206,7 +207,7 @@ static void put(content &c, int name, std::vector<content_ref> descriptors) {
 
 /* ---- Operations ---- */
 
-/* How each kind of convolution calls its parts: of x, filter and y one is the result. */
+/* The attribute names of each kind of convolution: one of x, filter and y is the result. */
 static const struct convolution_names {
     cudnnBackendDescriptorType_t operation;
     int windows, alpha, beta, x, filter, y, result;
@@ -233,7 +234,7 @@ static const convolution_names *names_of(cudnnBackendDescriptorType_t type) {
     return nullptr;
 }
 
-/* A tensor as its descriptor has it. */
+/* A tensor, as described by its descriptor. */
 struct tensor {
     int64_t id, alignment;
     bool is_virtual;
@@ -283,7 +284,7 @@ static cudnnStatus_t check_windows(const content &c) {
         if (pad < 0) return refuse(CUDNN_STATUS_BAD_PARAM, "a padding is negative");
     if (axes != 2 ||
         value<cudnnConvolutionMode_t>(c, CUDNN_ATTR_CONVOLUTION_CONV_MODE) != CUDNN_CROSS_CORRELATION)
-        return refuse(CUDNN_STATUS_NOT_SUPPORTED, "correlations of two axes alone");
+        return refuse(CUDNN_STATUS_NOT_SUPPORTED, "only correlations of two axes");
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -294,14 +295,14 @@ static cudnnStatus_t check_convolution(const content &c, const convolution_names
     const content &windows = other(c, n.windows);
     if (x.dims[0] != y.dims[0] || x.dims[1] % w.dims[1] || w.dims[0] != y.dims[1] ||
         w.dims[0] % (x.dims[1] / w.dims[1]))
-        return refuse(CUDNN_STATUS_BAD_PARAM, "images or channels do not fit together");
+        return refuse(CUDNN_STATUS_BAD_PARAM, "numbers of images or channels do not match");
     for (size_t axis = 0; axis < 2; axis++) {
         int64_t padded = x.dims[axis + 2] + numbers(windows, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS)[axis] +
                          numbers(windows, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS)[axis];
         int64_t reach = (w.dims[axis + 2] - 1) * numbers(windows, CUDNN_ATTR_CONVOLUTION_DILATIONS)[axis] + 1;
         int64_t stride = numbers(windows, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES)[axis];
         if (padded < reach || (padded - reach) / stride + 1 != y.dims[axis + 2])
-            return refuse(CUDNN_STATUS_BAD_PARAM, "the size of y does not follow from x and the windows");
+            return refuse(CUDNN_STATUS_BAD_PARAM, "the size of y does not match x and the windows");
     }
     return CUDNN_STATUS_SUCCESS;
 }
@@ -310,7 +311,7 @@ static int64_t groups_of(const content &operation, const convolution_names &n) {
     return tensor_of(other(operation, n.x)).dims[1] / tensor_of(other(operation, n.filter)).dims[1];
 }
 
-/* Whether an engine can do a graph. */
+/* True if an engine supports a graph. */
 static bool can_do(const content &graph, int64_t engine) {
     const std::vector<content_ref> &operations = others(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS);
     if (fake_setting("FAKE_CUDA_DNN_DECLINES", 0) || engine < VARYING || engine > PLAIN) return false;
@@ -374,7 +375,7 @@ static cudnnStatus_t finish_plan(content &plan) {
 static cudnnStatus_t finish_pack(const content &pack) {
     if (numbers(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS).size() !=
         numbers(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS).size())
-        return refuse(CUDNN_STATUS_BAD_PARAM, "as many addresses as ids are needed");
+        return refuse(CUDNN_STATUS_BAD_PARAM, "the numbers of addresses and ids differ");
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -411,7 +412,7 @@ static size_t element_count(const tensor &t) {
     for (int64_t size : t.dims) count *= (size_t)size;
     return count;
 }
-/* Where element `index` (counted n, c, h, w) lies in memory. */
+/* Returns the offset in memory of element `index` (counted in the order n, c, h, w). */
 static int64_t place_of(const tensor &t, size_t index) {
     int64_t place = 0, rest = (int64_t)index;
     for (size_t axis = t.dims.size(); axis-- > 0; rest /= t.dims[axis])
@@ -461,7 +462,7 @@ static windows windows_of(const content &c) {
     return w;
 }
 
-/* The outputs of an axis whose window has input `at + output * stride`: from first to before last. */
+/* The outputs of an axis whose window contains input `at + output * stride`: [first, last). */
 struct span {
     int64_t first, last;
 };
@@ -471,8 +472,8 @@ static span outputs_within(int64_t at, int64_t stride, int64_t inputs, int64_t o
     return {first, last < outputs ? last : outputs};
 }
 
-/* Calls visit(x, filter, y) for every product of the convolution: places in dense n c h w. An element of the filter
- * stays while the outputs that it takes part in are passed, so that nothing is asked or multiplied for each product. */
+/* Calls visit(x, filter, y) for every product of the convolution, with offsets in dense n c h w. The outer loop is
+ * over filter elements, so that the inner loop needs no tests and multiplications. */
 template <typename V>
 static void visit_products(const tensor &x, const tensor &f, const tensor &y, const windows &w, V visit) {
     int64_t channels = f.dims[1], groups = x.dims[1] / channels, outputs = f.dims[0] / groups;
@@ -531,7 +532,7 @@ static void convolve(execution &e, const content &operation, const convolution_n
     store(e, result, out);
 }
 
-/* The place in b that broadcasts to element `index` of y. */
+/* Returns the offset in b that broadcasts to element `index` of y. */
 static size_t broadcast_place(const tensor &b, const tensor &y, size_t index) {
     size_t place = 0, step = 1, rest = index;
     for (size_t axis = y.dims.size(); axis-- > 0; rest /= (size_t)y.dims[axis]) {

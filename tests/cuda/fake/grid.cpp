@@ -1,14 +1,15 @@
-/* Running a grid of blocks of threads on one thread of the host.
+/* Runs a grid of blocks of threads on one thread of the host.
  *
- * Blocks run one after another. The threads of a block are fibers: each runs until it ends, or until it must wait for
- * others at a barrier or in a shuffle; then the next one runs. When all that can have arrived have, those that wait go
- * on. Threads run in rising order in one block and in falling order in the next: a kernel that forgets a barrier gives
- * two different results sooner or later.
+ * Blocks run one after another. The threads of a block are fibers: each runs until it ends or must wait at a barrier
+ * or in a shuffle; then the next one runs. When all threads that can arrive have arrived, the waiting ones continue.
+ * Threads run in ascending order in one block and in descending order in the next, so that a kernel with a missing
+ * barrier sooner or later gives different results.
  *
- * Shared memory holds 0xff when a block starts: NaN as a float, far out of range as an index.
+ * Shared memory is filled with 0xff when a block starts: NaN as a float, far out of range as an index.
  *
- * Fibers are switched by a few instructions of assembler, since swapcontext makes a system call each time. This file is
- * never compiled with a sanitizer, which would take a fiber's stack for a fault. */
+ * Fibers are switched by a few assembler instructions, since swapcontext makes a system call each time. This file is
+ * never compiled with a sanitizer, which would report a fiber's stack as a fault.
+ */
 #include "grid.h"
 
 #include "driver.h"
@@ -31,14 +32,14 @@ enum { STACK = 128 << 10, MAX_THREADS = 1024, WARP = 32, MAX_SHARED = 232 << 10,
 
 /* ---- Fibers ---- */
 
-/* Saves the registers that a function must keep on the stack, leaves its address in *from, and continues at `to`. */
+/* Saves the callee-saved registers on the stack, stores the stack pointer in *from, and continues at `to`. */
 extern "C" void switch_stack(void **from, void *to);
 #ifdef __x86_64__
 __asm__(".text\n.local switch_stack\nswitch_stack:\n"
         "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
         "mov %rsp, (%rdi)\nmov %rsi, %rsp\n"
         "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
-enum { SAVED_WORDS = 7, ENTRY_WORD = 6 }; /* six registers, then the address to return to */
+enum { SAVED_WORDS = 7, ENTRY_WORD = 6 }; /* six registers, then the return address */
 #else
 __asm__(
     ".text\n.local switch_stack\nswitch_stack:\n"
@@ -56,16 +57,16 @@ enum { SAVED_WORDS = 20, ENTRY_WORD = 11 };
 
 enum waiting_for { NOTHING, BARRIER, EXCHANGE, VOTE, END };
 
-/* Threads that never wait share one stack, one after another. */
+/* Stacks of ended threads are reused. */
 std::vector<void *> free_stacks;
 
 struct fiber {
-    point place;  /* in the block, the same for all blocks of a grid */
-    void *stack;  /* its lowest address; NULL before it starts and after it ends */
-    void *resume; /* where it stopped */
+    point place;  /* thread index in the block, the same for all blocks of a grid */
+    void *stack;  /* lowest address; NULL before it starts and after it ends */
+    void *resume; /* saved stack pointer */
     waiting_for state;
     int line;      /* of the barrier or shuffle */
-    unsigned mask; /* lanes that a shuffle is for */
+    unsigned mask; /* lanes of the shuffle */
     int source;
     unsigned long long value, result;
 };
@@ -74,12 +75,12 @@ struct running_block {
     const emulated_kernel *kernel;
     void **parameters;
     unsigned thread_count, current;
-    bool falling; /* the order of threads */
+    bool falling; /* descending order of threads */
 };
 
 fiber fibers[MAX_THREADS];
 running_block now;
-void *scheduler; /* where run_block stopped */
+void *scheduler; /* saved stack pointer of run_block */
 alignas(256) unsigned char dynamic_shared[MAX_SHARED + GUARD];
 uint64_t launches;
 
@@ -116,10 +117,10 @@ void *take_stack() {
     return stack;
 }
 
-/* Puts a fiber at the start of fiber_main. */
+/* Prepares a fiber to start at fiber_main. */
 void start(fiber &f) {
     f.stack = take_stack();
-    void **top = (void **)((char *)f.stack + STACK - 64); /* 16-byte aligned before the call that never was */
+    void **top = (void **)((char *)f.stack + STACK - 64); /* 16-byte aligned, as before a call */
     *--top = nullptr;
     top -= SAVED_WORDS;
 #ifdef __aarch64__
@@ -145,7 +146,7 @@ void resume(unsigned thread) {
     f.stack = nullptr;
 }
 
-/* ---- Collective ---- */
+/* ---- Barriers and warp functions ---- */
 
 unsigned warp_of(unsigned thread) {
     return thread / WARP;
@@ -155,7 +156,7 @@ fiber *lane_of(unsigned warp, unsigned lane) {
     return thread < now.thread_count ? &fibers[thread] : nullptr;
 }
 
-/* The lanes of `mask` that still run. */
+/* Returns the lanes of `mask` that have not ended. */
 unsigned living(unsigned warp, unsigned mask) {
     unsigned alive = 0;
     for (unsigned lane = 0; lane < WARP; lane++) {
@@ -165,7 +166,7 @@ unsigned living(unsigned warp, unsigned mask) {
     return alive;
 }
 
-/* Whether all lanes that `f` waits for have arrived at the same place with the same mask. */
+/* True if all lanes that `f` waits for have arrived at the same line with the same mask. */
 bool have_met(unsigned warp, const fiber &f) {
     unsigned alive = living(warp, f.mask);
     for (unsigned lane = 0; lane < WARP; lane++) {
@@ -176,7 +177,7 @@ bool have_met(unsigned warp, const fiber &f) {
     return true;
 }
 
-/* What a lane gets; of a lane that ended or is not among those that met, 0xff. */
+/* Returns a lane's result; 0xff… if the source lane ended or is not in the mask. */
 unsigned long long answer(unsigned warp, const fiber &f, unsigned alive) {
     if (f.state == EXCHANGE)
         return f.source >= 0 && f.source < WARP && (alive >> f.source & 1u)
@@ -188,7 +189,7 @@ unsigned long long answer(unsigned warp, const fiber &f, unsigned alive) {
     return votes;
 }
 
-/* Lets the lanes that `f` met go on. */
+/* Lets the lanes that `f` waited for continue. */
 void release_lanes(unsigned warp, const fiber &f) {
     unsigned alive = living(warp, f.mask);
     for (unsigned lane = 0; lane < WARP; lane++)
@@ -217,13 +218,13 @@ const char *name_of(waiting_for state) {
 [[noreturn]] void fail_apart(const fiber &a, const fiber &b) {
     char text[256];
     snprintf(text, sizeof text,
-             "threads never meet: thread %d %s in line %d (mask %08x), thread %d %s in line %d (mask %08x)",
+             "threads wait for each other forever: thread %d %s in line %d (mask %08x), thread %d %s in line %d (mask %08x)",
              (int)(&a - fibers), name_of(a.state), a.line, a.mask, (int)(&b - fibers), name_of(b.state),
              b.line, b.mask);
     fail(text);
 }
 
-/* All that still run must be at the same barrier; false when none runs. */
+/* Releases a barrier. All threads that have not ended must be at the same one. Returns false if all have ended. */
 bool release_barrier() {
     const fiber *first = nullptr;
     for (unsigned thread = 0; thread < now.thread_count; thread++) {
@@ -237,7 +238,7 @@ bool release_barrier() {
     return first != nullptr;
 }
 
-/* ---- What kernels call ---- */
+/* ---- Functions called by kernels ---- */
 
 void barrier(int line) {
     wait_here(BARRIER, line);
@@ -273,7 +274,7 @@ void check_shared(size_t bytes) {
     for (size_t i = 0; i < GUARD; i++)
         if (dynamic_shared[bytes + i] != 0xff) {
             char text[128];
-            snprintf(text, sizeof text, "wrote beyond the %zu bytes of dynamic shared memory it was given",
+            snprintf(text, sizeof text, "wrote past the end of its %zu bytes of dynamic shared memory",
                      bytes);
             fail(text);
         }
@@ -296,14 +297,14 @@ void tell_fault(int signal, siginfo_t *where, void *) {
     int other = signal == SIGSEGV || signal == SIGBUS ? refused_memory(where->si_addr) : -1;
     if (other >= 0) {
         char text[128];
-        snprintf(text, sizeof text, "card %d uses memory of card %d, which it was not let into",
+        snprintf(text, sizeof text, "GPU %d accesses memory of GPU %d without peer access",
                  working_card(), other);
         fail(text);
     }
     fail(signal == SIGILL || signal == SIGTRAP
              ? "an access that is not aligned to its type, or an index outside of a fixed array"
          : signal == SIGFPE ? "an integer was divided by zero"
-                            : "an access outside of all memory (or its stack was too small)");
+                            : "an access to unallocated memory (or a stack overflow)");
 }
 
 const int fault_signals[] = {SIGILL, SIGTRAP, SIGSEGV, SIGBUS, SIGFPE};

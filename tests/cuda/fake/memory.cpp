@@ -1,11 +1,12 @@
 /* The fake driver: memory and copies.
  *
- * Device memory is the host's, with guard bytes on both sides that are looked at whenever somebody waits. New memory
- * holds 0xff: NaN as a float, so that what was never written shows. Copies must lie within allocations, when they are
- * asked for and when they are done. The card has FAKE_CUDA_MEMORY bytes.
+ * Device memory is host memory with guard bytes on both sides, which are checked at every synchronisation. New memory
+ * is filled with 0xff (NaN as a float), so that reads of unwritten memory are noticed. Copies must lie within
+ * allocations, both when they are enqueued and when they run. The GPU has FAKE_CUDA_MEMORY bytes.
  *
- * Where there are several cards (FAKE_CUDA_COUNT) each allocation has pages of its own, which are taken away from kernels of
- * cards that were not let into its. */
+ * With several GPUs (FAKE_CUDA_COUNT) each allocation has its own pages, which are protected from kernels of GPUs
+ * without peer access.
+ */
 #include "driver.h"
 
 #include <sys/mman.h>
@@ -20,8 +21,8 @@ enum { GUARD = 256, PATTERN = 0xa5, PAGE = 4096 };
 
 struct allocation {
     size_t bytes;
-    int device;    /* -1: pinned memory of the host */
-    size_t mapped; /* bytes of pages of its own, from GUARD before it on; 0: it has none */
+    int device;    /* -1: pinned host memory */
+    size_t mapped; /* bytes of its own pages, from GUARD before it on; 0: none */
 };
 
 static std::map<uintptr_t, allocation> allocations;
@@ -42,7 +43,7 @@ size_t fake_cuda_used(int device) {
     return used_by(device);
 }
 
-/* Pages that nothing else is on, or nullptr. */
+/* Maps new pages; nullptr on failure. */
 static unsigned char *map_pages(size_t bytes) {
     void *pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     return pages == MAP_FAILED ? nullptr : (unsigned char *)pages;
@@ -66,11 +67,11 @@ static void check_guard(uintptr_t address, const allocation &a) {
     const unsigned char *data = (const unsigned char *)address;
     for (size_t i = 1; i <= GUARD; i++)
         if (data[-(ptrdiff_t)i] != PATTERN)
-            fake_fail("somebody wrote %zu bytes before an allocation of %zu bytes", i, a.bytes);
+            fake_fail("a write %zu bytes before an allocation of %zu bytes", i, a.bytes);
     size_t tail = (a.bytes + GUARD - 1) / GUARD * GUARD + GUARD - a.bytes;
     for (size_t i = 0; i < tail; i++)
         if (data[a.bytes + i] != PATTERN)
-            fake_fail("somebody wrote %zu bytes beyond the end of an allocation of %zu bytes", i, a.bytes);
+            fake_fail("a write %zu bytes past the end of an allocation of %zu bytes", i, a.bytes);
 }
 
 void check_guards() {
@@ -84,7 +85,7 @@ static bool give(uintptr_t address, bool host) {
     finish_everything();
     check_guard(address, found->second);
     fake_gone(kind_of(found->second), (void *)address);
-    memset((void *)address, 0xfe, found->second.bytes); /* what is read after this is no number */
+    memset((void *)address, 0xfe, found->second.bytes); /* NaN, for reads after the free */
     if (found->second.mapped)
         munmap((void *)(address - GUARD), found->second.mapped);
     else
@@ -93,7 +94,7 @@ static bool give(uintptr_t address, bool host) {
     return true;
 }
 
-/* The allocation that holds all of these bytes. */
+/* Returns the allocation that contains all of these bytes; nullptr if there is none. */
 static const allocation *find(const void *address, size_t bytes) {
     auto after = allocations.upper_bound((uintptr_t)address);
     if (after == allocations.begin()) return nullptr;
@@ -114,11 +115,11 @@ void fake_need_memory(const void *address, size_t bytes, const char *what) {
     need_memory(address, bytes, what);
     int other = bytes ? refused_memory(address) : -1;
     if (other >= 0)
-        fake_fail("%s: card %d uses memory of card %d, which it was not let into", what, working_card(),
+        fake_fail("%s: GPU %d accesses memory of GPU %d without peer access", what, working_card(),
                   other);
 }
 
-/* ---- Other cards' memory ---- */
+/* ---- Memory of other GPUs ---- */
 
 static void protect_foreign(int card, int protection) {
     for (const auto &entry : allocations)
@@ -138,7 +139,7 @@ int refused_memory(const void *address) {
     return foreign ? a->device : -1;
 }
 
-/* Memory of the program's own that copies reach, while it is registered: from where it begins to how long it is. */
+/* Registered (pinned) host memory: size by start address. */
 static std::map<uintptr_t, size_t> &registered() {
     static std::map<uintptr_t, size_t> *all = new std::map<uintptr_t, size_t>;
     return *all;
@@ -151,7 +152,7 @@ static bool is_registered(const void *address, size_t bytes) {
     return (uintptr_t)address + bytes <= entry.first + entry.second;
 }
 
-/* Whether a range has a page with a registered one in common, which a driver refuses. */
+/* True if a range shares a page with a registered one, which the driver rejects. */
 static bool shares_page(uintptr_t address, size_t bytes) {
     uintptr_t first = address / PAGE, last = (address + bytes - 1) / PAGE;
     for (const auto &entry : registered())
@@ -194,7 +195,7 @@ CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned) {
     *address = take(bytes, -1);
     return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
-/* A second time, and giving back what was never pinned, are mistakes. */
+/* Registering twice, and unregistering memory that is not registered, are errors. */
 CUresult cuMemHostRegister(void *address, size_t bytes, unsigned) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
@@ -238,7 +239,7 @@ static work copying(void *to, const void *from, size_t bytes, const void *device
     };
 }
 
-/* Memory that is not pinned is read before the call returns, as a card's driver does. */
+/* Pageable memory is read before the call returns, as the real driver does. */
 CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t bytes, CUstream stream) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
@@ -275,7 +276,7 @@ CUresult cuMemcpyDtoDAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstr
         memmove((void *)to, (void *)from, bytes);
     });
 }
-/* A driver takes what cards do not reach through the host; in a graph that is no work of a card. */
+/* Without peer access the driver copies through the host; such a copy cannot be captured. */
 CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                            size_t bytes, CUstream stream) {
     fake_guard guard(fake_lock());
@@ -299,7 +300,7 @@ CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUst
     });
 }
 
-/* The default stream: done when the call returns. */
+/* Copies on the default stream are done when the call returns. */
 CUresult cuMemcpyHtoD(CUdeviceptr to, const void *from, size_t bytes) {
     fake_guard guard(fake_lock());
     NEED_NO_CAPTURE;

@@ -1,10 +1,12 @@
 /* The fake driver: modules, functions and launches.
  *
- * What the fake NVRTC calls machine code is a list of shared libraries, one a kernel (nvrtc.cpp). A module opens them.
- * A library stays open for good: opening one takes longer than a small kernel, and plans ask for the same ones again.
+ * The machine code of the fake NVRTC is a list of shared libraries, one per kernel (nvrtc.cpp). A module opens them.
+ * A library stays open until the process ends: opening one takes longer than a small kernel, and plans need the same
+ * ones again.
  *
- * With FAKE_CUDA_COMPILE_ONLY=1 a module is real machine code, made by the real NVRTC: functions are looked for in it,
- * and launches are checked but do nothing. */
+ * With FAKE_CUDA_COMPILE_ONLY=1 a module is real machine code from the real NVRTC: functions are looked up in it, and
+ * launches are checked but do nothing.
+ */
 #include <dlfcn.h>
 #include <elf.h>
 #include <unistd.h>
@@ -26,7 +28,7 @@ struct CUfunc_st {
     std::string name;
     CUcontext context;
     emulated_kernel kernel;
-    std::vector<size_t> parameters; /* bytes of each */
+    std::vector<size_t> parameters; /* size of each */
     int most_shared;
 };
 struct CUmod_st {
@@ -39,12 +41,12 @@ static bool compiles_only() {
     return fake_setting("FAKE_CUDA_COMPILE_ONLY", 0) != 0;
 }
 
-/* ---- Libraries of kernels ---- */
+/* ---- Kernel libraries ---- */
 
-/* Kernels leave their mathematical functions open (nvrtc.cpp). */
+/* Kernels do not link libm (nvrtc.cpp), so it is loaded globally. */
 static void load_mathematics() {
     static void *library = dlopen("libm.so.6", RTLD_NOW | RTLD_GLOBAL);
-    if (!library) fake_fail("libm.so.6 cannot be loaded: %s", dlerror());
+    if (!library) fake_fail("cannot load libm.so.6: %s", dlerror());
 }
 
 static void *open_bytes(const char *bytes, size_t size) {
@@ -81,7 +83,7 @@ static bool describe(void *library, CUfunc_st &f) {
     return true;
 }
 
-/* "EMULATED count\n", then for each "name size\n" and the library. */
+/* Parses "EMULATED count\n", then for each kernel "name size\n" and the library. */
 static bool load_emulated(CUmodule module, const char *code) {
     int count, used;
     if (sscanf(code, "EMULATED %d%n", &count, &used) != 1) return false;
@@ -194,7 +196,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction, in
 
 /* ---- Launches ---- */
 
-/* The parameters as they are now: the caller's may be gone when the kernel runs. */
+/* A copy of the parameters: the caller's may be gone when the kernel runs. */
 struct kept_parameters {
     std::vector<std::vector<char>> bytes;
     std::vector<void *> addresses;

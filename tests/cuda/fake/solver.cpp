@@ -1,4 +1,4 @@
-/* A fake cuSOLVER: LU with row exchanges, its solver, and Cholesky, in plain loops over matrices by columns. */
+/* A fake cuSOLVER: LU with pivoting, its solver, and Cholesky, in plain loops over column-major matrices. */
 #include <cusolverDn.h>
 
 #include <cmath>
@@ -10,7 +10,7 @@ struct cusolverDnContext {
     cudaStream_t stream;
 };
 
-enum { WORKSPACE = 64 }; /* elements: asked for and scribbled over */
+enum { WORKSPACE = 64 }; /* elements: required, and overwritten */
 
 cusolverStatus_t cusolverDnCreate(cusolverDnHandle_t *handle) {
     *handle = new cusolverDnContext{nullptr};
@@ -58,7 +58,7 @@ template <typename T> static int largest_below(const T *column, int first, int r
     return best;
 }
 
-/* Returns the first pivot that is zero, counted from 1; 0: none. */
+/* Returns the number of the first zero pivot, counted from 1; 0 if there is none. */
 template <typename T> static int factor_lu(int m, int n, T *a, int lda, int *pivots) {
     int singular = 0;
     for (int j = 0; j < (m < n ? m : n); j++) {
@@ -129,7 +129,7 @@ static cusolverStatus_t getrs(cusolverDnHandle_t handle, cublasOperation_t op, i
 
 /* ---- Cholesky ---- */
 
-/* Of the lower triangle l l^T, or the upper u^T u, which is the same with indices exchanged. */
+/* Computes l l^T of the lower triangle, or u^T u of the upper one, which is the same with exchanged indices. */
 template <typename T> static int factor_cholesky(bool upper, int n, T *a, int lda) {
     auto at = [=](int i, int j) -> T & { return upper ? a[(size_t)i * lda + j] : a[(size_t)j * lda + i]; };
     for (int j = 0; j < n; j++) {
@@ -159,7 +159,7 @@ static cusolverStatus_t potrf(cusolverDnHandle_t handle, cublasFillMode_t uplo, 
     });
 }
 
-/* ---- The two types ---- */
+/* ---- Instances for both types ---- */
 
 #define TYPE(letter, T)                                                                                      \
     cusolverStatus_t cusolverDn##letter##getrf_bufferSize(cusolverDnHandle_t, int m, int n, T *, int lda,    \

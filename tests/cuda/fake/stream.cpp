@@ -1,8 +1,9 @@
 /* The fake driver: streams, events, captures and graphs.
  *
- * What is captured becomes a node that comes after what its stream stood behind, as on a card: the node captured there before
- * it, and what the stream waited for since. A graph then does its nodes in the order that is furthest from the one in
- * which they were captured: of those that may be next always the youngest. Who forgot to wait is found out. */
+ * As on a real GPU, captured work becomes a node that depends on the previous node captured in its stream and on the
+ * events the stream has waited for since. A graph runs its nodes in an order as different as possible from that of
+ * the capture: of all ready nodes always the latest. A missing wait is thus detected.
+ */
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -14,15 +15,15 @@
 
 #include "driver.h"
 
-/* ---- What there is ---- */
+/* ---- Data structures ---- */
 
 typedef std::set<size_t> places; /* of nodes */
 
 struct item {
     std::string what;
     work run;
-    places after;                /* of a graph */
-    std::function<bool()> ready; /* empty: it may be done as soon as it is first in its stream */
+    places after;                /* dependencies, for nodes of a graph */
+    std::function<bool()> ready; /* empty: it may run as soon as it is first in its stream */
 };
 
 struct CUgraph_st {
@@ -42,20 +43,20 @@ struct capture {
 
 struct CUstream_st {
     CUcontext context;
-    bool blocking; /* waits for the default stream, and that for it */
+    bool blocking; /* synchronises with the default stream */
     std::deque<item> queue;
     std::shared_ptr<capture> captured;
-    places behind; /* what a node captured now comes after */
+    places behind; /* dependencies of the next captured node */
 };
 
 struct event_state {
     CUcontext context;
     CUstream stream;
-    uint64_t asked, reached; /* how often it was recorded, and how many of these were done */
+    uint64_t asked, reached; /* how often it was recorded, and how many of these have run */
     double time;
     bool timed;
     std::shared_ptr<capture> captured;
-    places behind; /* what the captured stream stood behind when it was recorded */
+    places behind; /* dependencies of the captured stream when it was recorded */
 };
 struct CUevent_st {
     std::shared_ptr<event_state> state;
@@ -72,13 +73,14 @@ CUcontext context_of(CUstream stream) {
     return streams.count(stream) ? stream->context : current_context();
 }
 
-/* ---- Doing what is enqueued ---- */
+/* ---- Running enqueued work ---- */
 
 static int at_work = -1;
 int working_card() {
     return at_work;
 }
-/* Work that knows whose it is, also when it was captured, or is done because another card's waits for it. */
+/* Wraps work so that it runs with its GPU as the current one, also when it was captured or another GPU waits for
+ * it. */
 static work of_card(CUstream stream, work w) {
     const CUcontext context = context_of(stream);
     return [=] {
@@ -89,7 +91,7 @@ static work of_card(CUstream stream, work w) {
     };
 }
 
-/* Whether it could: what never ends stays where it is, and all behind it. */
+/* Runs the first item of a stream. Returns false if it never ends; it then stays in the queue. */
 static bool run_first(CUstream stream) {
     if (stream->queue.front().ready && !stream->queue.front().ready()) return false;
     item first = std::move(stream->queue.front());
@@ -110,7 +112,7 @@ void finish_everything() {
     for (CUstream stream : streams)
         if (!run_all(stream) && stream->context == current_context()) fake_hang();
 }
-/* What the default stream does comes after what blocking streams were given before. */
+/* Work in the default stream runs after what blocking streams were given before. */
 static void finish_blocking() {
     for (CUstream stream : streams)
         if (stream->blocking) finish(stream);
@@ -201,7 +203,7 @@ CUresult cuStreamQuery(CUstream stream) {
     fake_guard guard(fake_lock());
     NEED(!stream || is_stream(stream), CUDA_ERROR_INVALID_HANDLE);
     if (!stream || stream->queue.empty()) return CUDA_SUCCESS;
-    run_first(stream); /* who asks often enough gets there */
+    run_first(stream); /* repeated queries make progress */
     return CUDA_ERROR_NOT_READY;
 }
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
@@ -218,7 +220,7 @@ static double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/* Does what stands before the event's `number`-th recording in its stream; whether that ends. */
+/* Runs the work before the event's `number`-th recording in its stream. Returns false if that never ends. */
 static bool reach(const std::shared_ptr<event_state> &e, uint64_t number) {
     while (e->reached < number && is_stream(e->stream) && !e->stream->queue.empty())
         if (!run_first(e->stream)) return false;
@@ -257,7 +259,7 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
         e->time = seconds_now();
     });
 }
-/* External: a node of the graph that records the event at every replay. */
+/* External: a graph node that records the event at every replay. */
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned flags) {
     if (!(flags & CU_EVENT_RECORD_EXTERNAL)) return cuEventRecord(event, stream);
     fake_guard guard(fake_lock());
@@ -296,7 +298,7 @@ CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end) {
     *milliseconds = (float)((b.time - a.time) * 1e3);
     return CUDA_SUCCESS;
 }
-/* Of an event recorded in a captured stream: the other stream joins the capture. */
+/* If the event was recorded in a captured stream, the waiting stream joins the capture. */
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
@@ -352,13 +354,13 @@ static CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode) {
     stream->behind.clear();
     return CUDA_SUCCESS;
 }
-/* A pause lets other threads do what a capture forbids. */
+/* The pause lets other threads make calls that a capture forbids. */
 CUresult cuStreamBeginCapture(CUstream stream, CUstreamCaptureMode mode) {
     CUresult result = begin_capture(stream, mode);
     std::this_thread::sleep_for(std::chrono::milliseconds(fake_setting("FAKE_CUDA_CAPTURE_PAUSE", 0)));
     return result;
 }
-/* These nodes and all they come after, at whatever distance. */
+/* Returns these nodes and all their direct and indirect dependencies. */
 static places with_all_before(const std::vector<item> &nodes, places these) {
     std::vector<size_t> left(these.begin(), these.end());
     while (!left.empty()) {
@@ -370,7 +372,7 @@ static places with_all_before(const std::vector<item> &nodes, places these) {
     return these;
 }
 
-/* Whether all that other streams captured comes before the end of the stream that the capture began in. */
+/* True if the origin stream depends on everything that other streams captured. */
 static bool all_came_back(const capture &c) {
     const places before = with_all_before(c.graph->nodes, c.origin->behind);
     for (CUstream other : streams)
@@ -403,7 +405,7 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
 
 /* ---- Graphs ---- */
 
-/* The youngest first, of those that have nothing left to wait for. */
+/* Returns the nodes in an order that runs the latest ready node first. */
 static std::vector<item> in_latest_order(const std::vector<item> &nodes) {
     std::vector<size_t> waits(nodes.size());
     std::vector<std::vector<size_t>> next(nodes.size());
@@ -436,7 +438,7 @@ CUresult cuGraphUpload(CUgraphExec executable, CUstream stream) {
     NEED(fake_is("executable graph", executable), CUDA_ERROR_INVALID_VALUE);
     return fake_enqueue(stream, "cuGraphUpload", [] {});
 }
-/* A launch that comes half way, and stays there. */
+/* A launch that stops half way. */
 static item half_of(CUgraphExec executable) {
     auto begun = std::make_shared<bool>(false);
     return {"cuGraphLaunch",
@@ -450,7 +452,7 @@ static item half_of(CUgraphExec executable) {
             }};
 }
 CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
-    static uint64_t launches; /* since there is a number to count to */
+    static uint64_t launches; /* since FAKE_CUDA_HANG was set */
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
     NEED(fake_is("executable graph", executable), CUDA_ERROR_INVALID_VALUE);
@@ -472,7 +474,7 @@ CUresult cuGraphDestroy(CUgraph graph) {
     delete graph;
     return CUDA_SUCCESS;
 }
-/* A launch that is under way ends first. */
+/* Waits for launches in flight. */
 CUresult cuGraphExecDestroy(CUgraphExec executable) {
     fake_guard guard(fake_lock());
     NEED(fake_is("executable graph", executable), CUDA_ERROR_INVALID_VALUE);

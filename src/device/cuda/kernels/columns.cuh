@@ -1,19 +1,20 @@
-/* Kernels over values seen as [spots, channels], a spot being a pixel or a window: which thread has what, and sums over
- * the spots.
+/* Kernels over values seen as [positions, channels], where a position is a pixel or a window: thread layout, and sums
+ * over the positions.
  *
- * A thread has a pack, N channels that lie in one word of up to 16 bytes, and keeps it while it walks over spots; threads
- * beside each other have the packs of one spot, then of the next, so a warp reads and writes contiguous memory. A block
- * is `packs` threads wide and `rows` spots high; blocks along x have other spots, blocks along y other packs.
+ * A thread handles one pack, N channels in a word of up to 16 bytes, at many positions. Adjacent threads have the
+ * packs of one position, then of the next, so a warp accesses contiguous memory. A block is `packs` threads wide and
+ * `rows` positions high; blocks along x handle other positions, blocks along y other packs.
  *
- * Since the pack stays, a thread can add up its channels as it goes. At the end each block folds its rows, in a fixed
- * order, into one row of partial sums; sum_blocks adds those. The order depends on shapes and the grid alone. */
+ * Since its pack stays the same, a thread can sum its channels in registers. At the end each block folds its rows, in
+ * a fixed order, into one row of partial sums, which sum_blocks adds. The order depends only on shapes and the grid.
+ */
 #ifndef TU_COLUMNS
 #define TU_COLUMNS
 
 #include "prelude.cuh"
 #include "columns_args.h"
 
-/* n becomes n / d; the remainder is returned. Counts of elements may pass 2^31: then the division is a slow one. */
+/* Replaces n by n / d and returns the remainder. Counts of 2^31 and more use a slow division. */
 __device__ inline u32 divide_off_wide(i64 &n, divider d) {
     if (n < 0x80000000ll) {
         u32 low = (u32)n, rest = divide_off(low, d);
@@ -26,7 +27,7 @@ __device__ inline u32 divide_off_wide(i64 &n, divider d) {
     return rest;
 }
 
-/* Where a thread stands. `spot` is past the end where there is no pack for it. */
+/* The place of a thread in the grid. `position` is past the end if there is no pack for the thread. */
 struct standing {
     int row, column; /* within the block */
     int pack;
@@ -42,8 +43,8 @@ __device__ inline standing stand(const column_grid &c) {
 
 enum { COLUMN_THREADS = 256, SUM_COLUMNS = 8, SUM_THREADS = 1024 };
 
-/* Adds up the threads' `sum` over the rows of the block, in pairs of rows, and leaves the block's own row in `partial`.
- * `taking` is false for threads without a place; all must come. */
+/* Sums `sum` over the rows of the block, in pairs of rows, and writes the block's row to `partial`. `active` is false
+ * for threads without data; all threads of the block must call it. */
 template <int N, typename C>
 __device__ inline void fold_rows(const C *sum, bool taking, int row, int rows, int column, int columns_wide, int pack,
                                  int channels, C *partial) {
@@ -62,8 +63,8 @@ __device__ inline void fold_rows(const C *sum, bool taking, int row, int rows, i
         for (int e = 0; e < N; e++) partial[(i64)blockIdx.x * channels + pack * N + e] = own[e];
 }
 
-/* A block has SUM_COLUMNS channels: so many neighbours make a sector of memory, and even 64 channels keep 8
- * multiprocessors busy. Each of its rows of threads adds every so-many-th block; then rows are folded in pairs. */
+/* A block sums SUM_COLUMNS channels: that many fill a memory sector, and even 64 channels keep 8 multiprocessors
+ * busy. Each row of threads adds every ROWS-th block; then rows are folded in pairs. */
 template <typename T> __global__ void sum_blocks(sum_blocks_args a) {
     typedef wide_of<T> C;
     enum { ROWS = SUM_THREADS / SUM_COLUMNS };

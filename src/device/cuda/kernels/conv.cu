@@ -1,23 +1,24 @@
-/* Convolutions without a library: any type, group, dilation and padding, where cuDNN has no engine.
+/* Direct convolution: any type, group, dilation and padding, for cases without a cuDNN engine.
  *
- * Each side of the convolution is a product of two matrices whose elements are looked up where they lie:
+ * Each result is a product of two matrices whose elements are computed on the fly:
  *
  *     y       [pixels of y, o]   = x at (pixel, tap)        times the filter [taps, o]
- *     x       [pixels of x, c]   = y at (pixel, tap) where the stride lands there   times the filter
+ *     x       [pixels of x, c]   = y at (pixel, tap) if the stride divides it   times the filter
  *     filter  [o, taps]          = y [pixels, o] transposed  times x at (pixel, tap)
  *
- * A block makes 64 by 64 results of one group; 16 rows of depth at a time go through shared memory, so an element is
- * fetched once for 64 products. It is the plainest scheme that computes more than it waits; the libraries' engines use
- * tensor cores and are several times as fast. A filter's gradient is short and deep: its depth is cut
- * into splits, each summed apart into memory of its own, and added up in order by a second kernel. No result depends on
- * which block came first. */
+ * A block computes 64 by 64 results of one group. Slices of 16 along the depth go through shared memory, so each
+ * element is loaded once for 64 products. This is the simplest compute-bound scheme; library engines use tensor cores
+ * and are several times as fast. A filter's gradient has few results and a large depth: its depth is split, each
+ * split is summed separately, and a second kernel adds the splits in order. Results do not depend on the order of
+ * blocks.
+ */
 #include "prelude.cuh"
 #include "conv_args.h"
 
 enum { SIDE_Y, SIDE_X, SIDE_FILTER };
-enum { TILE = 64, DEPTH = 16, THREADS = 256, OWN = 4 /* rows, and columns, of a thread */ };
+enum { TILE = 64, DEPTH = 16, THREADS = 256, OWN = 4 /* rows and columns per thread */ };
 
-/* A number of a pixel -> image, row, column. */
+/* Converts a pixel number to image, row and column. */
 struct place { int image, row, column; };
 __device__ inline place place_of(const conv_args &a, u32 pixel) {
     place p;
@@ -27,7 +28,7 @@ __device__ inline place place_of(const conv_args &a, u32 pixel) {
     return p;
 }
 
-/* A number along the taps -> row and column of the filter, channel of the group. */
+/* Converts a number along the taps to row and column of the filter and channel of the group. */
 struct tap { int row, column, channel; };
 __device__ inline tap tap_of(const conv_args &a, u32 number) {
     tap t;
@@ -37,7 +38,7 @@ __device__ inline tap tap_of(const conv_args &a, u32 number) {
     return t;
 }
 
-/* x under a tap of the window at a pixel of y; zero in the padding. */
+/* x at a tap of the window of a pixel of y; zero in the padding. */
 template <typename T> __device__ inline wide_of<T> x_at(const conv_args &a, int group, u32 pixel, u32 number) {
     place p = place_of(a, pixel);
     tap t = tap_of(a, number);
@@ -48,7 +49,7 @@ template <typename T> __device__ inline wide_of<T> x_at(const conv_args &a, int 
     return widen(((const T *)a.x)[(at * a.groups + group) * a.x_channels + t.channel]);
 }
 
-/* y whose window has a pixel of x under the tap; zero where no window has. */
+/* The element of y whose window has a pixel of x at the tap; zero if there is none. */
 template <typename T> __device__ inline wide_of<T> y_at(const conv_args &a, int group, u32 pixel, u32 number) {
     place p = place_of(a, pixel);
     tap t = tap_of(a, number);
@@ -61,7 +62,7 @@ template <typename T> __device__ inline wide_of<T> y_at(const conv_args &a, int 
     return widen(((const T *)a.y)[(at * a.groups + group) * a.y_channels + t.channel]);
 }
 
-/* The left matrix, [rows, depth], of each side. */
+/* The left matrix, [rows, depth]. */
 template <typename T, int SIDE> __device__ inline wide_of<T> left_of(const conv_args &a, int group, u32 row, u32 k) {
     if (SIDE == SIDE_Y) return x_at<T>(a, group, row, k);
     if (SIDE == SIDE_X) return y_at<T>(a, group, row, k);
@@ -77,8 +78,8 @@ template <typename T, int SIDE> __device__ inline wide_of<T> right_of(const conv
     return widen(filter[(((i64)group * a.y_channels + channel) * filter_taps + taps) * a.x_channels + column]);
 }
 
-/* Fills a tile of shared memory, [DEPTH][TILE]. Neighbouring threads take neighbours in memory: along the depth, or
- * across it. */
+/* Fills a tile in shared memory, [DEPTH][TILE]. Adjacent threads load adjacent elements: along the depth, or across
+ * it. */
 template <typename C, bool ALONG_DEPTH, typename F>
 __device__ inline void fill_tile(C (*tile)[TILE + 1], u32 first, u32 end, u32 k_first, u32 k_end, F element) {
     for (int e = threadIdx.x; e < TILE * DEPTH; e += THREADS) {
@@ -104,7 +105,7 @@ __device__ inline void store(const conv_args &a, int group, u32 row, u32 column,
     ((T *)(SIDE == SIDE_Y ? a.y : a.x))[(i64)row * a.groups * a.columns + channel] = narrow<T>(value);
 }
 
-/* Blocks: x counts tiles, y groups, z splits of the depth. */
+/* Blocks: x: tiles, y: groups, z: splits of the depth. */
 template <typename T, int SIDE> __global__ void __launch_bounds__(THREADS, 2) conv_direct(conv_args a) {
     typedef wide_of<T> C;
     __shared__ C left[DEPTH][TILE + 1], right[DEPTH][TILE + 1];
@@ -155,8 +156,8 @@ template <typename T> __global__ void conv_sum(conv_sum_args a) {
     }
 }
 
-/* Reads and writes each byte of y once, 16 at a time where rows allow. The place in a row moves on by the same step each
- * time, so nothing is divided in the loop. */
+/* Applies bias and relu in place. Reads and writes y once, 16 bytes at a time if rows allow. The position in a row
+ * advances by a constant step, so the loop has no division. */
 template <typename T, int N> __global__ void conv_end(conv_end_args a) {
     typedef wide_of<T> C;
     pack<T, N> *y = (pack<T, N> *)a.y;

@@ -1,38 +1,39 @@
-/* Convolutions in f32 that nothing is rounded in: without tensor cores, whose tf32 has 10 bits of fraction.
+/* Full-precision f32 convolutions: without tensor cores, whose tf32 has a 10-bit mantissa.
  *
- * Each side is a product of a plain matrix with one that is gathered, never stored (conv.cu has the general kernel, for
- * any type, group and stride; this one is for one group and channels in fours, where memory is read 16 bytes at a time):
+ * Each result is a product of a dense matrix and one that is gathered on the fly (conv.cu is the general kernel for
+ * any type, group and stride; this one is for one group and channels divisible by 4, with 16-byte loads):
  *
  *     y            [pixels, o] = x at (pixel, tap, c)              times  filter [tap, c, o]
  *     x            [pixels, c] = y at (pixel, tap, o), stride 1    times  filter [tap, o, c]
  *     filter [tap and c, o]    = x at (pixel, tap, c) transposed   times  y [pixels, o]
  *
- * What bounds it is the multiply-adds: 128 of them a cycle and multiprocessor. A thread sums 8 by 8 results, so that 16
- * elements fetched from shared memory serve 64 of them; a block makes 64 by 64. Its two halves take every other eight
- * of the depth for the same results and add up in the end: twice the warps, so that work is even among schedulers though
- * blocks are small enough to be even among multiprocessors. While 16 of the depth are multiplied the next are on
- * their way, in registers. For results that are few the tile has 48 or 32 rows, whichever leaves the fewest
- * multiprocessors idle in the last round (conv_f32.c). The depth of a filter's gradient is cut into splits, whose sums conv_sum adds.
- * That of any number of channels, as the three of a picture, is fetched and stored an element at a time (SIDE_ANY_FILTER): its
- * operands are read once for many multiplications, so little is lost. */
+ * The limit is the multiply-adds: 128 per cycle and multiprocessor. A thread sums 8 by 8 results, so 16 elements from
+ * shared memory serve 64 multiply-adds; a block computes 64 by 64 results. Its two halves process alternate groups of
+ * 8 along the depth for the same results and are added at the end: that doubles the warps per block, which balances
+ * the schedulers while blocks stay small enough to balance the multiprocessors. While 16 of the depth are multiplied,
+ * the next 16 are loaded into registers. If there are few results, the tile has 48 or 32 rows, whichever leaves the
+ * fewest multiprocessors idle in the last wave (conv_f32.c). The depth of a filter's gradient is split, and conv_sum
+ * adds the splits. A filter's gradient with other channel counts, such as the 3 of an image, loads and stores single
+ * elements (RESULT_ANY_FILTER): its operands are read once for many multiplications, so little is lost.
+ */
 #include "prelude.cuh"
 #include "conv_f32_args.h"
 
 enum { SIDE_Y, SIDE_X, SIDE_FILTER, SIDE_ANY_FILTER };
 enum {
-    COLUMNS = 64, /* of a tile; rows are 8 * OWN */
-    DEPTH = 16,   /* that goes through shared memory at a time, */
-    HALVES = 2,   /* half of it for each half of the block */
+    COLUMNS = 64, /* per tile; rows are 8 * OWN */
+    DEPTH = 16,   /* per stage in shared memory */
+    HALVES = 2,   /* of the block: each processes half of a stage */
     THREADS = 128,
     HALF_THREADS = THREADS / HALVES,
     PITCH = 68,
-    BUFFER = 2 * DEPTH * PITCH /* floats of a stage: left and right */
+    BUFFER = 2 * DEPTH * PITCH /* floats per stage: left and right */
 };
 typedef pack<float, 4> quad;
 
-/* ---- Gathering ---- */
+/* ---- Gathering elements of the image ---- */
 
-/* A pixel of the result, or of y, seen from the image: where its tap 0 lies. */
+/* Position in the image of tap 0 of a pixel of the result (or of y). */
 struct origin { int image, row, column; };
 
 __device__ inline origin origin_of(const conv_f32_args &a, u32 pixel) {
@@ -43,7 +44,7 @@ __device__ inline origin origin_of(const conv_f32_args &a, u32 pixel) {
     return o;
 }
 
-/* A place along taps and channels. */
+/* Offset of a number along taps and channels. */
 struct tap_place { int row, column, channel; };
 
 __device__ inline tap_place tap_of(const conv_f32_args &a, u32 number) {
@@ -54,7 +55,7 @@ __device__ inline tap_place tap_of(const conv_f32_args &a, u32 number) {
     return t;
 }
 
-/* Four channels; zeros outside the image, and where it is not `wanted`. */
+/* Loads four channels; zeros outside the image or if not `needed`. */
 __device__ inline quad gather(const conv_f32_args &a, const origin &o, const tap_place &t, bool wanted) {
     int row = o.row + t.row, column = o.column + t.column;
     bool inside = wanted && row >= 0 && row < a.image_size[0] && column >= 0 && column < a.image_size[1];
@@ -63,7 +64,7 @@ __device__ inline quad gather(const conv_f32_args &a, const origin &o, const tap
     return inside ? *(const quad *)(a.image + pixel * (int)a.channels.divisor + t.channel) : zeros;
 }
 
-/* One element of it. */
+/* Loads one element. */
 __device__ inline float gather_one(const conv_f32_args &a, const origin &o, const tap_place &t, bool wanted) {
     int row = o.row + t.row, column = o.column + t.column;
     bool inside = wanted && row >= 0 && row < a.image_size[0] && column >= 0 && column < a.image_size[1];
@@ -76,7 +77,7 @@ __device__ inline quad load_if(const float *from, int at, bool wanted) {
     return wanted ? *(const quad *)(from + at) : zeros;
 }
 
-/* The first `count` of four. */
+/* Loads the first `count` of four elements. */
 __device__ inline quad load_some(const float *from, int at, int count) {
     quad q;
 #pragma unroll
@@ -84,13 +85,14 @@ __device__ inline quad load_some(const float *from, int at, int count) {
     return q;
 }
 
-/* ---- From memory to shared memory ----
+/* ---- From global to shared memory ----
  *
- * A quad lies along the depth, and is turned into a column of the stage, or across it. Neighbouring threads take
- * neighbouring quads. */
+ * A quad lies along the depth and is transposed into a column of the stage, or lies across the depth. Adjacent
+ * threads load adjacent quads.
+ */
 
 template <bool ALONG> struct quad_place {
-    int line, depth; /* of the first of a quad, in a tile */
+    int line, depth; /* of the quad's first element in a tile */
     __device__ inline quad_place(int pass) {
         line = ALONG ? (int)threadIdx.x / 4 + 32 * pass : (int)threadIdx.x % 16 * 4;
         depth = ALONG ? (int)threadIdx.x % 4 * 4 : (int)threadIdx.x / 16 + 8 * pass;
@@ -105,17 +107,17 @@ template <bool ALONG> struct quad_place {
     }
 };
 
-/* What a thread fetches of the left matrix, [rows, depth]. */
+/* The elements of the left matrix, [rows, depth], that a thread loads. */
 template <int SIDE, int ROWS> struct left_part {
     enum {
         ALONG = SIDE == SIDE_Y || SIDE == SIDE_X,
         SINGLE = SIDE == SIDE_ANY_FILTER,
         PASSES = (ROWS * DEPTH / 4 + THREADS - 1) / THREADS
     };
-    origin origins[PASSES];      /* of its pixels, where these are rows */
-    tap_place taps[SINGLE ? 4 : 1]; /* of its row, or of four, where taps are rows */
-    int row_count;               /* of these that there are */
-    bool wanted[PASSES];         /* there is such a row */
+    origin origins[PASSES];      /* of its pixels, if rows are pixels */
+    tap_place taps[SINGLE ? 4 : 1]; /* of its row or four rows, if rows are taps */
+    int row_count;               /* number of valid rows */
+    bool wanted[PASSES];         /* the row exists */
     quad quads[PASSES];
 
     __device__ inline void begin(const conv_f32_args &a, int first_row) {
@@ -153,7 +155,7 @@ template <int SIDE, int ROWS> struct left_part {
     }
 };
 
-/* The same of the right matrix, [depth, columns]. */
+/* The same for the right matrix, [depth, columns]. */
 template <int SIDE> struct right_part {
     enum { ALONG = SIDE == SIDE_Y, PASSES = COLUMNS * DEPTH / 4 / THREADS };
     quad quads[PASSES];
@@ -182,7 +184,7 @@ template <int SIDE> struct right_part {
 
 /* ---- Products ---- */
 
-/* Row i of a thread: in words of four, or two, that lie side by side for neighbouring threads. */
+/* Row i of a thread: in words of four, or two, that are adjacent for adjacent threads. */
 template <int OWN> struct own_rows {
     enum { WORD = OWN % 4 ? 2 : 4 };
     static __device__ inline int of(int i) {
@@ -192,7 +194,7 @@ template <int OWN> struct own_rows {
 };
 __device__ inline int column_of(int j) { return (int)threadIdx.x % 8 * 4 + j / 4 * 32 + j % 4; }
 
-/* Adds the products of the half's part of a stage. */
+/* Adds the products of this half's part of a stage. */
 template <int OWN> __device__ inline void multiply(const float *stage, float (&sums)[OWN][8]) {
     enum { WORD = own_rows<OWN>::WORD };
     typedef pack<float, WORD> word;
@@ -219,11 +221,11 @@ template <int OWN> __device__ inline void multiply(const float *stage, float (&s
     }
 }
 
-/* Each half of the block gives the other its sums of half the rows, and keeps the rest. */
+/* Each half of the block sends the other its sums of half the rows and keeps the rest. */
 template <int OWN> __device__ inline void exchange(float *room, float (&sums)[OWN][8], float (&kept)[OWN / 2][8]) {
     int half = threadIdx.x / HALF_THREADS, thread = threadIdx.x % HALF_THREADS;
     float *mine = room + half * OWN * 4 * HALF_THREADS, *others = room + (1 - half) * OWN * 4 * HALF_THREADS;
-    __syncthreads(); /* nobody reads the last stage any more */
+    __syncthreads(); /* the last stage is no longer read */
 #pragma unroll
     for (int i = 0; i < OWN / 2; i++)
 #pragma unroll
@@ -237,7 +239,7 @@ template <int OWN> __device__ inline void exchange(float *room, float (&sums)[OW
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             float other = others[(i * 8 + j) * HALF_THREADS + thread];
-            kept[i][j] = half ? other + kept[i][j] : kept[i][j] + other; /* the first half's come first */
+            kept[i][j] = half ? other + kept[i][j] : kept[i][j] + other; /* always in the same order: first half + second half */
         }
 }
 
@@ -248,7 +250,7 @@ __device__ inline float ended(const conv_f32_args &a, float value, int column) {
     return a.relu && value < 0.0f ? 0.0f : value;
 }
 
-/* Rows of the result are pixels. */
+/* Stores a result whose rows are pixels. */
 template <int OWN>
 __device__ inline void store_pixels(const conv_f32_args &a, int first_row, int first_column,
                                     const float (&kept)[OWN / 2][8]) {
@@ -268,7 +270,7 @@ __device__ inline void store_pixels(const conv_f32_args &a, int first_row, int f
     }
 }
 
-/* Columns are: a filter is [o, taps and channels]. */
+/* Stores a filter, [o, taps and channels]: transposed, since its rows are taps and channels. */
 template <bool SINGLE> __device__ inline void store_filter(const conv_f32_args &a, int first_row, int first_column,
                                     const float (&kept)[4][8]) {
     int row = first_row + own_rows<8>::of(threadIdx.x / HALF_THREADS * 4);
@@ -289,7 +291,7 @@ template <bool SINGLE> __device__ inline void store_filter(const conv_f32_args &
     }
 }
 
-/* Blocks: x counts tiles, those of a row first, z splits of the depth. */
+/* Blocks: x: tiles, along a row first; z: splits of the depth. */
 template <int SIDE, int OWN> __global__ void __launch_bounds__(THREADS, 3) conv_f32(conv_f32_args a) {
     __shared__ quad room[2 * BUFFER / 4];
     float *stages = (float *)room;

@@ -1,42 +1,43 @@
-/* Convolutions whose input has few channels, first layers of networks: y with its bias and rectifier, and the gradient of
- * the filter.
+/* Convolutions whose input has few channels, such as the first layer of a network: y with bias and relu, and the
+ * gradient of the filter.
  *
- * Libraries lay such images out anew, with 4 or 8 channels, and compute with the added zeros. Here nothing is laid
- * out: in [h, w, c] the elements under one row of a window, its columns times channels, lie side by side (15 of them
- * for 5 columns of 3 channels), so a row of the window is one row of a matrix to multiply with, filled up to 16.
+ * Libraries pad such images to 4 or 8 channels and compute with the added zeros. Here nothing is reordered: in [h, w,
+ * c] the elements of one row of a window, columns times channels, are contiguous (15 for 5 columns of 3 channels). A
+ * row of the window is one row of a matrix, padded to 16:
  *
  *     y [pixels, 64] = sum over rows of the window of   x [pixels, 16]  times  filter [16, 64]
  *
- * A block keeps the filter in shared memory, each lane's words side by side, and takes one band of rows of an image
- * after another. While it computes a band the patch of x under the next one is on its way: x is read about once (3.5 MB
- * for 1024 images of 24 by 24), y is written once, in words of 16 bytes (75 MB in bf16), and writing y should be the time
- * it takes.
+ * A block keeps the filter in shared memory, in the order in which lanes read it, and processes one band of image
+ * rows after another. While it computes a band, the patch of x for the next band is copied: x is read about once (3.5
+ * MB for 1024 images of 24 by 24), and y is written once, in 16-byte words (75 MB in bf16). Writing y should dominate
+ * the time.
  *
- * Of bf16 and f16 a register holds two neighbours, which may begin at an odd element. So a patch is spread out before
- * it is used: word i holds elements i and i + 1, and what a lane needs is one load. Elements beyond the window's row
- * belong to a pixel next to it. The filter is zero there, but zero times infinity is not: they are masked.
+ * A register holds two neighbouring elements of bf16 or f16, which may start at an odd element. So a patch is
+ * unpacked before use: word i holds elements i and i + 1, and a lane needs one load. Elements past the end of the
+ * window's row belong to the next pixel. The filter is zero there, but zero times infinity is NaN, so they are
+ * masked.
  *
- * The gradient of the filter is the same product turned around,
+ * The gradient of the filter is the transposed product,
  *
  *     filter [window, 64] = x [pixels, window] transposed  times  y's gradient [pixels, 64]
  *
- * where two pixels share a register: word i holds element i and the one as far on as the next pixel's window is. All
- * the window's elements are rows here, counted through (75 of a 5 by 5 by 3 one: five tiles of 16), since each may lie where it
- * wants. A block fetches a band's x and y once, while it computes the band before; its eight warps share out the window
- * (five tiles each), the channels (32 each) and, where warps are left, the pixels, and keep their sums in registers
- * throughout. At the end they are added up in shared memory, warp by warp, and left for a second kernel to add in
- * the order of blocks.
- * A product of 16 pixels costs a warp 20 loads of x, 2 of y and 20 instructions of the tensor cores: reading y, once,
- * should be the time it takes.
+ * where two pixels share a register: word i holds element i and the same element of the next pixel's window. All
+ * elements of the window are rows here, numbered consecutively (75 for 5 by 5 by 3: five tiles of 16). A block loads
+ * a band's x and y once, while it computes the previous band. Its eight warps divide the window (five tiles each),
+ * the channels (32 each) and, if warps are left, the pixels, and keep their sums in registers throughout. At the end
+ * the sums are added in shared memory, warp by warp, and stored; a second kernel adds the blocks in order. A product
+ * of 16 pixels costs a warp 20 loads of x, 2 of y and 20 tensor-core instructions: reading y once should dominate the
+ * time.
  *
- * Pixels that fill up the last word of a row or the last product of a band count as zero, both in x and in y. */
+ * Pixels that pad the last word of a row or the last product of a band are zero, both in x and in y.
+ */
 #include "async.cuh"
 #include "mma.cuh"
 #include "conv_few_args.h"
 
 enum { CHANNELS = 64, THREADS = 256, WARPS = THREADS / 32 };
 
-/* How an element lies in shared memory. */
+/* Storage type of an element in shared memory. */
 template <typename T> struct few_stored { typedef u16 type; };
 template <> struct few_stored<f32> { typedef u32 type; };
 __device__ inline u32 bits_of(bf16 x) { return x.bits; }
@@ -54,7 +55,7 @@ __device__ inline band band_of(const conv_few_args &a, u32 number) {
     return b;
 }
 
-/* The elements of a word of a row, where rows do not consist of words. */
+/* Loads the elements of a word if rows are not a multiple of words. */
 template <typename T> __device__ inline u32 gather_word(const T *row, int at, int row_elements, bool inside) {
     u32 word = 0;
     for (int e = 0; e < mma_word<T>::ELEMENTS; e++)
@@ -62,12 +63,12 @@ template <typename T> __device__ inline u32 gather_word(const T *row, int at, in
     return word;
 }
 
-/* What lies under a band, with zeros for the padding: on its way when this returns. */
+/* Starts to copy the patch of x for a band, with zeros for the padding. */
 template <typename T> __device__ inline void fetch_patch(const conv_few_args &a, const band &b, u32 *raw) {
     enum { E = mma_word<T>::ELEMENTS };
     const T *image = (const T *)a.x + (i64)b.image * a.x_height * a.row_elements;
     bool whole = a.row_elements % E == 0;
-#pragma unroll 1 /* copies wait for nothing, and registers hold sums */
+#pragma unroll 1 /* copies are asynchronous, and registers hold sums */
     for (int i = threadIdx.x; i < a.patch_rows * (int)a.patch_words.divisor; i += THREADS) {
         u32 patch_row = (u32)i;
         int at = (int)divide_off(patch_row, a.patch_words) * E - a.lead;
@@ -83,18 +84,19 @@ template <typename T> __device__ inline void fetch_patch(const conv_few_args &a,
     }
 }
 
-/* Words as the products take them, of a patch that has come: of f32 each element rounded, in place; of others each with
- * the one that shares its word. */
+/* Converts a loaded patch to the words that products need. f32: rounds each element to tf32, in place. Other types:
+ * pairs each element with the one that shares its word. */
 __device__ inline const u32 *spread_patch(const conv_few_args &a, u32 *raw, u32 *, f32) {
     for (int i = threadIdx.x; i < a.patch_rows * a.pitch; i += THREADS) raw[i] = tf32_bits(__uint_as_float(raw[i]));
     return raw;
 }
-/* Two at a time: elements 2i and 2i + 1 are one word of the patch, their partners the halves of one more or of two. */
+/* Two at a time: elements 2i and 2i + 1 are one word of the patch, their partners halves of one or two other
+ * words. */
 template <typename T> __device__ inline const u32 *spread_patch(const conv_few_args &a, u32 *raw, u32 *words, T) {
     int count = a.patch_rows * (int)a.patch_words.divisor, distance = a.pair / 2, odd = a.pair % 2;
 #pragma unroll 2
     for (int i = threadIdx.x; i < count; i += THREADS) {
-        int next = i + distance < count ? i + distance : count - 1; /* past the end nobody looks */
+        int next = i + distance < count ? i + distance : count - 1; /* words past the end are not used */
         u32 own = raw[i], first = raw[next], second = raw[next + odd < count ? next + odd : next];
         pack<u32, 2> pairs = {{(own & 0xffffu) | (first >> 16 * odd) << 16,
                                own >> 16 | ((second << 16 * odd) & 0xffff0000u)}};
@@ -105,16 +107,16 @@ template <typename T> __device__ inline const u32 *spread_patch(const conv_few_a
 
 /* ---- y ---- */
 
-enum { COLUMN_TILES = CHANNELS / 8, ROW_TILES = 2, STEP_WORDS = COLUMN_TILES * 64 /* of the filter */ };
+enum { COLUMN_TILES = CHANNELS / 8, ROW_TILES = 2, STEP_WORDS = COLUMN_TILES * 64 /* words of the filter per step */ };
 
-/* Which channel column `column` of tile `tile` stands for: the results of a lane, two columns of each tile, come to lie
- * side by side, eight from the first four tiles and eight from the others. */
+/* Returns the channel of column `column` of tile `tile`. The order makes a lane's results, two columns of each tile,
+ * adjacent: eight from the first four tiles and eight from the others. */
 __device__ inline int channel_of(int tile, int column) {
     return tile / 4 * 32 + column / 2 * 8 + tile % 4 * 2 + column % 2;
 }
 
-/* Words [rows of the window, steps, column tiles, lanes, 2] of the filter. Beyond the window's row something else is
- * loaded and thrown away: no load waits for a branch. */
+/* Loads the filter as words [rows of the window, steps, column tiles, lanes, 2]. Past the end of the window's row
+ * another element is loaded and discarded, so that no load depends on a branch. */
 template <typename T> __device__ inline void load_filter(const conv_few_args &a, int first_channel, u32 *words) {
     enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K };
 #pragma unroll 5
@@ -139,7 +141,7 @@ template <typename T> __device__ inline void load_bias(const conv_few_args &a, i
         bias[threadIdx.x] = a.bias ? widen(((const T *)a.bias)[first_channel + threadIdx.x]) : 0.0f;
 }
 
-/* Eight results of a pixel and lane, with what follows them. */
+/* Stores eight results of a pixel and lane, with bias and relu. */
 template <typename T>
 __device__ inline void store_eight(const conv_few_args &a, T *to, const float *bias,
                                    const float (&sums)[COLUMN_TILES][4], int first_tile, int first) {
@@ -156,13 +158,13 @@ __device__ inline void store_eight(const conv_few_args &a, T *to, const float *b
     }
 }
 
-/* The sums of 32 pixels of a band and all channels of the block, from pixel `first` on. */
+/* Computes 32 pixels of a band, from pixel `first` on, for all channels of the block. */
 template <typename T>
 __device__ inline void multiply(const conv_few_args &a, const u32 *words, const u32 *filter, int first, int pixels,
                                 float (&sums)[ROW_TILES][COLUMN_TILES][4]) {
     enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K };
     int lane = threadIdx.x % 32, group = lane / 4, own = lane % 4;
-    const u32 *at[ROW_TILES][2]; /* the first word of each of the lane's pixels */
+    const u32 *at[ROW_TILES][2]; /* first word of each of the lane's pixels */
 #pragma unroll
     for (int tile = 0; tile < ROW_TILES; tile++)
 #pragma unroll
@@ -173,7 +175,7 @@ __device__ inline void multiply(const conv_few_args &a, const u32 *words, const 
             at[tile][half] =
                 words + (int)pixel * a.row_stride * a.pitch + column * a.pixel_stride + a.shift + own * E;
         }
-    u32 kept[2]; /* of the lane's two words in the last step of a window's row */
+    u32 kept[2]; /* mask for the lane's two words in the last step of a window's row */
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         int last = (a.row_steps - 1) * K + (own + 4 * half) * E;
@@ -224,7 +226,7 @@ __device__ inline void store_pixels(const conv_few_args &a, T *y, const float *s
     }
 }
 
-/* Blocks: x takes bands, y 64 channels. */
+/* Blocks: x: bands, y: groups of 64 channels. */
 template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few(conv_few_args a) {
     extern __shared__ u32 room[];
     float *bias = (float *)room;
@@ -237,7 +239,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few(con
     for (u32 number = blockIdx.x; number < (u32)a.band_count; number += gridDim.x, turn ^= 1) {
         band b = band_of(a, number);
         wait_for_copies();
-        __syncthreads(); /* the patch is here, and nobody uses the one before */
+        __syncthreads(); /* the patch has arrived, and the previous one is no longer used */
         if (number + gridDim.x < (u32)a.band_count)
             fetch_patch<T>(a, band_of(a, number + gridDim.x), patches + (turn ^ 1) * a.raw_words);
         const u32 *words = spread_patch(a, patches + turn * a.raw_words, patches + 2 * a.raw_words, T());
@@ -255,14 +257,14 @@ template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few(con
 /* ---- The gradient of the filter ---- */
 
 enum {
-    TILES = 5,         /* most tiles, of 16 elements of the window, that a warp sums */
-    SIDES = 2,         /* of the channels, 32 for a warp: */
+    TILES = 5,         /* maximum tiles, of 16 elements of the window, per warp */
+    SIDES = 2,         /* halves of the channels, 32 per warp */
     SIDE_TILES = COLUMN_TILES / SIDES,
-    Y_PITCH = 72,      /* elements from one pixel of y to the next: no two lanes' words share a bank */
-    SUM_PITCH = 72     /* of sums [16 * tiles, 64] */
+    Y_PITCH = 72,      /* elements from one pixel of y to the next: avoids bank conflicts */
+    SUM_PITCH = 72     /* row length of sums [16 * tiles, 64] */
 };
 
-/* y under a band [places up to a multiple of K, 64 channels]: on its way when this returns. */
+/* Starts to copy y for a band [pixels rounded up to a multiple of K, 64 channels]. */
 template <typename T> __device__ inline void fetch_y(const conv_few_args &a, const band &b, int first_channel, u32 *to) {
     enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K, N = 16 / sizeof(T), PIXEL_PACKS = CHANNELS / N };
     const T *y = (const T *)a.y + (((i64)b.image * a.y_height + b.first_row) * a.y_width) * a.out + first_channel;
@@ -278,9 +280,9 @@ template <typename T> __device__ inline void fetch_y(const conv_few_args &a, con
     }
 }
 
-/* Where a warp works: a part of the window, half of the channels, and every `groups`th product of a band. */
+/* A warp's share of the work: tiles of the window, half of the channels, and every `groups`th product of a band. */
 struct few_role {
-    int first_tile, tiles; /* none: it has nothing to do */
+    int first_tile, tiles; /* tiles 0: the warp is idle */
     int side, group, groups;
 };
 __device__ inline few_role role_of(const conv_few_args &a) {
@@ -298,7 +300,8 @@ __device__ inline few_role role_of(const conv_few_args &a) {
 
 typedef float few_sums[TILES][SIDE_TILES][4];
 
-/* Adds the products of a band. `offsets`: in a patch, from a window's first element to those of the lane's rows. */
+/* Adds the products of a band. `offsets`: in a patch, from a window's first element to the elements of the lane's
+ * rows. */
 template <typename T>
 __device__ inline void add_band(const conv_few_args &a, const few_role &r, int rows, const u32 *words, const u32 *y,
                                 const int (&offsets)[TILES][2], few_sums &sums) {
@@ -306,7 +309,7 @@ __device__ inline void add_band(const conv_few_args &a, const few_role &r, int r
     typedef typename few_stored<T>::type S;
     int own = threadIdx.x % 4, steps = (rows * (int)a.places.divisor * E + K - 1) / K;
     for (int step = r.group; step < steps; step += r.groups) {
-        const u32 *at[2]; /* the first word of the window at each of the lane's places, and what is kept there */
+        const u32 *at[2]; /* first word of the window at each of the lane's pixels, and its mask */
         u32 kept[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -333,7 +336,7 @@ __device__ inline void add_band(const conv_few_args &a, const few_role &r, int r
     }
 }
 
-/* The sums of all warps into [window of the block, SUM_PITCH], those of one group of pixels after the other's. */
+/* Adds the sums of all warps into [window of the block, SUM_PITCH], one group of pixels after the other. */
 __device__ inline void add_groups(const conv_few_args &a, const few_role &r, const few_sums &sums, float *all) {
     int group = threadIdx.x % 32 / 4, own = threadIdx.x % 4;
     int first = 16 * (r.first_tile - (int)blockIdx.y * a.splits * a.split_tiles);
@@ -369,7 +372,7 @@ __device__ inline void store_partial(const conv_few_args &a, int first_channel, 
         partial[(i64)(i / CHANNELS) * a.out + i % CHANNELS] = all[i / CHANNELS * SUM_PITCH + i % CHANNELS];
 }
 
-/* Blocks: x takes bands, y parts of the window that one block's warps are too few for, z 64 channels. */
+/* Blocks: x: bands, y: parts of the window if it is too large for one block's warps, z: groups of 64 channels. */
 template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few_filter(conv_few_args a) {
     extern __shared__ u32 room[];
     int stage = a.y_words + a.raw_words, first_channel = blockIdx.z * CHANNELS;
@@ -393,7 +396,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few_fil
     for (u32 number = blockIdx.x; number < (u32)a.band_count; number += gridDim.x, turn ^= 1) {
         u32 *here = room + turn * stage;
         wait_for_copies();
-        __syncthreads(); /* the band is here, and nobody uses the one before */
+        __syncthreads(); /* the band has arrived, and the previous one is no longer used */
         if (number + gridDim.x < (u32)a.band_count) fetch(number + gridDim.x, room + (turn ^ 1) * stage);
         const u32 *words = spread_patch(a, here + a.y_words, room + 2 * stage, T());
         __syncthreads();
@@ -403,7 +406,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few_fil
     store_partial(a, first_channel, (const float *)room);
 }
 
-/* A block adds 32 results: its warps every eighth part each, then together. */
+/* A block sums 32 results: each warp adds every eighth partial sum, then the warps' sums are added. */
 template <typename T> __global__ void conv_few_sum(conv_few_sum_args a) {
     enum { PHASES = 8 };
     __shared__ float sums[PHASES][32];

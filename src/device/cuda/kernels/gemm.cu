@@ -1,15 +1,16 @@
-/* Products of matrices of integers, and of whatever else cuBLASLt has no kernel for.
+/* Matrix products of integers, and of other types without a cuBLASLt kernel.
  *
- * A block makes a square of 32 x 32 results: 256 threads with four each, a warp along a row of it. Squares of both sides
- * pass through shared memory, so each element is read 32 times less often than it is used; lanes follow whichever axis
- * lies densely in memory. Each result is added up in the order of p, as the operation defines it. Not meant to be fast:
- * integers are computed in double, which is what makes them saturate instead of wrapping, as everywhere in Tutti. */
+ * A block computes a tile of 32 x 32 results: 256 threads with four each, a warp along a row. Tiles of both operands
+ * go through shared memory, so each element is loaded once for 32 uses; lanes follow whichever axis is contiguous in
+ * memory. Each result is summed in the order of p, as the operation defines it. Not optimised: integers are computed
+ * in double, so that they saturate instead of wrapping, as everywhere in Tutti.
+ */
 #include "prelude.cuh"
 #include "gemm_args.h"
 
-enum { PRODUCT_TILE = 32, PRODUCT_STEP = 8 /* rows of threads */ };
+enum { PRODUCT_TILE = 32, PRODUCT_STEP = 8 /* rows of threads per block */ };
 
-/* A square of a matrix whose element (row, column) lies at row * row_step + column * column_step; zeros outside. */
+/* Loads a tile of a matrix whose element (row, column) is at row * row_step + column * column_step; zeros outside. */
 template <typename T>
 __device__ inline void load_square(const T *x, i64 row, i64 rows, i64 row_step, i64 column, i64 columns,
                                    i64 column_step, wide_of<T> (*square)[PRODUCT_TILE + 1]) {
@@ -47,7 +48,7 @@ __device__ inline void square_of_product(const product_args &a, i64 batch, i64 r
     }
 }
 
-/* Blocks of 256 threads; a grid of columns x rows x batch, of which the last two may be fewer than there are. */
+/* Blocks of 256 threads; a grid of columns x rows x batch. The last two are looped over if the grid is smaller. */
 template <typename T> __global__ void product(product_args a) {
     i64 column = (i64)blockIdx.x * PRODUCT_TILE;
     for (i64 batch = blockIdx.z; batch < a.batch; batch += gridDim.z)

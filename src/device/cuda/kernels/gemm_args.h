@@ -1,6 +1,6 @@
-/* What matmul.c hands to kernels/gemm.cu. */
+/* Arguments of kernels/gemm.cu, set by matmul.c. */
 
-/* out[b][i, j] = sum over p of a[b][i, p] b[b][p, j]; distances in elements. */
+/* out[b][i, j] = sum over p of a[b][i, p] b[b][p, j]; strides in elements. */
 typedef struct product_args {
     const void *a, *b;
     void *out;

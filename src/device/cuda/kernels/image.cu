@@ -1,11 +1,12 @@
-/* Images: resizing, cropping and the gradients of both. What they compute is in src/graph/ops/image.c.
+/* Image resizing, cropping and their gradients, as defined in src/graph/ops/image.c.
  *
- * All gather: a thread has a pixel of the result, or N channels of it, and reads what that is made of; each element of
- * the result is written once and the order of sums is the definition's. Bytes: the result, and of the source what the
- * result is made of (up to four neighbours, which pixels beside each other share in the caches).
+ * All kernels gather: a thread computes a pixel of the result, or N channels of it, from the source pixels it depends
+ * on. Each element of the result is written once, and the order of sums is that of the definition. Memory traffic:
+ * the result, and up to four neighbours of the source, which adjacent pixels share in the caches.
  *
- * Positions are computed as the definition does, in double: a place whose share is exactly 0 is not read, so that an
- * infinity there does not spread, and what is exactly 0 must not depend on the type. */
+ * Positions are computed in double, as in the definition. A neighbour with weight exactly 0 is not read, so that an
+ * infinity there does not spread; whether a weight is exactly 0 must not depend on the type.
+ */
 #include "columns.cuh"
 #include "image_args.h"
 
@@ -19,14 +20,14 @@ __device__ inline pixel_at locate(i64 spot, divider high, divider wide) {
     return pixel_at{spot, row, column};
 }
 
-/* Pack `number` of a pixel. */
+/* Index of pack `number` of a pixel. */
 __device__ inline i64 pack_at(const column_grid &over, i64 image, const int size[2], int row, int column, int number) {
     return ((image * size[0] + row) * size[1] + column) * over.all_packs + number;
 }
 
 /* ---- Resizing ---- */
 
-/* tu__neighbours_of in src/graph/ops/image.c. */
+/* As tu__neighbours_of in src/graph/ops/image.c. */
 struct neighbours {
     int place[2];
     double share[2];
@@ -70,7 +71,7 @@ template <typename T, int N> __global__ void resize(resize_args a) {
     }
 }
 
-/* Elements are only copied: T has their size. */
+/* Only copies elements: T has their size. */
 template <typename T, int N> __global__ void resize_nearest(resize_args a) {
     standing at = stand(a.over);
     for (i64 spot = at.spot; spot < a.over.spots; spot += at.step) {
@@ -81,8 +82,8 @@ template <typename T, int N> __global__ void resize_nearest(resize_args a) {
     }
 }
 
-/* Which places of the resized axis can have a share of place `at` of the original: a place more on either side than
- * exact arithmetic would say, since those who have none are passed over anyway. */
+/* Returns the indices of the resized axis that may depend on index `at` of the original: one more on either side than
+ * exact arithmetic would give, since those with weight 0 are skipped. */
 struct span {
     int first, last;
 };
@@ -93,7 +94,7 @@ __device__ inline span sharers_of(int at, int original, int resized) {
     return span{first < 0 ? 0 : (int)first, last > (double)(resized - 1) ? resized - 1 : (int)last};
 }
 
-/* The share that a place of the original has in one of the resized. */
+/* Returns the weight of an index of the original in one of the resized. */
 __device__ inline double share_of(const neighbours &n, int place) {
     return (n.place[0] == place ? n.share[0] : 0) + (n.place[1] == place ? n.share[1] : 0);
 }
@@ -122,9 +123,9 @@ template <typename T, int N> __global__ void resize_grad(resize_args a) {
     }
 }
 
-/* ---- Cropping: T has the elements' size, I is the offsets' type ---- */
+/* ---- Cropping: T has the elements' size, I is the type of offsets ---- */
 
-/* The offset, or the nearest at which the window fits. */
+/* Returns the offset, clamped so that the window fits. */
 template <typename I> __device__ inline int corner_of(const crop_args &a, i64 image, int axis) {
     I offset = ((const I *)a.offsets)[2 * image + axis];
     int most = a.image[axis] - a.window[axis];

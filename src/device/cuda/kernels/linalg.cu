@@ -1,12 +1,13 @@
-/* Linear algebra: systems of many small matrices, blocks of triangular ones, and what cuSOLVER's results still need.
+/* Linear algebra: batches of small systems, blocks of triangular systems, and post-processing of cuSOLVER's results.
  *
- * A small matrix is read once into shared memory, with its right sides behind each row, and worked on there by a block of
- * its own; a batch fills the card. Each step ends at a barrier, so its cost is about a microsecond: fine for the
- * sizes at hand, at most some 160 rows.
+ * A small matrix is loaded once into shared memory, with its right-hand sides after each row, and processed there by
+ * its own block; a batch fills the GPU. Each step ends with a barrier and costs about a microsecond, which is fine
+ * for the supported sizes, up to 160 rows.
  *
- * Numbers. Elimination exchanges rows: the pivot is the element of largest absolute value, the first of equal ones, and
- * a NaN before any number, as the operation defines it. A matrix that cannot be used, its pivot zero, not a number, or
- * for cholesky not positive, gives NaN everywhere: nobody on the host looks at single matrices. */
+ * Pivoting: the pivot is the element of largest absolute value, the first of equal ones, and a NaN before any number,
+ * as the operation defines it. A matrix with a zero or NaN pivot, or for cholesky a non-positive one, gives NaN
+ * everywhere: the host does not check single matrices.
+ */
 #include "prelude.cuh"
 #include "linalg_args.h"
 
@@ -18,7 +19,7 @@ __device__ inline double root_of(double x) { return sqrt(x); }
 
 /* ---- Elimination ---- */
 
-/* A row that might be the pivot's; `at` < 0: none. */
+/* A candidate for the pivot row; `at` < 0: none. */
 template <typename C> struct candidate {
     C size;
     int at;
@@ -33,7 +34,7 @@ template <typename C> __device__ inline candidate<C> better(candidate<C> a, cand
     return a.at < b.at ? a : b;
 }
 
-/* By the first warp: the row of the pivot of column p among rows p … n-1. */
+/* Called by the first warp: returns the pivot row of column p among rows p … n-1. */
 template <typename C> __device__ inline int find_pivot(const C *rows, int n, int width, int p) {
     candidate<C> best = {(C)0, -1};
     for (int i = p + (int)(threadIdx.x & 31); i < n; i += 32)
@@ -46,7 +47,7 @@ template <typename C> __device__ inline int find_pivot(const C *rows, int n, int
     return best.at;
 }
 
-/* Row i of the matrix, then the right sides column, column + 1, … of row i. */
+/* Loads row i of the matrix, followed by the right-hand sides column, column + 1, … of row i. */
 template <typename T>
 __device__ inline void load_system(const solve_args &s, i64 matrix, i64 column, wide_of<T> *rows) {
     const T *a = (const T *)s.a + matrix * s.n * s.n, *b = (const T *)s.b;
@@ -64,7 +65,8 @@ __device__ inline void load_system(const solve_args &s, i64 matrix, i64 column, 
     }
 }
 
-/* The upper triangle, and the right sides that go with it; false, to every thread, at a pivot that cannot be used. */
+/* Reduces the matrix to its upper triangle and updates the right-hand sides. Returns false, to every thread, if a
+ * pivot is zero or NaN. */
 template <typename C> __device__ inline bool eliminate(C *rows, int n, int all, int width) {
     __shared__ int pivot_row;
     for (int p = 0; p < n; p++) {
@@ -95,7 +97,7 @@ template <typename C> __device__ inline bool eliminate(C *rows, int n, int all, 
     return true;
 }
 
-/* The right sides become the solution, from the last row up. */
+/* Turns the right-hand sides into the solution, from the last row up. */
 template <typename C> __device__ inline void substitute_back(C *rows, int n, int columns, int width) {
     C *sides = rows + n;
     for (int p = n - 1; p >= 0; p--) {
@@ -127,7 +129,7 @@ template <typename T> __device__ inline void solve_columns(const solve_args &s, 
     }
 }
 
-/* Every block factors the matrix anew for its share of the right sides. */
+/* Every block factors the matrix itself for its share of the right-hand sides. */
 template <typename T> __global__ void solve(solve_args s) {
     for (i64 column = (i64)blockIdx.y * s.columns; column < s.k; column += (i64)gridDim.y * s.columns)
         solve_columns<T>(s, blockIdx.x, column);
@@ -135,8 +137,8 @@ template <typename T> __global__ void solve(solve_args s) {
 
 /* ---- Cholesky ---- */
 
-/* l l^T = a in place, column by column; reads the lower triangle. False, to every thread, at a pivot that is not
- * positive. */
+/* Computes l l^T = a in place, column by column, from the lower triangle. Returns false, to every thread, if a pivot
+ * is not positive. */
 template <typename C> __device__ inline bool factor(C *rows, int n, int width) {
     for (int p = 0; p < n; p++) {
         C pivot = rows[p * width + p];
@@ -177,7 +179,7 @@ template <typename T> __global__ void cholesky(cholesky_args s) {
 
 enum { BLOCK_ROWS = 64, BLOCK_COLUMNS = 32 };
 
-/* Every system is turned into one that is solved downwards: from below, rows and columns are counted backwards. */
+/* Every system is solved downwards: to solve upwards, rows and columns are numbered backwards. */
 __device__ inline int turned(const substitute_args &s, int i) { return s.downwards ? i : s.rows - 1 - i; }
 
 template <typename T>
@@ -189,8 +191,8 @@ __device__ inline void load_triangle(const substitute_args &s, const T *a, wide_
     }
 }
 
-/* A warp has 32 right sides, a lane one; the warps share out the rows. A row's result leaves for memory as soon as it is
- * known, and every warp computes it for itself, so that a step needs one barrier. */
+/* A warp has 32 right-hand sides, one per lane; the warps divide the rows. A row's result is stored as soon as it is
+ * known, and every warp computes it itself, so that a step needs one barrier. */
 template <typename T>
 __device__ inline void substitute_columns(const substitute_args &s, i64 column, T *x,
                                           const wide_of<T> (*triangle)[BLOCK_ROWS],
@@ -218,7 +220,7 @@ template <typename T> __global__ void substitute(substitute_args s) {
         substitute_columns(s, from + (threadIdx.x & 31), x, triangle, sides);
 }
 
-/* ---- Around cuSOLVER ---- */
+/* ---- Post-processing of cuSOLVER's results ---- */
 
 template <typename T> __global__ void transposed(transposed_args t) {
     __shared__ T square[32][33];
@@ -242,7 +244,7 @@ template <typename T> __global__ void identity(square_args s) {
         x[at] = narrow<T>((wide_of<T>)(at / s.n == at % s.n));
 }
 
-/* The result of a matrix that cannot be used. */
+/* Writes NaN if the factorisation failed. */
 template <typename T> __global__ void spoil(square_args s) {
     if (*s.info == 0) return;
     T *x = (T *)s.x;
@@ -250,7 +252,7 @@ template <typename T> __global__ void spoil(square_args s) {
         x[at] = narrow<T>(not_a_number<wide_of<T>>());
 }
 
-/* The same for cholesky, whose upper triangle is zero otherwise. */
+/* The same for cholesky; otherwise clears the upper triangle. */
 template <typename T> __global__ void finish_cholesky(square_args s) {
     T *x = (T *)s.x;
     bool usable = *s.info == 0;

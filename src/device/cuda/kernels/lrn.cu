@@ -1,22 +1,23 @@
-/* Local response normalisation across channels. What it computes is in src/graph/ops/lrn.c:
+/* Local response normalisation across channels, as defined in src/graph/ops/lrn.c:
  *
  *     s = bias + alpha W(x^2)     y = x s^-beta     dx = dy s^-beta - 2 alpha beta x W(dy x s^(-beta-1))
  *
- * Bytes: forward reads x and writes y, backward reads x and dy and writes dx, each once; s is never stored. A thread has
- * 8 channels of a row in registers, and the lanes of a warp beside it the next: a row of 64 channels is 8 lanes. What
- * lies beyond a thread's own channels comes from the lanes beside it by shuffles, so a radius of up to 8 costs no memory
- * at all, and W of terms that were themselves made of W(x^2) is no harder than W(x^2). Rows that are no multiple of 8
- * channels, or longer than a warp, and wider windows take the plain way, an element a thread through the caches, with
- * the terms under the second W in the workspace.
+ * Memory traffic: forward reads x and writes y, backward reads x and dy and writes dx, each once; s is not stored. A
+ * thread has 8 channels of a row in registers, and the next lanes of the warp the following channels: a row of 64
+ * channels is 8 lanes. Channels beyond a thread's own come from adjacent lanes by shuffles, so a radius of up to 8
+ * needs no memory, and the second W, of terms that depend on W(x^2), is as cheap as the first. Rows that are not a
+ * multiple of 8 channels or longer than a warp, and wider windows, use plain kernels with one element per thread,
+ * through the caches, and store the terms of the second W in the workspace.
  *
- * A window's 2 R + 1 values are added as sums of 1, 2, 4 … neighbours, which neighbouring windows share: 5.5 additions
- * a channel instead of 8 at R = 4. Running sums with subtraction would take 2, but an infinity in one window would be
- * NaN in the next.
+ * The 2 R + 1 values of a window are added as sums of 1, 2, 4 … neighbours, which adjacent windows share: 5.5
+ * additions per channel instead of 8 at R = 4. Running sums with subtraction would need 2, but an infinity in one
+ * window would become NaN in the next.
  *
- * Powers: s^-1/2 and s^-3/4, the networks' own, are made of reciprocal square roots; others cost a pow.
+ * Powers: s^-1/2 and s^-3/4, the usual ones, are computed from reciprocal square roots; others use pow.
  *
- * Where x is what a rectifier gave, dx only counts where x > 0, and x is at hand. Sums over all rows (a bias' gradient)
- * are of dx before it is rounded. */
+ * If x is the result of a relu, dx is set to 0 unless x > 0. Sums over all rows (a bias's gradient) use dx before it
+ * is rounded.
+ */
 #include "columns.cuh"
 #include "lrn_args.h"
 
@@ -27,7 +28,7 @@ enum { ANY_POWER, HALF, THREE_QUARTERS };
 
 template <typename C> struct powers { C scale, inverse; };
 
-/* s is at least bias, above 0; where it is infinite both are 0. */
+/* s is at least bias > 0; if it is infinite, both are 0. */
 template <int POWER> __device__ inline powers<float> powers_of(float s, float beta) {
     float root = rsqrtf(s);
     if (POWER == HALF) return powers<float>{root, root * root};
@@ -40,13 +41,13 @@ template <int POWER> __device__ inline powers<double> powers_of(double s, double
     return powers<double>{pow(s, -beta), 1 / s};
 }
 
-/* ---- Rows in a warp ---- */
+/* ---- Rows within a warp ---- */
 
 enum { OWN = 8 };
 
-/* Which row and channels a thread has. Lanes that are left over have none. */
+/* The row and channels of a thread. Surplus lanes are idle. */
 struct lane_at {
-    int row, pack; /* row: of the block */
+    int row, pack; /* row: within the block */
     bool first, last, idle;
 };
 
@@ -57,7 +58,7 @@ __device__ inline lane_at stand_in_warp(const lrn_args &a) {
                    idle};
 }
 
-/* Own channels with R of the neighbours' on either side; zeros beyond the row's ends. */
+/* Loads the own channels with R of the neighbours' on either side; zeros beyond the row's ends. */
 template <int R, typename C> __device__ inline void widen_row(const lane_at &at, const C *own, C *all) {
     int lane = threadIdx.x & 31;
 #pragma unroll
@@ -71,8 +72,8 @@ template <int R, typename C> __device__ inline void widen_row(const lane_at &at,
     for (int i = 0; i < OWN; i++) all[R + i] = own[i];
 }
 
-/* Adds up each 2 R + 1 neighbours. `all` is used up: here its entry i is the sum of RUN entries from i on, and TAKEN of
- * a window's entries are in `sum` already. */
+/* Sums each 2 R + 1 neighbours. Overwrites `all`: here its entry i is the sum of RUN entries from i on, and `sum`
+ * already contains TAKEN entries of each window. */
 template <int R, int RUN, int TAKEN, typename C> __device__ inline void add_windows(C *all, C *sum) {
     constexpr bool takes = ((2 * R + 1) & RUN) != 0;
 #pragma unroll
@@ -105,7 +106,7 @@ __device__ inline void row_powers(const lrn_args &a, const lane_at &at, const C 
     for (int i = 0; i < OWN; i++) p[i] = powers_of<POWER>((C)a.bias + (C)a.alpha * sum[i], (C)a.beta);
 }
 
-/* All lanes go through every turn together: neighbours wait for what they shuffle. */
+/* All lanes run every iteration together, because shuffles need all of them. */
 template <typename T, int R, int POWER> __global__ void lrn(lrn_args a) {
     typedef wide_of<T> C;
     lane_at at = stand_in_warp(a);
@@ -153,10 +154,10 @@ template <typename T, int R, int POWER, int ENDING> __global__ void lrn_grad(lrn
                        (int)a.channels.divisor, (C *)a.sums);
 }
 
-/* ---- Any rows and windows: an element a thread ---- */
+/* ---- Any row length and window: one element per thread ---- */
 
 struct element_at {
-    i64 row_begin; /* the row's first element */
+    i64 row_begin; /* index of the row's first element */
     int first, last, channel;
 };
 

@@ -1,18 +1,20 @@
-/* Running sums, and the k largest, along an axis: x [outer, n, inner].
+/* Cumulative sums, and the k largest elements, along an axis: x [outer, n, inner].
  *
- * Running sums: a block goes along a lane, 1024 elements at a time, with what it has so far in a register; a thread sums
- * four neighbours, warps and then the block are joined by prefix sums. Lanes that are short, or many and side by side,
- * get a thread each. A long lane is cut into segments whose sums are taken first (reduce.cu). Bytes: x once or twice.
+ * Cumulative sums: a block processes a lane in steps of 1024 elements and keeps the sum so far in a register. A
+ * thread sums four neighbours; warps and then the block are combined by prefix sums. Lanes that are short, or many
+ * and adjacent, get one thread each. A long lane is split into segments whose sums are computed first (reduce.cu). x
+ * is read once or twice.
  *
- * The k largest: runs of up to 1024 elements are sorted in shared memory, and of each the first k are kept; then runs are
- * merged pairwise, each element looking up by bisection how many of the other run come before it. The order is total, NaN
- * first, then falling, equals by place, so all devices agree. Candidates are 16 bytes each. */
+ * The k largest: runs of up to 1024 elements are sorted in shared memory, and the first k of each are kept. Runs are
+ * then merged pairwise: each element finds by binary search how many of the other run come before it. The order is
+ * total (NaN first, then descending, equal values by index), so all devices agree. Candidates are 16 bytes each.
+ */
 #include "folds.cuh"
 #include "order_args.h"
 
-/* ---- Running sums ---- */
+/* ---- Cumulative sums ---- */
 
-/* Where lane `lane` begins. */
+/* Returns the offset of lane `lane`. */
 __device__ inline i64 lane_start(i64 lane, i64 n, i64 inner) {
     i64 at = divide_off(lane, inner);
     return lane * n * inner + at;
@@ -35,7 +37,7 @@ template <typename T> __global__ void scan_lanes(scan_args a) {
     }
 }
 
-/* The sum of all earlier threads' x; `total` is the block's. 256 threads. */
+/* Returns the sum of x over all earlier threads; `total` is the block's sum. 256 threads. */
 template <typename C> __device__ inline C scan_block(C x, C &total, C *room) {
     int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -54,7 +56,7 @@ template <typename C> __device__ inline C scan_block(C x, C &total, C *room) {
     return lane ? before + earlier : before;
 }
 
-/* A block to each segment of each lane. */
+/* One block per segment of each lane. */
 template <typename T> __global__ void scan_blocks(scan_args a) {
     typedef wide_of<T> C;
     __shared__ C room[8];
@@ -92,7 +94,7 @@ template <typename C> __device__ inline bool comes_before(placed<C> a, placed<C>
     if (!a_nan && a.value != b.value) return a.value > b.value;
     return a.place < b.place;
 }
-/* What fills up a run: comes after every element. */
+/* Padding of a run: sorts after every element. */
 template <typename C> __device__ inline placed<C> last_of_all() {
     return placed<C>{-numbers<C>::infinity(), 0x7fffffffffffffffll};
 }
@@ -109,7 +111,7 @@ __device__ inline void store_ranked(const top_to &to, i64 lane, i64 run, i64 ran
     ((i64 *)to.places)[at] = e.place;
 }
 
-/* A block sorts a run of a lane: bitonic (Batcher 1968), in shared memory. */
+/* A block sorts a run of a lane in shared memory, by bitonic sort (Batcher 1968). */
 template <typename T> __global__ void top_sort(top_sort_args a) {
     typedef placed<wide_of<T>> candidate;
     __shared__ candidate run[1024];
@@ -135,7 +137,7 @@ template <typename T> __global__ void top_sort(top_sort_args a) {
     for (int i = thread; i < a.segment; i += threads) store_ranked<T>(a.to, lane, number, i, run[i]);
 }
 
-/* How many of a sorted run come before e; `or_equal`: or are equal to it. */
+/* Counts the elements of a sorted run that come before e; `or_equal`: or equal it. */
 template <typename C> __device__ inline i64 count_before(const placed<C> *run, i64 n, placed<C> e, bool or_equal) {
     i64 low = 0, high = n;
     while (low < high) {
@@ -149,7 +151,7 @@ template <typename C> __device__ inline i64 count_before(const placed<C> *run, i
     return low;
 }
 
-/* Runs 2 i and 2 i + 1 become run i; a last one without a partner is filled up. */
+/* Merges runs 2 i and 2 i + 1 into run i; a last run without a partner is padded. */
 template <typename T> __global__ void top_merge(top_merge_args a) {
     typedef placed<wide_of<T>> candidate;
     i64 pairs = (a.runs + 1) / 2, total = a.lanes * pairs * 2 * a.kept;

@@ -1,27 +1,28 @@
-/* Pooling. What it computes is in src/graph/ops/pool.c.
+/* Pooling, as defined in src/graph/ops/pool.c.
  *
- * Maximum. Bytes: max_pool reads x once from memory, since overlapping windows find it in the caches, and writes y.
- * Where a gradient will follow it also writes the winner's place in its window, a byte. The gradient then reads dy and
- * places and writes dx: x, four times as large as y at stride 2, is never read again. The byte's highest bit says that
- * the winner is above zero. It is worth its bit where x is what a rectifier gave: dx then only counts where x > 0, and
- * that is known without x.
+ * Maximum. max_pool reads x once from memory, since overlapping windows hit the caches, and writes y. If a gradient
+ * follows, it also writes the winner's index in its window, one byte. The gradient then reads dy and the winners and
+ * writes dx: x, four times as large as y at stride 2, is not read again. The byte's highest bit tells whether the
+ * winner is positive. If x is the result of a relu, dx is 0 unless x > 0, and this bit makes that known without x.
  *
- * A window's winner is its first largest element in row-major order, NaN being larger than all. Windows of 2 x 2 and
- * 3 x 3 are unrolled: all their elements are loaded before the first is looked at. A place outside the image is replaced
- * by the nearest one inside, number included: it meets itself there, which changes nothing, and nothing branches.
+ * A window's winner is its first largest element in row-major order; NaN is larger than all. Windows of 2 x 2 and 3 x
+ * 3 are unrolled: all their elements are loaded before the first is compared. An element outside the image is
+ * replaced by the nearest one inside, including its index: comparing it with itself changes nothing, and no branch is
+ * needed.
  *
- * The gradient gathers: each element of dx adds up the windows that have their winner in it, in row-major order. One
- * element a thread would look at 2.25 windows for each (3 x 3, stride 2), and be bound by instructions. So a thread has
- * a patch, as large as the stride, for which few windows count (4 for 4 elements), each loaded once, with all places
- * known when it is compiled. Other windows take the plain way.
+ * The gradient gathers: each element of dx sums the windows whose winner it is, in row-major order. With one element
+ * per thread, each would read 2.25 windows (3 x 3, stride 2) and be bound by instructions. So a thread handles a
+ * patch as large as the stride, which few windows overlap (4 for 4 elements), each loaded once, with all indices
+ * known at compile time. Other windows use a plain kernel.
  *
- * Sums over all spots (a bias' gradient) are of dx before it is rounded. */
+ * Sums over all positions (a bias's gradient) use dx before it is rounded.
+ */
 #include "columns.cuh"
 #include "pool_args.h"
 
 enum { RECTIFIED = 1, SUMMED = 2 };
 
-/* ---- Where ---- */
+/* ---- Positions ---- */
 
 struct spot_at {
     i64 image;
@@ -33,7 +34,7 @@ __device__ inline spot_at locate(const pool_args &a, i64 spot) {
     return spot_at{spot, row, column};
 }
 
-/* Where x begins for an image and a pack, and y or places do. */
+/* Start of x, and of y or the winners, for an image and a pack. */
 template <typename T, int N> __device__ inline const T *x_of(const pool_args &a, const void *x, i64 image, int pack) {
     return (const T *)x + (image * a.x_size[0] * a.x_size[1] * a.over.all_packs + pack) * N;
 }
@@ -45,7 +46,7 @@ template <typename T, int N> __device__ inline pack<T, N> load(const T *from, i6
     return *(const pack<T, N> *)(from + pixel * channels);
 }
 
-/* A window: its corner in x, and which of its own rows and columns are real, [begin, end). Never empty. */
+/* A window: its corner in x, and its rows and columns inside the image, [begin, end). Never empty. */
 struct window {
     int corner[2], begin[2], end[2];
 };
@@ -61,7 +62,7 @@ __device__ inline window window_at(const pool_args &a, int row, int column) {
     return w;
 }
 
-/* The windows that a row or column of x is in: [first, last]. */
+/* The windows that contain a row or column of x: [first, last]. */
 struct span {
     int first, last;
 };
@@ -72,11 +73,11 @@ __device__ inline span windows_over(const pool_args &a, int axis, int at) {
     return span{first, min((int)divide((u32)padded, a.stride[axis]), a.y_size[axis] - 1)};
 }
 
-/* ---- Winners ---- */
+/* ---- Winners: index of the maximum within its window ---- */
 
 template <typename P> struct above_zero { static constexpr u32 mark = 1u << (8 * sizeof(P) - 1); };
 
-/* A value that some T had. */
+/* Converts back a value that was widened from T. */
 template <typename T, typename C> __device__ inline T restored(C x) { return narrow<T>(x); }
 template <> __device__ inline bf16 restored<bf16, float>(float x) { return bf16{(u16)(__float_as_uint(x) >> 16)}; }
 
@@ -96,7 +97,7 @@ template <typename T, int N> struct winners {
     }
 };
 
-/* `x`: the image's. */
+/* `x`: start of the image. */
 template <typename T, int N>
 __device__ inline winners<T, N> find_winners(const pool_args &a, const window &w, const T *x) {
     winners<T, N> best;
@@ -133,7 +134,7 @@ __device__ inline winners<T, N> find_winners_unrolled(const pool_args &a, const 
     return best;
 }
 
-/* P: of a place. K: height and width of the window; 0: what the arguments say. */
+/* P: type of a winner's index. K: height and width of the window; 0: given by the arguments. */
 template <typename T, int N, typename P, int K> __global__ void max_pool(pool_args a) {
     standing at = stand(a.over);
     for (i64 spot = at.spot; spot < a.over.spots; spot += at.step) {
@@ -157,7 +158,7 @@ template <typename T, int N, typename P, int K> __global__ void max_pool(pool_ar
     }
 }
 
-/* y[window] = u[winner]. Only second derivatives ask for it: an element a thread will do. */
+/* y[window] = u[winner]. Needed only for second derivatives, so one element per thread is fast enough. */
 template <typename T> __global__ void max_pool_pick(pool_args a) {
     standing at = stand(a.over);
     for (i64 spot = at.spot; spot < a.over.spots; spot += at.step) {
@@ -172,7 +173,7 @@ template <typename T> __global__ void max_pool_pick(pool_args a) {
 
 /* ---- Gradient of the maximum ---- */
 
-/* One row of sums a block, where they are wanted. */
+/* Writes one row of sums per block, if sums are needed. */
 template <int N, int ENDING, typename C>
 __device__ inline void end_sums(const pool_args &a, const standing &at, const C *sum) {
     if constexpr ((ENDING & SUMMED) != 0)
@@ -180,7 +181,7 @@ __device__ inline void end_sums(const pool_args &a, const standing &at, const C 
                      (int)a.over.packs.divisor, at.pack, a.channels, (C *)a.sums);
 }
 
-/* Any window and stride; a spot is an element of x. */
+/* Any window and stride; a position is an element of x. */
 template <typename T, int N, typename P, int ENDING> __global__ void max_pool_grad(pool_args a) {
     typedef wide_of<T> C;
     const u32 mark = above_zero<P>::mark, ignored = (ENDING & RECTIFIED) ? 0u : mark;
@@ -212,7 +213,7 @@ template <typename T, int N, typename P, int ENDING> __global__ void max_pool_gr
     end_sums<N, ENDING>(a, at, sum);
 }
 
-/* Places of N channels, four in a word where there are as many: a comparison of one is then one instruction. */
+/* Winners of N channels, four per word if possible: comparing one is then one instruction. */
 template <int N> struct place_pack {
     enum { WORDS = N < 4 ? N : N / 4 };
     u32 word[WORDS];
@@ -231,7 +232,7 @@ template <> __device__ inline void place_pack<8>::load(const u8 *from) {
     word[0] = both.element[0], word[1] = both.element[1];
 }
 
-/* The windows that reach into a patch, loaded. Those outside y have places that are nowhere. */
+/* Loads the windows that overlap a patch. Windows outside y get indices that match nothing. */
 template <typename T, int N, int SIDE> struct reaching {
     pack<T, N> dy[SIDE * SIDE];
     place_pack<N> place[SIDE * SIDE];
@@ -250,8 +251,8 @@ template <typename T, int N, int SIDE> struct reaching {
     }
 };
 
-/* Windows of K x K at stride S. A patch is S x S elements of padded x; patch (i, j) begins where window (i, j) does, and
- * windows (i - SIDE + 1 … i, …) reach into it. A window's dy is summed with its own patch. */
+/* Windows of K x K at stride S. A patch is S x S elements of padded x; patch (i, j) starts where window (i, j) does,
+ * and windows (i - SIDE + 1 … i, …) overlap it. A window's dy is summed with its own patch. */
 template <typename T, int N, int K, int S, int ENDING> __global__ void max_pool_grad_patches(pool_args a) {
     typedef wide_of<T> C;
     enum { SIDE = (K - 1) / S + 1 };
@@ -294,7 +295,7 @@ template <typename T, int N, int K, int S, int ENDING> __global__ void max_pool_
 
 /* ---- Mean ---- */
 
-/* What each element of a window counts. */
+/* Weight of each element of a window. */
 template <typename C> __device__ inline C share_of(const pool_args &a, const window &w) {
     if (a.count_padding) return (C)1 / ((C)a.window[0] * (C)a.window[1]);
     return (C)1 / ((C)(w.end[0] - w.begin[0]) * (C)(w.end[1] - w.begin[1]));

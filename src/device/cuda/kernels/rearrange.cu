@@ -1,16 +1,17 @@
-/* Elements moved, none computed: strided copies, transposes, concatenations, fills, bands.
+/* Operations that only copy elements: strided copies, transposes, concatenations, fills, bands.
  *
- * Each reads what it needs once and writes y once, in order; memory is all it costs. Types do not matter, so kernels
- * are templates on words: an element, or up to 16 bytes of neighbours where everything that is cut or jumped over is a
- * multiple of that (the channels of NHWC images mostly are).
+ * Each kernel reads what it needs once and writes y once, in order, and is bound by memory. Types do not matter, so
+ * kernels are templates on words: an element, or up to 16 bytes of adjacent elements if all sizes and offsets are
+ * multiples of that (the channels of NHWC images mostly are).
  *
- * move_elements finds the source of every word of y by splitting its index into the axes': broadcasts, slices, flips,
- * permutations that leave the last axis alone, pads. Elements of 1 and 2 bytes are gathered into 4 before they are
- * stored. A thread has four words under way before it stores the first: waiting is what a copy is made of.
+ * copy_elements finds the source of every word of y by splitting its index into coordinates: broadcasts, slices,
+ * flips, permutations that keep the last axis, pads. Elements of 1 and 2 bytes are combined to 4 before they are
+ * stored. A thread has four loads in flight before it stores the first, to hide latency.
  *
- * move_tiles serves transposes, where neighbours in y are far apart in x: squares of both are carried through shared
- * memory, so that rows are read and written whole. A tile row is 128 bytes, or 64 for elements of 1 byte; its width in
- * shared memory is one bank more, so that a column lies in as many banks as it has places. */
+ * copy_tiles does transposes, where neighbours in y are far apart in x: tiles go through shared memory, so that rows
+ * are read and written contiguously. A tile row is 128 bytes, or 64 for elements of 1 byte; in shared memory it is
+ * padded by one bank, to avoid bank conflicts along columns.
+ */
 #include "extent.cuh"
 #include "rearrange_args.h"
 
@@ -19,7 +20,7 @@ enum { AT_ONCE = 4 };
 /* ---- Any strides ---- */
 
 template <typename I> __device__ inline bool comes_from(const move_axis &axis, I &place) {
-    I distance = place - (I)axis.before; /* huge when place lies before */
+    I distance = place - (I)axis.before; /* wraps around if the index is before */
     if (distance >= (I)axis.reach) return false;
     place = distance;
     return axis.step.size == 1 || split_off(place, axis.step) == 0;
@@ -93,7 +94,7 @@ template <typename T> __global__ void move_tiles(tile_args a) {
                 if (along + r < a.along && across + c < a.across)
                     held[i][k] = ((const T *)a.x)[from + r * a.along_from + c];
             }
-        __syncthreads(); /* the tile before was stored */
+        __syncthreads(); /* the previous tile has been stored */
 #pragma unroll
         for (int i = 0; i < rows; i++)
 #pragma unroll
@@ -110,7 +111,7 @@ template <typename T> __global__ void move_tiles(tile_args a) {
     }
 }
 
-/* ---- Parts of rows, one after another: concatenation; a roll is one of a tensor's two halves ---- */
+/* ---- Concatenation of rows. A roll concatenates two parts of one tensor ---- */
 
 template <typename T, typename I> __device__ inline T joined(const join_args &a, I row, I place) {
     int p = 0;

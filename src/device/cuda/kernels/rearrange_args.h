@@ -1,12 +1,12 @@
-/* Sizes, strides and counts are in words: elements, or several of them where all runs allow it. */
+/* Sizes, strides and counts are in words: elements, or several of them if all runs allow it. */
 
 enum { MOVE_MAX_AXES = 8, MOVE_MAX_PARTS = 16 };
 
-/* An axis of the result. Place i of it comes from place (i - before) / step of the source, where that is a whole number
- * in range: i - before < reach. */
+/* An axis of the result. Index i comes from index (i - before) / step of the source if that is an integer and 0 <= i
+ * - before < reach. */
 typedef struct move_axis {
     extent size;
-    long long from; /* stride in the source; 0 repeats, negative goes backwards */
+    long long from; /* stride in the source; 0: broadcast, negative: reversed */
     long long before, reach;
     extent step;
 } move_axis;
@@ -15,8 +15,8 @@ typedef struct move_args {
     const void *x;
     void *y;
     long long count;           /* words of y */
-    long long start;           /* the source's word that place 0 of all axes comes from */
-    unsigned long long number; /* stands where nothing comes from: one element, repeated over 8 bytes */
+    long long start;           /* offset in the source of index 0 of all axes */
+    unsigned long long number; /* padding: one element, repeated over 8 bytes */
     int rank;
     move_axis axes[MOVE_MAX_AXES];
 } move_args;
@@ -35,17 +35,17 @@ typedef struct tile_args {
     long long across, across_to;
     unsigned tiles;
     divider tiles_along, tiles_across;
-    int rank; /* of the outer axes */
+    int rank; /* number of outer axes */
     tile_axis axes[MOVE_MAX_AXES];
 } tile_args;
 
-/* A part of every row of y: row o holds the words from + o * stride on, up to place `end` of the row. */
+/* A part of every row of y: row o contains the words at from + o * stride, up to index `end` of the row. */
 typedef struct join_part {
     const void *from;
     long long stride, end;
 } join_part;
 
-/* y[o, start + j], j < span: parts one after another. */
+/* y[o, start + j], j < span: the parts one after another. */
 typedef struct join_args {
     void *y;
     long long count; /* rows x span */
@@ -61,8 +61,8 @@ typedef struct fill_args {
     unsigned long long number;
 } fill_args;
 
-/* Matrices [rows, columns]: what lies within `below` diagonals under the main one and `above` over it stays; negative:
- * all. */
+/* Matrices [rows, columns]: keeps the elements within `below` diagonals under the main one and `above` over it;
+ * negative: all. */
 typedef struct band_args {
     const void *x;
     void *y;

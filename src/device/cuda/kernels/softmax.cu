@@ -1,15 +1,16 @@
 /* Softmax, log-softmax and cross-entropy.
  *
- * A row's maximum and the sum of its exponentials are found in one pass (folds.cuh); a second writes the row, or the
- * loss. Bytes: x once from memory, for the second pass finds the row in a cache: a block works on one row at a time, and
- * what all blocks work on together is some tens of megabytes even with rows of 100 KB.
+ * A first pass finds a row's maximum and the sum of its exponentials (folds.cuh); a second writes the row, or the
+ * loss. x is read once from memory, because the second pass finds the row in the cache: a block works on one row at a
+ * time, and all blocks together on some tens of megabytes even with rows of 100 KB.
  *
- * With m the maximum and s the sum, softmax is exp(x - m) / s and its logarithm (x - m) - log s. Where m is infinite
- * there is no s, as in graph/ops/softmax.c.
+ * With m the maximum and s the sum, softmax is exp(x - m) / s and its logarithm (x - m) - log s. If m is infinite, s
+ * is not used, as in graph/ops/softmax.c.
  *
- * Cross-entropy leaves its gradient too where it is asked for, softmax less the target: it has all that this takes. What
- * is small, and that is what ends a training step of 128 samples, one block takes to the end (whole_loss): such kernels
- * wait for memory once and are over, so that what counts is how many of them there are, and how much code they load. */
+ * Cross-entropy can also write its gradient, softmax minus the target, whose inputs it has computed. A small loss,
+ * such as that of 128 samples, is computed with all that follows it by one block (block_loss): the cost of such
+ * kernels is their number and the code they load.
+ */
 #include "folds.cuh"
 #include "softmax_args.h"
 
@@ -23,7 +24,7 @@ template <typename C> __device__ inline normalizer<C> normalizer_of(exponents<C>
 template <typename C> __device__ inline C log_share(normalizer<C> z, C x) { return (x - z.most) - z.log_sum; }
 template <typename C> __device__ inline C share(normalizer<C> z, C x) { return exponential(x - z.most) * z.scale; }
 
-/* The normalizer of the row that this thread works at; all threads of the block come here, `n` is 0 past the last row. */
+/* Returns the normalizer of this thread's row. All threads of the block must call it; `n` is 0 past the last row. */
 template <typename T>
 __device__ inline normalizer<wide_of<T>> measure_row(const T *x, i64 n, int lane, int lanes,
                                                      exponents<wide_of<T>> *room) {
@@ -48,7 +49,7 @@ template <typename T> __global__ void softmax_rows(softmax_rows_args a) {
         map_row(x, y, n, lane, a.lanes, [&](T e, i64) { return narrow<T>(share(z, widen(e))); });
 }
 
-/* Along another axis than the last: blocks of 32 neighbouring columns by 8 slices of the axis. */
+/* Along an axis other than the last: blocks of 32 adjacent columns by 8 slices of the axis. */
 template <typename T> __global__ void softmax_columns(softmax_columns_args a) {
     typedef wide_of<T> C;
     typedef log_sum_exp<C> fold;
@@ -76,11 +77,11 @@ template <typename T> __global__ void softmax_columns(softmax_columns_args a) {
 
 /* ---- Cross-entropy ---- */
 
-/* What labels say of class i of a row: a class number, or a probability for each class. */
+/* The target of class i of a row, from probabilities per class (target_of) or a class index (class_of). */
 template <typename T, typename L> struct target_of {
     typedef wide_of<T> C;
     const L *labels;
-    C keep, spread; /* 1 - smoothing, smoothing / n */
+    C keep, spread; /* keep: 1 - smoothing, spread: smoothing / n */
     __device__ inline C operator()(i64 i) const { return keep * widen(labels[i]) + spread; }
 };
 template <typename T, typename L> struct class_of {
@@ -109,8 +110,8 @@ template <typename T> struct labelling<T, i64> {
     }
 };
 
-/* This lane's part of a row's loss: minus the sum of target * log-softmax. Classes without weight count for nothing, also
- * where their logit is infinite. */
+/* This lane's part of a row's loss: minus the sum of target * log-softmax. Classes with weight 0 are skipped, even if
+ * their logit is infinite. */
 template <typename T, typename TARGET, typename C>
 __device__ inline C sum_terms(const T *x, i64 n, int lane, int lanes, normalizer<C> z, TARGET target) {
     C loss = 0;
@@ -124,7 +125,7 @@ template <typename T, typename L, typename C>
 __device__ inline C loss_terms(const T *x, i64 n, int lane, int lanes, normalizer<C> z, target_of<T, L> target) {
     return sum_terms(x, n, lane, lanes, z, target);
 }
-/* A class number alone leaves one term. */
+/* A class index without smoothing leaves one term. */
 template <typename T, typename L, typename C>
 __device__ inline C loss_terms(const T *x, i64 n, int lane, int lanes, normalizer<C> z, class_of<T, L> target) {
     if (target.masked(n)) return 0;
@@ -162,10 +163,10 @@ template <typename T, typename L> __global__ void cross_entropy(cross_entropy_ar
     if (n && lane == 0) ((T *)a.losses)[row] = narrow<T>(loss);
 }
 
-/* ---- A whole loss in one block ---- */
+/* ---- A loss and what follows it in one block ---- */
 
-/* A row of logits in shared memory becomes the scaled gradient; its loss is returned. Lanes past the last row come with
- * n = 0: the others wait for them. */
+/* Replaces a row of logits in shared memory by the scaled gradient and returns its loss. Lanes past the last row must
+ * call it with n = 0, because of the shuffles. */
 template <typename T, typename C>
 __device__ inline C finish_row(C *x, int n, int lane, int lanes, i64 label, C scale) {
     C most = -numbers<C>::infinity(), sum = 0;
@@ -179,7 +180,7 @@ __device__ inline C finish_row(C *x, int n, int lane, int lanes, i64 label, C sc
     normalizer<C> z = normalizer_of(exponents<C>{most, sum});
     bool masked = label < 0 || label >= n;
     C loss = masked ? (C)0 : -log_share(z, x[label]), mass = masked ? (C)0 : (C)1;
-    __syncwarp(0xffffffffu); /* all have read their label's logit */
+    __syncwarp(0xffffffffu); /* all lanes have read their label's logit */
     for (int i = lane; i < n; i += lanes)
         x[i] = rounded<T>(rounded<T>(share(z, x[i]) * mass - (i == label ? (C)1 : (C)0)) * scale);
     return loss;
@@ -193,7 +194,7 @@ __device__ inline void store_mean(const whole_loss_args &a, const C *losses, C *
     if (threadIdx.x == 0) *(T *)a.mean = narrow<T>(sum / (C)a.rows);
 }
 
-/* Threads as [slices, columns]; each slice takes every slices-th row. `room`: a number for each thread. */
+/* Threads as [slices, columns]; each slice handles every slices-th row. `room`: one number per thread. */
 template <typename T, typename C>
 __device__ inline void store_column_sums(const whole_loss_args &a, const C *x, C *room) {
     int threads = (int)blockDim.x, columns = a.n < threads ? a.n : threads;

@@ -1,8 +1,9 @@
-/* The squared norm of many tensors together: of all gradients of a step.
+/* The squared global norm of many tensors: of all gradients of a step.
  *
- * Every element is read once, 16 bytes at a time. A block squares and adds up its chunk of one tensor in the type that the
- * tensor is computed in; what the blocks found is added up in f64 by one block more. Which block has which elements
- * follows from shapes and the card, so the bits are always the same. */
+ * Every element is read once, 16 bytes at a time. A block sums the squares of its chunk of one tensor in the tensor's
+ * compute type; one more block adds these sums in f64. The distribution over blocks depends only on shapes and the
+ * GPU model, so results are bitwise reproducible.
+ */
 #include "prelude.cuh"
 #include "squares_args.h"
 
@@ -26,7 +27,7 @@ template <typename T, int N> __global__ void squares(const __grid_constant__ squ
     if (last > a.count[t]) last = a.count[t];
     const T *x = (const T *)a.x[t];
     C sum = 0;
-    i64 words = first + (last - first) / N * N; /* where whole words end */
+    i64 words = first + (last - first) / N * N; /* end of the full words */
     for (i64 i = first + (i64)threadIdx.x * N; i < words; i += (i64)SQUARES_THREADS * N) {
         const pack<T, N> word = *(const pack<T, N> *)(x + i);
 #pragma unroll

@@ -1,8 +1,8 @@
-/* Arguments of kernels/squares.cu. Blocks are numbered through: tensor t has those from first_block[t] on, `chunk` elements
- * each. Tensors begin at multiples of 16 bytes. */
+/* Arguments of kernels/global_norm.cu. Tensor t has the blocks from first_block[t] on, with `chunk` elements each.
+ * Tensors start at multiples of 16 bytes. */
 enum {
     SQUARES_THREADS = 256,
-    SQUARES_TENSORS = 256, /* of one launch, at most */
+    SQUARES_TENSORS = 256, /* maximum per launch */
 };
 
 typedef struct squares_args {
@@ -10,12 +10,12 @@ typedef struct squares_args {
     unsigned first_block[SQUARES_TENSORS + 1];
     long long chunk, count[SQUARES_TENSORS]; /* elements */
     const void *x[SQUARES_TENSORS];
-    double *partial; /* of the first block */
+    double *partial; /* sums of this launch's blocks */
 } squares_args;
 
 typedef struct add_squares_args {
     const double *partial;
     double *out;
-    unsigned char *finite; /* NULL: nobody asks whether it is */
+    unsigned char *finite; /* whether the norm is finite; NULL: not needed */
     long long parts;
 } add_squares_args;

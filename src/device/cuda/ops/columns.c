@@ -1,10 +1,10 @@
-/* Grids over [spots, channels]: how many blocks, how wide and how high; and the launch that ends sums over spots. */
+/* Grids over [positions, channels]: number and shape of blocks, and the kernel that finishes sums over positions. */
 #include "device/cuda/ops/columns.h"
 
 enum {
     MAX_BLOCKS = INT32_MAX, /* along x */
-    MAX_ROWS_OF_BLOCKS = 65535,
-    BLOCKS_AT_A_TIME = 4, /* of a multiprocessor: kernels that sum have many registers */
+    MAX_BLOCKS_Y = 65535,
+    BLOCKS_AT_A_TIME = 4, /* resident per multiprocessor: kernels that sum use many registers */
     SUM_COLUMNS = 8,      /* as in kernels/columns.cuh */
     SUM_THREADS = 1024,
 };
@@ -19,7 +19,7 @@ int cuda_pack_width(tu_dtype dtype, int64_t channels) {
     return width;
 }
 
-/* Blocks that differ by a turn would leave multiprocessors idle at the end. */
+/* All blocks get the same number of iterations, or nearly: otherwise multiprocessors would be idle at the end. */
 unsigned cuda_even_blocks(const cuda_device *device, int64_t spots, int64_t rows, bool few) {
     int64_t most = few ? (int64_t)BLOCKS_AT_A_TIME * device->multiprocessors : MAX_BLOCKS;
     int64_t turns = quotient_up(spots, rows), each = quotient_up(turns, most);

@@ -1,14 +1,14 @@
-/* Makers of convolutions: cuDNN's engines (conv_dnn.c) where it has one, kernels of ours for first layers (conv_few.c) and
- * for f32 that is not to be rounded (conv_f32.c), and plain ones (conv_direct.c) for what nobody else does, or does
- * wrong (distrusted.def).
+/* Lowering rules of convolutions. They use cuDNN (conv_dnn.c) if it has an engine, our own kernels for first layers
+ * (conv_few_channels.c) and for f32 without tf32 (conv_f32.c), and plain kernels (conv_direct.c) for everything else,
+ * including cases that cuDNN computes wrong (cudnn_known_bugs.def).
  *
- * A bias and a rectifier that follow are part of cuDNN's graph. Two things speak against taking such an engine:
- * it is not bound to keep NaN, which a rectifier of many libraries turns into 0, so that a step that is not finite
- * would pass for a good one; and fused graphs have fewer engines, so that one without tensor cores, or one that lays its
- * operands out anew before it begins, may be all there is where the convolution alone has a fast one. The first is tried
- * out when the plan is made, on memory full of NaN. The second is told from the engine's notes and its workspace, or,
- * where kernels are tuned, by timing both ways. Where a fused engine is refused, the convolution is followed by one
- * pass of ours over its result. */
+ * A bias and a relu that follow can be fused into cuDNN's graph. There are two reasons not to use such an engine.
+ * First, it need not propagate NaN: many relu implementations turn NaN into 0, so a step with non-finite values would
+ * look healthy. This is tested when the plan is created, on memory full of NaN. Second, fused graphs have fewer
+ * engines: the only one may lack tensor cores or reorder its operands first, while the unfused convolution has a fast
+ * engine. This is recognised by the engine's notes and workspace size or, with tuning, by timing both. If a fused
+ * engine is rejected, the convolution is followed by one pass of our own over its result.
+ */
 #include "device/cuda/ops/conv.h"
 
 #include <stdio.h>
@@ -21,11 +21,11 @@
 #include "device/cuda/kernels/conv_args.h"
 
 typedef struct conv_data {
-    cuda_dnn_plan dnn; /* one of four: its plan is NULL, */
+    cuda_dnn_plan dnn; /* one of four: unused if its plan is NULL */
     cuda_conv_few *few;
     cuda_conv_f32 *f32;
-    cuda_conv_direct *direct; /* or these are */
-    const cuda_function *end; /* follows cuDNN's convolution where its graph ends before; or NULL */
+    cuda_conv_direct *direct; /* unused: NULL */
+    const cuda_function *end; /* bias and relu after an unfused cuDNN convolution; or NULL */
     conv_end_args end_args;
     bool bias, relu;
 } conv_data;
@@ -55,9 +55,9 @@ static void release_conv(void *data) {
     cuda_dnn_free(&d->dnn);
 }
 
-/* ---- Describing ---- */
+/* ---- Describing a convolution ---- */
 
-/* Steps that are never taken may be of any length: here, no longer than the axis. */
+/* Replaces strides and dilations that have no effect (one window, one tap) by values no larger than the axis. */
 static void shorten_steps(cuda_convolution *c, int axis) {
     tu__windows *w = &c->windows;
     if (w->size[axis] == 1) w->dilation[axis] = 1;
@@ -66,13 +66,13 @@ static void shorten_steps(cuda_convolution *c, int axis) {
         w->stride[axis] = c->x_size[axis] + w->pad[2 * axis] + w->pad[2 * axis + 1] - extent + 1;
 }
 
-/* Of f32, tensor cores take operands rounded to tf32. Where channels do not fill their tiles little is gained by that, and three
- * digits are lost. First layers that conv_few.c is for are another matter. */
+/* For f32, tensor cores round operands to tf32. If the channels do not fill their tiles, that loses three decimal
+ * digits and gains little. First layers (conv_few_channels.c) are an exception. */
 static bool fills_tensor_cores(int64_t x_channels, int64_t y_channels) {
     return y_channels % 16 == 0 && (x_channels % 16 == 0 || (x_channels <= 4 && y_channels % 64 == 0));
 }
 
-/* Attributes of the three operations begin alike. */
+/* The attributes of the three operations start with the same fields. */
 static cuda_convolution describe(const tu__selection *s, const tu__node *node, cuda_conv_side side, tu_type x,
                                  tu_type filter, tu_type y) {
     const struct tu__conv2d_attrs *a = node->attrs;
@@ -98,9 +98,9 @@ static cuda_convolution describe(const tu__selection *s, const tu__node *node, c
     return c;
 }
 
-/* ---- y with what follows it, fused or apart ---- */
+/* ---- Bias and relu: fused or in a separate pass ---- */
 
-/* One pass over y in place, in words of 16 bytes where rows are made of them. */
+/* One pass over y in place, in 16-byte words if they divide a row. */
 static tu_status request_end(tu__selection *s, const cuda_convolution *c, conv_data *d) {
     int64_t channels = c->groups * c->y_channels;
     int64_t rows = c->images * c->y_size[0] * c->y_size[1];
@@ -112,21 +112,21 @@ static tu_status request_end(tu__selection *s, const cuda_convolution *c, conv_d
     return d->end ? TU_OK : TU_NO_MEMORY;
 }
 
-/* The convolution alone, by cuDNN: what follows it is ours. */
+/* Chooses a cuDNN engine for the convolution without bias and relu. */
 static tu_status choose_alone(tu__selection *s, const cuda_convolution *c, cuda_dnn_plan *p) {
     cuda_convolution alone = *c;
     alone.bias = alone.relu = false;
     return cuda_conv_dnn(cuda_of(s), &alone, p);
 }
 
-/* In tf32, fused engines that lay x out anew were seen to take twice as long as the convolution alone and a pass over
- * y; they are known by a workspace that x has room in. */
+/* False if an unfused convolution is expected to be faster. In tf32, fused engines that reorder x took twice as long
+ * as an unfused convolution and a pass over y. They are recognised by a workspace that is large enough for x. */
 static bool is_fast_fused(const cuda_convolution *c, const cuda_dnn_plan *p) {
     if (!cuda_conv_has_tensor_cores(c)) return true;
     return p->tensor_cores && (c->dtype != TU_F32 || p->workspace_bytes < (int64_t)p->operand_bytes[0]);
 }
 
-/* d->dnn.plan stays NULL when the two are better apart. */
+/* Leaves d->dnn.plan NULL if no fused engine is good enough. */
 static tu_status choose_fused(tu__selection *s, const cuda_convolution *c, conv_data *d) {
     TU_TRY(cuda_conv_dnn(cuda_of(s), c, &d->dnn));
     bool good = d->dnn.plan && (cuda_of(s)->tune || is_fast_fused(c, &d->dnn));
@@ -135,11 +135,11 @@ static tu_status choose_fused(tu__selection *s, const cuda_convolution *c, conv_
     return TU_OK;
 }
 
-/* ---- Timing what follows ---- */
+/* ---- Timing the separate pass ---- */
 
 typedef struct copying {
     cuda_device *device;
-    CUdeviceptr room; /* for what is copied, twice */
+    CUdeviceptr room; /* source and target, one after the other */
     size_t bytes;
 } copying;
 
@@ -149,7 +149,7 @@ static tu_status enqueue_copy(void *context) {
     return TU_OK;
 }
 
-/* A pass over y in place takes as long as copying it, and that needs no kernel that is not compiled yet. */
+/* Measures a copy of y instead of the pass: it takes as long and needs no kernel to be compiled. */
 static tu_status time_pass(cuda_device *device, size_t bytes, double *seconds) {
     copying c = {.device = device, .bytes = bytes};
     TU_TRY(cuda_take(device->memory, 2 * bytes, &c.room));
@@ -174,7 +174,7 @@ static tu_status find_pass_time(cuda_device *device, size_t bytes, double *secon
     return status;
 }
 
-/* Replaces the fused plan, if there is one, by the convolution alone where that and a pass are faster. */
+/* Replaces the fused plan, if there is one, by an unfused one if that and a pass are faster. */
 static tu_status choose_faster(tu__selection *s, const cuda_convolution *c, conv_data *d) {
     cuda_dnn_plan alone = {0};
     double pass = 0;
@@ -188,13 +188,13 @@ static tu_status choose_faster(tu__selection *s, const cuda_convolution *c, conv
     return faster ? request_end(s, c, d) : status;
 }
 
-/* y and what follows it. */
+/* Chooses kernels for y with bias or relu. */
 static tu_status choose_with_epilogue(tu__selection *s, const cuda_convolution *c, conv_data *d) {
     TU_TRY(choose_fused(s, c, d));
     return d->dnn.plan && !cuda_of(s)->tune ? TU_OK : choose_faster(s, c, d);
 }
 
-/* ---- Whose kernels ---- */
+/* ---- Choosing between cuDNN and our kernels ---- */
 
 cuda_conv_choice cuda_conv_wanted(void) {
     const char *wanted = getenv("TUTTI_CONV");
@@ -202,7 +202,7 @@ cuda_conv_choice cuda_conv_wanted(void) {
     return wanted && strcmp(wanted, "own") == 0 ? CUDA_CONV_BY_US : CUDA_CONV_BY_BEST;
 }
 
-/* The case for which cuDNN is not asked for such a convolution; NULL: it may be. */
+/* Returns the description of a known bug of cuDNN that affects this convolution; NULL if there is none. */
 static const char *distrusted(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
     const bool dilated = w->dilation[0] > 1 || w->dilation[1] > 1;
@@ -230,9 +230,9 @@ static tu_status choose(tu__selection *s, const cuda_convolution *c, conv_data *
     return cuda_conv_direct_new(s, c, &d->direct);
 }
 
-/* ---- Making ---- */
+/* ---- Lowering ---- */
 
-/* "conv2d+bias+relu (cudnn 41)": who does it is told where kernels are listed. */
+/* Example: "conv2d+bias+relu (cudnn 41)". The suffix shows the implementation in kernel lists. */
 static const char *name_of(tu__selection *s, const conv_data *d, const char *name) {
     char text[80];
     if (d->few || d->f32 || d->direct)

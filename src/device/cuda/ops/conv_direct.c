@@ -1,10 +1,10 @@
-/* Convolutions by kernels of ours: kernels/conv.cu says how. This file describes them and launches them. */
+/* Host side of the direct convolution kernels in kernels/conv.cu. */
 #include "device/cuda/ops/conv.h"
 
 #include "device/cuda/kernels/conv_args.h"
 
 enum {
-    TILE = 64, /* rows and columns of results of a block, as in conv.cu */
+    TILE = 64, /* rows and columns of the result per block, as in conv.cu */
     DEPTH = 16,
     THREADS = 256,
     MAX_GROUP_BLOCKS = 65535,
@@ -12,7 +12,7 @@ enum {
 };
 
 struct cuda_conv_direct {
-    conv_args args; /* all but addresses */
+    conv_args args; /* without addresses */
     const cuda_function *product, *sum;
     cuda_conv_side side;
     cuda_grid grid;
@@ -21,7 +21,7 @@ struct cuda_conv_direct {
     size_t workspace_bytes;
 };
 
-/* Rows, columns and depth of the product of one group. */
+/* Rows, columns and depth of the matrix product for one group. */
 static void product_of(const cuda_convolution *c, int64_t *rows, int64_t *columns, int64_t *depth) {
     int64_t taps = c->windows.size[0] * c->windows.size[1];
     int64_t x_pixels = c->images * c->x_size[0] * c->x_size[1];
@@ -32,7 +32,7 @@ static void product_of(const cuda_convolution *c, int64_t *rows, int64_t *column
     *rows = products[c->side][0], *columns = products[c->side][1], *depth = products[c->side][2];
 }
 
-/* Where the windows reach along an axis, padding included, and how many pixels there are: all is counted in ints. */
+/* True if all coordinates, padding included, and all counts fit into an int. */
 static bool fits(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
     const int64_t limit = INT32_MAX / 2;
@@ -74,7 +74,7 @@ static int64_t up(int64_t number, int64_t unit) {
     return (number + unit - 1) / unit;
 }
 
-/* Splits until there are two blocks a multiprocessor, each with some depth left to sum. */
+/* Chooses splits of the depth so that there are two blocks per multiprocessor, each with some depth left to sum. */
 static int splits_of(int64_t blocks, int64_t depth, int multiprocessors) {
     int64_t wanted = up(2 * multiprocessors, blocks), most = up(depth, 8 * DEPTH);
     int64_t splits = wanted < most ? wanted : most;
@@ -84,7 +84,7 @@ static int splits_of(int64_t blocks, int64_t depth, int multiprocessors) {
 static void plan_splits(cuda_conv_direct *d, int64_t blocks, int multiprocessors, size_t element) {
     int splits = splits_of(blocks, d->args.depth, multiprocessors);
     d->args.split_depth = (int)(up(up(d->args.depth, splits), DEPTH) * DEPTH);
-    d->splits = (int)up(d->args.depth, d->args.split_depth); /* none of them empty */
+    d->splits = (int)up(d->args.depth, d->args.split_depth); /* no split is empty */
     if (d->splits > 1) d->workspace_bytes = (size_t)d->splits * (size_t)d->filter_elements * element;
 }
 

@@ -1,9 +1,10 @@
-/* Convolutions in cuDNN's terms.
+/* Describes convolutions to cuDNN.
  *
- * cuDNN numbers the axes of a tensor n, c, h, w whatever their order in memory, which strides tell: ours is n, h, w, c,
- * and o, h, w, c of a filter. Groups are not named either: they follow from the filter's channels. A bias and a
- * rectifier are two more operations of the same graph whose inputs are virtual: they never reach memory. What is
- * between them stays f32, so a value is rounded once, when it is stored. */
+ * cuDNN orders the axes of a tensor n, c, h, w and takes the memory order from strides: ours is n, h, w, c, and o, h,
+ * w, c for a filter. Groups follow from the filter's channels. A bias and a relu are two more operations of the same
+ * graph, whose inputs are virtual tensors that are never stored. Virtual tensors are f32, so a value is rounded once,
+ * when it is stored.
+ */
 #include <inttypes.h>
 
 #include "base/text.h"
@@ -11,12 +12,11 @@
 
 typedef enum operand { X, FILTER, Y, BIAS, OPERANDS } operand;
 
-/* The same in memory and inside the graph. */
 typedef struct tensor {
     int64_t dims[4], strides[4]; /* n, c, h, w */
 } tensor;
 
-/* [n, h, w, c] */
+/* Describes a dense [n, h, w, c] tensor. */
 static tensor tensor_of(int64_t n, int64_t h, int64_t w, int64_t c) {
     return (tensor){{n, c, h, w}, {h * w * c, 1, w * c, c}};
 }
@@ -39,11 +39,11 @@ static cudnnDataType_t type_of(tu_dtype dtype) {
     return types[dtype];
 }
 
-/* A graph in the making. Ids of what lies in memory count from 1, those of virtual tensors from 100. */
+/* A cuDNN graph under construction. Ids of tensors in memory start at 1, those of virtual tensors at 100. */
 typedef struct drawing {
     cuda_dnn_plan *p;
     const cuda_convolution *c;
-    cudnnDataType_t computed; /* the type of sums and of virtual tensors */
+    cudnnDataType_t computed; /* type of sums and of virtual tensors */
     int64_t virtual_count;
     cudnnBackendDescriptor_t operations[3];
     int64_t operation_count;
@@ -51,7 +51,7 @@ typedef struct drawing {
 
 static tu_status draw_tensor(drawing *d, const tensor *t, cudnnDataType_t type, int64_t id, bool is_virtual,
                              cudnnBackendDescriptor_t *made) {
-    int64_t alignment = 16; /* buffers are aligned to more */
+    int64_t alignment = 16; /* buffers have at least this alignment */
     const cuda_dnn_attribute attributes[] = {
         CUDA_DNN_ATTRIBUTE(TENSOR_DATA_TYPE, DATA_TYPE, 1, &type),
         CUDA_DNN_ATTRIBUTE(TENSOR_DIMENSIONS, INT64, 4, t->dims),
@@ -63,7 +63,7 @@ static tu_status draw_tensor(drawing *d, const tensor *t, cudnnDataType_t type, 
     return cuda_dnn_describe(d->p, CUDNN_BACKEND_TENSOR_DESCRIPTOR, 6, attributes, made);
 }
 
-/* A tensor in memory: the plan's next operand. */
+/* Creates a tensor in memory: the plan's next operand. */
 static tu_status draw_operand(drawing *d, operand which, cudnnBackendDescriptor_t *made) {
     tensor t = tensor_for(d->c, which);
     int64_t elements = t.dims[0] * t.dims[1] * t.dims[2] * t.dims[3];
@@ -71,7 +71,7 @@ static tu_status draw_operand(drawing *d, operand which, cudnnBackendDescriptor_
     return draw_tensor(d, &t, type_of(d->c->dtype), d->p->operand_count, false, made);
 }
 
-/* A result of y's shape: in memory when it is the last. */
+/* Creates a result with y's shape: in memory if it is the last, else virtual. */
 static tu_status draw_result(drawing *d, bool last, cudnnBackendDescriptor_t *made) {
     tensor t = tensor_for(d->c, Y);
     if (last) return draw_operand(d, Y, made);
@@ -94,7 +94,8 @@ static tu_status draw_windows(drawing *d, cudnnBackendDescriptor_t *made) {
     return cuda_dnn_describe(d->p, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, 7, attributes, made);
 }
 
-/* How cuDNN names the operation of each side, and which operands it reads, in the order our operations take them. */
+/* cuDNN's names for the operation that computes each result, and the operands it reads, in the order of our
+ * operations' inputs. */
 static const struct side {
     cudnnBackendDescriptorType_t operation;
     cudnnBackendAttributeName_t windows, alpha, beta, first, second, result;
@@ -158,7 +159,7 @@ static tu_status draw_convolution(drawing *d, const cudnnBackendDescriptor_t rea
     return add_operation(d, side->operation, 6, attributes);
 }
 
-/* `other` is NULL for an operation of one input. */
+/* `other` is NULL for a unary operation. */
 static tu_status draw_pointwise(drawing *d, cudnnPointwiseMode_t mode, cudnnBackendDescriptor_t input,
                                 cudnnBackendDescriptor_t other, cudnnBackendDescriptor_t result) {
     const cuda_dnn_attribute kind[] = {
@@ -177,7 +178,7 @@ static tu_status draw_pointwise(drawing *d, cudnnPointwiseMode_t mode, cudnnBack
     return add_operation(d, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, other ? 4 : 3, attributes);
 }
 
-/* All operations; fewer than there should be when cuDNN declines one. */
+/* Adds all operations. If cuDNN does not support one, operation_count stays too small. */
 static tu_status draw_operations(drawing *d) {
     const cuda_convolution *c = d->c;
     const struct side *side = &sides[c->side];
@@ -211,7 +212,7 @@ static tu_status draw_graph(drawing *d) {
     return cuda_dnn_describe(d->p, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, 2, attributes, &d->p->graph);
 }
 
-/* All that a choice depends on but the card and the library. */
+/* Writes everything that a tuning result depends on, except the GPU and the library. */
 static void write_key(tu__text *text, const cuda_convolution *c) {
     static const char *const names[] = {"conv_y", "conv_x", "conv_filter"};
     const tu__windows *w = &c->windows;

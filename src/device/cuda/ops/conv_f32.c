@@ -1,24 +1,25 @@
-/* Convolutions of f32 that may not be rounded to tf32, by a kernel of ours: kernels/conv_f32.cu says how.
+/* Host side of f32 convolutions without tf32: kernels/conv_f32.cu.
  *
- * cuDNN's engines without tensor cores are old: most of them lay images out anew, channels first. */
+ * cuDNN's engines without tensor cores are old, and most of them first reorder images to channels-first.
+ */
 #include "device/cuda/ops/conv.h"
 
 #include "device/cuda/kernels/conv_args.h"
 #include "device/cuda/kernels/conv_f32_args.h"
 
 enum {
-    COLUMNS = 64, /* of a tile, as in conv_f32.cu; its rows are */
-    ROWS = 8,     /* for each that a thread sums: */
+    COLUMNS = 64, /* of a tile, as in conv_f32.cu */
+    ROWS = 8,     /* of a tile, for each row that a thread sums */
     MAX_OWN = 8,
     DEPTH = 16,
     THREADS = 128,
     MAX_SPLITS = 64,
-    BEGIN = 8,               /* stages' worth of time that a block takes besides its stages */
-    SUMMED_ELEMENTS = 100000 /* that the second kernel adds for each split in the time of a stage */
+    BEGIN = 8,               /* fixed time of a block, in units of a stage's time */
+    SUMMED_ELEMENTS = 100000 /* elements per split that the second kernel adds in the time of a stage */
 };
 
 struct cuda_conv_f32 {
-    conv_f32_args args; /* all but addresses */
+    conv_f32_args args; /* without addresses */
     cuda_conv_side side;
     const cuda_function *product, *sum;
     cuda_grid grid;
@@ -29,13 +30,13 @@ static int64_t up(int64_t number, int64_t unit) {
     return (number + unit - 1) / unit;
 }
 
-/* ---- What it is for ---- */
+/* ---- Supported convolutions ---- */
 
 static bool in_fours(const cuda_convolution *c) {
     return c->x_channels % 4 == 0 && c->y_channels % 4 == 0;
 }
 
-/* Steps between the pixels of x are walked through in vain when x is asked for. */
+/* The gradient of x with a stride is excluded: most taps would contribute nothing. */
 static bool is_suited(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
     bool steps = w->stride[0] > 1 || w->stride[1] > 1;
@@ -43,7 +44,7 @@ static bool is_suited(const cuda_convolution *c) {
            (in_fours(c) || c->side == CUDA_CONV_FILTER) && !(c->side == CUDA_CONV_X && steps);
 }
 
-/* Elements, and places with the padding, are counted in ints. */
+/* True if all element counts and padded coordinates fit into an int. */
 static bool fits(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
     const int64_t limit = INT32_MAX / 4, axis = 1 << 24;
@@ -80,7 +81,7 @@ static conv_f32_args args_of(const cuda_convolution *c) {
                        .filter_columns = cuda_divider((uint32_t)w->size[1]),
                        .taps = (int)taps};
     for (int i = 0; i < 2;
-         i++) { /* x = y * stride + tap * dilation - pad, and turned around where stride is 1 */
+         i++) { /* x = y * stride + tap * dilation - pad; for the gradient of x solved for y, with stride 1 */
         a.image_size[i] = (int)image[i];
         a.scale[i] = of_x ? 1 : (int)w->stride[i];
         a.shift[i] = (int)(of_x ? w->pad[2 * i] : -w->pad[2 * i]);
@@ -89,13 +90,13 @@ static conv_f32_args args_of(const cuda_convolution *c) {
     return a;
 }
 
-/* ---- Sharing out ---- */
+/* ---- Grid ---- */
 
 static int64_t tiles_of(const conv_f32_args *a, int own) {
     return up(a->rows, own * ROWS) * up(a->columns, COLUMNS);
 }
 
-/* Rows of a thread: 8 compute best, but fewer may leave less of the card idle in the last round. */
+/* Chooses the rows per thread. 8 is most efficient, but fewer may leave less of the GPU idle in the last wave. */
 static int choose_own(const conv_f32_args *a, int multiprocessors) {
     int best = MAX_OWN;
     int64_t least = INT64_MAX;
@@ -106,7 +107,7 @@ static int choose_own(const conv_f32_args *a, int multiprocessors) {
     return best;
 }
 
-/* Splits of the depth that are done soonest, the adding up included. */
+/* Chooses the number of splits of the depth with the lowest estimated time, including the final sum. */
 static int choose_splits(const conv_f32_args *a, int multiprocessors) {
     int64_t tiles = tiles_of(a, MAX_OWN), stages = up(a->depth, DEPTH), least = INT64_MAX, best = 1;
     int64_t elements = (int64_t)a->rows * a->columns;
@@ -121,7 +122,7 @@ static int choose_splits(const conv_f32_args *a, int multiprocessors) {
 static void split_depth(cuda_conv_f32 *f, int multiprocessors) {
     int splits = choose_splits(&f->args, multiprocessors);
     f->args.split_depth = (int)(up(up(f->args.depth, splits), DEPTH) * DEPTH);
-    f->splits = (int)up(f->args.depth, f->args.split_depth); /* none of them empty */
+    f->splits = (int)up(f->args.depth, f->args.split_depth); /* no split is empty */
 }
 
 static tu_status request(tu__selection *s, const cuda_convolution *c, cuda_conv_f32 *f, int own) {
@@ -158,7 +159,7 @@ size_t cuda_conv_f32_workspace(const cuda_conv_f32 *f) {
     return f->splits > 1 ? (size_t)f->splits * (size_t)result_elements(f) * sizeof(float) : 0;
 }
 
-/* Of the operands of all three sides the image comes first: x and the filter, y and the filter, x and y. */
+/* The first input is always the image: x and filter, y and filter, or x and y. */
 tu_status cuda_conv_f32_run(const tu__kernel *k, const cuda_conv_f32 *f) {
     conv_f32_args a = f->args;
     a.image = k->in[0], a.other = k->in[1];

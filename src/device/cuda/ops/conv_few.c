@@ -1,39 +1,40 @@
-/* First layers: y of a convolution over few channels, and its filter's gradient, by kernels of ours (kernels/conv_few.cu
- * says how).
+/* First layers: forward output y of a convolution over few channels, and its filter's gradient, by our own kernels
+ * (kernels/conv_few_channels.cu).
  *
- * cuDNN fills 3 channels up to 8 in a pass of its own before it multiplies, and has few fused engines for them.
- * bench/cuda/bench_conv.c times both. */
+ * cuDNN pads 3 channels to 8 in a separate pass before it multiplies, and has few fused engines for them.
+ * bench/cuda/bench_conv.c compares both.
+ */
 #include "device/cuda/ops/conv.h"
 
 #include "device/cuda/kernels/conv_few_args.h"
 
 enum {
     MAX_CHANNELS = 4,
-    OUT_TILE = 64, /* channels of y that a block makes or reads */
+    OUT_TILE = 64, /* channels of y per block */
     THREADS = 256,
     WARPS = THREADS / 32,
-    BLOCKS = 2,             /* that a multiprocessor holds */
-    SUMMED = 32,            /* results of a block of the second kernel, of as many threads */
-    LEAST_CAPABILITY = 80,  /* its tensor cores take bf16 and tf32 */
-    MAX_SHARED = 113 << 10, /* so that two blocks share 228 KiB */
-    SLACK_WORDS = 16,       /* that the last product of a patch reads too much */
-    FILTER_WORDS = 8 * 64,  /* of the filter in shared memory, for a step */
+    BLOCKS = 2,             /* resident per multiprocessor */
+    SUMMED = 32,            /* results per block of the second kernel, each summed by several threads */
+    LEAST_CAPABILITY = 80,  /* first with tensor cores for bf16 and tf32 */
+    MAX_SHARED = 113 << 10, /* two blocks share 228 KiB */
+    SLACK_WORDS = 16,       /* that the last product of a patch reads past its end */
+    FILTER_WORDS = 8 * 64,  /* filter words in shared memory per depth step */
     PASS_PIXELS = 32 * WARPS,
-    WINDOW_TILE = 16, /* elements of the window that a product of the gradient sums, */
-    WARP_TILES = 5,   /* how many of those a warp does, */
-    SIDES = 2,        /* and how many warps share the channels */
+    WINDOW_TILE = 16, /* elements of the window that one product of the gradient sums */
+    WARP_TILES = 5,   /* of those per warp */
+    SIDES = 2,        /* warps that share the channels of y */
     Y_PITCH = 72,
     SUM_PITCH = 72
 };
 
 struct cuda_conv_few {
     cuda_conv_side side;
-    conv_few_args args; /* all but addresses */
+    conv_few_args args; /* without addresses */
     const cuda_function *function, *sum;
     cuda_grid grid;
 };
 
-/* Elements that a product takes along its depth, and those of a word: mma_word<T> in mma.cuh. */
+/* Elements along the depth of one tensor-core product, and per 32-bit word: mma_word<T> in mma.cuh. */
 static int64_t depth_of(tu_dtype dtype) {
     return dtype == TU_F32 ? 8 : 16;
 }
@@ -45,7 +46,7 @@ static int64_t up(int64_t number, int64_t unit) {
     return (number + unit - 1) / unit;
 }
 
-/* The shape is one that the kernel is for; sizes are looked at when they are known. */
+/* True if the kernel supports the kind of convolution; fits() checks its sizes. */
 static bool is_first_layer(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
     return c->side != CUDA_CONV_X && c->groups == 1 && c->x_channels <= MAX_CHANNELS &&
@@ -54,7 +55,7 @@ static bool is_first_layer(const cuda_convolution *c) {
 }
 
 static bool fits(const cuda_convolution *c) {
-    const int64_t limit = 1 << 20; /* of everything along an axis: products of a few stay ints */
+    const int64_t limit = 1 << 20; /* per axis, so that products of a few stay ints */
     const tu__windows *w = &c->windows;
     for (int i = 0; i < 2; i++)
         if (c->x_size[i] > limit || c->y_size[i] > limit || w->size[i] > 64 || w->stride[i] > 64 ||
@@ -63,7 +64,7 @@ static bool fits(const cuda_convolution *c) {
     return c->y_channels <= limit && c->images <= INT32_MAX / c->y_size[0];
 }
 
-/* What does not depend on the band's height. */
+/* Sets the arguments that do not depend on the band's height. */
 static conv_few_args args_of(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
     const bool of_y = c->side == CUDA_CONV_Y;
@@ -91,7 +92,8 @@ static conv_few_args args_of(const cuda_convolution *c) {
                            .pair = of_y ? 1 : (int)pixel_stride};
 }
 
-/* Shares out the tiles of the window among a block's warps, and among blocks where these are too few; how many blocks. */
+/* Distributes the window's tiles among the warps of a block, and among several blocks if one has too few warps.
+ * Returns the number of blocks. */
 static unsigned split_window(conv_few_args *a) {
     int64_t tiles = up((int64_t)a->window_rows * a->window_elements, WINDOW_TILE);
     int64_t splits = up(tiles, WARP_TILES), blocks = up(splits, WARPS / SIDES);
@@ -100,7 +102,7 @@ static unsigned split_window(conv_few_args *a) {
     return (unsigned)blocks;
 }
 
-/* Bands of `rows` rows. */
+/* Sets the arguments for bands of `rows` rows of y. */
 static void set_band(const cuda_convolution *c, int64_t rows, conv_few_args *a) {
     int64_t depth = depth_of(c->dtype), word = word_of(c->dtype), bands = up(a->y_height, rows);
     a->band_rows = (int)rows;
@@ -112,8 +114,9 @@ static void set_band(const cuda_convolution *c, int64_t rows, conv_few_args *a) 
         a->y_words = (int)(up(rows * a->places.divisor * word, depth) * depth * Y_PITCH / word);
 }
 
-/* For y the bias, the filter, two patches as they come and, of types of two bytes, one spread out to words; for the
- * filter's gradient twice y and a patch, one spread out, and in the end the sums. */
+/* Returns the shared memory of a block. For y: bias, filter, two raw patches and, for 2-byte types, one patch
+ * unpacked to words. For the filter's gradient: two pairs of y and a raw patch, one unpacked patch, and at the end
+ * the sums. */
 static int64_t shared_bytes(const cuda_convolution *c, const conv_few_args *a) {
     int64_t spread = c->dtype == TU_F32 ? 0 : (int64_t)a->patch_rows * a->pitch;
     int64_t words = 2 * ((int64_t)a->y_words + a->raw_words) + spread + SLACK_WORDS;
@@ -123,7 +126,7 @@ static int64_t shared_bytes(const cuda_convolution *c, const conv_few_args *a) {
     return 4 * (words > sums ? words : sums);
 }
 
-/* About how many instructions a warp takes for a band: its products, and what it costs to begin one. */
+/* Estimates the instructions per warp for a band: its products and a fixed overhead. */
 static int64_t band_cost(const cuda_convolution *c, const conv_few_args *a) {
     int64_t begin = 400 + (int64_t)a->patch_rows * a->pitch * 7 / THREADS;
     if (c->side == CUDA_CONV_Y) {
@@ -134,7 +137,8 @@ static int64_t band_cost(const cuda_convolution *c, const conv_few_args *a) {
     return begin + up(steps, groups) * (40 + a->split_tiles * 16);
 }
 
-/* Bands so high that all blocks are done soonest. The memory it takes, or 0 when not even one row fits. */
+/* Chooses the band height with the lowest estimated time. Returns the shared memory it needs, or 0 if not even one
+ * row fits. */
 static int64_t choose_band(const cuda_convolution *c, int64_t blocks, int64_t most_shared, conv_few_args *a) {
     int64_t least = INT64_MAX, best_rows = 0, best_shared = 0;
     for (int64_t rows = 1; rows <= a->y_height; rows++) {
@@ -149,7 +153,7 @@ static int64_t choose_band(const cuda_convolution *c, int64_t blocks, int64_t mo
     return best_shared;
 }
 
-/* Blocks along the window and along the channels; those along bands fill the card. */
+/* Blocks along the window and the channels; as many along the bands as fill the GPU. */
 static cuda_grid grid_of(const cuda_convolution *c, int multiprocessors, unsigned windows) {
     unsigned channels = (unsigned)(c->y_channels / OUT_TILE), all = (unsigned)(BLOCKS * multiprocessors);
     unsigned along = all / (windows * channels);
@@ -187,7 +191,7 @@ tu_status cuda_conv_few_new(tu__selection *s, const cuda_convolution *c, cuda_co
     return TU_OK;
 }
 
-/* Of the gradient: the elements of the window, for each channel of y. */
+/* Elements of the window: the size of the filter per channel of y. */
 static int64_t window_of(const cuda_conv_few *f) {
     return (int64_t)f->args.window_rows * f->args.window_elements;
 }

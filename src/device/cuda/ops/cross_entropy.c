@@ -1,16 +1,17 @@
-/* Cross-entropy, and what a training step computes around it: its gradient, the mean of the losses, the gradient's scale
- * and the sums of its columns, which are the gradient of a bias.
+/* Cross-entropy, fused with what a training step computes around it: its gradient, the mean of the losses, the
+ * gradient's scale, and the gradient's column sums, which are the gradient of a bias.
  *
  *     losses -> mean                       target = one_hot(labels)
  *     gradient -> scaled -> sum            gradient = softmax(logits) * sum(target) - target
  *                        -> cast
  *
- * Each of these does next to nothing and costs a launch. The loss has its gradient at hand, so its kernel writes that
- * too, whatever the shape; and where a block can hold all of it, as with 128 rows of 10 classes, one block computes
- * everything above, rounding each value as if it were stored. Only the order of its sums differs from that of separate
- * kernels, and so may their last bits.
+ * Each of these is tiny and costs a launch. The loss kernel has computed all inputs of the gradient, so it writes the
+ * gradient too, for any shape. If everything fits into one block, such as 128 rows of 10 classes, one block computes
+ * all of the above and rounds each value as if it were stored. Only the order of its sums differs from that of
+ * separate kernels, so their last bits may differ.
  *
- * The kernels: kernels/softmax.cu. */
+ * Kernels: kernels/softmax.cu.
+ */
 #include "device/cuda/ops/reduce.h"
 
 #include "device/cuda/kernels/softmax_args.h"
@@ -18,16 +19,18 @@
 enum {
     MAX_IN_A_BLOCK = 16384, /* logits */
     MAX_THREADS = 1024,
-    ROOM_BESIDE = MAX_THREADS + 32, /* numbers that whole_loss keeps beside logits and losses */
+    ROOM_BESIDE = MAX_THREADS + 32, /* numbers in shared memory besides logits and losses */
 };
 
 /* ---- The gradient ---- */
 
-/* What autodiff makes of a cross-entropy of class numbers without smoothing (graph/ops/softmax.c):
+/* The nodes that autodiff generates for a cross-entropy with class indices and no label smoothing
+ * (graph/ops/softmax.c):
  *
  *     target = one_hot(labels)        difference = softmax(logits) * sum(target) - target
  *
- * Four kernels that each do next to nothing; the loss has it all at hand. */
+ * They would be four tiny kernels.
+ */
 typedef struct gradient {
     const tu__node *softmax, *one_hot, *sum, *mul, *sub;
 } gradient;
@@ -36,14 +39,15 @@ static bool is_output_of(tu__edge value, const tu__node *node) {
     return tu__same_edge(value, (tu__edge){node->id, 0});
 }
 
-/* Of this part, no kernel's yet, and ready when `like` is: what only its kernel reads may be computed that late. */
+/* True if the node is in this partition, has no kernel yet, and is ready no later than `like`. Such a node can be
+ * computed by the kernel of `like` if nobody else reads it. */
 static bool is_at_hand(const tu__selection *s, const tu__node *node, const tu__node *like) {
     tu__node_state state = s->plan->state[node->id];
     return (state == TU__WAITING || state == TU__PENDING) &&
            s->plan->level[node->id] <= s->plan->level[like->id];
 }
 
-/* That, and of the same level: others may read it. */
+/* Like is_available, and on the same level as `like`: other kernels may read it too. */
 static bool is_free(const tu__selection *s, const tu__node *node, const tu__node *like) {
     return is_at_hand(s, node, like) && s->plan->level[node->id] == s->plan->level[like->id];
 }
@@ -53,7 +57,7 @@ static const tu__node *only_reader(tu__selection *s, const tu__node *node, tu__o
     return reader && reader->op->code == op ? reader : NULL;
 }
 
-/* Whether only `sum` and `sub` read the target. */
+/* True if only `sum` and `sub` read the target. */
 static bool is_private(tu__selection *s, const gradient *g) {
     const tu__plan_value *v = tu__plan_value_of(s, (tu__edge){g->one_hot->id, 0});
     return v->reader_count == 2 && !v->exported;
@@ -70,7 +74,7 @@ static bool is_mass(const tu__node *sum) {
            tu__attrs(sum, sum)->axes == (int64_t)1 << (sum->outputs[0].shape.rank - 1);
 }
 
-/* The chain that begins at `softmax`, a reader of the loss's logits. */
+/* Matches the chain of nodes that starts at `softmax`, a reader of the loss's logits. */
 static bool follow(tu__selection *s, const tu__node *loss, const tu__node *softmax, gradient *g) {
     bool last = softmax->op->code == TU__OP_SOFTMAX &&
                 tu__attrs(softmax, softmax)->axis == softmax->outputs[0].shape.rank - 1;
@@ -97,13 +101,13 @@ static bool find_gradient(tu__selection *s, const tu__node *loss, gradient *g) {
     return false;
 }
 
-/* ---- What follows the loss and its gradient ---- */
+/* ---- Nodes after the loss and its gradient ---- */
 
-/* Nodes are NULL where there is none. */
+/* A node is NULL if the graph does not have it. */
 typedef struct tail {
-    const tu__node *mean;   /* of the losses, which nobody else wants */
-    const tu__node *scaled; /* the gradient, multiplied by `scale` */
-    const tu__node *last;   /* the one of them whose readers the others are: scaled, or the difference */
+    const tu__node *mean;   /* of the losses, if it is their only reader */
+    const tu__node *scaled; /* the gradient multiplied by `scale` */
+    const tu__node *last;   /* scaled, or else the unscaled gradient; sum and cast read it */
     const tu__node *sum, *cast;
     double scale;
 } tail;
@@ -130,7 +134,7 @@ static const tu__node *find_scaled(tu__selection *s, const tu__node *loss, const
     return found ? mul : NULL;
 }
 
-/* Along all axes but the last. */
+/* True if the node sums over all axes but the last. */
 static bool sums_columns(const tu__node *node, int64_t rank) {
     return node->op->code == TU__OP_SUM && rank > 1 &&
            tu__attrs(node, sum)->axes == ((int64_t)1 << (rank - 1)) - 1;
@@ -154,7 +158,7 @@ static tail find_tail(tu__selection *s, const tu__node *loss, const gradient *g)
     return t;
 }
 
-/* Whether others read the last gradient than the sum and the cast. */
+/* True if the gradient has readers other than the sum and the cast. */
 static bool is_kept(tu__selection *s, const tail *t) {
     const tu__plan_value *v = tu__plan_value_of(s, (tu__edge){t->last->id, 0});
     return v->exported || v->reader_count > (t->sum ? 1u : 0u) + (t->cast ? 1u : 0u);
@@ -162,13 +166,13 @@ static bool is_kept(tu__selection *s, const tail *t) {
 
 /* ---- Kernels ---- */
 
-/* What a kernel may write; its place among the kernel's results, or -1. */
+/* The possible results of a kernel. */
 typedef enum output { LOSSES, MEAN, GRADIENT, CAST, SUMS, OUTPUTS } output;
 
 typedef struct loss_data {
     const cuda_function *function;
     cuda_grid grid;
-    int place[OUTPUTS];
+    int output_index[OUTPUTS]; /* index in the kernel's results, or -1 */
     cross_entropy_args rows;
     whole_loss_args whole;
 } loss_data;
@@ -226,7 +230,7 @@ static int64_t classes_of(const tu_type *x) {
     return x->shape.dim[x->shape.rank - 1];
 }
 
-/* Lanes, a warp or a block to each row. `g`: NULL where no gradient is taken in. */
+/* Uses a few lanes, a warp or a block per row. `g`: NULL if no gradient is fused. */
 static tu_status make_rows(tu__selection *s, const tu__node *node, tu__kernel *k, const gradient *g) {
     loss_data *d = k->data;
     tu_type x = *tu__type_of(s, node->inputs[0]);
@@ -245,7 +249,7 @@ static tu_status make_rows(tu__selection *s, const tu__node *node, tu__kernel *k
     return write_output(k, GRADIENT, g->sub);
 }
 
-/* A block's shared memory: logits, losses and room to sum in. */
+/* Shared memory of a block: logits, losses and scratch for sums. */
 static size_t room_for(const tu_type *x) {
     int64_t count = tu_shape_elements(x->shape), rows = count / classes_of(x);
     return (size_t)(count + rows + ROOM_BESIDE) * (cuda_is_wide(x->dtype) ? sizeof(double) : sizeof(float));
@@ -255,7 +259,7 @@ static bool fits_a_block(const tu__selection *s, const tu_type *x) {
     return tu_shape_elements(x->shape) <= MAX_IN_A_BLOCK && room_for(x) <= (size_t)cuda_of(s)->shared_bytes;
 }
 
-/* Lanes of a row, so that each has about four of its classes, and a block of whole warps. */
+/* Chooses the lanes per row, so that each has about four classes, and full warps. */
 static void plan_whole(loss_data *d, const tu_type *x, double scale) {
     int64_t n = classes_of(x), rows = tu_shape_elements(x->shape) / n;
     int lanes = 1;
@@ -275,7 +279,7 @@ static tu_status write_tail(tu__kernel *k, const tu__node *node, const tail *t) 
     return write_output(k, SUMS, t->sum);
 }
 
-/* All in one block. */
+/* Computes everything in one block. */
 static tu_status make_whole(tu__selection *s, const tu__node *node, tu__kernel *k, const gradient *g) {
     loss_data *d = k->data;
     tu_type x = *tu__type_of(s, node->inputs[0]);

@@ -1,15 +1,16 @@
-/* Walking through cuDNN's engines to a plan. See dnn.h.
+/* Chooses a cuDNN engine and creates its plan. See dnn.h.
  *
- * cuDNN answers "which engines for this graph?" with configurations in the order it expects them to be fast: by its quick
- * model (mode A), by a slower one (mode B) when candidates are to be timed, and, for graphs that no model knows, whatever
- * works (FALLBACK). Many of them are not for us:
- * engines that add with atomics give other bits each time; some round inputs to a shorter type or go through Fourier or
- * Winograd transforms, whose errors are those of no plain sum. Each engine says so in its notes, and a table
- * says which notes are refused when. The first configuration left whose plan can be made wins: making a plan may
- * compile a kernel, so no second one is made unless candidates are to be timed.
+ * cuDNN's heuristics return engine configurations for a graph, ordered by expected speed: mode A is a quick model,
+ * mode B a slower one that is used when candidates are timed, and FALLBACK lists whatever works for graphs without a
+ * model. Many configurations are unsuitable: engines that add with atomics are not reproducible; some round inputs to
+ * a shorter type or use Fourier or Winograd transforms, which have larger errors than a plain sum. Each engine lists
+ * such properties as numerical notes, and the table below says which notes are rejected when. The first remaining
+ * configuration whose plan can be created is used. Creating a plan may compile a kernel, so a second one is created
+ * only if candidates are to be timed.
  *
- * A choice that timing found is remembered as the engine's number, its knobs and its time, so that the same plan is made
- * again without asking for advice or timing. */
+ * A tuned choice is stored as the engine's number, its knobs and its time, so that the plan can be created again
+ * without heuristics and timing.
+ */
 #include "device/cuda/ops/dnn.h"
 
 #include <inttypes.h>
@@ -20,9 +21,9 @@
 #include "device/cuda/runtime/choices.h"
 
 enum {
-    MAX_CONFIGURATIONS = 24, /* looked at, of each kind of advice */
-    MAX_MODELLED = 10,       /* timed, of those that the quick model advises, */
-    MAX_TIMED = 16,          /* and of all */
+    MAX_CONFIGURATIONS = 24, /* considered per heuristic mode */
+    MAX_MODELLED = 10,       /* timed, from mode A */
+    MAX_TIMED = 16,          /* timed, in total */
     MAX_KNOBS = CUDNN_KNOB_TYPE_COUNTS,
     CHOICE_TEXT = 640,
     REMEMBERED_TEXT = CHOICE_TEXT + 32
@@ -56,7 +57,7 @@ static tu_status create(cuda_dnn_plan *p, cudnnBackendDescriptorType_t type, cud
     return TU_OK;
 }
 
-/* Frees the descriptors made since there were `count`. */
+/* Destroys the descriptors created after there were `count`. */
 static void drop_to(cuda_dnn_plan *p, size_t count) {
     while (p->owned_count > count) cuda.cudnnBackendDestroyDescriptor(p->owned[--p->owned_count]);
 }
@@ -67,7 +68,7 @@ void cuda_dnn_free(cuda_dnn_plan *p) {
     *p = (cuda_dnn_plan){0};
 }
 
-/* What an engine cannot do it declines in one of two ways; anything else is a failure. */
+/* True if cuDNN reports that it does not support something, which it does in two ways. Other codes are failures. */
 static bool declines(cudnnStatus_t status) {
     return CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED ||
            status == CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED;
@@ -92,7 +93,7 @@ tu_status cuda_dnn_describe(cuda_dnn_plan *p, cudnnBackendDescriptorType_t type,
     return TU_OK;
 }
 
-/* `count` becomes how many there are, at most `capacity` of which are written. */
+/* Sets `count` to the number of elements, of which at most `capacity` are written. */
 static tu_status get(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
                      cudnnBackendAttributeType_t type, int64_t capacity, int64_t *count, void *elements) {
     *count = 0;
@@ -110,7 +111,7 @@ static const struct refusal {
     when when;
 } refusals[] = {
     {CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, UNLESS_ANY_ORDER},
-    {CUDNN_NUMERICAL_NOTE_TENSOR_CORE, IN_FULL_F32}, /* of f32 these take tf32 */
+    {CUDNN_NUMERICAL_NOTE_TENSOR_CORE, IN_FULL_F32}, /* for f32 they use tf32 */
     {CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS, IN_FULL_F32},
     {CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, ALWAYS},
     {CUDNN_NUMERICAL_NOTE_FFT, ALWAYS},
@@ -128,9 +129,9 @@ static bool is_refused(const cuda_dnn_plan *p, const cuda_dnn_wish *wish, cudnnB
     return false;
 }
 
-/* Engines that were seen to be wrong where no note says so. */
+/* Engines with wrong results that no note announces. */
 static const struct distrusted {
-    const char *problem; /* how its key begins */
+    const char *problem; /* prefix of the key */
     int64_t engine;
     const char *seen;
 } distrusted[] = {
@@ -147,7 +148,7 @@ static bool is_distrusted(const cuda_dnn_wish *wish, int64_t engine) {
     return false;
 }
 
-/* The engine of a configuration that cuDNN gave. */
+/* Returns the engine of a configuration. */
 static tu_status engine_of(cuda_dnn_plan *p, cudnnBackendDescriptor_t configuration,
                            cudnnBackendDescriptor_t *engine, int64_t *number) {
     int64_t count;
@@ -160,8 +161,8 @@ typedef struct candidate {
     cudnnBackendDescriptor_t configuration, plan;
     int64_t engine, workspace_bytes;
     bool refused, tensor_cores;
-    double seconds;         /* where it is timed: what it takes, */
-    char text[CHOICE_TEXT]; /* and how the table of choices names it */
+    double seconds;         /* if timed */
+    char text[CHOICE_TEXT]; /* its name in the tuning cache */
 } candidate;
 
 static tu_status look_at(cuda_dnn_plan *p, const cuda_dnn_wish *wish, candidate *c) {
@@ -179,7 +180,7 @@ static tu_status look_at(cuda_dnn_plan *p, const cuda_dnn_wish *wish, candidate 
     return TU_OK;
 }
 
-/* ---- Names of configurations: "engine 41 3=2 12=0", the knobs by their numbers ---- */
+/* ---- Names of configurations: "engine 41 3=2 12=0" lists the knobs by their numbers ---- */
 
 static tu_status write_knobs(cuda_dnn_plan *p, const candidate *c, tu__text *text) {
     cudnnBackendDescriptor_t knobs[MAX_KNOBS];
@@ -209,7 +210,7 @@ static tu_status name(cuda_dnn_plan *p, candidate *c) {
     return status;
 }
 
-/* Two kinds of advice may name the same. */
+/* True if an earlier heuristic returned the same configuration. */
 static bool is_known(const candidate *c, int count, const candidate *candidates) {
     for (int i = 0; i < count; i++)
         if (strcmp(c->text, candidates[i].text) == 0) return true;
@@ -218,7 +219,7 @@ static bool is_known(const candidate *c, int count, const candidate *candidates)
 
 /* ---- Plans ---- */
 
-/* c->plan stays NULL when the engine turns out not to be able to, or wants too much memory. */
+/* Leaves c->plan NULL if the engine does not support the graph or needs too much workspace. */
 static tu_status make_plan(cuda_dnn_plan *p, candidate *c) {
     size_t before = p->owned_count;
     int64_t count;
@@ -236,7 +237,7 @@ static tu_status make_plan(cuda_dnn_plan *p, candidate *c) {
     return TU_OK;
 }
 
-/* What cuDNN advises, best first: `configurations` has room for MAX_CONFIGURATIONS. */
+/* Returns the configurations of a heuristic, best first. `configurations` has MAX_CONFIGURATIONS elements. */
 static tu_status ask(cuda_dnn_plan *p, cudnnBackendHeurMode_t mode, int64_t *count,
                      cudnnBackendDescriptor_t *configurations) {
     const cuda_dnn_attribute attributes[] = {
@@ -253,7 +254,7 @@ static tu_status ask(cuda_dnn_plan *p, cudnnBackendHeurMode_t mode, int64_t *cou
                count, configurations);
 }
 
-/* Appends plans until there are `wanted`; where tensor cores serve, engines that use them come first. */
+/* Appends plans until there are `wanted`. If tensor cores are preferred, engines that use them come first. */
 static tu_status make_plans(cuda_dnn_plan *p, const cuda_dnn_wish *wish, int64_t count, candidate *advised,
                             int wanted, candidate *candidates, int *found) {
     for (int pass = 0; pass < 2; pass++)
@@ -301,12 +302,12 @@ static tu_status make_pack(cuda_dnn_plan *p, void *const *addresses, void *works
         CUDA_DNN_ATTRIBUTE(VARIANT_PACK_WORKSPACE, VOID_PTR, 1, &workspace),
     };
     TU_TRY(cuda_dnn_describe(p, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, 3, attributes, pack));
-    return *pack ? TU_OK : tu_fail(TU_DEVICE, "cuDNN declined the addresses of a plan it made");
+    return *pack ? TU_OK : tu_fail(TU_DEVICE, "cuDNN rejected the addresses of its own plan");
 }
 
-/* Addresses change seldom: when a program is bound to another state. */
+/* Creates the variant pack. Addresses change rarely: when a program is bound to another state. */
 static tu_status pack_anew(cuda_dnn_plan *p, void *const *addresses, void *workspace) {
-    if (p->pack) { /* the last that was made: nothing is described after a plan is chosen */
+    if (p->pack) { /* it is the last descriptor: no other is created after a plan is chosen */
         drop_to(p, p->owned_count - 1);
         p->pack = NULL;
     }
@@ -323,9 +324,9 @@ tu_status cuda_dnn_execute(cuda_dnn_plan *p, void *const *addresses, void *works
     return TU_OK;
 }
 
-/* ---- Trials: executions on memory of their own ---- */
+/* ---- Trial runs on scratch memory ---- */
 
-/* Operands and a workspace, one block for each. */
+/* One block per operand and one for the workspace. */
 enum { SCRATCH_BLOCKS = CUDA_DNN_OPERANDS + 1 };
 
 typedef struct trial {
@@ -379,7 +380,7 @@ static tu_status find_fastest(cuda_dnn_plan *p, int count, candidate *candidates
     return status;
 }
 
-/* The first result of operands that are nothing but NaN, as its bytes. */
+/* Runs the plan on operands full of NaN and returns the bytes of its first result. */
 static tu_status result_of_nan(trial *t, size_t bytes, uint64_t *result) {
     cuda_dnn_plan *p = t->p;
     CUdeviceptr last = (CUdeviceptr)(uintptr_t)t->blocks[p->operand_count - 1];
@@ -410,7 +411,7 @@ tu_status cuda_dnn_keeps_nan(cuda_dnn_plan *p, tu_dtype dtype, bool *keeps) {
     return status;
 }
 
-/* ---- Choices remembered ---- */
+/* ---- Stored choices ---- */
 
 static tu_status read_knobs(cuda_dnn_plan *p, const char *text, int64_t *count,
                             cudnnBackendDescriptor_t *knobs) {
@@ -429,7 +430,7 @@ static tu_status read_knobs(cuda_dnn_plan *p, const char *text, int64_t *count,
     return TU_OK;
 }
 
-/* *made stays NULL when the text is of no engine of this library. */
+/* Leaves *made NULL if this version of cuDNN has no such engine. */
 static tu_status read_choice(cuda_dnn_plan *p, const char *text, cudnnBackendDescriptor_t *made) {
     cudnnBackendDescriptor_t engine, knobs[MAX_KNOBS];
     int64_t number, count;
@@ -450,7 +451,7 @@ static tu_status read_choice(cuda_dnn_plan *p, const char *text, cudnnBackendDes
     return cuda_dnn_describe(p, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, count ? 2 : 1, attributes, made);
 }
 
-/* The time at the end of a remembered choice: "engine 41 3=2 in 1.2e-05"; below 0 when there is none. */
+/* Parses the time at the end of a stored choice, "engine 41 3=2 in 1.2e-05". Returns -1 if there is none. */
 static double read_seconds(const char *text) {
     double seconds;
     const char *at = strstr(text, " in ");

@@ -1,19 +1,21 @@
-/* Products by cuBLASLt. See gemm.h.
+/* Matrix products by cuBLASLt. See gemm.h.
  *
- * The library counts columns first: to it a row-major [rows, columns] is the transpose, columns x rows. So it is asked
- * for out^T = op(b)^T op(a)^T: our b is its A, our a its B, and nothing moves. A bias over our last axis is then one over
- * its rows, which is the one its epilogues know.
+ * cuBLASLt is column-major: it sees a row-major [rows, columns] matrix as its transpose. So we compute out^T =
+ * op(b)^T op(a)^T: our b is its A, our a its B, and nothing is transposed. A bias over our last axis is then a bias
+ * over its rows, which its epilogues support.
  *
- * Bits. For one card and version of the library an algorithm adds up in one order. Splitting k is allowed where the
- * parts are added in a second pass over a workspace, in the type computed in; never in place, never by atomics.
+ * Reproducibility. For one GPU model and library version an algorithm sums in a fixed order. Splitting k is allowed
+ * if the partial sums are added in a second pass over a workspace, in the compute type; never in place, never with
+ * atomics.
  *
- * Logical devices. On a part of a card the other parts have work too: tiles are chosen for its share of the
- * multiprocessors, and k is not split, which fills a card that would else be idle, at the price of a second kernel and
- * of megabytes through a cache that all parts share.
+ * Logical devices. Other logical devices of the GPU have work too, so tiles are chosen for a fraction of the
+ * multiprocessors, and k is not split: that only helps to fill an idle GPU, and costs a second kernel and megabytes
+ * of cache.
  *
  * Algorithms. The library's first suggestion is nearly always within a few percent of the best. With device->tune its
- * first CANDIDATES are timed on memory of their own and the fastest is remembered (choices.h) by what it is configured to
- * do. Its bytes would not do: the library leaves some of them as they were. */
+ * first CANDIDATES are timed on scratch memory and the fastest is stored (tuning_cache.h) by its configuration. Its
+ * raw bytes cannot be compared, since the library leaves some of them uninitialised.
+ */
 #include "device/cuda/ops/gemm.h"
 
 #include <stdio.h>
@@ -24,8 +26,8 @@
 
 enum {
     CANDIDATES = 8,
-    BUFFER_ALIGNMENT = 64,     /* of every address that the engine gives */
-    WORKSPACE_ALIGNMENT = 256, /* that the library asks for */
+    BUFFER_ALIGNMENT = 64,     /* of all buffers of the engine */
+    WORKSPACE_ALIGNMENT = 256, /* required by the library */
 };
 static const uint64_t most_workspace = (uint64_t)32 << 20;
 
@@ -58,7 +60,7 @@ static tu_status set_address(const cuda_gemm_plan *p, cublasLtMatmulDescAttribut
     return TU_OK;
 }
 
-/* Addresses are given with every run; here they only say how they are aligned: as buffers are, and no better. */
+/* Addresses are set at every run. Here they only tell the library the minimum alignment of buffers. */
 static tu_status describe_epilogue(const cuda_gemm *g, cuda_gemm_plan *p) {
     static _Alignas(2 * BUFFER_ALIGNMENT) const char somewhere[2 * BUFFER_ALIGNMENT];
     const void *aligned = somewhere + BUFFER_ALIGNMENT;
@@ -87,7 +89,7 @@ static tu_status describe_product(const cuda_device *device, const cuda_gemm *g,
     return describe_epilogue(g, p);
 }
 
-/* A row-major matrix [rows, columns], as often as the batch says. */
+/* Describes a batch of row-major [rows, columns] matrices. */
 static tu_status describe_matrix(const cuda_gemm *g, int64_t rows, int64_t columns, int64_t row, int64_t step,
                                  cublasLtMatrixLayout_t *layout) {
     int32_t batch = (int32_t)g->batch;
@@ -115,7 +117,7 @@ static tu_status describe(const cuda_device *device, const cuda_gemm *g, cuda_ge
     return describe_matrix(g, g->m, g->n, g->out_row, g->out_step, &p->out);
 }
 
-/* ---- Asking for algorithms ---- */
+/* ---- Heuristics ---- */
 
 static uint32_t alignment_of(const cuda_gemm *g) {
     size_t alignment = BUFFER_ALIGNMENT;
@@ -146,7 +148,7 @@ typedef struct suggestions {
     int count;
 } suggestions;
 
-/* What the library cannot do it says in one of two ways: that is an answer, none at all. */
+/* If the library does not support the product, which it reports in two ways, there are no suggestions. */
 static tu_status ask_library(const cuda_device *device, const cuda_gemm_plan *p,
                              cublasLtMatmulPreference_t preference, int wanted, suggestions *found) {
     static const char name[] = "cublasLtMatmulAlgoGetHeuristic";
@@ -207,7 +209,7 @@ size_t cuda_gemm_workspace(const cuda_gemm_plan *plan) {
 
 /* ---- Tuning ---- */
 
-/* Memory like that which the product will work on. */
+/* Scratch memory with the sizes of the operands. */
 typedef struct trial {
     cuda_device *device;
     cuda_gemm_plan *plan;
@@ -228,7 +230,8 @@ static size_t span(const cuda_gemm *g, int64_t rows, int64_t row, int64_t step) 
     return whole_blocks((size_t)((g->batch - 1) * step + rows * row) * tu_dtype_size(g->dtype));
 }
 
-/* Numbers near 0.01, or near 1 in f16: zeros would draw less power and let the card run faster than it will. */
+/* Fills the operands with numbers near 0.01 (near 1 in f16). Zeros would draw less power, so the GPU would run faster
+ * than with real data. */
 static tu_status begin_trial(const cuda_gemm *g, trial *t) {
     enum { PATTERN = 0x3c };
     size_t a = span(g, a_rows(g), g->a_row, g->a_step), b = span(g, b_rows(g), g->b_row, g->b_step);
@@ -265,7 +268,7 @@ static tu_status time_suggestions(trial *t, const suggestions *found, int *best)
     return TU_OK;
 }
 
-/* Without memory for a trial the library's advice is taken, and nothing is remembered. */
+/* Times the suggestions on scratch memory. */
 static tu_status try_suggestions(cuda_device *device, const cuda_gemm *g, cuda_gemm_plan *p,
                                  const suggestions *found, int *best) {
     trial t = {.device = device, .plan = p};
@@ -276,7 +279,7 @@ static tu_status try_suggestions(cuda_device *device, const cuda_gemm *g, cuda_g
     return status;
 }
 
-/* What tells one algorithm from another, and the bytes of each number. */
+/* The attributes that identify an algorithm, and their sizes. */
 static const struct algorithm_attribute {
     cublasLtMatmulAlgoConfigAttributes_t name;
     size_t bytes;
@@ -296,11 +299,11 @@ enum {
     ALGORITHM_TEXT = 11 * ALGORITHM_ATTRIBUTES + 1
 };
 
-/* "21 18 12 9 2 0 0 0 0": its attributes in the table's order. */
+/* Writes the attributes in the table's order: "21 18 12 9 2 0 0 0 0". */
 static tu_status algorithm_text(const cublasLtMatmulAlgo_t *algorithm, char text[ALGORITHM_TEXT]) {
     size_t length = 0;
     for (size_t i = 0; i < ALGORITHM_ATTRIBUTES; i++) {
-        uint32_t number = 0; /* little-endian machines alone have such cards */
+        uint32_t number = 0; /* CUDA hosts are little-endian */
         size_t written;
         BLAS_TRY(cublasLtMatmulAlgoConfigGetAttribute, algorithm, algorithm_attributes[i].name, &number,
                  algorithm_attributes[i].bytes, &written);
@@ -322,7 +325,7 @@ static tu_status problem_key(const cuda_device *device, const cuda_gemm *g, tu__
     return cuda_choice_key(device, CUDA_blas, key);
 }
 
-/* The suggestion that an earlier trial found best; -1 when there was none, or it is not among these. */
+/* Finds the suggestion that an earlier run stored as best; -1 if there is none or it is not in this list. */
 static tu_status remembered(const char *key, const suggestions *found, int *best) {
     char kept[ALGORITHM_TEXT], text[ALGORITHM_TEXT];
     *best = -1;

@@ -1,4 +1,4 @@
-/* Images: resizing, cropping and their gradients, a launch each. kernels/image.cu says what they do. */
+/* Host side of image resizing, cropping and their gradients: kernels/image.cu, one launch each. */
 #include <tutti/ops.h>
 
 #include "device/cuda/ops/columns.h"
@@ -6,13 +6,13 @@
 
 #include "device/cuda/kernels/image_args.h"
 
-/* Kernels count rows and columns in 32 bits. */
+/* True if rows and columns fit into 32 bits, as kernels/image.cu needs. */
 static bool is_small(tu_shape images) {
     const int64_t most = INT32_MAX / 4;
     return images.dim[1] <= most && images.dim[2] <= most && images.dim[3] <= most;
 }
 
-/* Spots are the pixels of the result. TU_UNSUPPORTED for sizes that no kernel counts. */
+/* Plans a grid over the pixels of the result. Returns TU_UNSUPPORTED if the sizes are too large. */
 static tu_status lay_pixels(tu__selection *s, tu_shape from, tu_shape to, int pack, column_grid *over,
                             divider *high, divider *wide, cuda_grid *grid) {
     if (!is_small(from) || !is_small(to)) return TU_UNSUPPORTED;
@@ -30,7 +30,7 @@ static tu_status bind(tu__kernel *k, const tu__node *node) {
 /* ---- Resizing ---- */
 
 typedef struct resize_data {
-    resize_args args; /* all but the addresses */
+    resize_args args; /* without addresses */
     cuda_grid grid;
     cuda_function *function;
 } resize_data;
@@ -42,7 +42,7 @@ static tu_status run_resize(const tu__kernel *k) {
     return cuda_launch(k, d->function, d->grid, &a);
 }
 
-/* `kernel` and `type`: the template and what its elements are. */
+/* `kernel` is the template's name, `type` its element type. */
 static tu_status make_resize(tu__selection *s, const tu__node *node, tu_shape original, tu_shape resized,
                              int64_t method, const char *kernel, const char *type) {
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_resize);
@@ -76,10 +76,10 @@ tu_status cuda_lower_resize_grad(tu__selection *s, const tu__node *node) {
                        "resize_grad", cuda_type(dy.dtype));
 }
 
-/* ---- Cropping. in: images or their gradient, offsets ---- */
+/* ---- Cropping. Inputs: images or their gradient, offsets ---- */
 
 typedef struct crop_data {
-    crop_args args; /* all but the addresses */
+    crop_args args; /* without addresses */
     cuda_grid grid;
     cuda_function *function;
 } crop_data;
@@ -104,7 +104,7 @@ static tu_status make_crop(tu__selection *s, const tu__node *node, tu_shape imag
         a->image[i] = (int)image.dim[1 + i];
         a->window[i] = (int)window.dim[1 + i];
     }
-    /* of images only the windows are read */
+    /* only the windows of the images are read */
     k->bytes_moved = (int64_t)(tu_type_bytes((tu_type){to.dtype, window}) + tu_type_bytes(to));
     d->function =
         cuda_request(s, "image", "%s<%s, %d, %s>", node->op->name, cuda_word(tu_dtype_size(to.dtype)), pack,

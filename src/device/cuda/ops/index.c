@@ -1,8 +1,9 @@
-/* Indexing: gather, take_along, one_hot, and the two that add, scatter_add and put_along.
+/* Indexing: gather, take_along, one_hot, scatter_add and put_along.
  *
- * Rows are read by gather in words of up to 16 bytes. What the two that add have to do is the same but for where an
- * index stands, and they share their kernels: kernels/index.cu says how sums keep their order. Which of its two ways is
- * taken depends on sizes alone. */
+ * gather copies rows in words of up to 16 bytes. scatter_add and put_along differ only in how an update's index is
+ * found, and share their kernels; kernels/index.cu explains how sums keep a fixed order. The choice between its two
+ * methods depends only on sizes.
+ */
 #include "base/number.h"
 #include "device/cuda/ops/extent.h"
 #include "device/cuda/runtime/cuda.h"
@@ -60,7 +61,7 @@ tu_status cuda_lower_gather(tu__selection *s, const tu__node *node) {
     d->function = cuda_request(s, "index", "gather<%s, %s, %s>", cuda_word(word), cuda_type(indices.dtype),
                                cuda_index_type(d->args.count));
     if (!d->function) return TU_NO_MEMORY;
-    k->bytes_moved = 2 * (int64_t)tu_type_bytes(node->outputs[0]); /* the table is not read as a whole */
+    k->bytes_moved = 2 * (int64_t)tu_type_bytes(node->outputs[0]); /* only the gathered rows of the table are read */
     return bind(k, node);
 }
 
@@ -125,24 +126,24 @@ tu_status cuda_lower_one_hot(tu__selection *s, const tu__node *node) {
     return bind(k, node);
 }
 
-/* ---- What adds: scatter_add and put_along ---- */
+/* ---- scatter_add and put_along ---- */
 
-/* y[o, r, c] += updates[o, j, c] where the index of (o, j, c) is r. */
+/* y[o, r, c] += updates[o, j, c] for each j whose index is r. */
 typedef struct adding {
     const char *name;
     tu_dtype dtype, index_dtype;
-    int base, indices, updates; /* which inputs; base -1: zeros */
-    int64_t outer, size, inner; /* y, around the indexed axis */
-    int64_t along;              /* js of each (o, c) */
-    bool own;                   /* every update has an index of its own; otherwise one for each j */
+    int base, indices, updates; /* input numbers; base -1: zeros */
+    int64_t outer, size, inner; /* shape of y around the indexed axis */
+    int64_t along;              /* number of updates j per (o, c) */
+    bool own;                   /* every update (o, j, c) has its own index; otherwise one index per j */
 } adding;
 
 static int64_t indices_of(const adding *w) {
     return w->own ? w->outer * w->along * w->inner : w->along;
 }
 
-/* An element of the base is read by the thread that writes it, so y may take the base's memory; not when the same buffer
- * is also what is added or where to, which any thread reads. */
+/* The thread that writes an element also reads it from the base, so y may reuse the base's memory, unless the same
+ * buffer is also the indices or the updates, which all threads read. */
 static tu_status bind_adding(tu__kernel *k, const tu__node *node, const adding *w) {
     TU_TRY(read_inputs(k, node));
     k->bytes_moved = bytes_between(k->owner, node);
@@ -153,7 +154,7 @@ static tu_status bind_adding(tu__kernel *k, const tu__node *node, const adding *
     return tu__kernel_write(k, (tu__edge){node->id, 0}, in_place);
 }
 
-/* ---- By looking at all indices ---- */
+/* ---- Method 1: compare all indices ---- */
 
 typedef struct scan_data {
     adding what;
@@ -186,9 +187,9 @@ static tu_status make_scan(tu__selection *s, const tu__node *node, const adding 
     return d->function ? bind_adding(k, node, w) : TU_NO_MEMORY;
 }
 
-/* ---- By sorting them ---- */
+/* ---- Method 2: sort the indices ---- */
 
-/* kernels/index.cu's; a block's counts are to fit into shared memory beside what else it has there. */
+/* As in kernels/index.cu. A block's counts must fit into shared memory with its other data. */
 enum { SORT_THREADS = 1024, MAX_RANGE = 8192 };
 
 typedef struct sort_data {
@@ -196,7 +197,7 @@ typedef struct sort_data {
     sort_args sort;
     sum_args sum;
     unsigned blocks;
-    int lanes; /* threads that share an element */
+    int lanes; /* threads per element */
     cuda_function *sorting, *summing;
 } sort_data;
 
@@ -228,7 +229,7 @@ static void plan_sort(sort_data *d, int multiprocessors) {
     d->blocks = (unsigned)((targets + range - 1) / range);
 }
 
-/* Returns how many elements are taken together. With an index for each update, all of y are rows of one element. */
+/* Returns the elements per thread. If every update has its own index, y is treated as rows of one element. */
 static int plan_sum(sort_data *d, int multiprocessors) {
     const adding *w = &d->what;
     int64_t row = w->own ? 1 : w->inner, together = 16 / (int64_t)tu_dtype_size(w->dtype);
@@ -237,7 +238,7 @@ static int plan_sum(sort_data *d, int multiprocessors) {
                         .row = cuda_extent(row / together),
                         .targets = cuda_extent(d->sort.targets),
                         .along = w->along};
-    enum { THREADS = 2048 }; /* of a multiprocessor */
+    enum { THREADS = 2048 }; /* per multiprocessor */
     d->lanes = d->sum.count < (int64_t)multiprocessors * THREADS / 32 ? 32 : 1;
     return (int)together;
 }
@@ -256,10 +257,10 @@ static tu_status make_sorted(tu__selection *s, const tu__node *node, const addin
     return d->sorting && d->summing ? bind_adding(k, node, w) : TU_NO_MEMORY;
 }
 
-/* ---- Which of the two ---- */
+/* ---- Choosing the method ---- */
 
-/* Looking at all indices costs a comparison for each element of y and j; sorting them two passes over the indices for
- * each of a few hundred blocks, a launch more, and a list to go through. */
+/* Comparing costs one comparison per element of y and j. Sorting costs two passes over the indices for each of a few
+ * hundred blocks, a second launch and a sorted list. */
 static bool is_scanned(const adding *w) {
     int64_t elements = w->outer * w->size * w->inner, targets = w->own ? elements : w->size;
     if (!cuda_fits_u32(targets) || !cuda_fits_u32(indices_of(w))) return true;

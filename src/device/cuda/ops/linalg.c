@@ -1,22 +1,25 @@
-/* Linear algebra: inverse, solve, cholesky and triangular_solve, f32 and f64.
+/* Linear algebra: inverse, solve, cholesky and triangular_solve, for f32 and f64.
  *
- * Small matrices, and batches of middling ones, are worked on in shared memory by kernels of our own, a block each
- * (kernels/linalg.cu). Larger ones go to cuSOLVER one after another. It counts columns first, so that to it our row-major
- * A is A^T, and the identities do the rest:
+ * Small matrices, and batches of medium-sized ones, are processed in shared memory by our own kernels, one block per
+ * matrix (kernels/linalg.cu). Larger ones go to cuSOLVER one after another. cuSOLVER is column-major, so it sees our
+ * row-major A as A^T:
  *
- *     inverse           (A^T)^-1 = (A^-1)^T: solved against the identity, what it leaves is A^-1 to us
- *     solve             with A^T = P L U, A X = B is (P L U)^T X = B, which getrs knows as "transposed"; only the right
- *                       sides must be columns, so they are transposed on the way in and out, unless there is one
- *     cholesky          the lower triangle of A is the upper one of A^T = U^T U, and U is to us L
+ *     inverse           (A^T)^-1 = (A^-1)^T: solving against the identity gives A^-1 in our order
+ *     solve             with A^T = P L U, A X = B is (P L U)^T X = B, which getrs solves with "transposed". The right-hand
+ *                       sides must be columns, so they are transposed before and after, unless there is only one
+ *     cholesky          the lower triangle of A is the upper one of A^T = U^T U, and U is our L
  *
- * cuSOLVER's calls look at results on the host here and there and cannot be captured; a plan that has one is enqueued
+ * cuSOLVER's calls sometimes read results on the host and cannot be captured. A plan that uses them is enqueued
  * kernel by kernel.
  *
- * triangular_solve is a recursion, laid out when it is made: the first half of the unknowns, a product that takes them out
- * of the rest, the second half. Nearly all work is in the products, which are cuBLASLt's; halves of 64 rows end it. These
- * products never are in tf32: errors of a system are not those of a layer.
+ * triangular_solve is a recursion, planned in advance: solve the first half of the unknowns, subtract their
+ * contribution from the rest with a matrix product, solve the second half. Nearly all work is in the products
+ * (cuBLASLt); blocks of 64 rows end the recursion. The products never use tf32, whose errors would be amplified by
+ * the system.
  *
- * A matrix that cannot be used gives NaN everywhere. The CPU answers TU_NUMERIC, naming it; here nobody waits for it. */
+ * A singular or non-positive-definite matrix gives NaN everywhere. The CPU returns TU_NUMERIC and names the matrix;
+ * the GPU does not wait for the result.
+ */
 #include <limits.h>
 
 #include "device/cuda/ops/gemm.h"
@@ -25,17 +28,17 @@
 
 enum {
     THREADS = 256,
-    MAX_BLOCKS = 65535,    /* of a grid along y */
-    SMALL = 64,            /* rows up to which a matrix is always ours */
-    MIDDLING = 160,        /* rows up to which a batch is, where its shared memory allows */
-    BATCH = 4,             /* matrices that are one */
-    MAX_SIDES = 64,        /* right sides that a block takes along */
-    RESERVED_SHARED = 1024 /* bytes that blocks have for other things */
+    MAX_BLOCKS = 65535,    /* along y */
+    SMALL = 64,            /* rows up to which our own kernels are always used */
+    MIDDLING = 160,        /* rows up to which they are used for batches, if shared memory suffices */
+    BATCH = 4,             /* minimum number of matrices of a batch */
+    MAX_SIDES = 64,        /* right-hand sides per block */
+    RESERVED_SHARED = 1024 /* bytes of shared memory used for other things */
 };
 
 typedef enum task { INVERSE, SOLVE, CHOLESKY } task;
 
-/* A batch of n x n matrices beside k right sides each. */
+/* A batch of n x n matrices with k right-hand sides each. */
 typedef struct systems {
     int64_t count, n, k;
     tu_dtype dtype;
@@ -67,7 +70,7 @@ static unsigned at_most(int64_t count, int64_t limit) {
     return (unsigned)(count < limit ? count : limit);
 }
 
-/* Reads all inputs; the result may take over the memory of input `in_place`. */
+/* Reads all inputs. The result may reuse the memory of input `in_place`. */
 static tu_status bind(tu__kernel *k, const tu__node *node, int in_place) {
     tu_type in[2] = {0};
     k->bytes_moved = (int64_t)tu_type_bytes(node->outputs[0]);
@@ -106,7 +109,7 @@ static tu_status run_small_cholesky(const tu__kernel *k) {
     return cuda_launch(k, d->function, d->grid, &a);
 }
 
-/* Odd, so that a column lies in different banks. */
+/* Row length in shared memory: odd, so that the elements of a column are in different banks. */
 static int64_t width_of(int64_t columns) {
     return columns | 1;
 }
@@ -115,7 +118,7 @@ static size_t small_bytes(const systems *y, int64_t columns) {
     return (size_t)(y->n * width_of(y->n + columns)) * element_of(y);
 }
 
-/* The right sides that a block can take along; 0 when the matrix alone is too large. */
+/* Returns the right-hand sides per block; 0 if even the matrix is too large. */
 static int64_t sides_that_fit(const cuda_device *device, const systems *y) {
     size_t room =
         (size_t)(device->shared_bytes > RESERVED_SHARED ? device->shared_bytes - RESERVED_SHARED : 0);
@@ -140,7 +143,8 @@ static tu_status make_small_solve(tu__selection *s, const tu__node *node, const 
         {(unsigned)y->count, at_most(shares, MAX_BLOCKS)}, THREADS, (unsigned)small_bytes(y, columns)};
     d->function = cuda_request(s, "linalg", "solve<%s>", cuda_type(y->dtype));
     if (!d->function) return TU_NO_MEMORY;
-    /* Blocks that share out the columns of an inverse all read the whole matrix. */
+    /* If several blocks share the columns of an inverse, all of them read the whole matrix, so it cannot be in
+     * place. */
     return bind(k, node, node->input_count > 1 ? 1 : shares > 1 ? -1 : 0);
 }
 
@@ -156,12 +160,12 @@ static tu_status make_small_cholesky(tu__selection *s, const tu__node *node, con
 
 /* ---- Large matrices: cuSOLVER ---- */
 
-/* Memory of one matrix at a time, at these distances from the kernel's workspace. */
+/* Offsets in the kernel's workspace, which serves one matrix at a time. */
 typedef struct large_data {
     systems systems;
     task task;
     cusolverDnHandle_t solver;
-    const cuda_function *identity, *transposed, *finish; /* as the task needs them */
+    const cuda_function *identity, *transposed, *finish; /* those that the task needs */
     int work_elements;
     size_t factors, sides, pivots, infos, work;
 } large_data;
@@ -206,7 +210,7 @@ static tu_status launch_square(const tu__kernel *k, const cuda_function *functio
     return cuda_launch(k, function, cuda_grid_for(k, count), &a);
 }
 
-/* from [rows, columns] -> to [columns, rows] */
+/* from [rows, columns] to [columns, rows] */
 static tu_status launch_transposed(const tu__kernel *k, const void *from, void *to, int64_t rows,
                                    int64_t columns) {
     enum { TILE = 32 };
@@ -217,7 +221,7 @@ static tu_status launch_transposed(const tu__kernel *k, const void *from, void *
     return cuda_launch(k, d->transposed, grid, &a);
 }
 
-/* The matrix's copy becomes its factors. */
+/* Copies the matrix and factors the copy. */
 static tu_status factor(const tu__kernel *k, const void *a) {
     const large_data *d = k->data;
     TU_TRY(cuda_copy(k, part(k, d->factors), a, matrix_bytes(&d->systems)));
@@ -227,7 +231,7 @@ static tu_status factor(const tu__kernel *k, const void *a) {
 static tu_status solve_with_factors(const tu__kernel *k, cublasOperation_t transposed, void *x) {
     const large_data *d = k->data;
     int *infos =
-        part(k, d->infos); /* what it says of its parameters must not cover what was said of the matrix */
+        part(k, d->infos); /* getrs reports about its parameters: must not overwrite the info of the factorisation */
     return solve_lu(d, transposed, part(k, d->factors), part(k, d->pivots), x, infos + 1);
 }
 
@@ -293,7 +297,7 @@ static tu_status ask_work(large_data *d) {
     return TU_OK;
 }
 
-/* The place of `bytes` more in the workspace. */
+/* Reserves bytes in the workspace and returns their offset. */
 static size_t reserve(tu__kernel *k, size_t bytes) {
     enum { ALIGNMENT = 256 };
     size_t at = k->workspace_bytes;
@@ -323,7 +327,7 @@ static tu_status request_functions(tu__selection *s, large_data *d) {
 static tu_status make_large(tu__selection *s, const tu__node *node, const systems *y, task wanted) {
     static const char *const names[] = {
         [INVERSE] = "inverse (cuSOLVER)", [SOLVE] = "solve (cuSOLVER)", [CHOLESKY] = "cholesky (cuSOLVER)"};
-    if (y->n > INT_MAX / y->n || y->k > INT_MAX / y->n) return TU_UNSUPPORTED; /* cuSOLVER's integers */
+    if (y->n > INT_MAX / y->n || y->k > INT_MAX / y->n) return TU_UNSUPPORTED; /* cuSOLVER uses int */
     large_data plan = {.systems = *y, .task = wanted, .solver = cuda_solver(cuda_of(s))};
     if (!plan.solver) return TU_NOT_FOUND;
     TU_TRY(ask_work(&plan));
@@ -354,11 +358,11 @@ tu_status cuda_lower_cholesky(tu__selection *s, const tu__node *node) {
 
 /* ---- Triangular systems ---- */
 
-/* Solves rows first … first + rows - 1, or takes what is known out of other rows. */
+/* A step either solves rows first … first + rows - 1, or subtracts the contribution of solved rows from others. */
 typedef struct triangular_step {
-    cuda_gemm_plan *plan; /* NULL: solves */
+    cuda_gemm_plan *plan; /* NULL: a solve step */
     int64_t first, rows;
-    int64_t a, known, rest; /* elements: where the product's matrices begin */
+    int64_t a, known, rest; /* element offsets of the product's matrices */
 } triangular_step;
 
 typedef struct triangular_data {
@@ -369,7 +373,7 @@ typedef struct triangular_data {
     triangular_step *steps;
 } triangular_data;
 
-enum { BLOCK_ROWS = 64, BLOCK_COLUMNS = 32 }; /* of kernels/linalg.cu */
+enum { BLOCK_ROWS = 64, BLOCK_COLUMNS = 32 }; /* as in kernels/linalg.cu */
 
 static tu_status run_solve_step(const tu__kernel *k, const triangular_step *step) {
     const triangular_data *d = k->data;
@@ -410,7 +414,7 @@ static void release_triangular(void *data) {
     for (int64_t i = 0; i < d->step_count; i++) cuda_gemm_plan_free(d->steps[i].plan);
 }
 
-/* x[rest] -= op(a)[rest, known] x[known], both of them ranges of rows. */
+/* Adds the step x[rest] -= op(a)[rest, solved] x[solved]; both are ranges of rows. */
 static tu_status add_product(tu__kernel *k, int64_t known, int64_t known_rows, int64_t rest,
                              int64_t rest_rows) {
     triangular_data *d = k->data;
@@ -441,7 +445,7 @@ static tu_status add_product(tu__kernel *k, int64_t known, int64_t known_rows, i
     return TU_OK;
 }
 
-/* Halves are whole blocks, so that most products are of few sizes. */
+/* Halves are multiples of a block, so that most products have one of a few sizes. */
 static tu_status add_steps(tu__kernel *k, int64_t first, int64_t rows) {
     triangular_data *d = k->data;
     if (rows <= BLOCK_ROWS) {
@@ -467,10 +471,10 @@ tu_status cuda_lower_triangular_solve(tu__selection *s, const tu__node *node) {
     if (!d) return TU_NO_MEMORY;
     k->release = release_triangular;
     d->systems = systems_of(s, node);
-    if (d->systems.count > INT_MAX) return TU_UNSUPPORTED; /* blocks of a grid */
+    if (d->systems.count > INT_MAX) return TU_UNSUPPORTED; /* limit of blocks in a grid */
     d->transpose = attrs->transpose;
     d->downwards = !attrs->upper == !attrs->transpose;
-    /* A block takes one step, and a product stands between any two. */
+    /* One step per block, and one product between any two. */
     size_t most = 2 * (size_t)parts_of(d->systems.n, BLOCK_ROWS);
     d->steps = tu__arena_alloc(&s->arena, most * sizeof *d->steps);
     d->function = cuda_request(s, "linalg", "substitute<%s>", cuda_type(d->systems.dtype));

@@ -1,23 +1,23 @@
-/* Local response normalisation: which of its kernels, and over which grid. kernels/lrn.cu says what they do. */
+/* Local response normalisation: chooses the kernel and the grid. See kernels/lrn.cu. */
 #include "device/cuda/ops/columns.h"
 #include "device/cuda/ops/rectified.h"
 
 #include "device/cuda/kernels/lrn_args.h"
 
 enum {
-    OWN = 8, /* channels of a thread, as in kernels/lrn.cu */
+    OWN = 8, /* channels per thread, as in kernels/lrn.cu */
     WARP = 32,
-    MAX_RADIUS = OWN, /* neighbours' channels come from the lanes next to a thread's own */
+    MAX_RADIUS = OWN, /* neighbouring channels come from the next lanes */
 };
 
 typedef struct lrn_data {
-    lrn_args args; /* all but the addresses */
+    lrn_args args; /* without addresses */
     cuda_grid grid;
-    cuda_function *function, *terms; /* terms: of the plain gradient alone */
+    cuda_function *function, *terms; /* terms: only for lrn_grad_any */
     cuda_column_sums sums;
 } lrn_data;
 
-/* lrn_grad has the attributes of lrn. Farther than the row is long there are no channels. */
+/* lrn_grad has the attributes of lrn. A radius beyond the row's length has no effect. */
 static lrn_args args_of(const tu__node *node, int64_t channels) {
     const struct tu__lrn_attrs *a = node->attrs;
     return (lrn_args){.rows = tu_shape_elements(node->outputs[0].shape) / channels,
@@ -34,13 +34,13 @@ static int64_t channels_of(const tu__node *node) {
     return shape.dim[shape.rank - 1];
 }
 
-/* Whether a row lies in the registers of one warp. */
+/* True if a row fits into the registers of one warp. */
 static bool fits_warp(const lrn_args *a) {
     uint32_t channels = a->channels.divisor;
     return channels % OWN == 0 && channels <= OWN * WARP && a->radius >= 1 && a->radius <= MAX_RADIUS;
 }
 
-/* `sums`: so few blocks that each has many rows. */
+/* `sums`: use few blocks with many rows each. */
 static void lay_warps(const cuda_device *device, lrn_data *d, bool sums) {
     int lanes = (int)d->args.channels.divisor / OWN;
     d->args.lanes = cuda_divider((uint32_t)lanes);
@@ -82,7 +82,7 @@ tu_status cuda_lower_lrn(tu__selection *s, const tu__node *node) {
     return tu__kernel_write(k, (tu__edge){node->id, 0}, warps ? 0 : -1);
 }
 
-/* ---- Gradient. in: x, dy ---- */
+/* ---- Gradient. Inputs: x, dy ---- */
 
 static tu_status run_lrn_grad(const tu__kernel *k) {
     const lrn_data *d = k->data;
@@ -92,7 +92,7 @@ static tu_status run_lrn_grad(const tu__kernel *k) {
     return d->sums.function ? cuda_run_column_sums(k, &d->sums, a.sums, k->out[1]) : TU_OK;
 }
 
-/* Every element is read by the thread that writes it: in place will do. */
+/* The thread that writes an element is the only one that reads it, so the kernel can work in place. */
 static tu_status make_in_warps(tu__selection *s, const tu__node *node, const lrn_args *args) {
     static const char *const names[4] = CUDA_RECTIFIED_NAMES("lrn_grad");
     cuda_rectified epilogue = cuda_rectified_of(s, node, node->inputs[0]);

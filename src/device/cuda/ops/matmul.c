@@ -1,30 +1,31 @@
-/* The lowering rule of matrix products: cuBLASLt's (gemm.c) for f32, f64, bf16 and f16, our own for integers.
+/* Lowering rule of matmul: cuBLASLt (gemm.c) for f32, f64, bf16 and f16, our own kernel for integers.
  *
- * A product [..., m, k] x [k, n] whose left side is not transposed is one product of all rows together. Of any other
- * batch the longest run of matrices that lie at even distances is the library's batch, and what is left a loop of
- * launches; broadcasting is a distance of zero.
+ * A product [..., m, k] x [k, n] whose left operand is not transposed is one product of all rows. For other batches
+ * the longest axis of matrices at equal distances becomes the library's batch, and a loop of launches covers the
+ * rest. A broadcast axis has distance 0.
  *
- * What follows is taken in where the library has a kernel that can (it is asked, from the most that could be to nothing): bias,
- * ReLU, and for bf16 and f16 the tanh form of GELU, whose tanh is not exact enough for f32. Each element then is rounded once,
- * at the end, instead of after each operation.
+ * Following operations are fused as an epilogue if the library has a kernel for it; combinations are tried from
+ * largest to none: bias, relu, and for bf16 and f16 the tanh form of GELU (the library's tanh is not accurate enough
+ * for f32). Each element is then rounded once, at the end, instead of after each operation.
  *
- * Backwards, the gradient through a ReLU, select(y > 0, dX, 0), and the gradient of the bias, its sum over rows, are a pointwise
- * kernel behind the product (pointwise.c). The library can end a product by both, given y > 0 as a mask of bits, but its
- * products that do are slower by more than what they save: mlp's step by 7 to 50%, with 128 to 32,768 samples in tf32
- * and bf16. */
+ * In the backward pass the gradient of a relu, select(y > 0, dX, 0), and the gradient of the bias, its sum over rows,
+ * are a separate pointwise kernel (pointwise.c). cuBLASLt could fuse both, given y > 0 as a bit mask, but those
+ * products lose more time than the fusion saves: an mlp step became 7 to 50% slower, with 128 to 32,768 samples in
+ * tf32 and bf16.
+ */
 #include "device/cuda/ops/gemm.h"
 #include "device/epilogue.h"
 
 #include "device/cuda/kernels/gemm_args.h"
 
-/* Where the matrices of one launch begin: elements. */
+/* Element offsets of the matrices of one launch. */
 typedef struct place {
     int64_t a, b, out;
 } place;
 
 typedef struct matmul_data {
     cuda_gemm gemm;
-    cuda_gemm_plan *plan;          /* NULL: `function` */
+    cuda_gemm_plan *plan;          /* NULL: use `function` */
     const cuda_function *function; /* of kernels/gemm.cu */
     int64_t launches;
     place *places;
@@ -88,7 +89,7 @@ static void release_matmul(void *data) {
 
 /* ---- The batch ---- */
 
-/* Axes of the batch, outermost first, and how far apart neighbours along them lie. */
+/* Axes of the batch, outermost first, with the distance between neighbours. */
 typedef struct batch_axis {
     int64_t count;
     place step;
@@ -99,7 +100,7 @@ typedef struct batch_axes {
     batch_axis axis[TU_MAX_RANK];
 } batch_axes;
 
-/* Elements between neighbours along axis `axis` of a result of rank `rank`; 0 where the operand repeats. */
+/* Returns the elements between neighbours along an axis of a result of rank `rank`; 0 if the operand is broadcast. */
 static int64_t step_along(tu_shape operand, int64_t rank, int64_t axis) {
     int64_t own = axis - (rank - operand.rank), step = 1;
     if (own < 0 || operand.dim[own] == 1) return 0;
@@ -107,7 +108,7 @@ static int64_t step_along(tu_shape operand, int64_t rank, int64_t axis) {
     return step;
 }
 
-/* Axes of one are left out, and those that lie in each operand as one would are joined. */
+/* Lists the batch axes. Axes of size 1 are dropped, and adjacent axes that can be walked as one are merged. */
 static batch_axes axes_of(tu_shape a, tu_shape b, tu_shape out) {
     batch_axes list = {0};
     for (int64_t i = 0; i + 2 < out.rank; i++) {
@@ -126,7 +127,7 @@ static batch_axes axes_of(tu_shape a, tu_shape b, tu_shape out) {
     return list;
 }
 
-/* Takes the longest axis out of the list, for one launch to walk. */
+/* Removes the longest axis from the list: one launch covers it. */
 static batch_axis take_longest(batch_axes *list) {
     if (list->count == 0) return (batch_axis){.count = 1};
     int longest = 0;
@@ -187,19 +188,19 @@ static tu_status describe(tu__selection *s, const tu__node *node, matmul_data *d
     return list_places(s, &axes, d);
 }
 
-/* ---- What follows ---- */
+/* ---- Epilogues ---- */
 
-/* One way to end a product: what its kernel computes besides. */
+/* One possible epilogue of a product. */
 typedef struct epilogue {
     const char *name;
     cublasLtEpilogue_t epilogue;
-    tu__edge result;            /* what is stored */
-    const tu__node *covered[2]; /* on the way to it; NULL where there is none */
+    tu__edge result;            /* what the kernel stores */
+    const tu__node *covered[2]; /* fused nodes; NULL if there are fewer */
     bool adds;
     tu__edge bias;
 } epilogue;
 
-/* TU_UNSUPPORTED: the library has no kernel that ends so. */
+/* Returns TU_UNSUPPORTED if the library has no kernel with this epilogue. */
 static tu_status plan_epilogue(tu__selection *s, const epilogue *e, matmul_data *d) {
     cuda_gemm g = d->gemm;
     g.epilogue = e->epilogue;
@@ -220,7 +221,8 @@ typedef struct epilogues {
     epilogue list[MAX_ENDINGS];
 } epilogues;
 
-/* A product, its bias if it has one, and the node `last` behind it. `forms`: without and with the bias. */
+/* Adds the epilogue of a product, its bias if it has one, and the following node `last`. `forms`: without and with a
+ * bias. */
 static void add_epilogue(epilogues *all, const tu__epilogue *e, const tu__node *last,
                          const char *const names[2], const cublasLtEpilogue_t forms[2]) {
     bool adds = e->add != NULL;
@@ -232,7 +234,7 @@ static void add_epilogue(epilogues *all, const tu__epilogue *e, const tu__node *
                                          .bias = e->added};
 }
 
-/* From the most that could be taken in to nothing. */
+/* Lists the possible epilogues, from the largest to none. */
 static epilogues list_epilogues(tu__selection *s, const tu__node *node) {
     static const char *const relu_names[2] = {"matmul+relu (cuBLASLt)", "matmul+bias+relu (cuBLASLt)"};
     static const cublasLtEpilogue_t relus[2] = {CUBLASLT_EPILOGUE_RELU, CUBLASLT_EPILOGUE_RELU_BIAS};
@@ -252,7 +254,8 @@ static epilogues list_epilogues(tu__selection *s, const tu__node *node) {
     return all;
 }
 
-/* The first epilogue that the library has a kernel for; none: our own kernel, which ends nothing. */
+/* Chooses the first epilogue that the library has a kernel for. If there is none, uses our own kernel, without
+ * epilogue. */
 static tu_status choose_epilogue(tu__selection *s, const tu__node *node, matmul_data *d, epilogue *chosen) {
     epilogues all = list_epilogues(s, node);
     for (int i = 0; i < all.count; i++) {
@@ -266,7 +269,7 @@ static tu_status choose_epilogue(tu__selection *s, const tu__node *node, matmul_
     return d->function ? TU_OK : TU_NO_MEMORY;
 }
 
-/* ---- Making ---- */
+/* ---- Lowering ---- */
 
 static tu_status cover(tu__kernel *k, const tu__node *node) {
     if (!node) return TU_OK;
@@ -274,7 +277,7 @@ static tu_status cover(tu__kernel *k, const tu__node *node) {
     return tu__kernel_cover(k, node);
 }
 
-/* Covers first: what is read may lead the selection to nodes that are this kernel's. */
+/* Covers the fused nodes first: reading inputs may make the selection lower nodes that belong to this kernel. */
 static tu_status bind(tu__kernel *k, const tu__node *node, const epilogue *e) {
     TU_TRY(cover(k, e->covered[0]));
     TU_TRY(cover(k, e->covered[1]));

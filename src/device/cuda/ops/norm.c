@@ -1,33 +1,34 @@
-/* Batch and layer normalisation: how x [rows, width] is dealt out, and what surrounds a batch normalisation and becomes
- * part of it (device/norm_fusion.c). The kernels, and what they move: kernels/norm.cu.
+/* Batch and layer normalisation: how x [rows, width] is distributed over blocks, and which neighbours of a batch
+ * normalisation are fused (device/norm_fusion.c). Kernels: kernels/norm.cu.
  *
- * A batch normalisation is three launches: partial sums, factors, and the pass that applies them; its gradient too.
- * Parameters and statistics have a type of their own, f32 beside most x of bf16. */
+ * A batch normalisation is three launches: partial sums, factors, and the pass that applies them; so is its gradient.
+ * Parameters and statistics may have another type than x, usually f32 for x of bf16.
+ */
 #include "device/cuda/ops/reduce.h"
 #include "device/norm_fusion.h"
 
 #include "device/cuda/kernels/norm_args.h"
 
-/* Blocks that a multiprocessor holds at once: what kernels/norm.cu promises of those that sum. */
+/* Resident blocks per multiprocessor of the summing kernels, as in kernels/norm.cu. */
 enum { RESIDENT = 4, RESIDENT_RECTIFIED = 3 };
 
-/* Rows that a thread applies its factors to, having loaded them once. */
+/* Rows per thread in the pass that applies the factors: each thread loads its factors once. */
 enum { LEAST_ROWS = 4, MAX_ROWS = 32 };
 
 typedef struct norm_data {
-    int64_t rows, width; /* x [rows, width] */
+    int64_t rows, width; /* of x */
     tu_dtype dtype;
     double epsilon;
     norm_tiling summing, applying;
     size_t partial_bytes;
     const cuda_function *sums, *factors, *apply;
-    bool joins, relu;       /* forward: in[3] is added to y; y is rectified */
-    bool leaves;            /* forward: its factors, or a mask behind a join, in out[3] */
-    bool recomputes, masks; /* backward: in[5] is what forward left */
+    bool joins, relu;       /* forward: in[3] is added to y; a relu follows */
+    bool leaves;            /* forward: out[3] receives the factors, or a relu mask if a value was added, for the gradient */
+    bool recomputes, masks; /* backward: in[5] contains these factors, or this mask */
     bool adds;              /* backward: dy is the sum of in[4] and in[6] */
 } norm_data;
 
-/* ---- How rows and columns are dealt out ---- */
+/* ---- Tiling ---- */
 
 static norm_tiling tiling_for_sums(const tu__selection *s, int64_t rows, int64_t width, int64_t word,
                                    int resident) {
@@ -41,7 +42,7 @@ static norm_tiling tiling_for_sums(const tu__selection *s, int64_t rows, int64_t
                          .splits = t.splits};
 }
 
-/* Where there are many partial sums, a block joins few columns with many threads each. */
+/* With many partial sums, a block combines few columns with many threads each. */
 static norm_joining joining_of(const norm_tiling *t, const void *partial) {
     int columns = t->splits > 256 ? 2 : t->splits > 64 ? 4 : 8;
     return (norm_joining){.partial = partial, .width = t->width, .splits = t->splits, .columns = columns};
@@ -51,7 +52,7 @@ static cuda_grid grid_to_join(const norm_joining *j) {
     return (cuda_grid){.blocks = {(unsigned)((j->width + j->columns - 1) / j->columns)}, .threads = 256};
 }
 
-/* Many small blocks: the last ones then end at about the same time. */
+/* Many small blocks, so that the last ones end at about the same time. */
 static norm_tiling tiling_to_apply(const tu__selection *s, norm_tiling t) {
     int64_t threads = (int64_t)cuda_of(s)->multiprocessors * 2048, each = t.rows * t.groups / threads;
     each = each < LEAST_ROWS ? LEAST_ROWS : each > MAX_ROWS ? MAX_ROWS : each;
@@ -71,13 +72,14 @@ static size_t computed_bytes(const norm_data *d) {
     return cuda_is_wide(d->dtype) ? sizeof(double) : sizeof(float);
 }
 
-/* The factors of the pass that applies them stand behind the partial sums. */
+/* Returns the factors for the last pass, which follow the partial sums in the workspace. */
 static void *factors_in_workspace(const tu__kernel *k) {
     const norm_data *d = k->data;
     return (char *)k->workspace + d->partial_bytes;
 }
 
-/* Summing, joining the sums into factors, applying these: `join` holds `joining`. */
+/* Launches the sums, the kernel that combines them into factors, and the pass that applies those. `join` contains
+ * `joining`. */
 static tu_status launch_passes(const tu__kernel *k, const void *sums, const norm_joining *joining,
                                const void *join, const void *apply) {
     const norm_data *d = k->data;
@@ -86,7 +88,8 @@ static tu_status launch_passes(const tu__kernel *k, const void *sums, const norm
     return cuda_launch(k, d->apply, grid_of(&d->applying), apply);
 }
 
-/* ---- Batch normalisation: in x, gamma, beta and what is joined; out y, mean, variance and what is left ---- */
+/* ---- Batch normalisation. Inputs: x, gamma, beta, added value; outputs: y, mean, variance, data for the gradient
+ * ---- */
 
 static tu_status run_batch(const tu__kernel *k) {
     norm_data *d = k->data;
@@ -111,8 +114,8 @@ static tu_status run_batch(const tu__kernel *k) {
     return launch_passes(k, &sums, &join.joining, &join, &apply);
 }
 
-/* ---- Its gradient: in x, gamma, mean, variance, dy, what forward left and what dy is added to; out dx, dgamma, dbeta
- * and the masked dy ---- */
+/* ---- Its gradient. Inputs: x, gamma, mean, variance, dy, data from forward, value added to dy; outputs: dx, dgamma,
+ * dbeta, masked dy ---- */
 
 static tu_status run_batch_gradient(const tu__kernel *k) {
     norm_data *d = k->data;
@@ -144,16 +147,16 @@ static tu_status run_batch_gradient(const tu__kernel *k) {
     return launch_passes(k, &sums, &join.joining, &join, &apply);
 }
 
-/* ---- Making them ---- */
+/* ---- Lowering ---- */
 
-/* Elements of a word that divides rows of `width`: kernels/norm.cu takes whole words. */
+/* Returns the elements per word. kernels/norm.cu reads full words, so a word must divide `width`. */
 static int word_for(tu_dtype dtype, int64_t width) {
     int word = 16 / (int)tu_dtype_size(dtype);
     return width % word == 0 ? word : 1;
 }
 
-/* A kernel that has its numbers and workspace, but no functions, and reads and writes nothing yet. `factors`: arrays
- * beside the partial sums. */
+/* Creates a kernel with its sizes and workspace, without functions, inputs and outputs. `factors`: number of arrays
+ * after the partial sums. */
 static tu_status begin(tu__selection *s, const tu__node *node, double epsilon, int factors, int resident,
                        tu_status (*run)(const tu__kernel *k), tu__kernel **kernel) {
     tu_type x = node->outputs[0];
@@ -191,7 +194,7 @@ static tu_status request_batch(tu__selection *s, const tu__node *node, norm_data
                 cuda_request(s, "norm", "norm_apply<%s, %d, %s>", type, word, d->joins ? "true" : "false"));
 }
 
-/* What is left for the gradient: factors [3, width], or a byte for each word of x. */
+/* Size of the data for the gradient: factors [3, width], or one byte per word of x. */
 static size_t left_bytes(const norm_data *d) {
     return d->joins ? (size_t)(d->rows * d->summing.groups) : 3 * (size_t)d->width * computed_bytes(d);
 }
@@ -228,7 +231,7 @@ static tu_status request_batch_gradient(tu__selection *s, const tu__node *node, 
     return keep(&d->apply, cuda_request(s, "norm", "norm_gradient<%s, %d, %s>", type, word, passed));
 }
 
-/* The masked dy takes dy's memory, dx then x's; a dy that is only read leaves its own to dx. */
+/* The masked dy reuses dy's memory, and dx then x's. Without a mask dx reuses dy's. */
 static tu_status write_gradients(tu__kernel *k, const tu__node *node, const tu__rectified *found) {
     const norm_data *d = k->data;
     for (uint32_t i = 0; i < node->output_count; i++)
@@ -259,7 +262,7 @@ tu_status cuda_lower_batch_norm_grad(tu__selection *s, const tu__node *node) {
     return write_gradients(k, node, &found);
 }
 
-/* ---- Layer normalisation: in x, gamma, beta; out y, mean, r ---- */
+/* ---- Layer normalisation. Inputs: x, gamma, beta; outputs: y, mean, r ---- */
 
 typedef struct layer_data {
     const cuda_function *rows, *sums, *finish;
@@ -295,7 +298,8 @@ tu_status cuda_lower_layer_norm(tu__selection *s, const tu__node *node) {
     return cuda_kernel_bind(k, node, 0);
 }
 
-/* ---- Its gradient: in x, gamma, mean, r, dy; out dx, dgamma, dbeta. The sums read dy before dx may replace it ---- */
+/* ---- Its gradient. Inputs: x, gamma, mean, r, dy; outputs: dx, dgamma, dbeta. The sums read dy before dx may
+ * overwrite it ---- */
 
 static tu_status run_layer_gradient(const tu__kernel *k) {
     layer_data *d = k->data;

@@ -1,15 +1,15 @@
-/* Running sums and the k largest along an axis. The kernels: kernels/order.cu. */
+/* Cumulative sums and the k largest elements along an axis. Kernels: kernels/order.cu. */
 #include "device/cuda/ops/reduce.h"
 
 #include "device/cuda/kernels/order_args.h"
 #include "device/cuda/kernels/reduce_args.h"
 
 enum {
-    SHORT_LANE = 64,      /* elements that a thread sums by itself */
-    MANY_LANES = 1 << 14, /* side by side: enough threads for the card */
-    LEAST_SEGMENT = 8192, /* elements of a lane that is cut */
+    SHORT_LANE = 64,      /* elements that one thread sums sequentially */
+    MANY_LANES = 1 << 14, /* adjacent lanes: enough threads to fill the GPU */
+    LEAST_SEGMENT = 8192, /* minimum elements per segment of a split lane */
     MAX_SEGMENTS = 1024,
-    LARGEST_RUN = 1024, /* kernels/order.cu */
+    LARGEST_RUN = 1024, /* as in kernels/order.cu */
 };
 
 /* x [outer, size, inner] around an axis; lanes = outer * inner. */
@@ -28,16 +28,16 @@ static int64_t quotient_up(int64_t n, int64_t d) {
     return (n + d - 1) / d;
 }
 
-/* ---- Running sums ---- */
+/* ---- Cumulative sums ---- */
 
 typedef struct scan_data {
     scan_args scan;
     cuda_grid grid;
     const cuda_function *function;
-    /* of a lane that is cut: the segments' sums, and the running sums of these */
+    /* for a split lane: the segments' sums, and their cumulative sums */
     const cuda_function *fold, *scan_sums;
     fold_rows_args sums;
-    size_t before; /* offset in the workspace; the sums are at its start */
+    size_t before; /* offset in the workspace, after the sums */
 } scan_data;
 
 static tu_status run_scan(const tu__kernel *k) {
@@ -63,7 +63,7 @@ static tu_status run_scan(const tu__kernel *k) {
     return cuda_launch(k, d->function, d->grid, &d->scan);
 }
 
-/* Few long lanes of neighbouring elements are cut, so that the whole card sums. */
+/* Splits few long contiguous lanes into segments, so that they fill the GPU. */
 static tu_status cut_lanes(tu__kernel *k, scan_data *d, tu_dtype dtype) {
     int64_t wanted = quotient_up(2 * (int64_t)cuda_of(k)->multiprocessors, d->scan.lanes);
     int64_t worth = d->scan.n / LEAST_SEGMENT, most = wanted < MAX_SEGMENTS ? wanted : MAX_SEGMENTS;
@@ -110,15 +110,15 @@ tu_status cuda_lower_cumsum(tu__selection *s, const tu__node *node) {
     return cuda_kernel_bind(k, node, -1);
 }
 
-/* ---- The k largest: sorted runs, merged until one is left ---- */
+/* ---- The k largest: sort runs, then merge them until one is left ---- */
 
 typedef struct top_data {
     const cuda_function *sort, *merge;
     top_sort_args args;
-    size_t half; /* of the workspace: candidates go to and fro */
+    size_t half; /* bytes per half of the workspace; passes alternate between the halves */
 } top_data;
 
-/* Where a pass writes `runs` runs of `kept` candidates; the last pass writes the result. */
+/* Returns the target of a pass: `runs` runs of `kept` candidates. The last pass writes the result. */
 static top_to pass_to(const tu__kernel *k, int64_t runs, int64_t kept, int pass) {
     const top_data *d = k->data;
     top_to to = d->args.to;
@@ -168,7 +168,7 @@ tu_status cuda_lower_top_k(tu__selection *s, const tu__node *node) {
     int64_t runs = quotient_up(l.n, segment), kept = a->k < segment ? a->k : segment;
     d->args = (top_sort_args){.lanes = l.lanes, .n = l.n, .segment = segment};
     d->args.to = (top_to){.k = a->k, .inner = l.inner, .kept = kept, .runs = runs};
-    /* Merging pads an odd run with a partner's worth of candidates: one run more than there are. */
+    /* An odd run is merged with padding, so there is room for one more run. */
     d->half = (size_t)(l.lanes * (runs + 1) * kept) * CANDIDATE_BYTES;
     k->workspace_bytes = runs > 1 ? 2 * d->half : 0;
     d->sort = cuda_request(s, "order", "top_sort<%s>", cuda_type(x.dtype));

@@ -1,13 +1,14 @@
-/* Fused pointwise kernels: programs put into sources, compiled, launched.
+/* Fused pointwise kernels: generates their sources, compiles and launches them.
  *
- * Three forms of kernels:
- *   one piece     every thread takes packs, a grid apart;
- *   many pieces   the update of all parameters: pieces that do not depend on each other share one launch. A block finds
- *                 its piece by its number; pieces with the same program share its code;
- *   with sums     the values are summed as they are made. Over the rows (the gradient of a bias): a block takes a run of
- *                 rows, a thread a pack of columns in every so many of them; along rows: a warp a row, or blocks for long
- *                 ones. Where several blocks have parts of a sum, a second launch adds those up (kernels/sums.cu).
- * Sums are made in an order that sizes and the card decide, so results are the same bits every time. */
+ * There are three forms of kernels:
+ *   one subkernel     threads process packs with a grid stride;
+ *   many subkernels   independent subkernels, such as the updates of all parameters, share one launch. A block finds its
+ *                     subkernel by its block number. Subkernels with the same program share its code;
+ *   with sums         values are summed as they are computed. Over the rows (the gradient of a bias): a block handles a
+ *                     chunk of rows, a thread a pack of columns in some of them. Along rows: a warp per row, or blocks for
+ *                     long rows. If several blocks hold partial sums, a second launch adds them (kernels/sums.cu).
+ * The order of sums depends only on sizes and the GPU model, so results are bitwise reproducible.
+ */
 #include "device/cuda/ops/pointwise.h"
 
 #include <string.h>
@@ -19,27 +20,27 @@
 enum {
     THREADS = 256,
     WARP = 32,
-    MAX_ARGUMENTS = 28 * 1024, /* bytes: a kernel's parameters are 32,764 at most */
+    MAX_ARGUMENTS = 28 * 1024, /* bytes: kernel parameters are limited to 32,764 */
     MAX_BLOCKS_A_PIECE = 1024,
     FEW_ROWS =
-        256, /* that one block can sum before a second launch would have added up the parts of several */
-    FEW_LANES = 8,     /* along the columns of such a block: with 16 bytes each, a line of memory */
-    FEW_THREADS = 512, /* at most */
+        256, /* up to here one block sums faster than several blocks and a second launch */
+    FEW_LANES = 8,     /* per row in such a block: 16 bytes each make one cache line */
+    FEW_THREADS = 512, /* maximum */
 };
 
-/* ---- What is launched ---- */
+/* ---- Launch plans ---- */
 
 typedef struct launch_plan {
     const cuda_function *function;
     const cuda_piece *pieces;
     uint32_t count;
     cuda_grid grid;
-    unsigned char *arguments; /* addresses are filled in at each run */
+    unsigned char *arguments; /* addresses are written at each run */
     size_t bytes;
-    size_t *offsets; /* of the pieces in it */
-    /* sums */
-    size_t tail;   /* where what follows the piece begins */
-    int64_t parts; /* of each sum; 1: the kernel finishes it */
+    size_t *offsets; /* of the subkernels in `arguments` */
+    /* for sums */
+    size_t tail;   /* offset of sum_tail in `arguments` */
+    int64_t parts; /* partial sums per sum; 1: the kernel finishes it */
     const cuda_function *finish[TU__MAX_SUMS];
 } launch_plan;
 
@@ -48,7 +49,7 @@ typedef struct fused {
     launch_plan *launches;
 } fused;
 
-/* What follows the piece in the arguments of a kernel with sums; the same in the text below. */
+/* Follows the subkernel's structure in the arguments of a kernel with sums. Must match the text below. */
 typedef struct sum_tail {
     int64_t rows, chunk;
     uint32_t row_packs, lanes, split, parts;
@@ -72,7 +73,7 @@ static void put(unsigned char **at, const void *bytes, size_t size) {
     *at += size;
 }
 
-/* A list that is empty has one entry all the same: C++ has no arrays of none. */
+/* An empty list still has one entry: C++ has no empty arrays. */
 static void skip_if_empty(unsigned char **at, uint32_t count, size_t size) {
     if (count == 0) *at += size;
 }
@@ -119,7 +120,7 @@ static const cuda_function *request_single(tu__selection *s, const cuda_piece *p
     return request_text(s, &text);
 }
 
-/* The number of a body among the first `count` pieces' distinct ones. */
+/* Returns the number of a subkernel's program among the distinct programs. */
 static uint32_t program_of(const cuda_piece *pieces, uint32_t count, uint32_t index) {
     uint32_t number = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -170,7 +171,7 @@ static const cuda_function *request_joint(tu__selection *s, const launch_plan *l
     return request_text(s, &text);
 }
 
-/* Stores a finished sum, or a part of one. `expression` is where among the results. */
+/* Writes code that stores a finished sum, or a partial sum at index `part`. */
 static void write_sum_store(tu__text *text, const cuda_piece *piece, const char *which, const char *column,
                             const char *part) {
     tu__text_printf(
@@ -222,7 +223,7 @@ static void write_column_kernel(tu__text *text, const cuda_piece *piece) {
     tu__text_printf(text, "        }\n    }\n}\n");
 }
 
-/* A row is summed by `lanes` threads: a warp, or whole blocks of which `split` share a row. */
+/* A row is summed by `lanes` threads: a warp, or full blocks, of which `split` share a row. */
 static void write_row_kernel(tu__text *text, const cuda_piece *piece) {
     tu__text_printf(
         text,
@@ -273,8 +274,8 @@ static size_t room_of(const cuda_piece *p, int64_t threads) {
     return (size_t)threads * p->sum_count * (size_t)p->width * (p->wide ? 8 : 4);
 }
 
-/* All rows in one block for a few columns: threads enough that each has a row or a few, and nothing is left to a second
- * launch, which would cost more than the sum. */
+/* All rows in one block, for a few columns: each thread sums a few rows, and no second launch is needed, which would
+ * cost more than the sum. */
 static void arrange_few_rows(launch_plan *l, sum_tail *t) {
     enum { MAX_ROOM = 32 << 10 };
     const cuda_piece *p = l->pieces;
@@ -288,7 +289,7 @@ static void arrange_few_rows(launch_plan *l, sum_tail *t) {
                           .shared = (unsigned)room_of(p, threads)};
 }
 
-/* A warp's lanes lie along the columns; rows are cut into as many parts as keep the card busy. */
+/* The lanes of a warp lie along the columns. Rows are split into as many chunks as keep the GPU busy. */
 static void arrange_columns(const tu__kernel *k, launch_plan *l, sum_tail *t) {
     const cuda_piece *p = l->pieces;
     t->lanes = t->row_packs < WARP ? t->row_packs : WARP;
@@ -378,7 +379,7 @@ static tu_status run_sums(const tu__kernel *k, const launch_plan *l) {
 }
 
 tu__sum_kind cuda_sum_kind_of(const tu__cluster *c, tu_dtype dtype, tu__sum_form f, bool *cut) {
-    enum { WIDEST = 1 << 16 }; /* columns; a wider sum is one of reduce.c's own */
+    enum { WIDEST = 1 << 16 }; /* columns; wider sums are left to reduce.c */
     (void)c;
     (void)dtype;
     *cut = false;
@@ -387,7 +388,7 @@ tu__sum_kind cuda_sum_kind_of(const tu__cluster *c, tu_dtype dtype, tu__sum_form
     return fits && f.outer == 1 && f.inner <= WIDEST ? TU__COLUMN_SUMS : TU__NO_SUMS;
 }
 
-/* ---- Kernels without ---- */
+/* ---- Kernels without sums ---- */
 
 static tu_status plan_single(tu__kernel *k, launch_plan *l) {
     const cuda_piece *p = l->pieces;
@@ -398,7 +399,7 @@ static tu_status plan_single(tu__kernel *k, launch_plan *l) {
     return l->arguments && l->function ? TU_OK : TU_NO_MEMORY;
 }
 
-/* Before the pieces lie three lists of numbers: the first block of each (and the end), offsets, programs. */
+/* The arguments start with three lists of u32: first block of each subkernel (and the end), offsets, programs. */
 static size_t head_bytes(uint32_t count) {
     size_t bytes = (3 * (size_t)count + 1) * sizeof(uint32_t);
     return (bytes + 7) & ~(size_t)7;
@@ -432,7 +433,7 @@ static tu_status plan_launch(tu__kernel *k, launch_plan *l) {
     return l->pieces->sum_count ? plan_sums(k, l) : plan_single(k, l);
 }
 
-/* How many pieces from here on fit into one launch. */
+/* Returns how many of the following subkernels fit into one launch. */
 static uint32_t count_fitting(const cuda_piece *pieces, uint32_t count) {
     size_t bytes = 0;
     uint32_t fitting = 0;

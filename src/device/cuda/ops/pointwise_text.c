@@ -1,16 +1,16 @@
-/* The program of a cluster, written as CUDA C.
+/* Writes the program of a cluster as CUDA C.
  *
- * A program computes one pack of elements: `width` of them that follow each other along the last axis, as many as make
- * accesses of 16 bytes. Its text depends on what is computed, on types, and on how operands are reached, but neither
- * on sizes nor on numbers: those are given, so that a network's many updates are one program, and compiled once.
+ * A program computes one pack: `width` consecutive elements along the last axis, so that accesses are 16 bytes wide.
+ * Its text depends on the operations, the types and the access patterns of operands, but not on sizes or numbers,
+ * which are arguments. Many updates of a network are therefore one program, compiled once.
  *
- * Axes along which every operand goes on alike are merged first. What is left is seldom more than [rows, channels].
- * An operand is dense (as the space: one load), one number for all, or is found by coordinates and strides. Indices are
- * 32 bits wide and divisions multiplications, unless the space has 2^31 elements.
+ * Adjacent axes that all operands traverse alike are merged first. What remains is rarely more than [rows, channels].
+ * An operand is dense (like the space: one load), a single number, or accessed by coordinates and strides. Indices
+ * are 32-bit and divisions are multiplications, unless the space has 2^31 elements or more.
  *
  *     typedef float C; typedef u32 I; enum { W = 4 };
- *     struct piece { const void *address[3]; i64 packs; i64 stride[1]; double number[1]; divider axis[1]; };
- *     static __device__ inline void run(const piece &p, I i) {
+ *     struct subkernel { const void *address[3]; i64 packs; i64 stride[1]; double number[1]; divider axis[1]; };
+ *     static __device__ inline void run(const subkernel &p, I i) {
  *         pack<f32, W> v0 = ((const pack<f32, W> *)p.address[0])[i];
  *         …
  *         for (int w = 0; w < W; w++) { const C x0 = widen(v0.element[w]); … s0.element[w] = narrow<f32>(m2); }
@@ -27,9 +27,9 @@
 typedef struct load {
     tu__edge value;
     tu_type type;
-    uint32_t in; /* place in the kernel's reads */
+    uint32_t in; /* index in the kernel's reads */
     int64_t stride[TU_MAX_RANK];
-    bool dense, single; /* reached by the pack's number; one element for all */
+    bool dense, single; /* dense: indexed by the pack's number; single: one element for all */
 } load;
 
 typedef struct writer {
@@ -39,10 +39,10 @@ typedef struct writer {
     tu__text text;
     load loads[CUDA_MAX_LOADS];
     uint32_t load_count;
-    int64_t rank, dim[TU_MAX_RANK]; /* of the space, axes merged */
+    int64_t rank, dim[TU_MAX_RANK]; /* of the space, with merged axes */
     int64_t elements;
     bool big;
-    /* the piece's lists in the making */
+    /* the subkernel's lists under construction */
     uint32_t address[CUDA_MAX_LOADS + TU__MAX_CLUSTER_NODES], address_count;
     int64_t strides[CUDA_MAX_LOADS * TU_MAX_RANK];
     uint32_t stride_count;
@@ -76,7 +76,7 @@ static tu_status find_loads(writer *w) {
     return TU_OK;
 }
 
-/* ---- The space ---- */
+/* ---- The iteration space ---- */
 
 static bool axes_merge(const writer *w, int64_t outer, int64_t inner, int64_t size) {
     for (uint32_t i = 0; i < w->load_count; i++)
@@ -88,10 +88,10 @@ static void keep_axis(writer *w, int64_t from, int64_t to) {
     for (uint32_t i = 0; i < w->load_count; i++) w->loads[i].stride[to] = w->loads[i].stride[from];
 }
 
-/* The border between rows and columns of sums stays. */
+/* Merges axes, but not across the border between rows and columns of sums. */
 static void merge_axes(writer *w) {
     tu_shape space = w->c->space;
-    int64_t left = w->elements; /* elements of the axes from here on */
+    int64_t left = w->elements; /* elements of this and the following axes */
     for (int64_t axis = 0; axis < space.rank; axis++) {
         int64_t size = space.dim[axis];
         if (size == 1) continue;
@@ -124,7 +124,8 @@ static void classify_loads(writer *w) {
     }
 }
 
-/* As many elements as the narrowest type has in 16 bytes, at most eight; fewer where rows are not made of such packs. */
+/* Returns the elements of the narrowest type in 16 bytes, at most eight; fewer if that does not divide the last
+ * axis. */
 static int choose_width(const writer *w) {
     size_t narrowest = 8;
     for (uint32_t i = 0; i < w->load_count; i++) {
@@ -153,7 +154,7 @@ static bool needs_coordinates(const writer *w) {
     return false;
 }
 
-/* c0 … of the pack's first element: outermost last. */
+/* Writes the coordinates c0, c1, … of the pack's first element, innermost first. */
 static void write_coordinates(writer *w) {
     if (!needs_coordinates(w)) return;
     tu__text_printf(&w->text, "    I at = i * W;\n");
@@ -237,7 +238,7 @@ static void write_operand(writer *w, char name, tu__edge value) {
     }
 }
 
-/* The attributes that expressions call a and b are numbers: clip's bounds, a slope. */
+/* Passes the attributes that expressions call a and b, such as bounds or a slope, as numbers. */
 static void write_attributes(writer *w, const tu__node *node) {
     const double *cells = node->attrs;
     for (uint32_t i = 0; i < node->op->attr_count && i < 2; i++)
@@ -245,7 +246,7 @@ static void write_attributes(writer *w, const tu__node *node) {
             tu__text_printf(&w->text, "const C %c = (C)p.number[%u]; ", "ab"[i], add_number(w, cells[i]));
 }
 
-/* Truth values that a comparison made need no rounding, nor what is computed in its own type. */
+/* Results of comparisons need no rounding, nor do values of the type that is computed in. */
 static bool needs_rounding(const writer *w, const tu__node *node) {
     tu_dtype dtype = node->outputs[0].dtype;
     if (dtype == TU_BOOL) return node->op->code == TU__OP_CAST;
@@ -285,8 +286,8 @@ static void write_elements(writer *w) {
 
 /* ---- Stores ---- */
 
-/* The read whose memory a result may take over: dense, of the same size, best the variable that it is assigned to. A
- * pack is read whole before any of it is written. */
+/* Returns the read whose memory a result may reuse, or -1: dense, of the same element size, preferably the variable
+ * it is assigned to. A pack is read completely before it is written. */
 static int find_place(const writer *w, const tu__node *node, bool *taken) {
     size_t size = tu_dtype_size(node->outputs[0].dtype);
     uint32_t variable = w->c->s->plan->assigned[node->id], chosen = TU__NONE;
@@ -334,7 +335,7 @@ static tu_status list_sums(writer *w) {
     return TU_OK;
 }
 
-/* ---- All of it ---- */
+/* ---- The whole program ---- */
 
 static uint32_t at_least_one(uint32_t count) {
     return count ? count : 1;

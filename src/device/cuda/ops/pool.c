@@ -1,8 +1,9 @@
-/* Pooling: which kernel for which window, and where winners come from. kernels/pool.cu says what they do.
+/* Pooling: chooses the kernel and the source of the winners' indices. See kernels/pool.cu.
  *
- * max_pool looks whether a max_pool_grad of the same x and windows is still to come in this part. If so it leaves the
- * winners' places for it (tu__kernel_leave), and x can be forgotten after the forward pass. A gradient that finds none,
- * because the maximum itself is computed elsewhere or again, has them made first, in its workspace. */
+ * If a max_pool_grad with the same x and windows follows in this partition, max_pool stores the winners' indices for
+ * it (tu__kernel_leave), and x can be freed after the forward pass. A gradient without stored winners, because
+ * max_pool runs elsewhere or again, first computes them in its workspace.
+ */
 #include <string.h>
 
 #include "device/cuda/ops/columns.h"
@@ -10,9 +11,9 @@
 
 #include "device/cuda/kernels/pool_args.h"
 
-enum { MAX_SMALL_PLACES = 128 }; /* that leave a bit of a byte free */
+enum { MAX_SMALL_PLACES = 128 }; /* larger windows need more than 7 bits */
 
-/* The attributes that all five operations begin with. */
+/* The attributes that all five operations start with. */
 typedef struct windows {
     int64_t window[2], stride[2], pad[4];
 } windows;
@@ -37,14 +38,14 @@ BEGINS_WITH_WINDOWS(avg_pool_grad);
 /* ---- A launch ---- */
 
 typedef struct pool_launch {
-    pool_args args; /* all but the addresses */
+    pool_args args; /* without addresses */
     cuda_grid grid;
     cuda_function *function;
 } pool_launch;
 
 typedef enum spot_kind { WINDOWS, ELEMENTS, PATCHES } spot_kind;
 
-/* Kernels count rows and columns in 32 bits, and add a stride or a window to them. */
+/* True if sizes fit kernels that compute rows and columns in 32 bits, with a stride or a window added. */
 static bool is_small(const windows *w, tu_shape x) {
     const int64_t most = INT32_MAX / 4;
     bool small = x.dim[3] <= most;
@@ -53,7 +54,7 @@ static bool is_small(const windows *w, tu_shape x) {
     return small && w->window[0] * w->window[1] <= most;
 }
 
-/* Spots of an image along each axis. Patches cover x and its padding, and every window has one. */
+/* Counts the positions along each axis. Patches cover x and its padding, and every window has one. */
 static void count_spots(const pool_args *a, spot_kind kind, int64_t count[2]) {
     for (int i = 0; i < 2; i++) {
         int64_t stride = a->stride[i].divisor, padded = a->x_size[i] + a->pad[i];
@@ -63,7 +64,8 @@ static void count_spots(const pool_args *a, spot_kind kind, int64_t count[2]) {
     }
 }
 
-/* Everything but the function; TU_UNSUPPORTED for sizes that no kernel counts. `few`: it sums. */
+/* Plans the grid and all arguments but addresses. Returns TU_UNSUPPORTED if sizes are too large. `resident_only`: the
+ * kernel sums. */
 static tu_status lay_out(tu__selection *s, const windows *w, tu_shape x, tu_shape y, spot_kind kind, int pack,
                          bool few, pool_launch *l) {
     if (!is_small(w, x)) return TU_UNSUPPORTED;
@@ -89,7 +91,7 @@ static tu_shape input_shape(const tu__selection *s, const tu__node *node, uint32
     return tu__type_of(s, node->inputs[index])->shape;
 }
 
-/* ---- Winners ---- */
+/* ---- Winners: index of the maximum within its window ---- */
 
 static int64_t places_of(const windows *w) {
     return w->window[0] * w->window[1];
@@ -103,7 +105,7 @@ static const char *place_type(const windows *w) {
     return place_bytes(w) == 1 ? "u8" : "u32";
 }
 
-/* The side of a window that kernels are unrolled for; 0: any other. */
+/* Returns the window size that kernels are unrolled for; 0 for others. */
 static int unrolled_side(const windows *w) {
     bool square = w->window[0] == w->window[1];
     return square && (w->window[0] == 2 || w->window[0] == 3) ? (int)w->window[0] : 0;
@@ -117,7 +119,7 @@ static tu_status request_winners(tu__selection *s, const windows *w, tu_type x, 
     return l->function ? TU_OK : TU_NO_MEMORY;
 }
 
-/* Another reader of x that has the same windows. */
+/* Finds another reader of x with the same windows. */
 static const tu__node *find_partner(tu__selection *s, const tu__node *node, tu__opcode op) {
     const tu__kernel_plan *p = s->plan;
     const tu__plan_value *x = tu__plan_value_of(s, node->inputs[0]);
@@ -158,17 +160,17 @@ tu_status cuda_lower_max_pool(tu__selection *s, const tu__node *node) {
 /* ---- Gradient of the maximum ---- */
 
 typedef struct max_grad_data {
-    pool_launch winners; /* function NULL: places are found */
+    pool_launch winners; /* function NULL: the forward pass stored the winners */
     pool_launch gradient;
     cuda_column_sums sums;
-    size_t sums_at; /* in the workspace, behind places */
+    size_t sums_at; /* offset in the workspace, after the winners */
 } max_grad_data;
 
 static size_t whole_lines(size_t bytes) {
     return (bytes + 255) / 256 * 256;
 }
 
-/* in: dy, then places or x. */
+/* Inputs: dy, then the winners or x. */
 static tu_status run_max_pool_grad(const tu__kernel *k) {
     const max_grad_data *d = k->data;
     pool_args a = d->gradient.args;
@@ -184,7 +186,7 @@ static tu_status run_max_pool_grad(const tu__kernel *k) {
     return d->sums.function ? cuda_run_column_sums(k, &d->sums, a.sums, k->out[1]) : TU_OK;
 }
 
-/* Patches for the windows that networks have: others take an element a thread. */
+/* Uses patches for the common windows; others use one thread per element. */
 static tu_status request_gradient(tu__selection *s, const windows *w, tu_type x, tu_shape y, int epilogue,
                                   pool_launch *l) {
     int pack = cuda_pack_width(x.dtype, x.shape.dim[3]), side = unrolled_side(w);
@@ -226,7 +228,7 @@ tu_status cuda_lower_max_pool_grad(tu__selection *s, const tu__node *node) {
     return cuda_kernel_rectify(k, &epilogue, -1);
 }
 
-/* ---- Single launches: values in, one out ---- */
+/* ---- Kernels with one launch ---- */
 
 static tu_status run_pick(const tu__kernel *k) {
     const pool_launch *l = k->data;

@@ -1,10 +1,12 @@
-/* Elements moved, none computed: broadcast, transpose, slice, pad, concat, flip, roll, fill, band, and plain copies.
+/* Operations that only copy elements: broadcast, transpose, slice, pad, concat, flip, roll, fill, band, and plain
+ * copies.
  *
- * All but concat and roll ask, for every place of the dense result, where its element comes from: a start and a stride
- * an axis; a pad adds places that come from nowhere. Such a copy is planned once. Axes of size 1 are dropped, axes that
- * both sides walk as one are merged; then, where the last axis is a run on both sides, its elements are taken 16 bytes
- * at a time if all that is left allows it; and where it is not, but another axis is a run of the source, it is a
- * transpose, moved in tiles. */
+ * All but concat and roll compute, for every element of the dense result, the offset of its source: a start and one
+ * stride per axis. A pad adds elements without a source. Such a copy is planned once. Axes of size 1 are dropped and
+ * axes that both sides traverse as one are merged. If the last axis is contiguous on both sides, elements are copied
+ * in words of up to 16 bytes. If it is not, but another axis of the source is contiguous, the copy is a transpose and
+ * is done in tiles.
+ */
 #include <string.h>
 
 #include "base/number.h"
@@ -19,7 +21,7 @@ static tu_type input_type(const tu__selection *s, const tu__node *node, uint32_t
     return *tu__type_of(s, node->inputs[index]);
 }
 
-/* One element of the number, repeated over 8 bytes. */
+/* Repeats the number's element over 8 bytes. */
 static unsigned long long pattern_of(tu_dtype dtype, double number) {
     unsigned long long pattern = 0;
     size_t bytes = tu_dtype_size(dtype);
@@ -42,7 +44,7 @@ static tu_status bind(tu__kernel *k, const tu__node *node) {
 
 /* ---- Planning ---- */
 
-/* As move_axis (kernels/move_args.h), while words may still change. */
+/* Like copy_axis (kernels/rearrange_args.h), before words are widened. */
 typedef struct axis {
     int64_t size, from, before, reach, step;
 } axis;
@@ -86,7 +88,7 @@ static bool can_take(const move_plan *p, int64_t together) {
     return can;
 }
 
-/* Takes as many neighbours as one word as can be. */
+/* Combines as many neighbouring elements into one word as possible. */
 static void widen_words(move_plan *p) {
     int64_t together = 16 / (int64_t)p->word;
     while (together > 1 && !can_take(p, together)) together /= 2;
@@ -147,12 +149,13 @@ typedef struct tile_data {
     cuda_function *function;
 } tile_data;
 
-/* kernels/rearrange.cu's tile_of. */
+/* As tile_of in kernels/rearrange.cu. */
 static int64_t tile_side(size_t word) {
     return word < 4 ? 64 : 32;
 }
 
-/* The axis along which the source is a run, where the result's last is none and both are long enough; -1. */
+/* Returns the axis along which the source is contiguous if the result's last axis is not and both are long enough;
+ * else -1. */
 static int axis_across(const move_plan *p) {
     const axis *along = &p->axes[p->rank - 1];
     if (p->pads || along->size < SMALLEST_TILED || along->from == 0 || along->from == 1 || along->from == -1)
@@ -207,7 +210,7 @@ static tu_status make_tiles(tu__selection *s, const tu__node *node, const move_p
     return d->function ? bind(k, node) : TU_NO_MEMORY;
 }
 
-/* ---- Makers of copies ---- */
+/* ---- Lowering rules of strided copies ---- */
 
 static tu_status make_planned(tu__selection *s, const tu__node *node, move_plan *p) {
     p->word = tu_dtype_size(node->outputs[0].dtype);
@@ -218,7 +221,7 @@ static tu_status make_planned(tu__selection *s, const tu__node *node, move_plan 
     return make_move(s, node, p);
 }
 
-/* Broadcast, transpose, slice, flip. */
+/* Lowers broadcast, transpose, slice and flip. */
 tu_status cuda_lower_reordering(tu__selection *s, const tu__node *node) {
     tu_shape shape = node->outputs[0].shape;
     tu__reordering from = tu__reordering_of(s, node);
@@ -234,7 +237,7 @@ tu_status cuda_lower_pad(tu__selection *s, const tu__node *node) {
     move_plan p = {.rank = (int)to.rank, .number = pattern_of(node->outputs[0].dtype, attrs->number)};
     tu__strides(from, strides);
     for (int64_t i = 0; i < to.rank; i++) {
-        /* A single element has no neighbour to step to, however wide the gap it was given. */
+        /* A single element has no gap after it. */
         int64_t step = from.dim[i] > 1 ? attrs->between[i] + 1 : 1;
         p.axes[i] = (axis){.size = to.dim[i],
                            .from = strides[i],
@@ -246,21 +249,21 @@ tu_status cuda_lower_pad(tu__selection *s, const tu__node *node) {
     return make_planned(s, node, &p);
 }
 
-/* ---- Parts of rows ---- */
+/* ---- Concatenation of rows ---- */
 
 typedef struct join_data {
     size_t word;
     int64_t rows, row; /* of the result, in words */
     uint32_t part_count;
     struct part {
-        uint32_t read; /* which input */
+        uint32_t read; /* index of the input */
         int64_t start, stride,
-            end; /* in words: where it begins in its input, and ends in a row of the result */
+            end; /* in words: offset in its input, distance of rows, and end in a row of the result */
     } * parts;
     cuda_function *function;
 } join_data;
 
-/* Parts [first, last): a launch takes so many. */
+/* Copies the parts [first, last) with one launch. */
 static tu_status join_some(const tu__kernel *k, uint32_t first, uint32_t last) {
     const join_data *d = k->data;
     int64_t begin = first ? d->parts[first - 1].end : 0, span = d->parts[last - 1].end - begin;
@@ -288,7 +291,7 @@ static tu_status run_join(const tu__kernel *k) {
     return TU_OK;
 }
 
-/* `parts` are given in elements. All are taken in the widest words that none of them cuts. */
+/* `parts` are in elements. Uses the widest words that divide all of them. */
 static tu_status make_join(tu__selection *s, const tu__node *node, int64_t rows, uint32_t count,
                            struct part *parts) {
     tu__kernel *k = tu__kernel_new(s, node, node->op->name, run_join);
@@ -320,7 +323,7 @@ tu_status cuda_lower_concat(tu__selection *s, const tu__node *node) {
     return make_join(s, node, tu__lanes_of(node->outputs[0].shape, joined).outer, node->input_count, parts);
 }
 
-/* What leaves at the end stands first, then the rest. */
+/* The end of each row comes first, then the rest. */
 tu_status cuda_lower_roll(tu__selection *s, const tu__node *node) {
     const struct tu__roll_attrs *attrs = tu__attrs(node, roll);
     tu__lanes lanes = tu__lanes_of(node->outputs[0].shape, attrs->axis);
@@ -338,7 +341,7 @@ tu_status cuda_lower_roll(tu__selection *s, const tu__node *node) {
 typedef struct fill_data {
     fill_args args;
     size_t word;
-    cuda_function *function; /* NULL: zeros, for which the driver has its own */
+    cuda_function *function; /* NULL: zeros, by cuMemsetD8Async */
 } fill_data;
 
 static tu_status run_fill(const tu__kernel *k) {
@@ -364,7 +367,7 @@ tu_status cuda_lower_fill(tu__selection *s, const tu__node *node) {
     return bind(k, node);
 }
 
-/* ---- Bands of matrices ---- */
+/* ---- Band matrices ---- */
 
 typedef struct band_data {
     band_args args;

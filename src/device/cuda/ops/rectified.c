@@ -1,20 +1,21 @@
-/* Finding what a gradient's kernel takes in: the choice of a rectifier behind it, and the sum that is a bias' gradient.
+/* Fuses the gradient of a relu, and the gradient of a bias, into the kernel of the gradient before them.
  *
- * A convolution's result passes a bias, a rectifier and then pooling or normalisation. Backwards, the gradient dx of the
- * latter is kept where x, the rectified value, is above zero, and what is kept is both read by the convolution's
- * gradients and summed over all pixels. Three kernels would pass over values of x's size seven times: dx written; dx and
- * x read, the choice written; the choice read and summed. One kernel writes the choice, adds up as it goes, and knows
- * whether x > 0 (kernels/pool.cu, kernels/lrn.cu say how).
+ * In the forward pass a convolution's result passes a bias, a relu and then pooling or normalisation. In the backward
+ * pass the gradient dx of the latter is kept where x, the relu's result, is positive and set to 0 elsewhere. The
+ * result is read by the convolution's gradients and summed over all pixels. Three kernels would pass over values of
+ * x's size seven times: write dx; read dx and x, write the select; read the select and sum. One kernel writes the
+ * select and its sums and already knows whether x > 0 (kernels/pool.cu, kernels/lrn.cu).
  *
- * The sums are of dx before it is rounded to its type: nearer to the truth than the parts would be, and not their bits.
- * As in any kernel with several results, all must be of one level (device/select.c). */
+ * The sums use dx before it is rounded to its type: they are more accurate than separate kernels, and differ in bits.
+ * As in any kernel with several results, all must have the same level (device/select.c).
+ */
 #include "device/cuda/ops/rectified.h"
 
 static bool is_free(const tu__selection *s, const tu__node *node, uint32_t level) {
     return tu__is_free(s, node) && s->plan->level[node->id] == level;
 }
 
-/* The comparison x > 0 that `select` chooses dx by; NULL: it is another choice. */
+/* Returns the comparison x > 0 by which `select` selects dx; NULL if it is another kind of select. */
 static const tu__node *comparison_of(const tu__selection *s, const tu__node *select, tu__edge dx,
                                      tu__edge x) {
     if (select->op->code != TU__OP_SELECT || !tu__same_edge(select->inputs[1], dx) ||
@@ -65,7 +66,7 @@ static tu_status take_in(tu__kernel *k, const tu__node *node) {
     return tu__kernel_cover(k, node);
 }
 
-/* Others that read the comparison compute it for themselves. */
+/* Covers the select and its comparison. Other readers of the comparison compute it themselves. */
 static tu_status take_choice(tu__kernel *k, const cuda_rectified *r) {
     TU_TRY(take_in(k, r->select));
     uint8_t state = k->owner->plan->state[r->greater->id];

@@ -1,14 +1,15 @@
-/* Reductions: sum, mean, maximum, minimum, product, logsumexp along any axes; places of extremes along one.
+/* Reductions: sum, mean, maximum, minimum, product, logsumexp along any axes; argmax and argmin along one.
  *
- * Axes of size 1 count for nothing, and neighbouring axes that are both reduced or both kept are one axis. Each run of
- * reduced axes that then remains is folded by a stage, x [outer, reduced, inner] -> [outer, inner], the innermost run
- * first; between stages stand states in the workspace (kernels/folds.cuh). Nearly all reductions have one run:
+ * Axes of size 1 are ignored, and adjacent axes that are both reduced or both kept are merged. Each remaining run of
+ * reduced axes is folded by one stage, x [outer, reduced, inner] -> [outer, inner], innermost run first. Between
+ * stages, fold states are stored in the workspace (kernels/folds.cuh). Nearly all reductions have one run:
  *
  *     a loss's mean                [1, n, 1]         a bias's gradient    [1, n h w, c]
  *     a global average pool        [n, h w, c]       a row's maximum      [rows, n, 1]
  *
- * A run with too few results to occupy the card is cut along its reduced axis and becomes two stages: parts, and the
- * fold of the parts. How the work is cut follows from shapes and the card, so a card always gives the same bits. */
+ * A run with too few results to occupy the GPU is split along its reduced axis into two stages: partial results, and
+ * the fold of these. The split depends only on shapes and the GPU model, so results are bitwise reproducible.
+ */
 #include "device/cuda/ops/reduce.h"
 
 #include "device/cuda/kernels/reduce_args.h"
@@ -17,8 +18,8 @@ enum {
     BLOCK = 256,
     MAX_STAGES = TU_MAX_RANK, /* at most 4 runs, of two stages each */
     MAX_SPLITS = 4096,
-    BLOCKS_EACH = 4, /* of a multiprocessor: enough loads under way to keep memory busy */
-    ROWS_EACH = 8,   /* of a thread, before a column is shared out further */
+    BLOCKS_EACH = 4, /* per multiprocessor: enough loads in flight to saturate memory */
+    ROWS_EACH = 8,   /* per thread, before a column is split further */
     SMALL = 1 << 16, /* words: 1 MB */
 };
 
@@ -26,7 +27,7 @@ enum {
 
 typedef struct fold {
     const char *name;    /* in kernels/folds.cuh */
-    size_t narrow, wide; /* bytes of a state computed in float, in double */
+    size_t narrow, wide; /* bytes per state, computed in float or double */
 } fold;
 
 static const fold folds[] = {
@@ -46,7 +47,7 @@ typedef struct stage {
     size_t to; /* offset in the workspace; the last stage writes the result */
     const cuda_function *function;
     cuda_grid grid;
-    fold_rows_args rows; /* inner == 1 */
+    fold_rows_args rows; /* if inner == 1 */
     fold_columns_args columns;
 } stage;
 
@@ -63,14 +64,14 @@ static int64_t least_of(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Elements of a 16-byte word, as in kernels/folds.cuh. */
+/* Elements per 16-byte word, as in kernels/folds.cuh. */
 static int64_t word_of(size_t element) {
     return least_of(16 / (int64_t)element, 8);
 }
 
-/* ---- Rows: lanes for each, and cuts ---- */
+/* ---- Rows ---- */
 
-/* Threads for a row of so many words: neighbours in a warp, or a block where a warp would take long. */
+/* Returns the threads for a row of `words` words: lanes of a warp, or a block if a warp would take long. */
 static int lanes_for(int64_t words) {
     int lanes = 1;
     while (lanes < 32 && lanes < words) lanes *= 2;
@@ -85,7 +86,7 @@ static void plan_rows(stage *st, size_t element, int multiprocessors, bool may_c
     int64_t word = word_of(element), words = quotient_up(st->reduced, word);
     int lanes = lanes_for(words);
     int64_t wanted = quotient_up((int64_t)BLOCKS_EACH * multiprocessors, st->outer);
-    int64_t worth = lanes == BLOCK ? words / (4 * BLOCK) : 1; /* four words in flight for each thread */
+    int64_t worth = lanes == BLOCK ? words / (4 * BLOCK) : 1; /* four words in flight per thread */
     int64_t splits = least_of(least_of(wanted, worth), MAX_SPLITS);
     if (!may_cut || st->outer >= 2 * (int64_t)multiprocessors || splits < 2) splits = 1;
     int64_t segment = quotient_up(quotient_up(st->reduced, splits), word) * word;
@@ -102,10 +103,10 @@ cuda_grid cuda_row_grid(int64_t rows, int lanes) {
     return (cuda_grid){.blocks = {(unsigned)quotient_up(rows, BLOCK / lanes)}, .threads = BLOCK};
 }
 
-/* ---- Columns: groups and slices of a block, and cuts ---- */
+/* ---- Columns ---- */
 
-/* Groups that a block takes side by side: all that fit, fewer where that leaves too few blocks with too many rows, but a
- * whole line of 128 bytes; half of one where all lies in the cache anyway. */
+/* Returns the adjacent groups per block: all that fit; fewer if there would be too few blocks with too many rows, but
+ * at least a cache line of 128 bytes, or half of one if all data fits into the cache. */
 static int64_t columns_for(int64_t groups, int64_t reduced, int64_t blocks_wanted) {
     int64_t columns = quotient_up(groups, quotient_up(groups, BLOCK));
     int64_t least = groups * reduced <= SMALL ? 4 : 8;
@@ -138,7 +139,7 @@ static void plan_columns(stage *st, int64_t width, int multiprocessors, bool may
                            .threads = BLOCK};
 }
 
-/* ---- Making ---- */
+/* ---- Lowering ---- */
 
 typedef struct recipe {
     tu__selection *s;
@@ -153,7 +154,8 @@ static size_t state_bytes(const recipe *r) {
     return cuda_is_wide(r->dtype) ? folds[r->folding].wide : folds[r->folding].narrow;
 }
 
-/* Adds a stage for x [outer, reduced, inner], and the one that folds its parts if it is cut. `last`: of all runs. */
+/* Adds a stage for x [outer, reduced, inner], and a second one that folds the partial results if it is split. `last`:
+ * no other run follows. */
 static tu_status add_run(recipe *r, int64_t outer, int64_t reduced, int64_t inner, bool last, bool may_cut) {
     const char *name = folds[r->folding].name, *type = cuda_type(r->dtype);
     bool first = r->data->count == 0;
@@ -177,7 +179,7 @@ static tu_status add_run(recipe *r, int64_t outer, int64_t reduced, int64_t inne
     return st->splits > 1 ? add_run(r, outer, st->splits, inner, last, false) : TU_OK;
 }
 
-/* Neighbours joined: sizes of axes that are reduced and kept in turn, beginning with a kept one (perhaps 1). */
+/* The merged axes: kept and reduced sizes alternate, starting with a kept one (perhaps 1). */
 typedef struct turns {
     int count;
     int64_t size[TU_MAX_RANK + 1];
@@ -194,7 +196,7 @@ static turns turns_of(tu_shape shape, int64_t axes) {
     return t;
 }
 
-/* Folds the innermost run and goes on with what is left of the shape. */
+/* Folds the innermost run and continues with the rest. */
 static tu_status add_runs(recipe *r, turns t) {
     int64_t inner = 1, outer = 1;
     if (t.count == 1) return add_run(r, 1, 1, t.size[0], true, false); /* nothing to fold: a copy */
@@ -237,7 +239,7 @@ static tu_status make_fold(tu__selection *s, const tu__node *node, cuda_folding 
     return cuda_kernel_bind(k, node, -1);
 }
 
-/* The six reductions have the attributes of sum. */
+/* The six reductions have the same attributes as sum. */
 tu_status cuda_lower_reduce(tu__selection *s, const tu__node *node) {
     static const cuda_folding of_op[TU__OP_COUNT] = {
         [TU__OP_SUM] = CUDA_SUM,
@@ -257,7 +259,7 @@ tu_status cuda_lower_arg(tu__selection *s, const tu__node *node) {
     return make_fold(s, node, folding, INT64_C(1) << tu__attrs(node, argmax)->axis, false);
 }
 
-/* ---- What the lowering rules of this family share ---- */
+/* ---- Shared by these lowering rules ---- */
 
 tu_status cuda_kernel_bind(tu__kernel *k, const tu__node *node, int in_place) {
     for (uint32_t i = 0; i < node->input_count; i++) TU_TRY(tu__kernel_read(k, node->inputs[i]));

@@ -1,16 +1,17 @@
-/* The squared norm of many tensors, as a training step asks for it (src/optim/gradients.c):
+/* The squared global norm of many tensors, as a training step computes it (src/optim/gradients.c):
  *
  *     total = f64(sum(sum(square(g0), rows))) + f64(sum(square(g1))) + …
  *
- * Operation by operation that is two or three launches a gradient, hundreds for a deep network, and the step waits for
- * them: its update depends on whether the norm is finite. So the whole tree, down to the gradients, is one kernel of two
- * launches, or one more for each further type: every block squares and adds up a piece of one gradient
- * (kernels/squares.cu), and one block adds up what they found. Whether the norm is finite is a second result where
- * somebody asks, of the same level as the first (device/select.c); the gradients may be of lower ones.
+ * Operation by operation that is two or three launches per gradient, hundreds for a deep network, and the step waits
+ * for them: its update depends on whether the norm is finite. So the whole tree, down to the gradients, is one kernel
+ * of two launches, plus one for each further element type: each block sums the squares of a chunk of one gradient
+ * (kernels/global_norm.cu), and one block adds these sums. Whether the norm is finite is a second result if the graph
+ * needs it, at the same level as the first (device/select.c); the gradients may have lower levels.
  *
- * Taken in is a tree of additions of f64 scalars over two leaves or more, all of whose values nobody else reads. Its
- * gradients must lie in memory: one that is still to be computed element by element is squared where it is made, by
- * pointwise.c, and then the tree is left as it is. */
+ * The rule matches a tree of f64 scalar additions over two or more leaves whose values nobody else reads. Its
+ * gradients must be stored in memory: a gradient computed by a fused pointwise kernel is squared there (pointwise.c),
+ * and the tree is not matched.
+ */
 #include "device/cuda/ops/squares.h"
 
 #include "base/alloc.h"
@@ -19,12 +20,12 @@
 
 /* ---- Leaves ---- */
 
-/* f64(sum(sum(square(x), rows))), or without the sum over rows, or with x cast from halves. */
+/* f64(sum(sum(square(x), rows))), possibly without the sum over rows, or with x cast from bf16 or f16. */
 typedef struct leaf {
     tu__edge x;               /* what the kernel reads */
-    const tu__node *first;    /* the sum that the walk meets first */
-    const tu__node *chain[4]; /* from the cast down to the square; NULL where there is no sum over rows */
-    const tu__node *cast;     /* of halves; NULL: none. Others may read it, too */
+    const tu__node *first;    /* the sum that the selection visits first */
+    const tu__node *chain[4]; /* from the cast down to the square; NULL if there is no sum over rows */
+    const tu__node *cast;     /* from bf16 or f16; NULL: none. It may have other readers */
 } leaf;
 
 static const tu__node *input_of(const tu__selection *s, const tu__node *node) {
@@ -40,7 +41,7 @@ static bool is_half(tu_dtype dtype) {
     return dtype == TU_BF16 || dtype == TU_F16;
 }
 
-/* Whether the value has, or will have, a place in memory without this kernel's asking for one. */
+/* True if the value is, or will be, stored in memory even if this kernel does not read it. */
 static bool is_stored(const tu__selection *s, tu__edge value) {
     const tu__node *node = s->graph->nodes[tu__root_of(s, value).node];
     bool lazy = (node->op->traits & TU__POINTWISE) || node->op->code == TU__OP_BROADCAST ||
@@ -74,11 +75,11 @@ static bool find_leaf(tu__selection *s, const tu__node *cast, leaf *found) {
 
 typedef struct tree {
     const tu__node *top;
-    const tu__node *finite; /* is_finite of the top; NULL: nobody asks */
+    const tu__node *finite; /* is_finite of the top; NULL: not in the graph */
     uint32_t count;
     leaf *leaves;
     uint32_t add_count;
-    const tu__node **adds; /* all but the top; as many as leaves fit */
+    const tu__node **adds; /* without the top; at most as many as leaves */
 } tree;
 
 static bool is_scalar_add(const tu__node *node) {
@@ -86,7 +87,7 @@ static bool is_scalar_add(const tu__node *node) {
            tu_shape_elements(node->outputs[0].shape) == 1;
 }
 
-/* The topmost addition over the sum that `node` is or leads to; NULL: there is none. */
+/* Returns the topmost addition above the sum that `node` is part of; NULL if there is none. */
 static const tu__node *top_over(tu__selection *s, const tu__node *node) {
     const tu__node *top = NULL, *at = node;
     for (;;) {
@@ -98,7 +99,7 @@ static const tu__node *top_over(tu__selection *s, const tu__node *node) {
     }
 }
 
-/* Additions hang on each other by their first inputs. */
+/* Counts the additions, which are chained by their first inputs. */
 static uint32_t count_adds(const tu__selection *s, const tu__node *top) {
     uint32_t count = 0;
     while (is_scalar_add(top)) {
@@ -113,7 +114,7 @@ static bool add_leaf(tree *t, tu__selection *s, tu__edge value, const tu__node *
     return is_own(s, cast, TU__OP_CAST, reader) && find_leaf(s, cast, &t->leaves[t->count]) && ++t->count;
 }
 
-/* Walks down ((l0 + l1) + l2) + l3. */
+/* Visits the leaves of ((l0 + l1) + l2) + l3. */
 static bool take_leaves(tree *t, tu__selection *s) {
     const tu__node *at = t->top;
     for (;;) {
@@ -143,7 +144,8 @@ static void free_tree(tree *t) {
     tu__free(t->adds);
 }
 
-/* TU_UNSUPPORTED, without a message: `node` is no sum of such a tree. free_tree is needed in any case. */
+/* Returns TU_UNSUPPORTED, without a message, if `node` is not a sum of such a tree. The caller must call free_tree in
+ * any case. */
 static tu_status find_tree(tu__selection *s, const tu__node *node, tree *t) {
     *t = (tree){.top = node->op->code == TU__OP_SUM ? top_over(s, node) : NULL};
     if (!t->top) return TU_UNSUPPORTED;
@@ -169,11 +171,11 @@ tu__edge cuda_squares_read(tu__selection *s, const tu__node *node, uint32_t inde
 
 /* ---- Launches ---- */
 
-/* Tensors of one type. */
+/* Tensors of one element type. */
 typedef struct launch {
     const cuda_function *function;
     squares_args args;
-    uint32_t in[SQUARES_TENSORS]; /* places among the kernel's reads */
+    uint32_t in[SQUARES_TENSORS]; /* indices of the kernel's reads */
     int64_t first_part;
     struct launch *next;
 } launch;
@@ -198,9 +200,9 @@ static tu_status run_squares(const tu__kernel *k) {
     return cuda_launch(k, d->add, (cuda_grid){.blocks = {1}, .threads = SQUARES_THREADS}, &a);
 }
 
-/* Four words a thread at least, and no more blocks than keep the card busy. */
+/* At least four words per thread, and no more blocks than keep the GPU busy. */
 static int64_t chunk_for(const tu__kernel *k, int64_t elements, int64_t word) {
-    enum { WORDS = 4, BLOCKS_EACH = 8 /* of a multiprocessor */ };
+    enum { WORDS = 4, BLOCKS_EACH = 8 /* per multiprocessor */ };
     int64_t step = SQUARES_THREADS * word, least = WORDS * step;
     int64_t even = elements / (BLOCKS_EACH * cuda_of(k)->multiprocessors);
     return even <= least ? least : (even + step - 1) / step * step;
@@ -228,7 +230,7 @@ static int64_t elements_of(const tu__kernel *k, const leaf *f) {
     return tu_shape_elements(tu__type_of(k->owner, f->x)->shape);
 }
 
-/* All leaves of one type, in as many launches as they need. */
+/* Plans all leaves of one type, in as many launches as needed. */
 static tu_status plan_type(tu__kernel *k, squares_data *d, const tree *t, tu_dtype dtype) {
     int64_t elements = 0;
     launch *l = NULL;
@@ -256,7 +258,7 @@ static tu_status plan_launches(tu__kernel *k, squares_data *d, const tree *t) {
     return d->add ? TU_OK : TU_NO_MEMORY;
 }
 
-/* ---- Making ---- */
+/* ---- Lowering ---- */
 
 static tu_status take_in(tu__kernel *k, const tu__node *node) {
     tu__mark_done(k->owner, node);
@@ -271,7 +273,7 @@ static tu_status take_leaf(tu__kernel *k, const leaf *f) {
     return only ? take_in(k, f->cast) : tu__kernel_cover(k, f->cast);
 }
 
-/* Covers first: what is read may lead the selection to nodes that are this kernel's. */
+/* Covers the fused nodes first: reading inputs may make the selection lower nodes that belong to this kernel. */
 static tu_status bind(tu__kernel *k, const tree *t) {
     for (uint32_t i = 0; i < t->count; i++) TU_TRY(take_leaf(k, &t->leaves[i]));
     for (uint32_t i = 0; i < t->add_count; i++) TU_TRY(take_in(k, t->adds[i]));

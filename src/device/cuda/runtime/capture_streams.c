@@ -1,15 +1,16 @@
-/* Captured kernels on several streams.
+/* Captures a plan's kernels on several streams.
  *
- * What streams.c dealt out becomes edges of the CUDA graph: the other streams join the capture behind an event of the
- * device's own stream, wait for each other by events behind kernels, and are waited for at the end. In the graph that is
- * left there are no streams and no events any more, only kernels and what each comes after; so the same kernels compute the
- * same bits, and a replay is one call as before. */
+ * streams.c assigns each kernel to a stream. While a CUDA graph is captured, the side streams join the capture by
+ * waiting for an event of the device's main stream, wait for each other's kernels with events, and are joined to the
+ * main stream at the end. The captured graph contains only kernels and their dependencies, no streams or events.
+ * Results are bitwise the same as with one stream, and a replay is still one call.
+ */
 #include "base/alloc.h"
 #include "device/cuda/runtime/plan.h"
 
-/* ---- Dealing out ---- */
+/* ---- Assigning kernels to streams ---- */
 
-/* What a card does in a second, roughly: only the proportion to the time of a launch matters. */
+/* Estimates a kernel's run time. The constants are rough: only the ratio to the launch time matters. */
 static double guess_seconds(const tu__kernel_plan *p, const tu__kernel *k) {
     const double launch = 2e-6, bytes_a_second = 3e12, flops_a_second = 3e13;
     double bytes = (double)k->bytes_moved;
@@ -49,7 +50,8 @@ static tu_status deal(tu__kernel_plan *p, bool *deals) {
     return status;
 }
 
-/* Nodes that come after others without reading them say nothing of memory: then kernels keep their order. */
+/* True if a kernel's node has control dependencies. Those are not visible in the memory that kernels read and write,
+ * so such a plan keeps its kernels in order on one stream. */
 static bool has_bonds(const tu__kernel_plan *p) {
     for (uint32_t i = 0; i < p->kernel_count; i++) {
         const tu__kernel *k = p->kernels[i];
@@ -107,7 +109,7 @@ void cuda_spread_free(tu__kernel_plan *p) {
 
 /* ---- Enqueueing ---- */
 
-/* Kernels and libraries enqueue into the device's stream: for the time of one kernel that is another. */
+/* Makes a stream the one that kernels and libraries enqueue into. Used for the duration of one kernel. */
 static tu_status use_stream(cuda_device *device, CUstream stream) {
     if (device->stream == stream) return TU_OK;
     device->stream = stream;
@@ -117,7 +119,7 @@ static tu_status use_stream(cuda_device *device, CUstream stream) {
 }
 
 typedef struct fork {
-    CUstream streams[CUDA_STREAMS]; /* the first is the device's own */
+    CUstream streams[CUDA_STREAMS]; /* [0]: the device's main stream */
     bool used[CUDA_STREAMS];
     uint32_t first;
 } fork;
@@ -128,7 +130,7 @@ static tu_status enqueue_place(cuda_device *device, const tu__kernel_plan *p, fo
     CUstream stream = f->streams[place->stream];
     if (!f->used[place->stream]) CUDA_TRY(cuStreamWaitEvent, stream, device->joined[0], 0);
     f->used[place->stream] = true;
-    for (int s = 0; s < CUDA_STREAMS; s++) /* what was launched before this range is done when it begins */
+    for (int s = 0; s < CUDA_STREAMS; s++) /* kernels launched before this range have finished when it starts */
         if (place->waits[s] >= (int)f->first)
             CUDA_TRY(cuStreamWaitEvent, stream, runtime->made[place->waits[s]], 0);
     TU_TRY(use_stream(device, stream));

@@ -1,8 +1,10 @@
-/* The table of choices, and the clock that fills it. See choices.h.
+/* Stores tuning results and measures candidates. See tuning_cache.h.
  *
- * In memory it is the file's text itself, lines "key<TAB>value": a few hundred at most, searched when a plan is made. A
- * later line wins. Before the file is written it is read again, so that processes that tune at the same time keep what
- * the others found; the loser of a race times again some other day. */
+ * The table is kept in memory as the text of its file: lines "key<TAB>value", a few hundred at most, searched when a
+ * plan is created. If a key occurs twice, the last line wins. The file is read again before it is written, so that
+ * processes that tune at the same time keep each other's results. If two of them write at once, one result is lost
+ * and measured again in a later run.
+ */
 #include "device/cuda/runtime/choices.h"
 
 #include <limits.h>
@@ -21,7 +23,7 @@ static bool loaded;
 
 static const char file_name[] = "choices";
 
-/* Appends the file's whole lines; a last line without its end was cut off. */
+/* Appends the complete lines of the file. A last line without a line feed was truncated and is dropped. */
 static void read_table(tu__text *text) {
     char path[PATH_MAX], piece[4096];
     FILE *file = cuda_kept_path(file_name, path, sizeof path) ? fopen(path, "r") : NULL;
@@ -38,7 +40,7 @@ static void load_once(void) {
 
 /* ---- Lines ---- */
 
-/* The value behind the last line that begins with the key; its length, or 0. */
+/* Finds the value in the last line with this key. Returns its length, or 0 if there is none. */
 static size_t find_line(const tu__text *text, const char *key, const char **value) {
     size_t wanted = strlen(key), length = 0;
     for (const char *line = tu__text_string(text), *end; (end = strchr(line, '\n')); line = end + 1) {
@@ -63,7 +65,7 @@ bool cuda_choice_find(const char *key, char *value, size_t capacity) {
     return fits;
 }
 
-/* What others added meanwhile stays, unless it is about this key. */
+/* Appends a line to the file. Keeps the lines that other processes have added. */
 static void write_table(const char *key, const char *value) {
     char path[PATH_MAX];
     tu__text merged = {0};
@@ -90,9 +92,9 @@ tu_status cuda_choice_key(const cuda_device *device, cuda_library library, tu__t
     return key->failed ? TU_NO_MEMORY : TU_OK;
 }
 
-/* ---- The clock ---- */
+/* ---- Measuring ---- */
 
-enum { ROUNDS = 5, CALLS = 8 /* of a round */ };
+enum { ROUNDS = 5, CALLS = 8 /* per round */ };
 
 static tu_status time_round(cuda_device *device, CUevent events[2], tu_status (*enqueue)(void *context),
                             void *context, float *milliseconds) {

@@ -1,8 +1,10 @@
-/* What the parts of one card, or cards that reach each other's memory, add up together, a rank's part of it or all of it:
- * which pieces go into which launch. A share is the same as on the host (src/device/rank_share.c); kernels/combine.cu adds.
+/* Sums values of the ranks of a collective: logical devices of one GPU, or GPUs with peer access. Chooses which
+ * address ranges go into which launch, for one rank's share or for all shares. Shares are divided as on the host
+ * (src/device/rank_share.c); kernels/combine.cu does the additions.
  *
- * Addresses travel as the kernels' argument, so that nothing is uploaded and a launch can be captured. Those of a
- * bucket of many values do not fit into one: it takes several launches then. */
+ * Addresses are passed as the kernel's argument, so nothing is uploaded and a launch can be captured. If the
+ * addresses of a bucket with many values do not fit into one argument, several launches are used.
+ */
 #include "device/cuda/runtime/combine.h"
 
 #include <stdio.h>
@@ -11,7 +13,8 @@
 
 #include "device/cuda/kernels/combine_args.h"
 
-/* The instance for an element type and a number of ranks, in the device's table. */
+/* Returns the device's table entry for the kernel of an element type and a number of ranks; NULL if the type is not
+ * supported. */
 static CUfunction *place_of(cuda_device *device, const tu_combination *what) {
     static const int row[TU_DTYPE_COUNT] = {[TU_F32] = 1, [TU_F64] = 2, [TU_BF16] = 3, [TU_F16] = 4};
     if (!row[what->dtype]) return NULL;
@@ -22,7 +25,7 @@ tu_status cuda_combine_prepare(cuda_device *device, const tu_combination *what) 
     CUfunction *place = place_of(device, what);
     if (!place || what->ranks < 1 || what->ranks > COMBINE_MAX_RANKS)
         return tu_fail(TU_UNSUPPORTED,
-                       "%s: %u ranks of %s cannot be added up: expected up to %d of f32, f64, bf16 or f16",
+                       "%s: cannot sum %u ranks of %s: expected up to %d ranks of f32, f64, bf16 or f16",
                        device->name, what->ranks, tu_dtype_name(what->dtype), COMBINE_MAX_RANKS);
     if (*place) return TU_OK;
     char expression[32];
@@ -64,10 +67,10 @@ static tu_status launch(CUstream stream, CUfunction function, combine_args *a) {
     return TU_OK;
 }
 
-/* So many cache lines from where the share of `what->rank` begins. */
+/* Sums `lines` cache lines, from the first line of the share of rank `combination->rank`. */
 static tu_status combine_lines(cuda_device *device, const tu_combination *what, size_t lines,
                                CUstream stream) {
-    enum { MAX_ELEMENTS = 1 << 30 }; /* of a piece: blocks are counted in 32 bits */
+    enum { MAX_ELEMENTS = 1 << 30 }; /* elements per range: blocks are counted in 32 bits */
     TU_TRY(cuda_combine_prepare(device, what));
     int fit = COMBINE_POINTERS / (2 * (int)what->ranks);
     if (fit > COMBINE_PIECES) fit = COMBINE_PIECES;

@@ -1,13 +1,14 @@
-/* Compiling kernels: NVRTC, a cache on disk, and the modules that the plans of a device share.
+/* Compiles kernels with NVRTC, caches them on disk, and loads the modules that the plans of a device share.
  *
- * What is compiled is one instance: a unit (or a source made for a plan) and one expression, "max_pool<bf16, 3>". So
- * what was compiled once serves every plan, whatever else that plan needs, and instances are compiled in parallel. One
- * takes NVRTC 20 to 60 ms.
+ * One instance is compiled at a time: a kernel file (or a source generated for a plan) and one expression, such as
+ * "max_pool<bf16, 3>". A compiled instance therefore serves every plan that needs it, and instances are compiled in
+ * parallel. NVRTC needs 20 to 60 ms for one.
  *
- * On disk an instance is a file named by a digest of all that makes it what it is: the text, everything it includes, the
- * expression, NVRTC's version and options. It holds the function's name as the compiler wrote it, a line feed, and
- * the machine code. A file that cannot be read, or is damaged, is compiled anew; a folder that cannot be written costs
- * time at the next start and nothing else. */
+ * On disk an instance is a file named by a digest of everything it depends on: the source, all files it includes, the
+ * expression, NVRTC's version and options. The file contains a digest of the rest, the function's mangled name and
+ * the machine code. An unreadable or damaged file is compiled again. If the folder cannot be written, the next start
+ * compiles again.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +40,7 @@ typedef struct instance {
     cuda_device *device;
     const cuda_function *function;
     char key[TU__SHA256_HEX];
-    char *name; /* as in the machine code */
+    char *name; /* the mangled name in the machine code */
     char *code;
     size_t bytes;
     tu_status status;
@@ -52,7 +53,8 @@ static const char *text_of(const cuda_function *f, char file[64]) {
     return cuda_unit_text(file);
 }
 
-/* Files that units include: all of them are offered to NVRTC, and take part in the digest when they are named. */
+/* All kernel files. The headers among them are passed to NVRTC. Those that a source includes are part of its
+ * digest. */
 static const struct header {
     const char *file;
 } headers[] = {
@@ -66,7 +68,7 @@ static bool is_header(const char *file) {
     return dot && strcmp(dot, ".cu") != 0;
 }
 
-/* Adds a text and, after it, the headers it includes. */
+/* Adds a text and the headers it includes to the digest. */
 static void digest_text(tu__sha256 *hash, const char *text, int depth) {
     tu__sha256_update(hash, text, strlen(text) + 1);
     for (const char *at = text; depth && (at = strstr(at, "#include \"")); at += 10) {
@@ -82,8 +84,9 @@ static void write_options(const cuda_device *device, char architecture[40]) {
     snprintf(architecture, 40, "--gpu-architecture=sm_%d", device->capability);
 }
 
-/* Fused kernels round after every operation, as separate ones would: what is fused with what then does not show in the
- * bits. Those written by hand say themselves where they multiply and add at once, or leave it to the compiler. */
+/* Generated fused kernels are compiled without fused multiply-add, so that they round after every operation as
+ * separate kernels would: fusion does not change the bits. In handwritten kernels the compiler may contract, unless
+ * they use explicit intrinsics. */
 static const char *rounding_option(const cuda_function *f) {
     return f->source ? "--fmad=false" : "--fmad=true";
 }
@@ -107,7 +110,7 @@ static void find_key(const cuda_device *device, const cuda_function *f, const ch
 
 /* ---- The cache on disk ---- */
 
-/* The file: digest of the rest in hexadecimal, line feed, name, line feed, machine code. */
+/* Parses a cache file: SHA-256 of the rest in hexadecimal, line feed, mangled name, line feed, machine code. */
 static bool split_file(char *data, size_t size, instance *i) {
     enum { HEAD = TU__SHA256_HEX };
     if (size <= HEAD || data[HEAD - 1] != '\n') return false;
@@ -164,7 +167,7 @@ static void write_cached(const instance *i) {
     if (!text.failed && tu__save_begin(&save, path) == TU_OK) {
         tu__save_append(&save, head, TU__SHA256_HEX);
         tu__save_append(&save, text.data, text.length);
-        tu__save_commit(&save); /* one that fails is compiled again next time */
+        tu__save_commit(&save); /* on failure the kernel is compiled again next time */
     }
     tu__text_free(&text);
 }
@@ -176,9 +179,9 @@ static tu_status tell_log(nvrtcProgram program, const instance *i) {
     char *log = NULL;
     if (cuda.nvrtcGetProgramLogSize(program, &size) == NVRTC_SUCCESS && size) log = calloc(1, size + 1);
     if (log) cuda.nvrtcGetProgramLog(program, log);
-    tu_fail(TU_INTERNAL, "%s: kernel %s of %s cannot be compiled: %.1200s", i->device->name,
+    tu_fail(TU_INTERNAL, "%s: cannot compile kernel %s of %s: %.1200s", i->device->name,
             i->function->expression, i->function->unit ? i->function->unit : "a fused cluster",
-            log ? log : "no memory for the compiler's log");
+            log ? log : "no compiler log");
     free(log);
     return TU_INTERNAL;
 }
@@ -234,7 +237,7 @@ static tu_status make_code(instance *i) {
     return TU_OK;
 }
 
-/* ---- Several at once ---- */
+/* ---- Parallel compilation ---- */
 
 typedef struct batch {
     instance *instances;
@@ -287,7 +290,7 @@ static tu_status load_module(cuda_device *device, const instance *i) {
     }
     if (status != TU_OK) {
         tu__free(m);
-        return tu_fail(status, "%s: kernel %s cannot be loaded: %s", device->name, i->function->expression,
+        return tu_fail(status, "%s: cannot load kernel %s: %s", device->name, i->function->expression,
                        tu_message());
     }
     m->next = device->modules->first;
@@ -312,13 +315,13 @@ static bool is_listed(const batch *b, const char *key) {
     return false;
 }
 
-/* What the device has no module of yet, each once. */
+/* Lists the instances that the device has no module for, each once. */
 static tu_status list_missing(cuda_device *device, const cuda_function *functions, batch *b) {
     for (const cuda_function *f = functions; f; f = f->next) {
         instance *i = &b->instances[b->count];
         char file[64];
         const char *text = text_of(f, file);
-        if (!text) return tu_fail(TU_INTERNAL, "there is no unit of kernels '%s'", f->unit);
+        if (!text) return tu_fail(TU_INTERNAL, "there is no kernel file '%s.cu'", f->unit);
         find_key(device, f, text, i->key);
         if (find_module(device, i->key) || is_listed(b, i->key)) continue;
         i->device = device;
@@ -373,7 +376,7 @@ static tu_status compile_locked(cuda_device *device, cuda_function *functions) {
 }
 
 tu_status cuda_compile(cuda_device *device, cuda_function *functions) {
-    TU_TRY(cuda_need(CUDA_nvrtc)); /* its version is part of every key */
+    TU_TRY(cuda_need(CUDA_nvrtc)); /* NVRTC's version is part of every key */
     pthread_mutex_lock(&device->lock);
     tu_status status = compile_locked(device, functions);
     pthread_mutex_unlock(&device->lock);

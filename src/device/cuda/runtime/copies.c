@@ -1,15 +1,16 @@
-/* What comes to a card and leaves it while its kernels run: moves, and the events that tell when a value is made.
+/* Copies between host and device that overlap with kernels, and events.
  *
- * What comes in and what goes out have a stream each, so that the card's two copy engines work at once and neither waits
- * for kernels. Memory of programs is pageable, which the engines cannot read: larger moves go through two pinned
- * pieces a direction, of which one is filled or emptied by the processor while the engine is at the other:
+ * Uploads and downloads have one stream each, so that the GPU's two copy engines work in parallel and neither waits
+ * for kernels. Copy engines cannot read pageable host memory. Larger copies of pageable memory therefore go through
+ * two pinned staging buffers per direction: the CPU fills or empties one while the copy engine uses the other:
  *
- *     processor   fill 0 | fill 1 | wait, fill 0 | wait, fill 1 | …
- *     engine               move 0 |  move 1      |  move 0      | …
+ *     CPU           fill 0 | fill 1 | wait, fill 0 | wait, fill 1 | …
+ *     copy engine            copy 0 |  copy 1      |  copy 0      | …
  *
- * Small ones are handed to the driver, which copies them into a buffer of its own at once. Memory that the engine has let
- * us pin (scratch and variables of a processor that shares programs with cards) is moved from where it lies and to it:
- * such moves are begun, stand behind the kernels that make what they move, and are waited for by those that read it. */
+ * Small copies are passed to the driver, which stages them itself. Memory that the engine has pinned (scratch and
+ * variables of a CPU in programs that also use GPUs) is copied directly and asynchronously: such a copy waits for the
+ * kernels that produce its source, and its readers wait for the copy.
+ */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -18,11 +19,11 @@
 
 enum {
     PIECES = 2,
-    PIECE = 1 << 20,  /* bytes: the weights of a layer are several, so that processor and engine both work */
-    SMALL = 64 << 10, /* up to here the driver's way is the faster one */
+    PIECE = 1 << 20,  /* bytes per staging buffer: less than a layer's weights, so that CPU and copy engine overlap */
+    SMALL = 64 << 10, /* bytes; up to this size the driver's own staging is faster */
 };
 
-/* ---- Lanes ---- */
+/* ---- Copy lanes ---- */
 
 tu_status cuda_lane_open(cuda_lane *lane) {
     CUDA_TRY(cuStreamCreate, &lane->stream, CU_STREAM_NON_BLOCKING);
@@ -57,7 +58,7 @@ typedef struct move {
     size_t bytes;
 } move;
 
-/* ---- Memory that is pinned ---- */
+/* ---- Pinned memory ---- */
 
 typedef struct pinned_range {
     const char *begin, *end;
@@ -65,7 +66,7 @@ typedef struct pinned_range {
 } pinned_range;
 
 static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER;
-static pinned_range *ranges; /* of all cards: there are few */
+static pinned_range *ranges; /* of all GPUs; only a few entries */
 
 tu_status cuda_pin(cuda_device *d, void *host, size_t bytes) {
     TU_TRY(cuda_enter(d));
@@ -104,7 +105,7 @@ static bool is_pinned(const void *host, size_t bytes) {
     return r != NULL;
 }
 
-/* ---- In ---- */
+/* ---- Uploads ---- */
 
 static tu_status send_piece(const cuda_lane *lane, const move *m, size_t number) {
     size_t offset = number * PIECE, bytes = piece_bytes(m->bytes, number);
@@ -126,7 +127,7 @@ static tu_status send_whole(const cuda_lane *lane, const move *m) {
     return TU_OK;
 }
 
-/* ---- Out ---- */
+/* ---- Downloads ---- */
 
 static tu_status ask_for_piece(const cuda_lane *lane, const move *m, size_t number) {
     size_t offset = number * PIECE;
@@ -156,9 +157,9 @@ static tu_status receive_whole(const cuda_lane *lane, const move *m) {
     return TU_OK;
 }
 
-/* ---- Either ---- */
+/* ---- Both directions ---- */
 
-/* Also after a failure nothing may be under way: pieces and the caller's memory are used again. */
+/* Waits for the lane's copies. Also after a failure: the staging buffers and the caller's memory are reused. */
 static tu_status finish(const cuda_lane *lane, tu_status status) {
     if (status != TU_OK) {
         cuda.cuStreamSynchronize(lane->stream);
@@ -173,14 +174,15 @@ static tu_status pin(cuda_lane *lane) {
     return TU_OK;
 }
 
-/* `whole` moves everything at once, `in_pieces` what the engines cannot reach. */
+/* Copies with `direct`, in one call, if the copy is small or the host memory is pinned; else with `staged`. Returns
+ * when the copy is done. */
 static tu_status go(cuda_device *d, cuda_lane *lane, const move *m, const void *host,
                     tu_status (*whole)(const cuda_lane *lane, const move *m),
                     tu_status (*in_pieces)(const cuda_lane *lane, const move *m)) {
     TU_TRY(cuda_enter(d));
     if (!m->bytes) return TU_OK;
     if (m->bytes <= SMALL || is_pinned(host, m->bytes)) return finish(lane, whole(lane, m));
-    pthread_mutex_lock(&lane->lock); /* pieces serve one move at a time */
+    pthread_mutex_lock(&lane->lock); /* the staging buffers serve one copy at a time */
     tu_status status = pin(lane);
     if (status == TU_OK) status = in_pieces(lane, m);
     status = finish(lane, status);
@@ -205,7 +207,7 @@ tu_status cuda_download(cuda_device *d, void *host, const void *from, size_t byt
     return go(d, &d->out, &(move){host, from, bytes}, host, receive_whole, receive);
 }
 
-/* Into memory that is not pinned the driver would wait for all of it, holding up who launches. */
+/* If the host memory is not pinned, this blocks until the copy is done. */
 tu_status cuda_download_begin(cuda_device *d, void *host, const void *from, size_t bytes, CUevent after,
                               CUevent event) {
     TU_TRY(cuda_enter(d));
@@ -220,8 +222,8 @@ tu_status cuda_download_begin(cuda_device *d, void *host, const void *from, size
     return TU_OK;
 }
 
-/* Between cards from one to the other where they were let into each other's memory (peers.c); else the driver takes it through
- * pinned memory of its own. */
+/* Copies directly between GPUs with peer access (peer_access.c); without it, the driver copies through its own pinned
+ * host memory. */
 tu_status cuda_copy_from(cuda_device *d, void *to, const cuda_device *other, const void *from, size_t bytes) {
     TU_TRY(cuda_enter(d));
     if (!bytes) return TU_OK;
@@ -261,8 +263,9 @@ tu_status cuda_event_wait(cuda_device *d, void *event) {
     return TU_OK;
 }
 
-/* Values of a step are made shortly one after another: being woken for each takes longer than most waits. Between two looks some
- * time passes, since each keeps the driver from those who launch. */
+/* Polls an event for up to 300 us before the thread blocks: the values of a step become ready shortly after each
+ * other, and waking a thread takes longer than most of these waits. Pauses between polls, because each poll takes a
+ * driver lock that launching threads need. */
 static void watch_for_a_moment(CUevent event) {
     const double moment = 300e-6, pause = 1e-6;
     double time = tu__now(), until = time + moment;
@@ -270,7 +273,7 @@ static void watch_for_a_moment(CUevent event) {
         for (double next = time + pause; time < next;) time = tu__now();
 }
 
-/* Whatever happened, a failure too, the driver tells again. */
+/* cuEventSynchronize also reports errors of earlier asynchronous work. */
 tu_status cuda_event_synchronize(cuda_device *d, void *event) {
     TU_TRY(cuda_enter(d));
     watch_for_a_moment(event);
@@ -278,7 +281,7 @@ tu_status cuda_event_synchronize(cuda_device *d, void *event) {
     return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
 }
 
-/* How it went the driver tells again. */
+/* cuEventSynchronize returns the error status of the finished work. */
 tu_status cuda_event_query(cuda_device *d, void *event, bool *happened) {
     TU_TRY(cuda_enter(d));
     *happened = cuda.cuEventQuery(event) != CUDA_ERROR_NOT_READY;

@@ -1,9 +1,10 @@
-/* The CUDA device: cards, memory, streams, and the table through which the engine uses them.
+/* The CUDA device: GPUs, memory, streams, and the function table through which the engine uses them.
  *
- * "gpu:0" is a card; part p of "gpu:0/n" is a logical device on it, with a stream, kernels and a share of the memory of
- * its own. All of them use the card's primary context, which CUDA shares within a process, so tensors can be copied
- * from one to the other. An entry of the table may be called from any thread, so each begins by making the context
- * the thread's (cuda_enter); that costs some ten nanoseconds. */
+ * "gpu:0" is a GPU. "gpu:0/n" divides it into n logical devices, each with its own stream, kernels and fraction of
+ * the memory. All of them use the GPU's primary context, which CUDA shares within a process, so tensors can be copied
+ * between them. Functions of the table may be called from any thread, so each first makes the context current
+ * (cuda_enter), which costs about ten nanoseconds.
+ */
 #include "device/cuda/runtime/cuda.h"
 
 #include <stdarg.h>
@@ -15,8 +16,8 @@
 #include "device/cuda/runtime/streams.h"
 
 enum {
-    LEAST_DRIVER = 13000,  /* what machine code of NVRTC 13 needs */
-    LEAST_CAPABILITY = 75, /* what CUDA 13 compiles for */
+    LEAST_DRIVER = 13000,  /* required by machine code of NVRTC 13 */
+    LEAST_CAPABILITY = 75, /* lowest compute capability that CUDA 13 compiles for */
 };
 
 struct tu_device_instance {
@@ -27,7 +28,7 @@ cuda_device *cuda_inside(tu_device_instance *device) {
     return &device->device;
 }
 
-/* ---- What there is ---- */
+/* ---- Describing GPUs ---- */
 
 static tu_status start_driver(void) {
     TU_TRY(cuda_need(CUDA_driver));
@@ -40,7 +41,7 @@ static tu_status check_driver(void) {
     CUDA_TRY(cuDriverGetVersion, &version);
     if (version < LEAST_DRIVER)
         return tu_fail(TU_UNSUPPORTED,
-                       "NVIDIA's driver serves CUDA %d.%d, but %d.%d is needed: install driver 580 or later",
+                       "the NVIDIA driver supports CUDA %d.%d, but %d.%d is needed: install driver 580 or later",
                        version / 1000, version % 1000 / 10, LEAST_DRIVER / 1000, LEAST_DRIVER % 1000 / 10);
     return TU_OK;
 }
@@ -53,14 +54,14 @@ static tu_status read_capability(CUdevice handle, int *capability) {
     return TU_OK;
 }
 
-/* Everything that stands in the way of using a card, but for cuDNN and cuSOLVER: only some programs need those. */
+/* Checks everything that a usable GPU needs, except cuDNN and cuSOLVER, which only some programs need. */
 static tu_status check_usable(CUdevice handle) {
     int capability;
     TU_TRY(check_driver());
     TU_TRY(read_capability(handle, &capability));
     if (capability < LEAST_CAPABILITY)
         return tu_fail(TU_UNSUPPORTED,
-                       "its compute capability is %d.%d, and CUDA 13 needs %d.%d or higher: use a newer card",
+                       "its compute capability is %d.%d, and CUDA 13 needs %d.%d or higher: use a newer GPU",
                        capability / 10, capability % 10, LEAST_CAPABILITY / 10, LEAST_CAPABILITY % 10);
     TU_TRY(cuda_need(CUDA_nvrtc));
     return cuda_need(CUDA_blas);
@@ -79,7 +80,8 @@ static tu_status read_card(CUdevice handle, card *c) {
     return read_capability(handle, &c->capability);
 }
 
-/* "NVIDIA H200, capability 9.0, 132 multiprocessors; driver CUDA 13.0, NVRTC 13.0, cuBLASLt 13.0, cuDNN 9.19" */
+/* Example: "NVIDIA H200, capability 9.0, 132 multiprocessors; driver CUDA 13.0, NVRTC 13.0, cuBLASLt 13.0, cuDNN
+ * 9.19" */
 static void write_description(const card *c, char *text, size_t capacity) {
     int used = snprintf(text, capacity, "%s, capability %d.%d, %d multiprocessors; driver CUDA %s", c->name,
                         c->capability / 10, c->capability % 10, c->multiprocessors,
@@ -113,7 +115,8 @@ static tu_status describe_card(int index, description *d, tu_device_info *info) 
     return TU_OK;
 }
 
-/* Without a driver there is still one line to show: it says what is missing. A card that there is has its own. */
+/* Describes a GPU. Without a driver, or if the GPU cannot be used, gpu:0 is still listed, with the reason in
+ * `unusable`. */
 static tu_status describe(int index, tu_device_info *info) {
     static _Thread_local description d;
     int count = 0;
@@ -125,7 +128,7 @@ static tu_status describe(int index, tu_device_info *info) {
     bool there = status == TU_OK && index < count;
     if (there && describe_card(index, &d, info) == TU_OK) return TU_OK;
     if (!there && status == TU_OK)
-        return tu_fail(TU_NOT_FOUND, "there is no GPU gpu:%d: NVIDIA's driver shows %d", index, count);
+        return tu_fail(TU_NOT_FOUND, "there is no gpu:%d: the NVIDIA driver reports %d GPUs", index, count);
     if (!there && index > 0) return status;
     snprintf(d.unusable, sizeof d.unusable, "%s", tu_message());
     info->unusable = d.unusable;
@@ -146,11 +149,11 @@ static tu_status check_options(const tu_open_options *o) {
     CUDA_TRY(cuDeviceGetCount, &count);
     if (count > CUDA_MAX_CARDS) count = CUDA_MAX_CARDS;
     if (o->index < 0 || o->index >= count)
-        return tu_fail(TU_NOT_FOUND, "there is no GPU gpu:%d: NVIDIA's driver shows %d", o->index, count);
+        return tu_fail(TU_NOT_FOUND, "there is no gpu:%d: the NVIDIA driver reports %d GPUs", o->index, count);
     return TU_OK;
 }
 
-/* Memory that is gone before anything is planned: context, libraries, other programs on the card. */
+/* Measures the memory that is not available to plans: the context, libraries and other processes on the GPU. */
 static tu_status measure_overhead(cuda_device *d) {
     uint64_t elsewhere = 0;
     TU_TRY(cuda_memory_elsewhere(d->memory, &elsewhere));
@@ -183,7 +186,7 @@ static tu_status open_card(const tu_open_options *o, cuda_device *d) {
     return open_handles(d);
 }
 
-/* What has no handle was not opened. */
+/* Closes the handles that were opened; the others are NULL. */
 static void close_handles(cuda_device *d) {
     if (d->context && cuda.cuCtxSetCurrent(d->context) == CUDA_SUCCESS) {
         if (d->stream) cuda.cuStreamSynchronize(d->stream);
@@ -232,7 +235,7 @@ static tu_status open_device(const tu_open_options *o, tu_device_instance **devi
     tu_status status = open_card(o, d);
     if (status != TU_OK) {
         char message[768];
-        snprintf(message, sizeof message, "%s cannot be used: %s", d->name, tu_message());
+        snprintf(message, sizeof message, "cannot use %s: %s", d->name, tu_message());
         close_handles(d);
         tu__free(made);
         return tu_fail(status, "%s", message);
@@ -247,7 +250,7 @@ static void close_device(tu_device_instance *device) {
     tu__free(device);
 }
 
-/* ---- Libraries that only some programs need ---- */
+/* ---- Libraries loaded on demand ---- */
 
 static tu_status open_dnn(cuda_device *d) {
     TU_TRY(cuda_need(CUDA_dnn));
@@ -360,14 +363,14 @@ static tu_status event_query(tu_device_instance *device, void *event, bool *happ
     return cuda_event_query(cuda_inside(device), event, happened);
 }
 
-/* ---- Programs: plan.c ---- */
+/* ---- Plans: plan.c ---- */
 
 static tu_status select_kernels(tu_device_instance *device, const tu_partition *part, tu_plan **plan) {
     return cuda_select(cuda_inside(device), part, plan);
 }
 
 static tu_status supports(tu_device_instance *device, const tu_graph *graph, uint32_t node) {
-    (void)device; /* every card has all kernels */
+    (void)device; /* all GPUs support the same operations */
     return cuda_supports(graph->nodes[node]);
 }
 
@@ -455,11 +458,11 @@ static const tu_device_api api = {
     .event_query = event_query,
 };
 
-/* The device reads the engine's own structures: it serves the very version it was built with. */
+/* The plugin uses the engine's internal structures, so it works only with the version it was built with. */
 TU_API const tu_device_api *tu_device_plugin(void);
 const tu_device_api *tu_device_plugin(void) {
     static tu_device_api other;
     if (strcmp(tu_version(), TU_VERSION) == 0) return &api;
-    other.kind = "gpu"; /* abi 0: refused, with the path and what to do */
+    other.kind = "gpu"; /* abi 0: the engine rejects the plugin with a message that names its path */
     return &other;
 }

@@ -1,35 +1,38 @@
-/* A step of several parts, enqueued so that it can be captured as one graph.
+/* Enqueues a step of several partitions so that it can be captured as one CUDA graph.
  *
- * Every part has its device's stream; copies between two parts have a stream of their own. The first part's stream
- * is the one that is captured; the others leave it behind an event and come back to it at the end:
+ * Each partition uses its device's stream. Copies from one partition to another use a separate stream. The first
+ * partition's stream is the one that is captured. The others are forked from it with an event and joined to it at the
+ * end:
  *
- *     part 0     fill | kernels ─┬─ kernels ────────────────┬─ keep | fill | …          next step
- *     0 to 1                     └─ copy ─┐                 │
- *     1 to 0                              │        ┌─ copy ─┘
- *     part 1     fill | kernels ──────────┴ kernels┴─────────────── keep | fill | …
+ *     partition 0   fill | kernels ─┬─ kernels ────────────────┬─ keep | fill | …          next step
+ *     0 to 1                        └─ copy ─┐                 │
+ *     1 to 0                                 │        ┌─ copy ─┘
+ *     partition 1   fill | kernels ──────────┴ kernels┴─────────────── keep | fill | …
  *
- * Events become edges of the graph, streams become nothing. Steps of one graph are not fenced off from each other:
- * a part goes on to its next step when its own is done and what it sent has arrived, since only then may that
- * memory be written again; and a copy waits until its receiver has read what the step before brought. So parts that
- * exchange nothing are chains beside each other, through all steps of a graph. There is no barrier in front of the
- * kernels that change variables either: it lets a run that fails leave the state as it was, which steps taken at
- * once do not promise.
+ * Events become edges of the graph. There is no barrier between the steps of one graph. A partition starts its next
+ * step when its own step is done and the copies it sent have arrived, since only then may the copied memory be
+ * overwritten. A copy waits until the receiver has read the values of the previous step. Partitions that exchange
+ * nothing are therefore independent chains through all steps of a graph. There is also no barrier before the kernels
+ * that update variables: that barrier lets a failing run leave the state unchanged, which multi-step calls do not
+ * promise.
  *
- * What parts add up together they add in streams of their own, so that each goes on with what does not need the
- * sums. Of parts of one card, which none owns a piece of, one launch does everything. Of cards that reach each other's memory
- * each adds its share, so that all that connects them is used at once. The bits are the same.
+ * Collectives are summed in separate streams, so that kernels that do not need the sums continue. If all ranks are on
+ * one GPU, one launch computes the whole sum. GPUs with peer access each sum their rank's share, so that all links
+ * between them are used in parallel. The bits of the result are the same.
  *
- * Streams of several cards are captured into one graph as those of one are: a kernel runs in the context that its function
- * belongs to, and edges lead from card to card. So does a copy between cards that reach each other. What the driver takes
- * through the host (`staged`) is enqueued every time, since nothing says what becomes of it in a graph.
+ * Streams of several GPUs are captured into one graph like those of one GPU: a kernel runs in the context of its
+ * function, and edges may connect GPUs. Copies between GPUs with peer access are captured too. If a copy goes through
+ * the host (`copies_via_host`), steps are not captured, because CUDA does not document how such copies behave in a
+ * graph.
  *
- * Within a part, kernels may be on several streams as well (spread.c). */
+ * Within a partition, kernels may be on several streams as well (capture_streams.c).
+ */
 #include "device/cuda/runtime/joint.h"
 
 #include "base/alloc.h"
 #include "device/cuda/runtime/combine.h"
 
-/* ---- Beginning and epilogue ---- */
+/* ---- Creating and destroying ---- */
 
 static tu_status make_event(CUevent *event) {
     CUDA_TRY(cuEventCreate, event, CU_EVENT_DISABLE_TIMING);
@@ -131,14 +134,14 @@ void cuda_joint_end(cuda_joint *j) {
         if (m->free) cuda.cuEventDestroy(m->free);
         cuda_ring_free(m->ring);
     }
-    if (j->member_count) cuda.cuCtxSetCurrent(j->members[0].device->context); /* as it was found */
+    if (j->member_count) cuda.cuCtxSetCurrent(j->members[0].device->context); /* restore the context that was current before */
     tu__free(j->members);
     tu__free(j->moves);
     tu__free(j->routes);
     *j = (cuda_joint){0};
 }
 
-/* ---- Moves ---- */
+/* ---- Operations ---- */
 
 static tu_status take_launch(cuda_joint *j, const cuda_move *m) {
     const cuda_member *part = &j->members[m->what.part];
@@ -151,7 +154,7 @@ static tu_status copy_within(const cuda_joint *j, const cuda_move *m) {
     return TU_OK;
 }
 
-/* Between two cards the driver knows whether they were let into each other's memory. */
+/* The driver copies directly between two GPUs if peer access is enabled. */
 static tu_status copy_along(const cuda_move *m, const cuda_device *to, const cuda_device *from,
                             CUstream stream) {
     CUdeviceptr target = cuda_address(m->what.to), source = cuda_address(m->what.from);
@@ -176,7 +179,7 @@ static tu_status take_copy(cuda_joint *j, const cuda_move *m) {
     return TU_OK;
 }
 
-/* What is enqueued into `stream` comes behind what all ranks have brought. */
+/* Makes `stream` wait until all ranks have posted their values. */
 static tu_status come_behind_all(const cuda_joint *j, const cuda_move *m, CUstream stream) {
     for (uint32_t r = 0; r < m->what.combinations[0].ranks; r++)
         CUDA_TRY(cuStreamWaitEvent, stream, rank_of(j, m, r)->so_far, 0);
@@ -204,7 +207,7 @@ static tu_status add_share(const cuda_joint *j, const cuda_move *m, uint32_t ran
     return TU_OK;
 }
 
-/* The first rank's stream is the one that stands behind all shares. */
+/* Sums one share per rank. At the end the first rank's sum stream waits for all shares. */
 static tu_status add_shares(const cuda_joint *j, const cuda_move *m) {
     const cuda_member *first = rank_of(j, m, 0);
     uint32_t ranks = m->what.combinations[0].ranks;
@@ -259,7 +262,7 @@ static tu_status begin_step(const cuda_joint *j) {
     return TU_OK;
 }
 
-/* What a part sent has arrived before it computes anew. */
+/* Makes each sender wait until the last copy it sent has arrived, before it computes the next step. */
 static tu_status end_step(const cuda_joint *j) {
     for (uint32_t i = 0; i < j->route_count; i++)
         if (j->routes[i].begun)

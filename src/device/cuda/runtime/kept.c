@@ -1,4 +1,4 @@
-/* The folder of what is kept between runs. See kept.h. */
+/* Finds the cache folder. See cache_folder.h. */
 #include "device/cuda/runtime/kept.h"
 
 #include <limits.h>

@@ -1,13 +1,15 @@
-/* What is taken from a card's memory, and its reserve.
+/* Allocates device memory from the driver and from an optional reserve.
  *
- * As a rule every block is the driver's: it is taken when it is needed. On a card that others use too, that is a promise
- * nobody made: the evaluation after an hour of training may find the card full. A reserve is memory taken at once and
- * kept until the last device on the card is closed. Blocks come out of it, first fit, and only what does not fit there is
- * the driver's. All logical parts of a card have the same one, as they have the same context.
+ * By default every block comes from the driver when it is needed. On a GPU that other processes use too, a later
+ * allocation may fail: the evaluation after an hour of training may find the memory full. A reserve is memory
+ * allocated up front and kept until the last device on the GPU is closed. Blocks are allocated from it, first fit.
+ * Only blocks that do not fit come from the driver. All logical devices of a GPU share one reserve, as they share one
+ * context.
  *
- * The driver frees a block when nothing uses it any more. Within a reserve that is ours to see to: what was given back is
- * handed out again only after everything that is under way on the card has ended. A context cannot be waited for while a
- * stream of it is being captured, by whichever thread, so captures and that waiting keep out of each other's way. */
+ * cuMemFree waits until a block is no longer in use. For blocks of a reserve we must do that: a freed block is reused
+ * only after all work in flight on the GPU has finished. A context cannot be synchronised while any thread captures a
+ * stream of it, so a read-write lock keeps captures and that wait apart.
+ */
 #include "device/cuda/runtime/memory.h"
 
 #include <pthread.h>
@@ -15,7 +17,7 @@
 
 #include "base/alloc.h"
 
-enum { ALIGNMENT = 512 }; /* as the driver's own blocks have */
+enum { ALIGNMENT = 512 }; /* that of cuMemAlloc */
 
 typedef struct block {
     CUdeviceptr address;
@@ -25,10 +27,10 @@ typedef struct block {
 
 struct cuda_memory {
     int index, users;
-    pthread_mutex_t lock; /* of what follows */
-    block *reserves;      /* the driver's, one for each time it grew */
-    block *taken;         /* by address, of the reserves and of the driver */
-    bool unsettled;       /* what was given back to a reserve may still be in use */
+    pthread_mutex_t lock; /* guards the fields below */
+    block *reserves;      /* blocks from the driver, one for each time the reserve grew */
+    block *taken;         /* sorted by address; from the reserves and from the driver */
+    bool unsettled;       /* a freed block of a reserve may still be in use */
     struct cuda_memory *next;
 };
 
@@ -66,7 +68,7 @@ static bool is_reserved(const cuda_memory *m, CUdeviceptr address) {
     return false;
 }
 
-/* Bytes of blocks in the reserves, or of the driver's own. */
+/* Sums the bytes of allocated blocks that are in the reserves (`reserved`), or that are not. */
 static uint64_t taken(const cuda_memory *m, bool reserved) {
     uint64_t bytes = 0;
     for (const block *b = m->taken; b; b = b->next)
@@ -80,13 +82,13 @@ static void insert(block **at, block *b) {
     *at = b;
 }
 
-/* ---- What cannot be had ---- */
+/* ---- Error messages ---- */
 
 static double mebibytes(uint64_t bytes) {
     return (double)bytes / 1048576;
 }
 
-/* Adds to the message of a failure what the card has left. */
+/* Extends the message of a failed allocation by the free memory of the GPU. */
 static tu_status say_what_is_free(const cuda_memory *m, tu_status status, bool for_reserve, uint64_t bytes) {
     size_t unused = 0, total = 0;
     char reason[256], reserve[96] = "";
@@ -94,10 +96,10 @@ static tu_status say_what_is_free(const cuda_memory *m, tu_status status, bool f
     snprintf(reason, sizeof reason, "%s", tu_message());
     cuda.cuMemGetInfo(&unused, &total);
     if (reserved)
-        snprintf(reserve, sizeof reserve, ", beside %.1f of the %.1f MiB of its reserve",
+        snprintf(reserve, sizeof reserve, ", and %.1f of the %.1f MiB of its reserve",
                  mebibytes(reserved - taken(m, true)), mebibytes(reserved));
-    return tu_fail(status, "no %s%.1f MiB%s: %.1f of its %.1f MiB are free%s (%s)",
-                   for_reserve ? "reserve of " : "", mebibytes(bytes), for_reserve ? "" : " of memory",
+    return tu_fail(status, "cannot allocate %s%.1f MiB%s: %.1f of its %.1f MiB are free%s (%s)",
+                   for_reserve ? "a reserve of " : "", mebibytes(bytes), for_reserve ? "" : " of memory",
                    mebibytes(unused), mebibytes(total), reserve, reason);
 }
 
@@ -124,8 +126,8 @@ static void free_reserves(cuda_memory *m) {
     }
 }
 
-/* Where a card has no room for both a reserve that nobody uses yet and a block that is larger, the reserve grows to the
- * block's size in its own place. */
+/* Replaces an unused reserve by one that is large enough for a block, if the GPU has no room for both. Restores the
+ * old size on failure. */
 static tu_status exchange_reserve(cuda_memory *m, size_t bytes) {
     uint64_t before = sum(m->reserves);
     char message[512];
@@ -148,7 +150,7 @@ static bool find_gap(const cuda_memory *m, const block *reserve, size_t bytes, C
     return end - from >= bytes;
 }
 
-/* Waits until nobody uses what was given back. */
+/* Waits until freed blocks of the reserve are no longer in use. */
 static tu_status settle(cuda_memory *m) {
     if (!m->unsettled) return TU_OK;
     pthread_rwlock_wrlock(&captures);
@@ -170,7 +172,7 @@ tu_status cuda_memory_reserve(cuda_memory *m, uint64_t bytes) {
 
 /* ---- Blocks ---- */
 
-/* The driver sees to the alignment of its own. */
+/* Allocates from a reserve, rounded up to ALIGNMENT. Returns TU_NOT_FOUND if no reserve has room. */
 static tu_status take_reserved(cuda_memory *m, block *b) {
     size_t bytes = aligned(b->bytes);
     for (const block *r = m->reserves; r; r = r->next)
@@ -195,14 +197,14 @@ static tu_status take(cuda_memory *m, block *b) {
     tu_status status = place(m, b);
     if (status == TU_OK)
         insert(&m->taken, b);
-    else if (status == TU_NO_MEMORY) /* not where the card is lost */
+    else if (status == TU_NO_MEMORY) /* for other errors, such as a lost GPU, free memory is irrelevant */
         status = say_what_is_free(m, status, false, b->bytes);
     pthread_mutex_unlock(&m->lock);
     return status;
 }
 
 tu_status cuda_take(cuda_memory *m, size_t bytes, CUdeviceptr *address) {
-    block *b = tu__alloc(sizeof *b, "a block of a card");
+    block *b = tu__alloc(sizeof *b, "a block of GPU memory");
     if (!b) return TU_NO_MEMORY;
     b->bytes = bytes ? bytes : 1;
     tu_status status = take(m, b);
@@ -213,7 +215,7 @@ tu_status cuda_take(cuda_memory *m, size_t bytes, CUdeviceptr *address) {
     return status;
 }
 
-/* Takes it out of the list; NULL: it is not there. */
+/* Removes a block from the list and returns it; NULL if it is not in the list. */
 static block *find_taken(cuda_memory *m, CUdeviceptr address) {
     block **at = &m->taken;
     while (*at && (*at)->address != address) at = &(*at)->next;
@@ -244,12 +246,12 @@ tu_status cuda_memory_elsewhere(cuda_memory *m, uint64_t *bytes) {
     return TU_OK;
 }
 
-/* ---- Cards ---- */
+/* ---- One memory per GPU ---- */
 
 static cuda_memory *find_or_add(int index) {
     for (cuda_memory *m = list; m; m = m->next)
         if (m->index == index) return m;
-    cuda_memory *m = tu__alloc(sizeof *m, "the memory of a card");
+    cuda_memory *m = tu__alloc(sizeof *m, "the memory of a GPU");
     if (!m) return NULL;
     m->index = index;
     pthread_mutex_init(&m->lock, NULL);

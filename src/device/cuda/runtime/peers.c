@@ -1,11 +1,13 @@
-/* Cards that use each other's memory.
+/* Peer access between GPUs.
  *
- * Two cards on one NVLink or PCIe switch can read and write each other's memory, from kernels and by their copy engines, once
- * the context of each has been let into that of the other. Contexts are shared by everybody in a process who uses the card,
- * so that others may have done it before us. It holds for all memory of cuMemAlloc, old and new, until one of the two contexts
- * ends; memory of a pool would have to be opened by itself.
+ * Two GPUs connected by NVLink or PCIe can read and write each other's memory, from kernels and with their copy
+ * engines, once peer access is enabled between their contexts. All users of a GPU in a process share one context, so
+ * another library may have enabled it already. Peer access covers all memory of cuMemAlloc, allocated before or
+ * later, until one of the two contexts is destroyed. Memory pools would need their own access settings.
  *
- * What a machine does not let its cards do is told apart from what fails: the engine then sends values through the host. */
+ * TU_UNSUPPORTED means that the machine does not support it: the engine then sends values through the host. Other
+ * errors are real failures.
+ */
 #include "device/cuda/runtime/cuda.h"
 
 static bool is_reached(cuda_device *device, int card) {
@@ -15,7 +17,7 @@ static bool is_reached(cuda_device *device, int card) {
     return reached;
 }
 
-/* Also that it is not so any more: a card's context may have ended since. */
+/* Also clears the bit: a GPU's context may have been destroyed since. */
 static void note_reached(cuda_device *device, int card, bool reached) {
     uint64_t bit = UINT64_C(1) << card;
     pthread_mutex_lock(&device->lock);
@@ -28,7 +30,8 @@ bool cuda_reach_each_other(cuda_device *device, cuda_device *other) {
     return is_reached(device, other->index) && is_reached(other, device->index);
 }
 
-/* A card has room for some eight others, which programs beside this one may have taken. */
+/* True if the result means that peer access is unavailable. A GPU supports about eight peers; other libraries of the
+ * process may have used them up. */
 static bool means_cannot(CUresult result) {
     return result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED || result == CUDA_ERROR_TOO_MANY_PEERS;
 }
@@ -46,7 +49,7 @@ static tu_status enable(const cuda_device *device, const cuda_device *other) {
 static tu_status let_in(const cuda_device *device, const cuda_device *other) {
     int can = 0;
     CUDA_TRY(cuDeviceCanAccessPeer, &can, device->handle, other->handle);
-    if (!can) return tu_fail(TU_UNSUPPORTED, "the machine does not connect the two cards");
+    if (!can) return tu_fail(TU_UNSUPPORTED, "the two GPUs have no peer access (cuDeviceCanAccessPeer)");
     return enable(device, other);
 }
 
@@ -55,5 +58,5 @@ tu_status cuda_enable_peer_access(cuda_device *device, const cuda_device *other)
     tu_status status = let_in(device, other);
     note_reached(device, other->index, status == TU_OK);
     if (status == TU_OK) return TU_OK;
-    return tu_fail(status, "%s cannot use the memory of %s: %s", device->name, other->name, tu_message());
+    return tu_fail(status, "%s cannot access the memory of %s: %s", device->name, other->name, tu_message());
 }

@@ -1,23 +1,24 @@
-/* Many steps without the engine in between: of one plan, or of several parts together.
+/* Multi-step calls: many steps of one plan, or of several partitions together, without the engine in between.
  *
- * A step, of one plan or of all parts (joint.c), is the same graph every time, since inputs come from ring slots
- * and results go to ring slots (ring.c). The first step is enqueued as it is, so that libraries load what they load
- * at first use; the second is captured, and replayed from then on. Short steps are captured several to a graph.
+ * Every step is the same CUDA graph, since inputs are read from ring slots and results are written to ring slots
+ * (ring.c). The first step is enqueued kernel by kernel, because libraries load modules at first use. The second is
+ * captured, and replayed from then on. Several short steps are captured into one graph.
  *
- * Rings have two halves. While the steps of one run, the other is filled: the host copies into pinned memory, the
- * card's copy engine takes it from there, on a stream of its own. What the steps of a half left is fetched behind
- * them.
+ * A ring has two halves. While the steps of one half run, the other half is filled: the host copies inputs into
+ * pinned memory, and the copy engine uploads them on a separate stream. The results of a half are downloaded after
+ * its steps.
  *
  *     host     stage 0 | stage 1 |  … wait for 0, read results 0, stage 2 | …
  *     copies           upload 0  | upload 1 |                   upload 2
  *     compute                      steps of 0  | steps of 1  | steps of 2
  *
- * From the captured steps on nothing here waits in the driver for the steps of a card, which might never end: events are
- * asked for until a deadline (cuda_device.allowed) at which the card counts as given up. The driver takes so many launches
- * and no more before it waits, too, so launches keep to a number that are under way at once. A step that is enqueued kernel
- * by kernel may be more than that.
+ * Once steps are captured, this file never blocks in the driver, because the steps of a broken GPU might never end.
+ * It polls events until the timeout (cuda_device.timeout_seconds), after which the GPU is abandoned. The driver also
+ * blocks when too many launches are pending, so the number of launches in flight is limited. A step that is enqueued
+ * kernel by kernel may exceed that limit.
  *
- * What is kept between calls belongs to the first part's plan, and goes when that plan gets other addresses. */
+ * The data kept between calls belongs to the first partition's plan and is freed when that plan's addresses change.
+ */
 #include <stdio.h>
 
 #include "base/alloc.h"
@@ -25,25 +26,25 @@
 #include "device/cuda/runtime/joint.h"
 
 enum {
-    NODES_OF_A_GRAPH = 512, /* of a part at most, when several steps share one */
+    NODES_OF_A_GRAPH = 512, /* per partition, if a graph contains several steps */
     MAX_STEPS_OF_A_GRAPH = 16,
-    LAUNCHES_OF_A_GROUP = 32, /* two groups are under way at most */
+    LAUNCHES_OF_A_GROUP = 32, /* at most two groups are in flight */
 };
 
 typedef struct cuda_repetition {
     cuda_joint joint;
-    uint32_t half; /* steps, of every ring */
+    uint32_t half; /* steps per ring half, the same for all rings */
     CUevent done[CUDA_HALVES];
-    bool warm; /* a step was enqueued as it is */
+    bool warm; /* a step was enqueued kernel by kernel */
     uint64_t seed;
     uint32_t steps_of_a_graph;
     CUgraphExec one, several;
-    uint32_t steps; /* of the call */
-    CUevent group;  /* behind the latest group of launches that is complete */
+    uint32_t steps; /* of the current call */
+    CUevent group;  /* recorded after the latest complete group of launches */
     uint32_t in_group;
 } cuda_repetition;
 
-typedef struct call { /* of repeat_joint */
+typedef struct call { /* the arguments of repeat_joint */
     uint32_t part_count;
     const tu_joint_part *parts;
     uint32_t steps;
@@ -65,7 +66,7 @@ void cuda_repetition_free(cuda_runtime *runtime) {
     cuda_repetition *r = runtime->repetition;
     if (!r) return;
     runtime->repetition = NULL;
-    for (uint32_t i = 0; i < r->joint.member_count; i++) { /* of which some may not have been made */
+    for (uint32_t i = 0; i < r->joint.member_count; i++) { /* after a failure some may be unset */
         const cuda_device *device = r->joint.members[i].device;
         if (device && cuda_is_given_up(device)) return;
     }
@@ -77,9 +78,10 @@ void cuda_repetition_free(cuda_runtime *runtime) {
     tu__free(r);
 }
 
-/* Few enough that a graph stays small. Between two graphs all parts wait for each other, so parts have each its nodes. */
+/* Chooses how many steps one graph contains, so that graphs stay small. All partitions wait for each other between
+ * two graphs, so the limit grows with the number of partitions. */
 static uint32_t choose_steps_of_a_graph(const cuda_joint *j) {
-    uint32_t nodes = j->move_count + j->member_count; /* more than there are: waits are edges */
+    uint32_t nodes = j->move_count + j->member_count; /* an upper bound: waits are edges, not nodes */
     for (uint32_t i = 0; i < j->member_count; i++) nodes += j->members[i].plan->kernel_count;
     uint32_t several = NODES_OF_A_GRAPH * j->member_count / (nodes ? nodes : 1);
     return several > MAX_STEPS_OF_A_GRAPH ? MAX_STEPS_OF_A_GRAPH : several;
@@ -103,7 +105,7 @@ static bool needs_ring(const tu_repetition *what) {
     return what->feed_count || what->fetch_count;
 }
 
-/* Parts take their steps together, so the hungriest decides. */
+/* All partitions advance together, so the smallest half is used. */
 static uint32_t choose_half(const call *c) {
     uint32_t least = UINT32_MAX;
     for (uint32_t i = 0; i < c->part_count; i++) {
@@ -114,7 +116,7 @@ static uint32_t choose_half(const call *c) {
 }
 
 static bool rings_fit(const cuda_repetition *r, const call *c, uint32_t half) {
-    bool are_small = r->half < half && r->half < c->steps / CUDA_HALVES; /* fewer steps than pay now */
+    bool are_small = r->half < half && r->half < c->steps / CUDA_HALVES; /* a larger half would be faster */
     if (!r->half || are_small) return false;
     for (uint32_t i = 0; i < c->part_count; i++) {
         const cuda_ring *ring = r->joint.members[i].ring;
@@ -130,7 +132,7 @@ static tu_status make_ring(cuda_member *m, uint32_t half, const tu_repetition *w
     if (!needs_ring(what)) return TU_OK;
     tu_status status = cuda_ring_new(m->device, half, what, &m->ring);
     if (status == TU_OK) return TU_OK;
-    return tu_fail(status, "no ring of %.1f MiB for the inputs and results of steps: %s",
+    return tu_fail(status, "cannot allocate %.1f MiB for the inputs and results of steps: %s",
                    m->ring ? cuda_ring_mebibytes(m->ring) : 0, tu_message());
 }
 
@@ -146,11 +148,11 @@ static tu_status make_rings(cuda_repetition *r, const call *c) {
 
 /* ---- Waiting ---- */
 
-/* What the parts' counts tell. */
+/* Finished steps, as counted by the rings of the partitions. */
 typedef struct progress {
-    const cuda_member *last; /* the part that is furthest behind; NULL: none counts, since none has a ring */
-    uint32_t least, most;    /* steps that are done: by that part, and by the one ahead of all */
-    uint64_t all;            /* by all of them: parts that exchange nothing may take theirs in turns */
+    const cuda_member *last; /* the slowest partition; NULL: no partition has a ring, so steps are not counted */
+    uint32_t least, most;    /* steps done by the slowest and by the fastest partition */
+    uint64_t all;            /* sum over all partitions: independent partitions may advance in turns */
 } progress;
 
 static progress see_progress(const cuda_repetition *r) {
@@ -169,9 +171,9 @@ static progress see_progress(const cuda_repetition *r) {
 }
 
 typedef struct patience {
-    double limit; /* seconds without the end of a step; 0: any time */
-    double look;  /* when to see how far the steps are */
-    double alive; /* when a part was last seen to have come further */
+    double limit; /* maximum seconds between the ends of two steps; 0: no limit */
+    double look;  /* time of the next check */
+    double alive; /* time when progress was last seen */
     progress seen;
 } patience;
 
@@ -180,7 +182,7 @@ static double between_looks(const patience *p) {
     return p->limit < LOOKS ? p->limit / LOOKS : 1;
 }
 
-/* Where nobody counts, all steps of the call are one. */
+/* If steps are not counted, the limit applies to all steps of the call together. */
 static patience begin_patience(const cuda_repetition *r, double now) {
     patience p = {.limit = first_device(r)->allowed, .alive = now};
     bool counted = false;
@@ -210,7 +212,7 @@ static tu_status give_up(const cuda_repetition *r, const patience *p) {
                    r->steps);
 }
 
-/* Waits for an event behind steps. How they went the driver tells at the end. */
+/* Waits for an event that follows steps. cuEventSynchronize at the end reports their errors. */
 static tu_status await(const cuda_repetition *r, CUevent event) {
     double began = tu__now();
     patience p = begin_patience(r, began);
@@ -232,7 +234,7 @@ typedef struct steps_of {
 
 static tu_status enqueue_steps(cuda_device *device, void *context) {
     const steps_of *s = context;
-    (void)device; /* the first part's */
+    (void)device; /* the first partition's */
     return cuda_joint_enqueue(s->joint, s->count);
 }
 
@@ -251,7 +253,7 @@ static bool may_be_captured(const cuda_repetition *r) {
     return r->warm && !r->joint.staged;
 }
 
-/* After so many launches more. When they complete a group, it waits until the one before is done. */
+/* Counts launches. When a group is complete, waits until the previous group is done. */
 static tu_status keep_pace(cuda_repetition *r, uint32_t launches) {
     r->in_group += launches;
     if (r->in_group < LAUNCHES_OF_A_GROUP) return TU_OK;
@@ -275,12 +277,12 @@ static tu_status launch_steps(cuda_repetition *r, uint32_t count) {
             TU_TRY(launch_graph(r, 1, &r->one));
             done++;
         }
-        TU_TRY(keep_pace(r, captured ? 1 : LAUNCHES_OF_A_GROUP)); /* kernel by kernel a step is many */
+        TU_TRY(keep_pace(r, captured ? 1 : LAUNCHES_OF_A_GROUP)); /* a step that is not captured counts as a full group */
     }
     return TU_OK;
 }
 
-/* ---- Halves ---- */
+/* ---- Ring halves ---- */
 
 static tu_status begin_rings(const cuda_repetition *r, const call *c) {
     for (uint32_t i = 0; i < c->part_count; i++) {
@@ -310,7 +312,7 @@ static tu_status fetch_behind(const cuda_repetition *r, uint32_t half, uint32_t 
     return TU_OK;
 }
 
-/* Waits for the half's steps and hands over what they left. */
+/* Waits for the steps of a half and copies their results to the caller. */
 static tu_status collect(const cuda_repetition *r, const call *c, uint32_t half, uint32_t first,
                          uint32_t count) {
     TU_TRY(await(r, r->done[half]));
@@ -340,7 +342,7 @@ static tu_status run_rounds(cuda_repetition *r, const call *c) {
     return TU_OK;
 }
 
-/* ---- A repetition ---- */
+/* ---- Entry points ---- */
 
 static uint64_t seed_of(const cuda_joint *j) {
     for (uint32_t i = 0; i < j->member_count; i++)
@@ -348,7 +350,7 @@ static uint64_t seed_of(const cuda_joint *j) {
     return 0;
 }
 
-/* Events that time kernels belong to single launches. */
+/* Turns off kernel timing: its events are valid only for single launches. */
 static void leave_out_times(const cuda_joint *j) {
     for (uint32_t i = 0; i < j->member_count; i++) {
         cuda_runtime *runtime = j->members[i].plan->runtime;
@@ -375,15 +377,15 @@ static tu_status repeat(cuda_repetition *r, const call *c) {
     return status;
 }
 
-/* "gpu:0.0", or "gpu:0.0 to gpu:0.3 together": of which the failure itself need not name one. */
+/* Adds the names of the devices to the message: "gpu:0.0", or "gpu:0.0 to gpu:0.3". */
 static tu_status failed(tu_status status, const call *c) {
     const char *first = cuda_inside(c->parts[0].device)->name;
     if (c->part_count == 1) return tu_fail(status, "%s: %s", first, tu_message());
-    return tu_fail(status, "%s to %s together: %s", first,
+    return tu_fail(status, "%s to %s: %s", first,
                    cuda_inside(c->parts[c->part_count - 1].device)->name, tu_message());
 }
 
-/* Nothing may be under way when what it uses goes. */
+/* Waits for all streams before the memory they use is freed. */
 static void wait_for_all(const call *c) {
     for (uint32_t i = 0; i < c->part_count; i++) {
         const cuda_device *device = cuda_inside(c->parts[i].device);
@@ -411,7 +413,7 @@ tu_status cuda_repeat_joint(uint32_t part_count, const tu_joint_part *parts, uin
     return status;
 }
 
-/* A part alone is one launch. */
+/* Runs steps of one partition: each step is one launch. */
 tu_status cuda_repeat_plan(tu_device_instance *device, tu_plan *plan, uint32_t steps,
                            const tu_repetition *what) {
     const tu_joint_part part = {.device = device, .plan = plan, .what = *what};

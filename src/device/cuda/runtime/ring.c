@@ -1,54 +1,54 @@
-/* The ring of one plan.
+/* The ring of one plan: input and result slots of the steps of a multi-step call.
  *
- * Inputs of the steps to come wait in slots of a ring on the card, results are left in slots of another; a count on
- * the card says which slot a step's own is (kernels/ring.cu). So a step is the same graph every time: fill the
- * inputs, run the kernels, keep the results. The count is the ring's own: plans that are repeated together need not
- * agree on it.
+ * Inputs of later steps are stored in slots on the GPU, results in other slots. A step counter on the GPU selects the
+ * slots of the current step (kernels/ring.cu). Every step is therefore the same graph: copy inputs from their slots,
+ * run the kernels, copy results into their slots. Each ring has its own counter.
  *
- * What comes goes through pinned memory and on a stream of its own, so that the card's copy engine takes it while
- * the steps of the other half run. Who repeats (repeat.c) says when. */
+ * Inputs go through pinned memory and a separate stream, so that the copy engine uploads them while the steps of the
+ * other half run. repeat.c decides when.
+ */
 #include "device/cuda/runtime/ring.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
 
-#include "device/cuda/kernels/ring_args.h" /* after what it needs */
+#include "device/cuda/kernels/ring_args.h" /* needs the types above */
 
 enum {
-    MAX_STEPS = 256,      /* in a half */
-    MAX_BYTES = 32 << 20, /* of a half, unless a single step needs more */
+    MAX_STEPS = 256,      /* per half */
+    MAX_BYTES = 32 << 20, /* per half, unless a single step needs more */
     COUNT_BYTES = 256,
 };
 
-typedef struct lane { /* one feed or fetch */
-    size_t bytes;     /* of a step: of row numbers, for a table */
-    size_t offset;    /* of its slots, on the card and in pinned memory */
+typedef struct lane { /* the slots of one feed or fetch */
+    size_t bytes;     /* per step; for a table feed: of its row numbers */
+    size_t offset;    /* of the slots, on the GPU and in pinned memory */
     bool same;
 } lane;
 
 struct cuda_ring {
     const cuda_device *device;
     uint32_t feed_count, fetch_count;
-    tu_repeat_feed *feeds; /* as they were when the ring was made, without the host's addresses */
+    tu_repeat_feed *feeds; /* copies of the caller's, whose host addresses may be outdated */
     tu_repeat_fetch *fetches;
     lane *in, *out;
-    uint32_t half;                  /* steps */
-    size_t feed_bytes, fetch_bytes; /* of all slots of both halves */
-    CUdeviceptr block;              /* count, feed slots, fetch slots */
-    unsigned char *pinned;          /* feed slots, fetch slots, the count as it was when last asked for */
+    uint32_t half;                  /* steps per half */
+    size_t feed_bytes, fetch_bytes; /* all slots of both halves */
+    CUdeviceptr block;              /* counter, feed slots, fetch slots */
+    unsigned char *pinned;          /* feed slots, fetch slots, last copy of the counter */
     CUstream copies;
     CUevent uploaded[CUDA_HALVES];
-    CUevent told;  /* behind the copy of the count */
-    bool asked;    /* such a copy was begun */
-    uint32_t done; /* steps, as far as the card has told */
+    CUevent told;  /* recorded after the copy of the counter */
+    bool asked;    /* a copy of the counter is under way */
+    uint32_t done; /* last known number of finished steps */
 };
 
-/* ---- Making and freeing ---- */
+/* ---- Creating and freeing ---- */
 
 void cuda_ring_free(cuda_ring *r) {
     if (!r) return;
-    cuda.cuCtxSetCurrent(r->device->context); /* of several cards the caller's may be another */
+    cuda.cuCtxSetCurrent(r->device->context); /* with several GPUs another context may be current */
     if (r->copies) cuda.cuStreamSynchronize(r->copies);
     for (int i = 0; i < CUDA_HALVES; i++)
         if (r->uploaded[i]) cuda.cuEventDestroy(r->uploaded[i]);
@@ -97,7 +97,7 @@ uint32_t cuda_ring_half(const tu_repetition *what, uint32_t steps) {
     return wanted < half ? wanted : half;
 }
 
-/* Places of all slots; the lists are copied. */
+/* Assigns an offset to every slot. Copies the lists of feeds and fetches. */
 static tu_status lay_out(cuda_ring *r, const tu_repetition *what) {
     r->feeds = tu__alloc_array(what->feed_count + 1, sizeof *r->feeds, "a ring");
     r->fetches = tu__alloc_array(what->fetch_count + 1, sizeof *r->fetches, "a ring");
@@ -145,7 +145,7 @@ double cuda_ring_mebibytes(const cuda_ring *r) {
     return (double)(r->feed_bytes + r->fetch_bytes) / 1048576;
 }
 
-/* ---- A step ---- */
+/* ---- The kernels of a step ---- */
 
 static unsigned char *feed_slots(const cuda_ring *r, uint32_t i) {
     return (unsigned char *)cuda_pointer(r->block) + COUNT_BYTES + r->in[i].offset;
@@ -177,7 +177,7 @@ static void fill_in(const cuda_ring *r, uint32_t i, ring_feed *f, long long begi
     f->row = cuda_divider((uint32_t)(feed->row_bytes / (size_t)f->word));
 }
 
-/* Eight at a time; a launch without any keeps the count going. */
+/* Copies up to RING_MAX feeds per launch. Without feeds one launch is still needed to advance the counter. */
 tu_status cuda_ring_fill(const cuda_ring *r, const cuda_device *device, const cuda_runtime *runtime) {
     const tu__kernel k = {.device = device};
     uint32_t done = 0;
@@ -218,7 +218,7 @@ static const unsigned char *host_of(const tu_repeat_feed *f) {
     return f->table ? (const unsigned char *)f->rows : f->host;
 }
 
-/* What steps first … first + count - 1 are fed, one behind the other. */
+/* Copies the inputs of steps first … first + count - 1 into consecutive slots. */
 static void gather(unsigned char *to, const tu_repeat_feed *f, size_t bytes, size_t first, size_t count) {
     size_t stride = f->table ? f->stride * sizeof *f->rows : f->stride;
     const unsigned char *from = host_of(f) + first * stride;
@@ -284,14 +284,14 @@ void cuda_ring_hand_over(const cuda_ring *r, const tu_repetition *what, uint32_t
     }
 }
 
-/* ---- How far the card is ---- */
+/* ---- Progress ---- */
 
 static ring_count *pinned_count(const cuda_ring *r) {
     return (ring_count *)(void *)(r->pinned + r->feed_bytes + r->fetch_bytes);
 }
 
-/* What is copied meanwhile goes by this stream too, so the answer stands behind it, but not behind kernels. A card that cannot
- * even answer has done no more than it told before. */
+/* The counter is copied on the stream of the uploads, so it waits for them but not for kernels. If the GPU does not
+ * answer, the last known number is returned. */
 uint32_t cuda_ring_done(cuda_ring *r) {
     if (r->asked && cuda.cuEventQuery(r->told) == CUDA_ERROR_NOT_READY) return r->done;
     if (r->asked) r->done = pinned_count(r)->next;

@@ -1,23 +1,24 @@
-/* Kernels dealt out to streams.
+/* Assigns kernels to streams.
  *
- * A kernel with few blocks leaves most of a card idle, and branches of such kernels one after another leave it idle all
- * the time. Each kernel in turn goes to the stream on which it can start first, by guessed times; one that fills the card
- * by itself stays on the first. What has to wait for what is read off the addresses: buffers whose lifetimes do not
- * overlap share memory, so two kernels may be in each other's way although no value passes between them. */
+ * A kernel with few blocks leaves most of the GPU idle. Each kernel is assigned, in order, to the stream on which it
+ * can start first by estimated times; a long kernel, which fills the GPU alone, stays on stream 0. Dependencies are
+ * derived from addresses, not values: buffers whose lifetimes do not overlap share memory, so two kernels may
+ * conflict although no value passes between them.
+ */
 #include "device/cuda/runtime/streams.h"
 
-enum { MAX_KERNELS = 4096 }; /* every pair is looked at */
+enum { MAX_KERNELS = 4096 }; /* all pairs are compared */
 
-static const double fills_card = 12e-6; /* seconds: longer kernels have blocks enough */
-static const double hand_over = 1.5e-6; /* what a wait for another stream costs */
-static const double pays = 0.75;        /* of the time one after another: guesses are off by as much */
+static const double fills_card = 12e-6; /* seconds; longer kernels have enough blocks to fill the GPU */
+static const double hand_over = 1.5e-6; /* seconds to wait for another stream */
+static const double pays = 0.75;        /* of the serial time: estimates may be wrong by that much */
 
 typedef struct dealer {
     uint32_t count;
     const cuda_work *work;
     cuda_place *places;
     double end_of_stream[CUDA_STREAMS];
-    int last_waited[CUDA_STREAMS][CUDA_STREAMS]; /* by stream, for stream: the latest kernel */
+    int last_waited[CUDA_STREAMS][CUDA_STREAMS]; /* [stream][other]: latest kernel of `other` that `stream` has waited for */
 } dealer;
 
 static bool conflict(const cuda_work *a, const cuda_work *b) {
@@ -29,7 +30,7 @@ static bool conflict(const cuda_work *a, const cuda_work *b) {
     return false;
 }
 
-/* Per stream, the latest kernel there that must come before; on one stream the earlier ones follow from it. */
+/* Finds per stream the latest earlier kernel that conflicts. Earlier kernels of that stream precede it. */
 static void find_waits(const dealer *d, uint32_t index, int waits[CUDA_STREAMS]) {
     for (int s = 0; s < CUDA_STREAMS; s++) waits[s] = CUDA_NO_KERNEL;
     for (uint32_t i = index; i-- > 0;) {
@@ -56,7 +57,7 @@ static int choose(const dealer *d, uint32_t index, const double *ends, const int
     return best;
 }
 
-/* Waits that an earlier kernel of the stream has made already are left out. */
+/* Stores an assignment. Leaves out waits that an earlier kernel of the same stream has made. */
 static void place(dealer *d, uint32_t index, int stream, const int waits[CUDA_STREAMS]) {
     cuda_place *p = &d->places[index];
     p->stream = stream;

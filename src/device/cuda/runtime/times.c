@@ -1,24 +1,25 @@
-/* When kernels ran, by the card's clock, told by the host's.
+/* Kernel times, measured by events on the GPU and converted to the host's clock.
  *
- * Events are recorded before every kernel and behind the last of a launch; the end of any other kernel is the beginning
- * of the next. An event of the same kind whose moment is known on the host ties the two clocks together; it is recorded anew
- * every second, since the driver tells distances with 24 bits. Kernels are timed one after another, on one stream. */
+ * Events are recorded before every kernel and after the last kernel of a launch. A kernel ends where the next one
+ * begins. An origin event, whose host time is known, relates the two clocks. It is recorded again every second, since
+ * the driver reports differences as floats with 24 bits. Timed kernels run on one stream.
+ */
 
 #include "base/clock.h"
 #include "device/cuda/runtime/plan.h"
 
 typedef struct cuda_times {
     uint32_t count;  /* kernels */
-    CUevent *begins; /* per place */
+    CUevent *begins; /* per position in the launch order */
     CUevent *ends;
-    bool *is_last; /* per place: of a launch; its end has an event of its own */
-    bool *known;   /* per place: it was launched */
+    bool *is_last; /* per position: last kernel of a launch, whose end has its own event */
+    bool *known;   /* per position */
     CUevent origin;
     double origin_time; /* CLOCK_MONOTONIC */
 } cuda_times;
 
-/* The moment lies between asking and hearing: some microseconds, of which the middle is taken. On a busy machine the thread may
- * be interrupted between the two; then it asks again. */
+/* Records the origin event. Its host time is taken as the middle between the call and its completion, some
+ * microseconds. Tries again if the thread was interrupted in between. */
 static tu_status record_origin(cuda_device *device, cuda_times *t) {
     enum { TRIES = 10 };
     const double short_enough = 30e-6;
@@ -78,7 +79,7 @@ void cuda_times_free(cuda_runtime *runtime) {
     if (t && t->origin) cuda.cuEventDestroy(t->origin);
 }
 
-/* In a capture it is a node of the graph, recorded anew at each replay. */
+/* During a capture the event becomes a node of the graph, recorded at each replay. */
 static tu_status record(const cuda_device *device, CUevent event) {
     if (device->capturing)
         CUDA_TRY(cuEventRecordWithFlags, event, device->stream, CU_EVENT_RECORD_EXTERNAL);
@@ -100,7 +101,7 @@ tu_status cuda_mark_end(const cuda_device *device, const cuda_runtime *runtime, 
     return record(device, runtime->times->ends[place]);
 }
 
-/* Times are known from the launch after the first question on. */
+/* The first call starts the timing; times are available from the next launch on. */
 tu_status cuda_trace(cuda_device *device, tu_plan *plan, uint32_t place, double *start, double *seconds) {
     tu__kernel_plan *p = (tu__kernel_plan *)plan;
     cuda_runtime *runtime = p->runtime;

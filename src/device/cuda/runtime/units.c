@@ -1,9 +1,9 @@
-/* The kernels' source text, carried inside the library: what NVRTC compiles on the user's machine. */
+/* Embeds the source text of the kernels in the library. NVRTC compiles it on the user's machine. */
 #include <string.h>
 
 #include "device/cuda/runtime/cuda.h"
 
-/* KERNELS is the folder, given by the build. The assembler reads the files; a NUL follows each. */
+/* KERNELS is the source folder, defined by the build. The assembler includes each file, followed by a NUL. */
 #define UNIT(file, symbol)                                                                                   \
     extern const char cuda_text_##symbol[];                                                                  \
     __asm__(".pushsection .rodata\n"                                                                         \

@@ -1,10 +1,12 @@
-/* Waiting for a card, which may never come back.
+/* Timeouts, and GPUs that are abandoned after one.
  *
- * A kernel that never ends holds up everything that waits for it in the driver. Who has a deadline (cuda_device.allowed)
- * therefore asks instead of waiting, and gives the card up when its time is over. That is for as long as the process lives,
- * since most of what gives something back waits too: the driver frees memory, graphs and streams when nothing uses them any
- * more. What is asked of such a card fails at once, what is freed on it stays there, and the system takes it back when the
- * process ends. The parts of a card share one context, so they are given up together. */
+ * A kernel that never ends blocks everything that waits for it in the driver. With a timeout
+ * (cuda_device.timeout_seconds) the host therefore polls, and abandons the GPU when the timeout expires. A GPU stays
+ * abandoned until the process ends, because most functions that free resources block too: the driver frees memory,
+ * graphs and streams only when nothing uses them. Calls for an abandoned GPU fail at once. Its resources are not
+ * freed; the operating system reclaims them at exit. All logical devices of a GPU share one context and are abandoned
+ * together.
+ */
 #include <stdatomic.h>
 
 #include "base/clock.h"
@@ -22,17 +24,17 @@ bool cuda_is_given_up(const cuda_device *device) {
 
 tu_status cuda_refuse_given_up(const cuda_device *device) {
     if (!cuda_is_given_up(device)) return TU_OK;
-    return tu_fail(TU_DEVICE, "%s was given up, since it had not come back in time: end the program",
+    return tu_fail(TU_DEVICE, "%s was abandoned after a timeout: restart the process",
                    device->name);
 }
 
-/* Sleep is too coarse for short waits. */
+/* Spins for short waits, because sleeping is too coarse. */
 void cuda_pause(double waited) {
     const double shortest = 50e-6, longest = 10e-3, breath = 1e-6;
     double seconds = waited / 1000 < longest ? waited / 1000 : longest;
     if (seconds >= shortest)
         nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
-    else /* a question keeps the driver from who else needs it */
+    else /* polling without a pause would block other threads in the driver */
         for (double until = tu__now() + breath; tu__now() < until;) continue;
 }
 
@@ -49,7 +51,7 @@ static tu_status await_stream(const cuda_device *device) {
     return TU_OK;
 }
 
-/* How it went the driver tells at the end. */
+/* cuStreamSynchronize at the end returns errors of the work. */
 tu_status cuda_synchronize(const cuda_device *device) {
     tu_status status = device->allowed > 0 ? await_stream(device) : TU_OK;
     if (status == TU_OK) status = CUDA_CALL(cuStreamSynchronize, device->stream);
