@@ -18,8 +18,9 @@
 #include "../measure.h"
 
 enum { MAX_RUNS = 21, WARM_RUNS = 2 };
-static const double MAX_SECONDS = 3;  /* after this time one run suffices, warm or not */
-static const double MAX_ERROR = 0.25; /* rounding of an inverse may cause that much; a wrong result gives more */
+static const double MAX_SECONDS = 3; /* after this time one run suffices, warm or not */
+static const double MAX_ERROR =
+    0.25; /* rounding of an inverse may cause that much; a wrong result gives more */
 
 typedef struct settings {
     const char *gpu, *cpu;
@@ -35,7 +36,7 @@ typedef struct trial {
     tu_dtype dtype;
     const char *precision; /* for tu_compile */
     bool on_cpu;
-    int against; /* index of the trial to compare with; -1: none */
+    int baseline; /* index of the trial to compare with; -1: none */
 } trial;
 
 /* CPU trials come before those that are compared with them. */
@@ -56,7 +57,7 @@ typedef struct check {
     tu_value difference, size;
 } check;
 
-static check compare_ways(tu_value one, tu_value other) {
+static check compare_results(tu_value one, tu_value other) {
     one = tu_cast(one, TU_F32);
     other = tu_cast(other, TU_F32);
     tu_value d = tu_sub(one, other);
@@ -68,9 +69,9 @@ static check build(tu_graph *graph, const trial *t) {
     tu_shape square = TU_SHAPE(t->size, t->size);
     tu_value a = tu_random_uniform(graph, t->dtype, square, -1, 1);
     tu_value v = tu_random_uniform(graph, t->dtype, TU_SHAPE(t->size, 1), -1, 1);
-    if (t->work == INVERSE) return compare_ways(tu_matmul(a, tu_matmul(tu_inverse(a), v)), v);
+    if (t->work == INVERSE) return compare_results(tu_matmul(a, tu_matmul(tu_inverse(a), v)), v);
     tu_value b = tu_random_uniform(graph, t->dtype, square, -1, 1);
-    return compare_ways(tu_matmul(tu_matmul(a, b), v), tu_matmul(a, tu_matmul(b, v)));
+    return compare_results(tu_matmul(tu_matmul(a, b), v), tu_matmul(a, tu_matmul(b, v)));
 }
 
 /* ---- Running ---- */
@@ -107,8 +108,8 @@ static tu_status time_program(tu_program *program, tu_state *state, measurement 
     *m = (measurement){median(times, count), sqrt((double)squares[0] / (double)squares[1]), k.flops, ""};
     snprintf(m->kernel, sizeof m->kernel, "%s", k.kernel);
     if (!(m->error < MAX_ERROR))
-        return tu_fail(TU_NUMERIC, "the check has a relative error of %g: expected below %g",
-                       m->error, MAX_ERROR);
+        return tu_fail(TU_NUMERIC, "the check has a relative error of %g: expected below %g", m->error,
+                       MAX_ERROR);
     return TU_OK;
 }
 
@@ -179,7 +180,7 @@ int main(int argc, char **argv) {
         const trial *t = &trials[i];
         if (o.no_cpu && t->on_cpu) continue;
         if (run_trial(t, &o, &found[i]) == TU_OK) {
-            print_row(t, &o, &found[i], t->against < 0 ? NULL : &found[t->against]);
+            print_row(t, &o, &found[i], t->baseline < 0 ? NULL : &found[t->baseline]);
             continue;
         }
         found[i].seconds = 0;

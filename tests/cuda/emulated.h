@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Must be called before devices are listed. FAKE_CUDA is the folder of the fake libraries, defined by the build. */
-static inline void use_emulated_card(void) {
+static inline void use_emulated_gpu(void) {
     setenv("TUTTI_CUDA_LIBRARIES", FAKE_CUDA, 1);
     setenv("TUTTI_KERNELS", "", 1); /* the fake NVRTC has its own cache */
     unsetenv("TUTTI_CUDA");
@@ -19,9 +19,9 @@ static inline void use_emulated_card(void) {
 
 /* Uses the machine's real GPU if the test is called as "test_NAME card", else the emulated one. Returns true for a
  * real GPU. */
-static inline bool use_own_card(int argc, char **argv) {
+static inline bool use_real_gpu(int argc, char **argv) {
     bool own = argc > 1 && strcmp(argv[1], "card") == 0;
-    if (!own) use_emulated_card();
+    if (!own) use_emulated_gpu();
     return own;
 }
 

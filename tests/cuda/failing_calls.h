@@ -21,8 +21,8 @@ typedef struct failing_calls {
     unsigned stride; /* only every stride-th call is made to fail */
     /* Stops after this many calls in a row whose failure has no effect: then the last call has been passed. Queries
      * and pinning may fail without effect before. */
-    unsigned beyond;
-    unsigned fewest; /* the work must fail more often than this */
+    unsigned max_ineffective;
+    unsigned min_failures; /* the work must fail more often than this */
 } failing_calls;
 
 /* "cudnnCreate" is a function, "cudnn 3" is not. */
@@ -56,7 +56,7 @@ static inline void fail_calls(const failing_calls *f) {
     assert_int_equal(f->work(f->context, 0), TU_OK); /* libraries allocate what they keep here */
     int64_t blocks = tu__alloc_live();
     size_t objects = emulated_live(text, sizeof text);
-    for (unsigned nth = 1, since = 0; since < f->beyond; nth += f->stride) {
+    for (unsigned nth = 1, since = 0; since < f->max_ineffective; nth += f->stride) {
         tu_status status = work_with_failing_call(f, nth, ++trial);
         since = status == TU_OK ? since + 1 : 0;
         failures += status != TU_OK;
@@ -69,7 +69,7 @@ static inline void fail_calls(const failing_calls *f) {
             fail_msg("call %u failed ('%s'): not freed: %s", nth, tu_message(), text);
     }
     assert_int_equal(f->work(f->context, 0), TU_OK);
-    assert_true(failures > f->fewest);
+    assert_true(failures > f->min_failures);
     print_message("%u calls failed, each once\n", failures);
 }
 

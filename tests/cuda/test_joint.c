@@ -68,7 +68,7 @@ static void build_independent(work *w, const char *const devices[]) {
 }
 
 /* Each has its own input and result; nothing is exchanged. */
-static void build_apart(work *w, const char *const devices[]) {
+static void build_separate(work *w, const char *const devices[]) {
     tu_value sum = {0};
     for (int i = 0; i < 4; i++) tu_with_device(w->graph, devices[i]) {
             char name[16];
@@ -196,7 +196,7 @@ static void assert_same_results(const work *a, const work *b) {
                          (double)a->results[i][s], (double)b->results[i][s]);
 }
 
-static void assert_at_once(const work *w, bool at_once) {
+static void assert_multi_step(const work *w, bool at_once) {
     tu_many_report report;
     assert_int_equal(tu_program_many(w->program, &report), TU_OK);
     if (report.at_once != at_once)
@@ -208,7 +208,7 @@ static void expect_same_bits(builder *build, const char *const devices[], const 
         static work one, many;
         assert_int_equal(begin(&one, build, devices, list), TU_OK);
         if (begin(&many, build, devices, list) != TU_OK) fail_msg("%s", tu_message());
-        assert_at_once(&many, at_once);
+        assert_multi_step(&many, at_once);
         run_one_by_one(&one);
         if (run_many(&many, 0, 2, from_table) != TU_OK) fail_msg("%s", tu_message());
         if (run_many(&many, 2, STEPS - 2, from_table) != TU_OK) fail_msg("%s", tu_message());
@@ -227,9 +227,9 @@ static void independent_networks_keep_their_bits(void **unused) {
     expect_same_bits(build_independent, quarters, "gpu:0/4", true);
 }
 
-static void parts_may_be_fed_and_fetched_each_by_itself(void **unused) {
+static void partitions_may_have_their_own_inputs_and_results(void **unused) {
     (void)unused;
-    expect_same_bits(build_apart, quarters, "gpu:0/4", true);
+    expect_same_bits(build_separate, quarters, "gpu:0/4", true);
 }
 
 static void a_network_split_by_layers_keeps_its_bits(void **unused) {
@@ -237,7 +237,7 @@ static void a_network_split_by_layers_keeps_its_bits(void **unused) {
     expect_same_bits(build_layers, halves, "gpu:0/2", true);
 }
 
-static void variables_that_others_read_change_at_the_end_of_a_step(void **unused) {
+static void variables_change_at_the_end_of_a_step(void **unused) {
     (void)unused;
     expect_same_bits(build_exchange, halves, "gpu:0/2", true);
 }
@@ -251,15 +251,15 @@ static void build_counters(work *w, const char *const devices[]) {
         }
 }
 
-static void steps_may_be_neither_fed_nor_fetched(void **unused) {
+static void steps_may_have_no_inputs_and_results(void **unused) {
     (void)unused;
     static const char *const lists[] = {"gpu:0", "gpu:0/2"};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
-        static const char *const nowhere[] = {NULL, NULL};
+        static const char *const no_devices[] = {NULL, NULL};
         static work w;
         float count;
-        assert_int_equal(begin(&w, build_counters, i ? halves : nowhere, lists[i]), TU_OK);
-        assert_at_once(&w, true);
+        assert_int_equal(begin(&w, build_counters, i ? halves : no_devices, lists[i]), TU_OK);
+        assert_multi_step(&w, true);
         for (int calls = 1; calls <= 3; calls++) assert_int_equal(run_many(&w, 0, 1, false), TU_OK);
         assert_int_equal(run_many(&w, 0, STEPS, false), TU_OK);
         assert_int_equal(tu_state_get(w.state, "count1", &count, sizeof count), TU_OK);
@@ -269,7 +269,7 @@ static void steps_may_be_neither_fed_nor_fetched(void **unused) {
 }
 
 /* All replicas read rows of one table. */
-static void a_card_keeps_one_copy_of_a_table(void **unused) {
+static void a_gpu_keeps_one_copy_of_a_table(void **unused) {
     (void)unused;
     static work w;
     tu_many_report report;
@@ -295,10 +295,10 @@ static void replicas_keep_their_bits(void **unused) {
     strategy = NULL;
 }
 
-static const char *const cards[] = {"gpu:0", "gpu:1"};
+static const char *const gpus[] = {"gpu:0", "gpu:1"};
 
 /* GPUs without peer access, and parameters on the CPU, need the engine in every step. */
-static void replicas_that_need_the_host_take_a_step_at_a_time(void **unused) {
+static void replicas_that_need_the_host_run_single_steps(void **unused) {
     (void)unused;
     strategy = "mirrored";
     setenv("FAKE_CUDA_PEERS", "0", 1);
@@ -310,7 +310,7 @@ static void replicas_that_need_the_host_take_a_step_at_a_time(void **unused) {
 }
 
 /* Replicas on two GPUs, with one or two logical devices each. */
-static void replicas_of_cards_that_reach_each_other_keep_their_bits(void **unused) {
+static void replicas_with_peer_access_keep_their_bits(void **unused) {
     (void)unused;
     strategy = "mirrored";
     expect_same_bits(build_replicated, NULL, "gpu:0,gpu:1", true);
@@ -323,17 +323,17 @@ static void replicas_of_cards_that_reach_each_other_keep_their_bits(void **unuse
 }
 
 /* Copies between GPUs without peer access are enqueued, not captured. */
-static void two_cards_are_joined_as_parts_of_one_are(void **unused) {
+static void two_gpus_keep_their_bits(void **unused) {
     (void)unused;
-    expect_same_bits(build_layers, cards, "gpu:0,gpu:1", true);
-    expect_same_bits(build_exchange, cards, "gpu:0,gpu:1", true);
+    expect_same_bits(build_layers, gpus, "gpu:0,gpu:1", true);
+    expect_same_bits(build_exchange, gpus, "gpu:0,gpu:1", true);
     setenv("FAKE_CUDA_PEERS", "0", 1);
-    expect_same_bits(build_layers, cards, "gpu:0,gpu:1", true);
-    expect_same_bits(build_exchange, cards, "gpu:0,gpu:1", true);
+    expect_same_bits(build_layers, gpus, "gpu:0,gpu:1", true);
+    expect_same_bits(build_exchange, gpus, "gpu:0,gpu:1", true);
     unsetenv("FAKE_CUDA_PEERS");
 }
 
-static void a_card_and_the_processor_take_a_step_at_a_time(void **unused) {
+static void a_gpu_and_a_cpu_run_single_steps(void **unused) {
     (void)unused;
     static const char *const mixed[] = {"gpu:0", "cpu:0"};
     static work w;
@@ -346,7 +346,7 @@ static void a_card_and_the_processor_take_a_step_at_a_time(void **unused) {
 }
 
 /* A trace shows single steps; afterwards multi-step calls are used again. */
-static void a_trace_is_taken_step_by_step(void **unused) {
+static void a_traced_call_runs_single_steps(void **unused) {
     (void)unused;
     static work one, many;
     assert_int_equal(begin(&one, build_layers, halves, "gpu:0/2"), TU_OK);
@@ -365,15 +365,15 @@ static void a_trace_is_taken_step_by_step(void **unused) {
 
 /* ---- Failing ---- */
 
-typedef struct joint_work {
+typedef struct failing_work {
     builder *build;
     const char *list;
-} joint_work;
+} failing_work;
 
-static tu_status everything(const void *context, unsigned trial) {
+static tu_status run_all_steps(const void *context, unsigned trial) {
     (void)trial;
     static work w;
-    const joint_work *what = context;
+    const failing_work *what = context;
     tu_status status = begin(&w, what->build, halves, what->list);
     if (status == TU_OK) status = run_many(&w, 0, STEPS - 3, true);
     if (status == TU_OK) status = run_many(&w, STEPS - 3, 3, true);
@@ -383,9 +383,12 @@ static tu_status everything(const void *context, unsigned trial) {
 
 /* Thousands of calls, many of them similar: one in `stride` fails. */
 static void fail_calls_of(builder *build, const char *list, unsigned stride) {
-    const joint_work what = {build, list};
-    fail_calls(&(failing_calls){
-        .work = everything, .context = &what, .stride = stride, .beyond = 8, .fewest = 2500 / stride});
+    const failing_work what = {build, list};
+    fail_calls(&(failing_calls){.work = run_all_steps,
+                                .context = &what,
+                                .stride = stride,
+                                .max_ineffective = 8,
+                                .min_failures = 2500 / stride});
 }
 
 static void any_call_may_fail(void **unused) {
@@ -399,26 +402,26 @@ static void any_call_may_fail(void **unused) {
 }
 
 int main(int argc, char **argv) {
-    bool own = use_own_card(argc, argv);
+    bool is_real_gpu = use_real_gpu(argc, argv);
     setenv("FAKE_CUDA_COUNT", "2", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(independent_networks_keep_their_bits),
-        cmocka_unit_test(parts_may_be_fed_and_fetched_each_by_itself),
+        cmocka_unit_test(partitions_may_have_their_own_inputs_and_results),
         cmocka_unit_test(a_network_split_by_layers_keeps_its_bits),
-        cmocka_unit_test(variables_that_others_read_change_at_the_end_of_a_step),
-        cmocka_unit_test(steps_may_be_neither_fed_nor_fetched),
+        cmocka_unit_test(variables_change_at_the_end_of_a_step),
+        cmocka_unit_test(steps_may_have_no_inputs_and_results),
         cmocka_unit_test(replicas_keep_their_bits),
-        cmocka_unit_test(a_card_keeps_one_copy_of_a_table),
-        cmocka_unit_test(a_card_and_the_processor_take_a_step_at_a_time),
-        cmocka_unit_test(a_trace_is_taken_step_by_step),
+        cmocka_unit_test(a_gpu_keeps_one_copy_of_a_table),
+        cmocka_unit_test(a_gpu_and_a_cpu_run_single_steps),
+        cmocka_unit_test(a_traced_call_runs_single_steps),
     };
     const struct CMUnitTest emulated[] = {
         /* tests that need two GPUs or failing calls */
-        cmocka_unit_test(replicas_that_need_the_host_take_a_step_at_a_time),
-        cmocka_unit_test(replicas_of_cards_that_reach_each_other_keep_their_bits),
-        cmocka_unit_test(two_cards_are_joined_as_parts_of_one_are),
+        cmocka_unit_test(replicas_that_need_the_host_run_single_steps),
+        cmocka_unit_test(replicas_with_peer_access_keep_their_bits),
+        cmocka_unit_test(two_gpus_keep_their_bits),
         cmocka_unit_test(any_call_may_fail),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return own ? failed : failed + cmocka_run_group_tests(emulated, NULL, NULL);
+    return is_real_gpu ? failed : failed + cmocka_run_group_tests(emulated, NULL, NULL);
 }

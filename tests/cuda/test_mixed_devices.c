@@ -70,7 +70,8 @@ static void train(network *n, const char *devices) {
                    .fetch_count = 1, .updates = true, .timeout = 60) != TU_OK)
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_new(n->graph, &state, .seed = 3), TU_OK);
-    for (int i = 0; i < RUNS; i++) /* the first run launches kernels, the second captures them, later ones replay */
+    for (int i = 0; i < RUNS;
+         i++) /* the first run launches kernels, the second captures them, later ones replay */
         if (tu_run(n->program, state, 1, &(tu_feed){n->x, data}, (void *[]){&n->losses[i]}) != TU_OK)
             fail_msg("%s", tu_message());
     tu_state_free(state);
@@ -81,7 +82,7 @@ static void end(network *n) {
     tu_graph_free(n->graph);
 }
 
-static void assert_explained(const network *n) {
+static void assert_placement(const network *n) {
     tu_placement p;
     for (size_t i = 0; tu_program_placement(n->program, i, &p) == TU_OK; i++) {
         if (strcmp(p.operation, "custom") == 0) {
@@ -98,27 +99,27 @@ static void assert_explained(const network *n) {
     assert_true(totals.copied_bytes == 2 * ROWS * COLUMNS * sizeof(float));
 }
 
-static void assert_as_on_cpu(const char *devices) {
-    network card = {0}, cpu = {0};
-    train(&card, devices);
+static void assert_matches_cpu(const char *devices) {
+    network gpu = {0}, cpu = {0};
+    train(&gpu, devices);
     train(&cpu, "cpu:0");
-    for (int i = 0; i < RUNS; i++) assert_true(fabsf(card.losses[i] - cpu.losses[i]) < 1e-5f);
-    assert_explained(&card);
-    end(&card);
+    for (int i = 0; i < RUNS; i++) assert_true(fabsf(gpu.losses[i] - cpu.losses[i]) < 1e-5f);
+    assert_placement(&gpu);
+    end(&gpu);
     end(&cpu);
 }
 
 static void a_custom_operation_between_layers_is_computed_on_the_cpu(void **state) {
     (void)state;
-    assert_as_on_cpu("gpu:0,cpu:0");
+    assert_matches_cpu("gpu:0,cpu:0");
 }
 
-static void a_cpu_is_added_to_all_cards_when_needed(void **state) {
+static void all_adds_a_cpu_if_needed(void **state) {
     (void)state;
-    assert_as_on_cpu("all");
+    assert_matches_cpu("all");
 }
 
-static void a_card_alone_is_refused_with_what_to_add(void **state) {
+static void a_gpu_only_program_fails_with_a_hint(void **state) {
     (void)state;
     network n = {0};
     build(&n);
@@ -133,12 +134,12 @@ static void a_card_alone_is_refused_with_what_to_add(void **state) {
 }
 
 int main(int argc, char **argv) {
-    use_own_card(argc, argv);
+    use_real_gpu(argc, argv);
     tu_custom_register(&cube);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_custom_operation_between_layers_is_computed_on_the_cpu),
-        cmocka_unit_test(a_cpu_is_added_to_all_cards_when_needed),
-        cmocka_unit_test(a_card_alone_is_refused_with_what_to_add),
+        cmocka_unit_test(all_adds_a_cpu_if_needed),
+        cmocka_unit_test(a_gpu_only_program_fails_with_a_hint),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

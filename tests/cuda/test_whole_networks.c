@@ -16,11 +16,11 @@
 
 #include <tutti/tutti.h>
 
-enum { MOST = 200 };
+enum { MAX_PARAMETERS = 200 };
 
 typedef struct network {
     const char *name, *precision;
-    double bar;
+    double limit;
 } network;
 
 static const network networks[] = {
@@ -31,8 +31,8 @@ static const network networks[] = {
 
 typedef struct result {
     size_t count;
-    float *values[MOST + 1]; /* gradients, then the loss */
-    size_t elements[MOST + 1];
+    float *values[MAX_PARAMETERS + 1]; /* gradients, then the loss */
+    size_t elements[MAX_PARAMETERS + 1];
 } result;
 
 static bool fail(const char *what) {
@@ -63,24 +63,24 @@ static bool run(tu_graph *graph, const tu_model_graph *net, const tu_value *fetc
     int64_t samples = tu_value_shape(net->images).dim[0];
     float *images = draw_images(pixels);
     int32_t *labels = calloc((size_t)samples, sizeof *labels);
-    bool good = images && labels &&
-                tu_compile(graph, &program, .devices = device, .precision = precision, .fetch = fetch,
-                           .fetch_count = r->count + 1) == TU_OK &&
-                tu_state_new(graph, &state, .seed = 3) == TU_OK;
-    void *room[MOST + 1];
+    bool ok = images && labels &&
+              tu_compile(graph, &program, .devices = device, .precision = precision, .fetch = fetch,
+                         .fetch_count = r->count + 1) == TU_OK &&
+              tu_state_new(graph, &state, .seed = 3) == TU_OK;
+    void *results[MAX_PARAMETERS + 1];
     for (int64_t i = 0; labels && i < samples; i++) labels[i] = (int32_t)(i % 10);
     for (size_t i = 0; i <= r->count; i++) {
         r->elements[i] = (size_t)tu_shape_elements(tu_value_shape(fetch[i]));
-        room[i] = r->values[i] = calloc(r->elements[i], sizeof(float));
+        results[i] = r->values[i] = calloc(r->elements[i], sizeof(float));
     }
-    good = good && tu_run(program, state, 2, (tu_feed[]){{net->images, images}, {net->labels, labels}},
-                          room) == TU_OK;
-    if (!good) fail(device);
+    ok = ok && tu_run(program, state, 2, (tu_feed[]){{net->images, images}, {net->labels, labels}},
+                      results) == TU_OK;
+    if (!ok) fail(device);
     tu_program_free(program);
     tu_state_free(state);
     free(images);
     free(labels);
-    return good;
+    return ok;
 }
 
 static double error_of(const result *a, const result *b, size_t from, size_t to) {
@@ -97,28 +97,28 @@ static double error_of(const result *a, const result *b, size_t from, size_t to)
 static bool compare(const network *n, const char *device, int64_t batch) {
     tu_graph *graph;
     tu_model_graph net;
-    tu_value wrt[MOST], fetch[MOST + 1];
+    tu_value wrt[MAX_PARAMETERS], fetch[MAX_PARAMETERS + 1];
     result cpu = {0}, gpu = {0};
     if (tu_graph_new(&graph) != TU_OK) return fail(n->name);
     tu_set_training(graph, true);
-    bool good = tu_model_build(graph, n->name, &net, .batch = batch) == TU_OK;
-    cpu.count = gpu.count = tu_trainable(graph, MOST, wrt);
-    good = good && tu_gradients(net.loss, cpu.count, wrt, fetch) == TU_OK;
+    bool ok = tu_model_build(graph, n->name, &net, .batch = batch) == TU_OK;
+    cpu.count = gpu.count = tu_trainable(graph, MAX_PARAMETERS, wrt);
+    ok = ok && tu_gradients(net.loss, cpu.count, wrt, fetch) == TU_OK;
     fetch[cpu.count] = net.loss;
-    good = good ? run(graph, &net, fetch, "cpu:0", "f32", &cpu) &&
-                      run(graph, &net, fetch, device, n->precision, &gpu)
-                : fail(n->name);
-    if (good) {
+    ok = ok ? run(graph, &net, fetch, "cpu:0", "f32", &cpu) &&
+                  run(graph, &net, fetch, device, n->precision, &gpu)
+            : fail(n->name);
+    if (ok) {
         double gradient = error_of(&gpu, &cpu, 0, cpu.count),
                loss = error_of(&gpu, &cpu, cpu.count, cpu.count + 1);
-        good = gradient <= n->bar && loss <= n->bar; /* false for NaN */
+        ok = gradient <= n->limit && loss <= n->limit; /* false for NaN */
         printf("%s  %-13s %-5s %3zu gradients differ by %.1e, the loss by %.1e (limit %.0e)\n",
-               good ? "ok    " : "FAILED", n->name, n->precision, cpu.count, gradient, loss, n->bar);
+               ok ? "ok    " : "FAILED", n->name, n->precision, cpu.count, gradient, loss, n->limit);
     }
     release(&cpu);
     release(&gpu);
     tu_graph_free(graph);
-    return good;
+    return ok;
 }
 
 int main(int argc, char **argv) {

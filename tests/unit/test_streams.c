@@ -11,7 +11,7 @@ enum { MOST = 200, EXTENTS = 3 };
 
 static cuda_work work[MOST];
 static cuda_extent extents[MOST][EXTENTS];
-static cuda_place places[MOST];
+static cuda_stream_assignment places[MOST];
 static bool comes_after[MOST][MOST]; /* [b][a]: b starts when a is done */
 
 static void add(uint32_t index, double seconds, uint32_t count, const cuda_extent *given) {
@@ -65,7 +65,7 @@ static void whatever_is_in_the_way_comes_first(void **state) {
             }
             add(i, 1e-6 * (1 + rand() % 20), EXTENTS, e);
         }
-        beside += cuda_deal(count, work, places);
+        beside += cuda_assign_streams(count, work, places);
         expect_conflicts_in_order(count);
     }
     assert_true(beside > 20); /* else this has shown nothing */
@@ -84,7 +84,7 @@ static uint32_t add_chains(uint32_t chains, uint32_t length, double seconds) {
 static void independent_chains_run_beside_each_other(void **state) {
     (void)state;
     uint32_t count = add_chains(4, 10, 3e-6);
-    assert_true(cuda_deal(count, work, places));
+    assert_true(cuda_assign_streams(count, work, places));
     expect_conflicts_in_order(count);
     for (uint32_t i = 0; i < count; i++) { /* each chain keeps to a stream, and none waits for another */
         assert_int_equal(places[i].stream, places[i % 4].stream);
@@ -94,9 +94,9 @@ static void independent_chains_run_beside_each_other(void **state) {
 
 static void one_chain_and_large_kernels_stay_in_line(void **state) {
     (void)state;
-    assert_false(cuda_deal(add_chains(1, 40, 3e-6), work, places));
+    assert_false(cuda_assign_streams(add_chains(1, 40, 3e-6), work, places));
     for (int i = 0; i < 40; i++) assert_int_equal(places[i].stream, 0);
-    assert_false(cuda_deal(add_chains(4, 10, 100e-6), work, places));
+    assert_false(cuda_assign_streams(add_chains(4, 10, 100e-6), work, places));
     for (int i = 0; i < 40; i++) assert_int_equal(places[i].stream, 0);
 }
 

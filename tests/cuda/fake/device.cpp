@@ -33,9 +33,9 @@ void fake_hang() {
     for (;;) pause();
 }
 
-uint64_t fake_setting(const char *name, uint64_t otherwise) {
+uint64_t fake_setting(const char *name, uint64_t default_value) {
     const char *text = getenv(name);
-    return text && *text ? strtoull(text, nullptr, 10) : otherwise;
+    return text && *text ? strtoull(text, nullptr, 10) : default_value;
 }
 
 void fake_fail(const char *format, ...) {
@@ -56,15 +56,15 @@ static std::map<std::string, std::set<const void *>> &objects() {
     return *all;
 }
 
-void fake_born(const char *kind, const void *object) {
+void fake_add_object(const char *kind, const void *object) {
     fake_guard guard(fake_lock());
     objects()[kind].insert(object);
 }
-bool fake_gone(const char *kind, const void *object) {
+bool fake_remove_object(const char *kind, const void *object) {
     fake_guard guard(fake_lock());
     return objects()[kind].erase(object) == 1;
 }
-bool fake_is(const char *kind, const void *object) {
+bool fake_is_object(const char *kind, const void *object) {
     fake_guard guard(fake_lock());
     return objects()[kind].count(object) == 1;
 }
@@ -97,7 +97,7 @@ static bool initialised;
 
 static int device_count() {
     uint64_t count = fake_setting("FAKE_CUDA_COUNT", 1);
-    return count < MAX_CARDS ? (int)count : MAX_CARDS;
+    return count < MAX_GPUS ? (int)count : MAX_GPUS;
 }
 static int capability() {
     return (int)fake_setting("FAKE_CUDA_CAPABILITY", 90);
@@ -174,15 +174,15 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
 
 /* ---- Contexts ---- */
 
-static CUctx_st contexts[MAX_CARDS];
+static CUctx_st contexts[MAX_GPUS];
 static thread_local CUcontext current;
 
 CUcontext current_context() {
     return current && current->users > 0 ? current : nullptr;
 }
 
-bool is_let_into(int card, int other) {
-    return card == other || contexts[card].let_into[other];
+bool has_peer_access(int gpu, int other) {
+    return gpu == other || contexts[gpu].peer_access[other];
 }
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
@@ -195,14 +195,14 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
     cuDeviceCanAccessPeer(&can, current->device, peer->device);
     NEED(can, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     NEED(fake_setting("FAKE_CUDA_PEERS", 1) == 1, CUDA_ERROR_TOO_MANY_PEERS);
-    NEED(!current->let_into[peer->device], CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
-    current->let_into[peer->device] = true;
+    NEED(!current->peer_access[peer->device], CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    current->peer_access[peer->device] = true;
     return CUDA_SUCCESS;
 }
 /* Peer access ends on both sides with a context. */
-static void forget_peers(int card) {
-    for (int other = 0; other < MAX_CARDS; other++)
-        contexts[card].let_into[other] = contexts[other].let_into[card] = false;
+static void forget_peers(int gpu) {
+    for (int other = 0; other < MAX_GPUS; other++)
+        contexts[gpu].peer_access[other] = contexts[other].peer_access[gpu] = false;
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
@@ -211,7 +211,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     NEED(device >= 0 && device < device_count(), CUDA_ERROR_INVALID_DEVICE);
     *context = &contexts[device];
     contexts[device].device = device;
-    if (contexts[device].users++ == 0) fake_born("context", *context);
+    if (contexts[device].users++ == 0) fake_add_object("context", *context);
     return CUDA_SUCCESS;
 }
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
@@ -220,7 +220,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
     finish_everything();
     check_guards();
     if (--contexts[device].users > 0) return CUDA_SUCCESS;
-    fake_gone("context", &contexts[device]);
+    fake_remove_object("context", &contexts[device]);
     forget_peers(device);
     return CUDA_SUCCESS;
 }
@@ -236,7 +236,7 @@ CUresult cuCtxGetCurrent(CUcontext *context) {
 CUresult cuCtxSynchronize() {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
-    CUresult captured = unless_context_captured();
+    CUresult captured = check_context_not_captured();
     NEED(captured == CUDA_SUCCESS, captured);
     finish_everything();
     check_guards();

@@ -38,15 +38,15 @@ class fake_guard {
 [[noreturn]] void fake_hang();
 
 /* Returns an environment variable as a number. */
-uint64_t fake_setting(const char *name, uint64_t otherwise);
+uint64_t fake_setting(const char *name, uint64_t default_value);
 /* Ends the process with a line on stderr: for errors that a real GPU would answer with wrong results. */
 [[noreturn]] void fake_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Objects by kind ("stream"). `fake_gone` returns false for an unknown object: a handle that was freed before or is
  * invalid. */
-void fake_born(const char *kind, const void *object);
-bool fake_gone(const char *kind, const void *object);
-bool fake_is(const char *kind, const void *object);
+void fake_add_object(const char *kind, const void *object);
+bool fake_remove_object(const char *kind, const void *object);
+bool fake_is_object(const char *kind, const void *object);
 
 /* Enqueues work; `what` names it in messages. */
 CUresult fake_enqueue(CUstream stream, const char *what, work w);
@@ -58,33 +58,33 @@ void fake_need_memory(const void *address, size_t bytes, const char *what);
 
 /* ---- Internal to the driver ---- */
 
-enum { MAX_CARDS = 64 };
+enum { MAX_GPUS = 64 };
 struct CUctx_st {
     int device;
     int users;
-    bool let_into[MAX_CARDS]; /* peer access to these other GPUs */
+    bool peer_access[MAX_GPUS]; /* peer access to these other GPUs */
 };
 /* True if kernels of a GPU may access the memory of another. */
-bool is_let_into(int card, int other);
+bool has_peer_access(int gpu, int other);
 /* Returns the GPU whose work is running; -1: none. */
-int working_card();
+int working_gpu();
 /* Returns the calling thread's context; NULL: none. */
 CUcontext current_context();
 /* For calls that a capture forbids: returns CUDA_SUCCESS, or an error and invalidates the capture. */
-CUresult unless_captured();
+CUresult check_not_captured();
 /* The same for calls that wait for the whole context, whichever thread captures. */
-CUresult unless_context_captured();
+CUresult check_context_not_captured();
 /* Returns the context a stream was created in; for the default stream (NULL) the calling thread's. */
 CUcontext context_of(CUstream stream);
 /* While it exists, memory of GPUs to which `gpu` has no peer access is protected: a kernel that accesses it
  * faults. */
 struct without_foreign_memory {
-    explicit without_foreign_memory(int card);
+    explicit without_foreign_memory(int gpu);
     ~without_foreign_memory();
-    int card;
+    int gpu;
 };
 /* Returns the GPU whose memory at `address` the running work may not access; -1: none. */
-int refused_memory(const void *address);
+int inaccessible_memory(const void *address);
 /* Runs all enqueued work; hangs if that never ends on the thread's own GPU. */
 void finish_everything();
 /* Ends the process if the guard bytes of an allocation were overwritten. */
@@ -97,7 +97,7 @@ void check_guards();
 #define NEED_CONTEXT NEED(current_context(), CUDA_ERROR_INVALID_CONTEXT)
 #define NEED_NO_CAPTURE                                                                                      \
     do {                                                                                                     \
-        CUresult captured_ = unless_captured();                                                              \
+        CUresult captured_ = check_not_captured();                                                           \
         if (captured_ != CUDA_SUCCESS) return captured_;                                                     \
     } while (0)
 

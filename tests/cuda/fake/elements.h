@@ -14,7 +14,7 @@
 inline size_t element_bytes(cudaDataType type) {
     return type == CUDA_R_64F ? 8 : type == CUDA_R_32F ? 4 : 2;
 }
-inline bool is_known(cudaDataType type) {
+inline bool is_supported_float(cudaDataType type) {
     return type == CUDA_R_64F || type == CUDA_R_32F || type == CUDA_R_16F || type == CUDA_R_16BF;
 }
 

@@ -61,7 +61,7 @@ enum waiting_for { NOTHING, BARRIER, EXCHANGE, VOTE, END };
 std::vector<void *> free_stacks;
 
 struct fiber {
-    point place;  /* thread index in the block, the same for all blocks of a grid */
+    point index;  /* thread index in the block, the same for all blocks of a grid */
     void *stack;  /* lowest address; NULL before it starts and after it ends */
     void *resume; /* saved stack pointer */
     waiting_for state;
@@ -75,37 +75,37 @@ struct running_block {
     const emulated_kernel *kernel;
     void **parameters;
     unsigned thread_count, current;
-    bool falling; /* descending order of threads */
+    bool descending; /* descending order of threads */
 };
 
 fiber fibers[MAX_THREADS];
-running_block now;
+running_block running;
 void *scheduler; /* saved stack pointer of run_block */
 alignas(256) unsigned char dynamic_shared[MAX_SHARED + GUARD];
 uint64_t launches;
 
 [[noreturn]] void fail(const char *what) {
-    const emulated_state *s = now.kernel->state;
+    const emulated_state *s = running.kernel->state;
     fprintf(stderr, "emulated GPU: kernel %s, block (%u, %u, %u), thread (%u, %u, %u): %s\n",
-            now.kernel->name, s->block.x, s->block.y, s->block.z, s->thread.x, s->thread.y, s->thread.z,
+            running.kernel->name, s->block.x, s->block.y, s->block.z, s->thread.x, s->thread.y, s->thread.z,
             what);
     fflush(stderr);
     _exit(98);
 }
 
-void wait_here(waiting_for what, int line) {
-    fiber &f = fibers[now.current];
+void suspend(waiting_for what, int line) {
+    fiber &f = fibers[running.current];
     f.state = what;
     f.line = line;
     switch_stack(&f.resume, scheduler);
 }
 
 void fiber_main() {
-    now.kernel->run(now.parameters);
-    wait_here(END, 0);
+    running.kernel->run(running.parameters);
+    suspend(END, 0);
 }
 
-void *take_stack() {
+void *get_stack() {
     if (!free_stacks.empty()) {
         void *stack = free_stacks.back();
         free_stacks.pop_back();
@@ -119,7 +119,7 @@ void *take_stack() {
 
 /* Prepares a fiber to start at fiber_main. */
 void start(fiber &f) {
-    f.stack = take_stack();
+    f.stack = get_stack();
     void **top = (void **)((char *)f.stack + STACK - 64); /* 16-byte aligned, as before a call */
     *--top = nullptr;
     top -= SAVED_WORDS;
@@ -131,14 +131,14 @@ void start(fiber &f) {
     f.resume = top;
 }
 
-point place_of(unsigned thread, point size) {
+point thread_index(unsigned thread, point size) {
     return {thread % size.x, thread / size.x % size.y, thread / size.x / size.y};
 }
 
 void resume(unsigned thread) {
     fiber &f = fibers[thread];
-    now.current = thread;
-    now.kernel->state->thread = f.place;
+    running.current = thread;
+    running.kernel->state->thread = f.index;
     if (!f.stack) start(f);
     switch_stack(&scheduler, f.resume);
     if (f.state != END) return;
@@ -153,11 +153,11 @@ unsigned warp_of(unsigned thread) {
 }
 fiber *lane_of(unsigned warp, unsigned lane) {
     unsigned thread = warp * WARP + lane;
-    return thread < now.thread_count ? &fibers[thread] : nullptr;
+    return thread < running.thread_count ? &fibers[thread] : nullptr;
 }
 
 /* Returns the lanes of `mask` that have not ended. */
-unsigned living(unsigned warp, unsigned mask) {
+unsigned running_lanes(unsigned warp, unsigned mask) {
     unsigned alive = 0;
     for (unsigned lane = 0; lane < WARP; lane++) {
         const fiber *f = lane_of(warp, lane);
@@ -167,8 +167,8 @@ unsigned living(unsigned warp, unsigned mask) {
 }
 
 /* True if all lanes that `f` waits for have arrived at the same line with the same mask. */
-bool have_met(unsigned warp, const fiber &f) {
-    unsigned alive = living(warp, f.mask);
+bool have_arrived(unsigned warp, const fiber &f) {
+    unsigned alive = running_lanes(warp, f.mask);
     for (unsigned lane = 0; lane < WARP; lane++) {
         if (!(alive >> lane & 1u)) continue;
         const fiber *other = lane_of(warp, lane);
@@ -178,7 +178,7 @@ bool have_met(unsigned warp, const fiber &f) {
 }
 
 /* Returns a lane's result; 0xff… if the source lane ended or is not in the mask. */
-unsigned long long answer(unsigned warp, const fiber &f, unsigned alive) {
+unsigned long long result_of(unsigned warp, const fiber &f, unsigned alive) {
     if (f.state == EXCHANGE)
         return f.source >= 0 && f.source < WARP && (alive >> f.source & 1u)
                    ? lane_of(warp, (unsigned)f.source)->value
@@ -191,35 +191,35 @@ unsigned long long answer(unsigned warp, const fiber &f, unsigned alive) {
 
 /* Lets the lanes that `f` waited for continue. */
 void release_lanes(unsigned warp, const fiber &f) {
-    unsigned alive = living(warp, f.mask);
+    unsigned alive = running_lanes(warp, f.mask);
     for (unsigned lane = 0; lane < WARP; lane++)
-        if (alive >> lane & 1u) lane_of(warp, lane)->result = answer(warp, *lane_of(warp, lane), alive);
+        if (alive >> lane & 1u) lane_of(warp, lane)->result = result_of(warp, *lane_of(warp, lane), alive);
     for (unsigned lane = 0; lane < WARP; lane++)
         if (alive >> lane & 1u) lane_of(warp, lane)->state = NOTHING;
 }
 
 bool release_warps() {
     bool any = false;
-    for (unsigned thread = 0; thread < now.thread_count; thread++) {
+    for (unsigned thread = 0; thread < running.thread_count; thread++) {
         const fiber &f = fibers[thread];
-        if ((f.state != EXCHANGE && f.state != VOTE) || !have_met(warp_of(thread), f)) continue;
+        if ((f.state != EXCHANGE && f.state != VOTE) || !have_arrived(warp_of(thread), f)) continue;
         release_lanes(warp_of(thread), f);
         any = true;
     }
     return any;
 }
 
-const char *name_of(waiting_for state) {
+const char *state_name(waiting_for state) {
     static const char *const names[] = {"runs", "waits in __syncthreads", "waits in a shuffle",
                                         "waits in a vote", "has ended"};
     return names[state];
 }
 
-[[noreturn]] void fail_apart(const fiber &a, const fiber &b) {
+[[noreturn]] void fail_deadlock(const fiber &a, const fiber &b) {
     char text[256];
     snprintf(text, sizeof text,
              "threads wait for each other forever: thread %d %s in line %d (mask %08x), thread %d %s in line %d (mask %08x)",
-             (int)(&a - fibers), name_of(a.state), a.line, a.mask, (int)(&b - fibers), name_of(b.state),
+             (int)(&a - fibers), state_name(a.state), a.line, a.mask, (int)(&b - fibers), state_name(b.state),
              b.line, b.mask);
     fail(text);
 }
@@ -227,13 +227,13 @@ const char *name_of(waiting_for state) {
 /* Releases a barrier. All threads that have not ended must be at the same one. Returns false if all have ended. */
 bool release_barrier() {
     const fiber *first = nullptr;
-    for (unsigned thread = 0; thread < now.thread_count; thread++) {
+    for (unsigned thread = 0; thread < running.thread_count; thread++) {
         const fiber &f = fibers[thread];
         if (f.state == END) continue;
         if (!first) first = &f;
-        if (f.state != BARRIER || f.line != first->line) fail_apart(*first, f);
+        if (f.state != BARRIER || f.line != first->line) fail_deadlock(*first, f);
     }
-    for (unsigned thread = 0; thread < now.thread_count; thread++)
+    for (unsigned thread = 0; thread < running.thread_count; thread++)
         if (fibers[thread].state == BARRIER) fibers[thread].state = NOTHING;
     return first != nullptr;
 }
@@ -241,31 +241,31 @@ bool release_barrier() {
 /* ---- Functions called by kernels ---- */
 
 void barrier(int line) {
-    wait_here(BARRIER, line);
+    suspend(BARRIER, line);
 }
 
-unsigned long long meet(waiting_for what, unsigned mask, unsigned long long value, int source, int line) {
-    fiber &f = fibers[now.current];
-    if (!(mask >> now.current % WARP & 1u))
+unsigned long long wait_for_warp(waiting_for what, unsigned mask, unsigned long long value, int source, int line) {
+    fiber &f = fibers[running.current];
+    if (!(mask >> running.current % WARP & 1u))
         fail("a lane calls a warp function with a mask that it is not in");
     f.mask = mask;
     f.value = value;
     f.source = source;
-    wait_here(what, line);
+    suspend(what, line);
     return f.result;
 }
 unsigned long long exchange(unsigned mask, unsigned long long value, int source, int line) {
-    return meet(EXCHANGE, mask, value, source, line);
+    return wait_for_warp(EXCHANGE, mask, value, source, line);
 }
 unsigned vote(unsigned mask, int value, int line) {
-    return (unsigned)meet(VOTE, mask, (unsigned long long)(value != 0), 0, line);
+    return (unsigned)wait_for_warp(VOTE, mask, (unsigned long long)(value != 0), 0, line);
 }
 
 /* ---- Blocks ---- */
 
 void run_ready() {
-    for (unsigned i = 0; i < now.thread_count; i++) {
-        unsigned thread = now.falling ? now.thread_count - 1 - i : i;
+    for (unsigned i = 0; i < running.thread_count; i++) {
+        unsigned thread = running.descending ? running.thread_count - 1 - i : i;
         if (fibers[thread].state == NOTHING) resume(thread);
     }
 }
@@ -281,9 +281,9 @@ void check_shared(size_t bytes) {
 }
 
 void run_block(size_t shared_bytes) {
-    memset(now.kernel->statics, 0xff, (size_t)(now.kernel->statics_end - now.kernel->statics));
+    memset(running.kernel->statics, 0xff, (size_t)(running.kernel->statics_end - running.kernel->statics));
     memset(dynamic_shared, 0xff, shared_bytes + GUARD);
-    for (unsigned thread = 0; thread < now.thread_count; thread++) fibers[thread].state = NOTHING;
+    for (unsigned thread = 0; thread < running.thread_count; thread++) fibers[thread].state = NOTHING;
     do {
         do run_ready();
         while (release_warps());
@@ -293,12 +293,12 @@ void run_block(size_t shared_bytes) {
 
 /* ---- Faults ---- */
 
-void tell_fault(int signal, siginfo_t *where, void *) {
-    int other = signal == SIGSEGV || signal == SIGBUS ? refused_memory(where->si_addr) : -1;
+void report_fault(int signal, siginfo_t *where, void *) {
+    int other = signal == SIGSEGV || signal == SIGBUS ? inaccessible_memory(where->si_addr) : -1;
     if (other >= 0) {
         char text[128];
         snprintf(text, sizeof text, "GPU %d accesses memory of GPU %d without peer access",
-                 working_card(), other);
+                 working_gpu(), other);
         fail(text);
     }
     fail(signal == SIGILL || signal == SIGTRAP
@@ -315,7 +315,7 @@ struct fault_watch {
     fault_watch() {
         struct sigaction action = {};
         action.sa_flags = SA_SIGINFO;
-        action.sa_sigaction = tell_fault;
+        action.sa_sigaction = report_fault;
         for (int i = 0; i < FAULTS; i++) sigaction(fault_signals[i], &action, &before[i]);
     }
     ~fault_watch() {
@@ -329,14 +329,14 @@ void run_grid(const emulated_kernel &kernel, point blocks, point threads, size_t
               void **parameters) {
     emulated_state *s = kernel.state;
     *s = {{0, 0, 0}, {0, 0, 0}, threads, blocks, dynamic_shared, barrier, exchange, vote};
-    now = {&kernel, parameters, threads.x * threads.y * threads.z, 0, false};
-    for (unsigned thread = 0; thread < now.thread_count; thread++)
-        fibers[thread].place = place_of(thread, threads);
+    running = {&kernel, parameters, threads.x * threads.y * threads.z, 0, false};
+    for (unsigned thread = 0; thread < running.thread_count; thread++)
+        fibers[thread].index = thread_index(thread, threads);
     fault_watch watch;
     for (s->block.z = 0; s->block.z < blocks.z; s->block.z++)
         for (s->block.y = 0; s->block.y < blocks.y; s->block.y++)
             for (s->block.x = 0; s->block.x < blocks.x; s->block.x++) {
-                now.falling = (s->block.x + launches) % 2;
+                running.descending = (s->block.x + launches) % 2;
                 run_block(shared_bytes);
             }
     launches++;

@@ -49,17 +49,17 @@ static unsigned char *map_pages(size_t bytes) {
     return pages == MAP_FAILED ? nullptr : (unsigned char *)pages;
 }
 
-static void *take(size_t bytes, int device) {
+static void *allocate(size_t bytes, int device) {
     size_t room = (bytes + GUARD - 1) / GUARD * GUARD + 2 * GUARD;
-    bool shared = device >= 0 && fake_setting("FAKE_CUDA_COUNT", 1) > 1;
-    size_t mapped = shared ? (room + PAGE - 1) / PAGE * PAGE : 0;
-    unsigned char *base = shared ? map_pages(mapped) : (unsigned char *)aligned_alloc(GUARD, room);
+    bool has_own_pages = device >= 0 && fake_setting("FAKE_CUDA_COUNT", 1) > 1;
+    size_t mapped = has_own_pages ? (room + PAGE - 1) / PAGE * PAGE : 0;
+    unsigned char *base = has_own_pages ? map_pages(mapped) : (unsigned char *)aligned_alloc(GUARD, room);
     if (!base) return nullptr;
     memset(base, PATTERN, room);
     memset(base + GUARD, 0xff, bytes);
     allocation a = {bytes, device, mapped};
     allocations[(uintptr_t)base + GUARD] = a;
-    fake_born(kind_of(a), base + GUARD);
+    fake_add_object(kind_of(a), base + GUARD);
     return base + GUARD;
 }
 
@@ -79,12 +79,12 @@ void check_guards() {
     for (const auto &entry : allocations) check_guard(entry.first, entry.second);
 }
 
-static bool give(uintptr_t address, bool host) {
+static bool release(uintptr_t address, bool host) {
     auto found = allocations.find(address);
     if (found == allocations.end() || (found->second.device < 0) != host) return false;
     finish_everything();
     check_guard(address, found->second);
-    fake_gone(kind_of(found->second), (void *)address);
+    fake_remove_object(kind_of(found->second), (void *)address);
     memset((void *)address, 0xfe, found->second.bytes); /* NaN, for reads after the free */
     if (found->second.mapped)
         munmap((void *)(address - GUARD), found->second.mapped);
@@ -113,29 +113,29 @@ static void need_memory(const void *address, size_t bytes, const char *what) {
 }
 void fake_need_memory(const void *address, size_t bytes, const char *what) {
     need_memory(address, bytes, what);
-    int other = bytes ? refused_memory(address) : -1;
+    int other = bytes ? inaccessible_memory(address) : -1;
     if (other >= 0)
-        fake_fail("%s: GPU %d accesses memory of GPU %d without peer access", what, working_card(),
+        fake_fail("%s: GPU %d accesses memory of GPU %d without peer access", what, working_gpu(),
                   other);
 }
 
 /* ---- Memory of other GPUs ---- */
 
-static void protect_foreign(int card, int protection) {
+static void protect_foreign(int gpu, int protection) {
     for (const auto &entry : allocations)
-        if (entry.second.mapped && !is_let_into(card, entry.second.device))
+        if (entry.second.mapped && !has_peer_access(gpu, entry.second.device))
             mprotect((void *)(entry.first - GUARD), entry.second.mapped, protection);
 }
-without_foreign_memory::without_foreign_memory(int card) : card(card) {
-    protect_foreign(card, PROT_NONE);
+without_foreign_memory::without_foreign_memory(int gpu) : gpu(gpu) {
+    protect_foreign(gpu, PROT_NONE);
 }
 without_foreign_memory::~without_foreign_memory() {
-    protect_foreign(card, PROT_READ | PROT_WRITE);
+    protect_foreign(gpu, PROT_READ | PROT_WRITE);
 }
 
-int refused_memory(const void *address) {
+int inaccessible_memory(const void *address) {
     const allocation *a = find(address, 1);
-    bool foreign = a && a->device >= 0 && working_card() >= 0 && !is_let_into(working_card(), a->device);
+    bool foreign = a && a->device >= 0 && working_gpu() >= 0 && !has_peer_access(working_gpu(), a->device);
     return foreign ? a->device : -1;
 }
 
@@ -176,7 +176,7 @@ CUresult cuMemAlloc(CUdeviceptr *address, size_t bytes) {
     size_t total, used = used_by(device);
     cuDeviceTotalMem(&total, device);
     NEED(bytes <= total && used <= total - bytes, CUDA_ERROR_OUT_OF_MEMORY);
-    *address = (CUdeviceptr)take(bytes, device);
+    *address = (CUdeviceptr)allocate(bytes, device);
     return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 CUresult cuMemFree(CUdeviceptr address) {
@@ -185,14 +185,14 @@ CUresult cuMemFree(CUdeviceptr address) {
     NEED_NO_CAPTURE;
     const allocation *a = find((void *)address, 1);
     NEED(!a || a->device < 0 || a->device == current_context()->device, CUDA_ERROR_INVALID_CONTEXT);
-    return !address || give((uintptr_t)address, false) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return !address || release((uintptr_t)address, false) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
     NEED_NO_CAPTURE;
     NEED(bytes > 0 && address, CUDA_ERROR_INVALID_VALUE);
-    *address = take(bytes, -1);
+    *address = allocate(bytes, -1);
     return *address ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 /* Registering twice, and unregistering memory that is not registered, are errors. */
@@ -203,7 +203,7 @@ CUresult cuMemHostRegister(void *address, size_t bytes, unsigned) {
     NEED(bytes > 0 && address, CUDA_ERROR_INVALID_VALUE);
     NEED(!shares_page((uintptr_t)address, bytes), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     registered()[(uintptr_t)address] = bytes;
-    fake_born("registered memory", address);
+    fake_add_object("registered memory", address);
     return CUDA_SUCCESS;
 }
 CUresult cuMemHostUnregister(void *address) {
@@ -212,14 +212,14 @@ CUresult cuMemHostUnregister(void *address) {
     NEED_NO_CAPTURE;
     finish_everything();
     NEED(registered().erase((uintptr_t)address), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
-    fake_gone("registered memory", address);
+    fake_remove_object("registered memory", address);
     return CUDA_SUCCESS;
 }
 CUresult cuMemFreeHost(void *address) {
     fake_guard guard(fake_lock());
     NEED_CONTEXT;
     NEED_NO_CAPTURE;
-    return give((uintptr_t)address, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return release((uintptr_t)address, true) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuMemGetInfo(size_t *free_bytes, size_t *total) {
     fake_guard guard(fake_lock());
@@ -232,7 +232,7 @@ CUresult cuMemGetInfo(size_t *free_bytes, size_t *total) {
 
 /* ---- Copies ---- */
 
-static work copying(void *to, const void *from, size_t bytes, const void *device_address, const char *what) {
+static work copy_work(void *to, const void *from, size_t bytes, const void *device_address, const char *what) {
     return [=] {
         need_memory(device_address, bytes, what);
         memmove(to, from, bytes);
@@ -246,11 +246,11 @@ CUresult cuMemcpyHtoDAsync(CUdeviceptr to, const void *from, size_t bytes, CUstr
     NEED(fake_in_memory((void *)to, bytes), CUDA_ERROR_INVALID_VALUE);
     if (is_pinned(from, bytes))
         return fake_enqueue(stream, "cuMemcpyHtoDAsync",
-                            copying((void *)to, from, bytes, (void *)to, "cuMemcpyHtoDAsync"));
-    auto kept = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + bytes);
+                            copy_work((void *)to, from, bytes, (void *)to, "cuMemcpyHtoDAsync"));
+    auto copied = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + bytes);
     return fake_enqueue(stream, "cuMemcpyHtoDAsync", [=] {
         need_memory((void *)to, bytes, "cuMemcpyHtoDAsync");
-        memcpy((void *)to, kept->data(), bytes);
+        memcpy((void *)to, copied->data(), bytes);
     });
 }
 CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes, CUstream stream) {
@@ -258,7 +258,7 @@ CUresult cuMemcpyDtoHAsync(void *to, CUdeviceptr from, size_t bytes, CUstream st
     NEED_CONTEXT;
     NEED(fake_in_memory((void *)from, bytes), CUDA_ERROR_INVALID_VALUE);
     CUresult result = fake_enqueue(stream, "cuMemcpyDtoHAsync",
-                                   copying(to, (void *)from, bytes, (void *)from, "cuMemcpyDtoHAsync"));
+                                   copy_work(to, (void *)from, bytes, (void *)from, "cuMemcpyDtoHAsync"));
     if (result != CUDA_SUCCESS || is_pinned(to, bytes)) return result;
     CUstreamCaptureStatus status;
     result = cuStreamIsCapturing(stream, &status);
@@ -284,10 +284,10 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr fro
     NEED(target && source && to_context && from_context, CUDA_ERROR_INVALID_VALUE);
     NEED(target->device == to_context->device && source->device == from_context->device,
          CUDA_ERROR_INVALID_VALUE);
-    bool reached = is_let_into(target->device, source->device) && is_let_into(source->device, target->device);
+    bool has_access = has_peer_access(target->device, source->device) && has_peer_access(source->device, target->device);
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     cuStreamIsCapturing(stream, &status);
-    NEED(reached || status == CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    NEED(has_access || status == CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     return cuMemcpyDtoDAsync(to, from, bytes, stream);
 }
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUstream stream) {

@@ -146,8 +146,8 @@ static bool run(const std::vector<std::string> &words, const std::string &log) {
 }
 
 static std::string cache_folder() {
-    const char *own = getenv("FAKE_CUDA_CACHE");
-    std::string folder = own && *own ? own : FAKE_CACHE;
+    const char *unique_path = getenv("FAKE_CUDA_CACHE");
+    std::string folder = unique_path && *unique_path ? unique_path : FAKE_CACHE;
     mkdir(folder.c_str(), 0777);
     return folder;
 }
@@ -164,17 +164,17 @@ static std::string compile(const std::string &text, const std::vector<std::strin
     if (!code.empty()) return code;
 
     static std::atomic<unsigned> serial;
-    std::string own = path + "." + std::to_string(getpid()) + "." + std::to_string(serial++);
-    std::ofstream(own + ".cpp", std::ios::binary) << text;
-    words.insert(words.end(), {"-o", own, own + ".cpp", libraries});
-    bool good = run(words, own + ".log");
-    log = read_file(own + ".log");
-    unlink((own + ".cpp").c_str());
-    unlink((own + ".log").c_str());
-    if (!good && log.empty()) log = "the compiler " FAKE_CXX " could not be run";
-    if (!good) return "";
-    code = read_file(own);
-    rename(own.c_str(), path.c_str());
+    std::string unique_path = path + "." + std::to_string(getpid()) + "." + std::to_string(serial++);
+    std::ofstream(unique_path + ".cpp", std::ios::binary) << text;
+    words.insert(words.end(), {"-o", unique_path, unique_path + ".cpp", libraries});
+    bool ok = run(words, unique_path + ".log");
+    log = read_file(unique_path + ".log");
+    unlink((unique_path + ".cpp").c_str());
+    unlink((unique_path + ".log").c_str());
+    if (!ok && log.empty()) log = "the compiler " FAKE_CXX " could not be run";
+    if (!ok) return "";
+    code = read_file(unique_path);
+    rename(unique_path.c_str(), path.c_str());
     return code;
 }
 
@@ -236,12 +236,12 @@ nvrtcResult nvrtcCreateProgram(nvrtcProgram *program, const char *source, const 
     p->source = source;
     p->name = name ? name : "default_program";
     for (int i = 0; i < header_count; i++) p->headers[names[i]] = headers[i];
-    fake_born("NVRTC program", p);
+    fake_add_object("NVRTC program", p);
     *program = p;
     return NVRTC_SUCCESS;
 }
 nvrtcResult nvrtcDestroyProgram(nvrtcProgram *program) {
-    NEED(program && fake_gone("NVRTC program", *program), NVRTC_ERROR_INVALID_PROGRAM);
+    NEED(program && fake_remove_object("NVRTC program", *program), NVRTC_ERROR_INVALID_PROGRAM);
     delete *program;
     *program = nullptr;
     return NVRTC_SUCCESS;
@@ -255,9 +255,9 @@ static nvrtcResult compile_program(nvrtcProgram p, const std::vector<std::string
     std::vector<std::string> kernels = p->expressions.empty() ? kernels_by_name(text) : p->expressions;
     std::string code;
     for (const std::string &kernel : kernels) {
-        std::string whole =
+        std::string full_text =
             emulation() + text + "\n#line 1 \"" + kernel + "\"\nEMULATED_KERNEL(" + kernel + ")\n";
-        std::string library = compile(whole, options, p->log);
+        std::string library = compile(full_text, options, p->log);
         if (library.empty()) return NVRTC_ERROR_COMPILATION;
         p->result.lowered[kernel] = lower(kernel);
         code += lower(kernel) + " " + std::to_string(library.size()) + "\n" + library;
@@ -269,7 +269,7 @@ static nvrtcResult compile_program(nvrtcProgram p, const std::vector<std::string
 /* Compiled programs of this process by digest: every tutti program requests its kernels again. */
 static std::map<std::string, machine_code> compiled;
 
-static std::string all_given(const _nvrtcProgram &p, const std::vector<std::string> &options) {
+static std::string digest_of_program(const _nvrtcProgram &p, const std::vector<std::string> &options) {
     std::string all = p.name + '\0' + p.source;
     for (const auto &header : p.headers) all += '\0' + header.first + '\0' + header.second;
     for (const std::string &expression : p.expressions) all += '\0' + expression;
@@ -279,7 +279,7 @@ static std::string all_given(const _nvrtcProgram &p, const std::vector<std::stri
 
 nvrtcResult nvrtcCompileProgram(nvrtcProgram p, int count, const char *const *options) {
     std::vector<std::string> translated = translate(count, options);
-    std::string key = all_given(*p, translated);
+    std::string key = digest_of_program(*p, translated);
     {
         fake_guard guard(fake_lock());
         auto found = compiled.find(key);

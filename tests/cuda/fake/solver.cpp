@@ -14,28 +14,28 @@ enum { WORKSPACE = 64 }; /* elements: required, and overwritten */
 
 cusolverStatus_t cusolverDnCreate(cusolverDnHandle_t *handle) {
     *handle = new cusolverDnContext{nullptr};
-    fake_born("cuSOLVER handle", *handle);
+    fake_add_object("cuSOLVER handle", *handle);
     return CUSOLVER_STATUS_SUCCESS;
 }
 cusolverStatus_t cusolverDnDestroy(cusolverDnHandle_t handle) {
-    NEED(fake_gone("cuSOLVER handle", handle), CUSOLVER_STATUS_NOT_INITIALIZED);
+    NEED(fake_remove_object("cuSOLVER handle", handle), CUSOLVER_STATUS_NOT_INITIALIZED);
     delete handle;
     return CUSOLVER_STATUS_SUCCESS;
 }
 cusolverStatus_t cusolverDnSetStream(cusolverDnHandle_t handle, cudaStream_t stream) {
-    NEED(fake_is("cuSOLVER handle", handle), CUSOLVER_STATUS_NOT_INITIALIZED);
+    NEED(fake_is_object("cuSOLVER handle", handle), CUSOLVER_STATUS_NOT_INITIALIZED);
     handle->stream = stream;
     return CUSOLVER_STATUS_SUCCESS;
 }
 
 static cusolverStatus_t enqueue(cusolverDnHandle_t handle, const char *what, work w) {
-    NEED(fake_is("cuSOLVER handle", handle), CUSOLVER_STATUS_NOT_INITIALIZED);
+    NEED(fake_is_object("cuSOLVER handle", handle), CUSOLVER_STATUS_NOT_INITIALIZED);
     return fake_enqueue((CUstream)handle->stream, what, std::move(w)) == CUDA_SUCCESS
                ? CUSOLVER_STATUS_SUCCESS
                : CUSOLVER_STATUS_EXECUTION_FAILED;
 }
 
-static cusolverStatus_t tell_size(int m, int n, int lda, int *size) {
+static cusolverStatus_t return_size(int m, int n, int lda, int *size) {
     NEED(m >= 0 && n >= 0 && lda >= (m > 1 ? m : 1), CUSOLVER_STATUS_INVALID_VALUE);
     *size = WORKSPACE;
     return CUSOLVER_STATUS_SUCCESS;
@@ -45,9 +45,9 @@ static cusolverStatus_t tell_size(int m, int n, int lda, int *size) {
 
 template <typename T> static void exchange_rows(T *a, int lda, int columns, int r, int s) {
     for (int j = 0; r != s && j < columns; j++) {
-        T kept = a[(size_t)j * lda + r];
+        T swapped = a[(size_t)j * lda + r];
         a[(size_t)j * lda + r] = a[(size_t)j * lda + s];
-        a[(size_t)j * lda + s] = kept;
+        a[(size_t)j * lda + s] = swapped;
     }
 }
 
@@ -164,7 +164,7 @@ static cusolverStatus_t potrf(cusolverDnHandle_t handle, cublasFillMode_t uplo, 
 #define TYPE(letter, T)                                                                                      \
     cusolverStatus_t cusolverDn##letter##getrf_bufferSize(cusolverDnHandle_t, int m, int n, T *, int lda,    \
                                                           int *size) {                                       \
-        return tell_size(m, n, lda, size);                                                                   \
+        return return_size(m, n, lda, size);                                                                   \
     }                                                                                                        \
     cusolverStatus_t cusolverDn##letter##getrf(cusolverDnHandle_t handle, int m, int n, T *a, int lda,       \
                                                T *workspace, int *pivots, int *info) {                       \
@@ -177,7 +177,7 @@ static cusolverStatus_t potrf(cusolverDnHandle_t handle, cublasFillMode_t uplo, 
     }                                                                                                        \
     cusolverStatus_t cusolverDn##letter##potrf_bufferSize(cusolverDnHandle_t, cublasFillMode_t, int n, T *,  \
                                                           int lda, int *size) {                              \
-        return tell_size(n, n, lda, size);                                                                   \
+        return return_size(n, n, lda, size);                                                                   \
     }                                                                                                        \
     cusolverStatus_t cusolverDn##letter##potrf(cusolverDnHandle_t handle, cublasFillMode_t uplo, int n,      \
                                                T *a, int lda, T *workspace, int size, int *info) {           \

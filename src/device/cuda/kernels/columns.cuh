@@ -28,17 +28,17 @@ __device__ inline u32 divide_off_wide(i64 &n, divider d) {
 }
 
 /* The place of a thread in the grid. `position` is past the end if there is no pack for the thread. */
-struct standing {
+struct thread_place {
     int row, column; /* within the block */
     int pack;
-    i64 spot, step;
+    i64 position, step;
 };
 
-__device__ inline standing stand(const column_grid &c) {
+__device__ inline thread_place place_thread(const column_grid &c) {
     u32 row = threadIdx.x, column = divide_off(row, c.packs);
     int pack = (int)(blockIdx.y * c.packs.divisor + column);
-    i64 spot = pack < c.all_packs ? (i64)blockIdx.x * c.rows + row : c.spots;
-    return standing{(int)row, (int)column, pack, spot, (i64)gridDim.x * c.rows};
+    i64 position = pack < c.all_packs ? (i64)blockIdx.x * c.rows + row : c.positions;
+    return thread_place{(int)row, (int)column, pack, position, (i64)gridDim.x * c.rows};
 }
 
 enum { COLUMN_THREADS = 256, SUM_COLUMNS = 8, SUM_THREADS = 1024 };
@@ -46,21 +46,21 @@ enum { COLUMN_THREADS = 256, SUM_COLUMNS = 8, SUM_THREADS = 1024 };
 /* Sums `sum` over the rows of the block, in pairs of rows, and writes the block's row to `partial`. `active` is false
  * for threads without data; all threads of the block must call it. */
 template <int N, typename C>
-__device__ inline void fold_rows(const C *sum, bool taking, int row, int rows, int column, int columns_wide, int pack,
+__device__ inline void fold_rows(const C *sum, bool active, int row, int rows, int column, int columns_wide, int pack,
                                  int channels, C *partial) {
-    __shared__ C room[COLUMN_THREADS * N];
-    C *own = room + (row * columns_wide + column) * N;
-    if (taking)
-        for (int e = 0; e < N; e++) own[e] = sum[e];
+    __shared__ C shared[COLUMN_THREADS * N];
+    C *mine = shared + (row * columns_wide + column) * N;
+    if (active)
+        for (int e = 0; e < N; e++) mine[e] = sum[e];
     for (int count = rows; count > 1;) {
         int half = (count + 1) / 2;
         __syncthreads();
-        if (taking && row < count - half)
-            for (int e = 0; e < N; e++) own[e] += own[half * columns_wide * N + e];
+        if (active && row < count - half)
+            for (int e = 0; e < N; e++) mine[e] += mine[half * columns_wide * N + e];
         count = half;
     }
-    if (taking && row == 0)
-        for (int e = 0; e < N; e++) partial[(i64)blockIdx.x * channels + pack * N + e] = own[e];
+    if (active && row == 0)
+        for (int e = 0; e < N; e++) partial[(i64)blockIdx.x * channels + pack * N + e] = mine[e];
 }
 
 /* A block sums SUM_COLUMNS channels: that many fill a memory sector, and even 64 channels keep 8 multiprocessors
@@ -68,7 +68,7 @@ __device__ inline void fold_rows(const C *sum, bool taking, int row, int rows, i
 template <typename T> __global__ void sum_blocks(sum_blocks_args a) {
     typedef wide_of<T> C;
     enum { ROWS = SUM_THREADS / SUM_COLUMNS };
-    __shared__ C room[SUM_THREADS];
+    __shared__ C shared[SUM_THREADS];
     int row = threadIdx.x / SUM_COLUMNS, channel = blockIdx.x * SUM_COLUMNS + threadIdx.x % SUM_COLUMNS;
     const C *partial = (const C *)a.partial;
     C sum = 0;
@@ -76,12 +76,12 @@ template <typename T> __global__ void sum_blocks(sum_blocks_args a) {
 #pragma unroll 4
         for (int block = row; block < a.blocks; block += ROWS) sum += partial[(i64)block * a.channels + channel];
     }
-    room[threadIdx.x] = sum;
+    shared[threadIdx.x] = sum;
     for (int half = ROWS / 2; half; half /= 2) {
         __syncthreads();
-        if (row < half) room[threadIdx.x] += room[threadIdx.x + half * SUM_COLUMNS];
+        if (row < half) shared[threadIdx.x] += shared[threadIdx.x + half * SUM_COLUMNS];
     }
-    if (row == 0 && channel < a.channels) ((T *)a.to)[channel] = narrow<T>(room[threadIdx.x]);
+    if (row == 0 && channel < a.channels) ((T *)a.to)[channel] = narrow<T>(shared[threadIdx.x]);
 }
 
 #endif

@@ -3,7 +3,7 @@ typedef struct column_grid {
     divider packs; /* packs per row of a block */
     int rows;      /* positions per iteration of a block */
     int all_packs; /* packs per position */
-    long long spots;
+    long long positions;
 } column_grid;
 
 typedef struct sum_blocks_args {

@@ -6,14 +6,13 @@ enum {
     COMBINE_WORDS = 4, /* of 16 bytes, per thread */
     COMBINE_RANKS = 8, /* up to so many ranks are summed in registers, with all loads in flight */
     COMBINE_MAX_RANKS = 64,
-    COMBINE_PIECES = 16,    /* maximum per launch; fewer if there are many ranks */
+    COMBINE_RANGES = 16,    /* maximum per launch; fewer if there are many ranks */
     COMBINE_POINTERS = 256, /* for all ranges: 2 per rank */
 };
 
 typedef struct combine_args {
-    int ranks, pieces;
-    unsigned first_block[COMBINE_PIECES + 1];
-    long long count[COMBINE_PIECES]; /* elements */
-    void *pointers
-        [COMBINE_POINTERS]; /* per range: the input of each rank, then the output of each rank */
+    int ranks, ranges;
+    unsigned first_block[COMBINE_RANGES + 1];
+    long long count[COMBINE_RANGES];  /* elements */
+    void *pointers[COMBINE_POINTERS]; /* per range: the input of each rank, then the output of each rank */
 } combine_args;

@@ -15,13 +15,13 @@
 #include "prelude.cuh"
 #include "conv_args.h"
 
-enum { SIDE_Y, SIDE_X, SIDE_FILTER };
-enum { TILE = 64, DEPTH = 16, THREADS = 256, OWN = 4 /* rows and columns per thread */ };
+enum { RESULT_Y, RESULT_X, RESULT_FILTER };
+enum { TILE = 64, DEPTH = 16, THREADS = 256, THREAD_TILE = 4 /* rows and columns per thread */ };
 
 /* Converts a pixel number to image, row and column. */
-struct place { int image, row, column; };
-__device__ inline place place_of(const conv_args &a, u32 pixel) {
-    place p;
+struct pixel_place { int image, row, column; };
+__device__ inline pixel_place locate(const conv_args &a, u32 pixel) {
+    pixel_place p;
     p.column = (int)divide_off(pixel, a.width);
     p.row = (int)divide_off(pixel, a.height);
     p.image = (int)pixel;
@@ -40,7 +40,7 @@ __device__ inline tap tap_of(const conv_args &a, u32 number) {
 
 /* x at a tap of the window of a pixel of y; zero in the padding. */
 template <typename T> __device__ inline wide_of<T> x_at(const conv_args &a, int group, u32 pixel, u32 number) {
-    place p = place_of(a, pixel);
+    pixel_place p = locate(a, pixel);
     tap t = tap_of(a, number);
     int row = p.row * (int)a.stride[0].divisor + t.row * a.dilation[0] - a.pad[0];
     int column = p.column * (int)a.stride[1].divisor + t.column * a.dilation[1] - a.pad[1];
@@ -51,7 +51,7 @@ template <typename T> __device__ inline wide_of<T> x_at(const conv_args &a, int 
 
 /* The element of y whose window has a pixel of x at the tap; zero if there is none. */
 template <typename T> __device__ inline wide_of<T> y_at(const conv_args &a, int group, u32 pixel, u32 number) {
-    place p = place_of(a, pixel);
+    pixel_place p = locate(a, pixel);
     tap t = tap_of(a, number);
     int row = p.row + a.pad[0] - t.row * a.dilation[0], column = p.column + a.pad[1] - t.column * a.dilation[1];
     if (row < 0 || column < 0) return 0;
@@ -63,17 +63,17 @@ template <typename T> __device__ inline wide_of<T> y_at(const conv_args &a, int 
 }
 
 /* The left matrix, [rows, depth]. */
-template <typename T, int SIDE> __device__ inline wide_of<T> left_of(const conv_args &a, int group, u32 row, u32 k) {
-    if (SIDE == SIDE_Y) return x_at<T>(a, group, row, k);
-    if (SIDE == SIDE_X) return y_at<T>(a, group, row, k);
+template <typename T, int RESULT> __device__ inline wide_of<T> left_of(const conv_args &a, int group, u32 row, u32 k) {
+    if (RESULT == RESULT_Y) return x_at<T>(a, group, row, k);
+    if (RESULT == RESULT_X) return y_at<T>(a, group, row, k);
     return widen(((const T *)a.y)[((i64)k * a.groups + group) * a.y_channels + row]);
 }
 
 /* The right matrix, [depth, columns]. */
-template <typename T, int SIDE> __device__ inline wide_of<T> right_of(const conv_args &a, int group, u32 k, u32 column) {
-    if (SIDE == SIDE_FILTER) return x_at<T>(a, group, k, column);
+template <typename T, int RESULT> __device__ inline wide_of<T> right_of(const conv_args &a, int group, u32 k, u32 column) {
+    if (RESULT == RESULT_FILTER) return x_at<T>(a, group, k, column);
     const T *filter = (const T *)a.filter;
-    if (SIDE == SIDE_Y) return widen(filter[((i64)group * a.y_channels + column) * a.depth + k]);
+    if (RESULT == RESULT_Y) return widen(filter[((i64)group * a.y_channels + column) * a.depth + k]);
     u32 taps = k, channel = divide_off(taps, a.channels), filter_taps = (u32)a.depth / a.channels.divisor;
     return widen(filter[(((i64)group * a.y_channels + channel) * filter_taps + taps) * a.x_channels + column]);
 }
@@ -89,9 +89,9 @@ __device__ inline void fill_tile(C (*tile)[TILE + 1], u32 first, u32 end, u32 k_
     }
 }
 
-template <typename T, int SIDE, typename C>
+template <typename T, int RESULT, typename C>
 __device__ inline void store(const conv_args &a, int group, u32 row, u32 column, C value) {
-    if (SIDE == SIDE_FILTER) {
+    if (RESULT == RESULT_FILTER) {
         i64 at = ((i64)group * a.rows + row) * a.columns + column;
         if (a.partial)
             ((C *)a.partial)[(i64)blockIdx.z * a.groups * a.rows * a.columns + at] = value;
@@ -102,46 +102,46 @@ __device__ inline void store(const conv_args &a, int group, u32 row, u32 column,
     int channel = group * a.columns + (int)column;
     if (a.bias) value += widen(((const T *)a.bias)[channel]);
     if (a.relu) value = value < C(0) ? C(0) : value;
-    ((T *)(SIDE == SIDE_Y ? a.y : a.x))[(i64)row * a.groups * a.columns + channel] = narrow<T>(value);
+    ((T *)(RESULT == RESULT_Y ? a.y : a.x))[(i64)row * a.groups * a.columns + channel] = narrow<T>(value);
 }
 
 /* Blocks: x: tiles, y: groups, z: splits of the depth. */
-template <typename T, int SIDE> __global__ void __launch_bounds__(THREADS, 2) conv_direct(conv_args a) {
+template <typename T, int RESULT> __global__ void __launch_bounds__(THREADS, 2) conv_direct(conv_args a) {
     typedef wide_of<T> C;
     __shared__ C left[DEPTH][TILE + 1], right[DEPTH][TILE + 1];
     u32 column_tiles = ((u32)a.columns + TILE - 1) / TILE;
     u32 first_row = blockIdx.x / column_tiles * TILE, first_column = blockIdx.x % column_tiles * TILE;
     u32 k_first = blockIdx.z * (u32)a.split_depth;
     u32 k_end = (u32)a.depth - k_first < (u32)a.split_depth ? (u32)a.depth : k_first + (u32)a.split_depth;
-    int own_column = threadIdx.x % 16, own_row = threadIdx.x / 16;
+    int thread_column = threadIdx.x % 16, thread_row = threadIdx.x / 16;
     for (int group = blockIdx.y; group < a.groups; group += gridDim.y) {
-        C sum[OWN][OWN] = {};
+        C sum[THREAD_TILE][THREAD_TILE] = {};
         for (u32 k = k_first; k < k_end; k += DEPTH) {
-            fill_tile<C, SIDE != SIDE_FILTER>(left, first_row, (u32)a.rows, k, k_end, [&](u32 row, u32 depth) {
-                return left_of<T, SIDE>(a, group, row, depth);
+            fill_tile<C, RESULT != RESULT_FILTER>(left, first_row, (u32)a.rows, k, k_end, [&](u32 row, u32 depth) {
+                return left_of<T, RESULT>(a, group, row, depth);
             });
-            fill_tile<C, SIDE == SIDE_Y>(right, first_column, (u32)a.columns, k, k_end, [&](u32 column, u32 depth) {
-                return right_of<T, SIDE>(a, group, depth, column);
+            fill_tile<C, RESULT == RESULT_Y>(right, first_column, (u32)a.columns, k, k_end, [&](u32 column, u32 depth) {
+                return right_of<T, RESULT>(a, group, depth, column);
             });
             __syncthreads();
             for (int d = 0; d < DEPTH; d++) {
-                C l[OWN], r[OWN];
+                C l[THREAD_TILE], r[THREAD_TILE];
 #pragma unroll
-                for (int i = 0; i < OWN; i++) l[i] = left[d][own_row + 16 * i], r[i] = right[d][own_column + 16 * i];
+                for (int i = 0; i < THREAD_TILE; i++) l[i] = left[d][thread_row + 16 * i], r[i] = right[d][thread_column + 16 * i];
 #pragma unroll
-                for (int i = 0; i < OWN; i++)
+                for (int i = 0; i < THREAD_TILE; i++)
 #pragma unroll
-                    for (int j = 0; j < OWN; j++) sum[i][j] += l[i] * r[j];
+                    for (int j = 0; j < THREAD_TILE; j++) sum[i][j] += l[i] * r[j];
             }
             __syncthreads();
         }
 #pragma unroll
-        for (int i = 0; i < OWN; i++)
+        for (int i = 0; i < THREAD_TILE; i++)
 #pragma unroll
-            for (int j = 0; j < OWN; j++) {
-                u32 row = first_row + own_row + 16 * i, column = first_column + own_column + 16 * j;
+            for (int j = 0; j < THREAD_TILE; j++) {
+                u32 row = first_row + thread_row + 16 * i, column = first_column + thread_column + 16 * j;
                 if (row < (u32)a.rows && column < (u32)a.columns)
-                    store<T, SIDE>(a, group, row, column, sum[i][j]);
+                    store<T, RESULT>(a, group, row, column, sum[i][j]);
             }
     }
 }
@@ -158,7 +158,7 @@ template <typename T> __global__ void conv_sum(conv_sum_args a) {
 
 /* Applies bias and relu in place. Reads and writes y once, 16 bytes at a time if rows allow. The position in a row
  * advances by a constant step, so the loop has no division. */
-template <typename T, int N> __global__ void conv_end(conv_end_args a) {
+template <typename T, int N> __global__ void conv_epilogue(conv_epilogue_args a) {
     typedef wide_of<T> C;
     pack<T, N> *y = (pack<T, N> *)a.y;
     const pack<T, N> *bias = (const pack<T, N> *)a.bias;

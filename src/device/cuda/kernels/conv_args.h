@@ -3,8 +3,8 @@
 typedef struct conv_args {
     void *x, *filter, *y; /* two are read, the third is written */
     const void *bias;     /* of y; NULL: none */
-    void *
-        partial; /* [splits, elements of the filter] in the compute type; NULL: one split, stored directly */
+    void
+        *partial; /* [splits, elements of the filter] in the compute type; NULL: one split, stored directly */
     int relu;
     int groups;
     int rows, columns, depth; /* of the product for one group */
@@ -27,10 +27,10 @@ typedef struct conv_sum_args {
 } conv_sum_args;
 
 /* Bias and relu of a convolution's result, in place. */
-typedef struct conv_end_args {
+typedef struct conv_epilogue_args {
     void *y;
-    const void *bias; /* NULL: none */
-    long long packs;  /* words of several elements, in total */
+    const void *bias;    /* NULL: none */
+    long long packs;     /* words of several elements, in total */
     long long row_packs; /* per row */
     int relu;
-} conv_end_args;
+} conv_epilogue_args;

@@ -10,7 +10,7 @@ typedef struct conv_f32_args {
     int rows, columns, depth; /* of the product */
     int split_depth;          /* depth per block along z */
     divider height,
-        width;        /* size of the image whose pixels are numbered: the result's, or y's if the filter is the result */
+        width; /* size of the image whose pixels are numbered: the result's, or y's if the filter is the result */
     divider channels; /* of the image */
     divider filter_columns;
     int taps;

@@ -12,28 +12,28 @@ enum { PRODUCT_TILE = 32, PRODUCT_STEP = 8 /* rows of threads per block */ };
 
 /* Loads a tile of a matrix whose element (row, column) is at row * row_step + column * column_step; zeros outside. */
 template <typename T>
-__device__ inline void load_square(const T *x, i64 row, i64 rows, i64 row_step, i64 column, i64 columns,
-                                   i64 column_step, wide_of<T> (*square)[PRODUCT_TILE + 1]) {
+__device__ inline void load_tile(const T *x, i64 row, i64 rows, i64 row_step, i64 column, i64 columns,
+                                   i64 column_step, wide_of<T> (*tile)[PRODUCT_TILE + 1]) {
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     bool along_rows = column_step == 1;
     for (int i = warp; i < PRODUCT_TILE; i += PRODUCT_STEP) {
         int r = along_rows ? i : lane, c = along_rows ? lane : i;
         bool inside = row + r < rows && column + c < columns;
-        square[r][c] = inside ? widen(x[(row + r) * row_step + (column + c) * column_step]) : (wide_of<T>)0;
+        tile[r][c] = inside ? widen(x[(row + r) * row_step + (column + c) * column_step]) : (wide_of<T>)0;
     }
 }
 
 template <typename T>
-__device__ inline void square_of_product(const product_args &a, i64 batch, i64 row, i64 column) {
+__device__ inline void compute_tile(const product_args &a, i64 batch, i64 row, i64 column) {
     typedef wide_of<T> C;
     __shared__ C left[PRODUCT_TILE][PRODUCT_TILE + 1], right[PRODUCT_TILE][PRODUCT_TILE + 1];
-    const T *x = (const T *)a.a + batch * a.a_step, *y = (const T *)a.b + batch * a.b_step;
+    const T *x = (const T *)a.a + batch * a.a_batch_stride, *y = (const T *)a.b + batch * a.b_batch_stride;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     C sums[PRODUCT_TILE / PRODUCT_STEP] = {};
     for (i64 p = 0; p < a.k; p += PRODUCT_TILE) {
         __syncthreads();
-        load_square(x, row, a.m, a.a_row, p, a.k, a.a_column, left);
-        load_square(y, p, a.k, a.b_row, column, a.n, a.b_column, right);
+        load_tile(x, row, a.m, a.a_row_stride, p, a.k, a.a_column_stride, left);
+        load_tile(y, p, a.k, a.b_row_stride, column, a.n, a.b_column_stride, right);
         __syncthreads();
         for (int q = 0; q < PRODUCT_TILE; q++)
 #pragma unroll
@@ -53,5 +53,5 @@ template <typename T> __global__ void product(product_args a) {
     i64 column = (i64)blockIdx.x * PRODUCT_TILE;
     for (i64 batch = blockIdx.z; batch < a.batch; batch += gridDim.z)
         for (i64 row = (i64)blockIdx.y * PRODUCT_TILE; row < a.m; row += (i64)gridDim.y * PRODUCT_TILE)
-            square_of_product<T>(a, batch, row, column);
+            compute_tile<T>(a, batch, row, column);
 }

@@ -5,5 +5,5 @@ typedef struct product_args {
     const void *a, *b;
     void *out;
     long long m, n, k, batch;
-    long long a_row, a_column, a_step, b_row, b_column, b_step;
+    long long a_row_stride, a_column_stride, a_batch_stride, b_row_stride, b_column_stride, b_batch_stride;
 } product_args;

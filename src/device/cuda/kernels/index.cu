@@ -17,10 +17,10 @@
 #include "extent.cuh"
 #include "index_args.h"
 
-enum { AT_ONCE = 4 };
+enum { IN_FLIGHT = 4 };
 
 /* Returns index number j, or -1 if it is out of range. X: i32 or i64. */
-template <typename X> __device__ inline i64 place_of(const void *indices, i64 j, i64 size) {
+template <typename X> __device__ inline i64 checked_index(const void *indices, i64 j, i64 size) {
     i64 index = (i64)((const X *)indices)[j];
     return index >= 0 && index < size ? index : -1;
 }
@@ -29,21 +29,21 @@ template <typename X> __device__ inline i64 place_of(const void *indices, i64 j,
 
 template <typename T, typename X, typename I> __device__ inline T gathered(const gather_args &a, I row) {
     I column = split_off(row, a.row), j = split_off(row, a.indices_each);
-    i64 at = place_of<X>(a.indices, (i64)j, a.size);
+    i64 at = checked_index<X>(a.indices, (i64)j, a.size);
     if (at < 0) return repeating<T>::of(0);
     return ((const T *)a.table)[((i64)row * a.size + at) * a.row.size + (i64)column];
 }
 
 template <typename T, typename X, typename I> __global__ void gather(gather_args a) {
     i64 stride = threads_of_grid();
-    for (i64 first = thread_of_grid(); first < a.count; first += AT_ONCE * stride) {
-        T held[AT_ONCE];
+    for (i64 first = thread_of_grid(); first < a.count; first += IN_FLIGHT * stride) {
+        T loaded[IN_FLIGHT];
 #pragma unroll
-        for (int u = 0; u < AT_ONCE; u++)
-            if (first + u * stride < a.count) held[u] = gathered<T, X, I>(a, (I)(first + u * stride));
+        for (int u = 0; u < IN_FLIGHT; u++)
+            if (first + u * stride < a.count) loaded[u] = gathered<T, X, I>(a, (I)(first + u * stride));
 #pragma unroll
-        for (int u = 0; u < AT_ONCE; u++)
-            if (first + u * stride < a.count) ((T *)a.y)[first + u * stride] = held[u];
+        for (int u = 0; u < IN_FLIGHT; u++)
+            if (first + u * stride < a.count) ((T *)a.y)[first + u * stride] = loaded[u];
     }
 }
 
@@ -51,7 +51,7 @@ template <typename T, typename X, typename I> __global__ void take_along(take_ar
     for (i64 i = thread_of_grid(); i < a.count; i += threads_of_grid()) {
         I outer = (I)i, k = split_off(outer, a.inner);
         split_off(outer, a.along);
-        i64 at = place_of<X>(a.indices, i, a.size);
+        i64 at = checked_index<X>(a.indices, i, a.size);
         ((T *)a.y)[i] =
             at < 0 ? (T)0 : ((const T *)a.x)[((i64)outer * a.size + at) * a.inner.size + (i64)k];
     }
@@ -85,7 +85,7 @@ enum { SORT_THREADS = 1024, WARPS = SORT_THREADS / 32 };
 
 /* Returns the target of index number j; ~0 if it is out of range. */
 template <typename X> __device__ inline u32 target_of(const sort_args &a, u32 j) {
-    i64 at = place_of<X>(a.indices, j, a.size);
+    i64 at = checked_index<X>(a.indices, j, a.size);
     if (at < 0) return ~0u;
     u32 outer = j, k = divide_off(outer, a.inner);
     outer = divide(outer, a.along);
@@ -103,19 +103,19 @@ __device__ inline u32 sum_up_to_lane(u32 x) {
 }
 
 /* Returns the sum of x over the threads of the block before this one. `room`: WARPS values. */
-__device__ inline u32 sum_before(u32 x, u32 *room) {
+__device__ inline u32 sum_before(u32 x, u32 *shared) {
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     u32 up_to = sum_up_to_lane(x), before = up_to - x;
     __syncthreads();
-    if (lane == 31) room[warp] = up_to;
+    if (lane == 31) shared[warp] = up_to;
     __syncthreads();
-    for (int w = 0; w < warp; w++) before += room[w];
+    for (int w = 0; w < warp; w++) before += shared[w];
     return before;
 }
 
 /* Counts the indices for each target in [first, last). Returns how many indices have lower targets. */
 template <typename X>
-__device__ inline u32 count_targets(const sort_args &a, u32 first, u32 last, u32 *counts, u32 *room) {
+__device__ inline u32 count_targets(const sort_args &a, u32 first, u32 last, u32 *counts, u32 *shared) {
     u32 before = 0;
     for (u32 r = threadIdx.x; r < a.range; r += SORT_THREADS) counts[r] = 0;
     __syncthreads();
@@ -125,16 +125,16 @@ __device__ inline u32 count_targets(const sort_args &a, u32 first, u32 last, u32
         if (target < first) before++;
         if (target >= first && target < last) atomicAdd(&counts[target - first], 1u);
     }
-    return fold_block(before, adding(), room); /* also a barrier: all threads have counted */
+    return fold_block(before, adding(), shared); /* also a barrier: all threads have counted */
 }
 
 /* Converts the counts to start positions of lists. */
-__device__ inline void begin_lists(const sort_args &a, u32 first, u32 last, u32 before, u32 *counts,
-                                   u32 *room) {
-    u32 each = (a.range + SORT_THREADS - 1) / SORT_THREADS, mine = threadIdx.x * each, sum = 0;
-    for (u32 r = mine; r < mine + each && r < last - first; r++) sum += counts[r];
-    u32 start = before + sum_before(sum, room);
-    for (u32 r = mine; r < mine + each && r < last - first; r++) {
+__device__ inline void start_lists(const sort_args &a, u32 first, u32 last, u32 before, u32 *counts,
+                                   u32 *shared) {
+    u32 each = (a.range + SORT_THREADS - 1) / SORT_THREADS, first_row = threadIdx.x * each, sum = 0;
+    for (u32 r = first_row; r < first_row + each && r < last - first; r++) sum += counts[r];
+    u32 start = before + sum_before(sum, shared);
+    for (u32 r = first_row; r < first_row + each && r < last - first; r++) {
         u32 count = counts[r];
         counts[r] = a.starts[first + r] = start;
         start += count;
@@ -161,11 +161,11 @@ __device__ inline void append_found(const u32 *numbers, const u32 *rows, u32 fou
 
 template <typename X> __global__ void __launch_bounds__(SORT_THREADS) scatter_sort(sort_args a) {
     extern __shared__ u32 next[]; /* a.range */
-    __shared__ u32 room[WARPS], hits[WARPS], numbers[SORT_THREADS], rows[SORT_THREADS];
+    __shared__ u32 shared[WARPS], hits[WARPS], numbers[SORT_THREADS], rows[SORT_THREADS];
     u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     u32 first = blockIdx.x * a.range, last = a.targets - first < a.range ? a.targets : first + a.range;
-    u32 before = count_targets<X>(a, first, last, next, room);
-    begin_lists(a, first, last, before, next, room);
+    u32 before = count_targets<X>(a, first, last, next, shared);
+    start_lists(a, first, last, before, next, shared);
     for (u32 base = 0; base < a.count; base += SORT_THREADS) {
         u32 j = base + threadIdx.x, target = j < a.count ? target_of<X>(a, j) : ~0u;
         bool hit = target >= first && target < last;
@@ -200,16 +200,16 @@ template <typename T, int N, typename I, int G> __global__ void scatter_sum(sum_
         if (a.base) base = ((const P *)a.base)[i];
 #pragma unroll
         for (int n = 0; n < N; n++) sum[n] = a.base && lane == 0 ? (C)widen(base.element[n]) : (C)0;
-        for (u32 at = begin + lane; at < end; at += AT_ONCE * G) {
-            P held[AT_ONCE];
+        for (u32 at = begin + lane; at < end; at += IN_FLIGHT * G) {
+            P loaded[IN_FLIGHT];
 #pragma unroll
-            for (int u = 0; u < AT_ONCE; u++)
-                if (at + u * G < end) held[u] = update[(i64)a.sorted[at + u * G] * a.row.size];
+            for (int u = 0; u < IN_FLIGHT; u++)
+                if (at + u * G < end) loaded[u] = update[(i64)a.sorted[at + u * G] * a.row.size];
 #pragma unroll
-            for (int u = 0; u < AT_ONCE; u++)
+            for (int u = 0; u < IN_FLIGHT; u++)
                 if (at + u * G < end)
 #pragma unroll
-                    for (int n = 0; n < N; n++) sum[n] += (C)widen(held[u].element[n]);
+                    for (int n = 0; n < N; n++) sum[n] += (C)widen(loaded[u].element[n]);
         }
         P y;
 #pragma unroll

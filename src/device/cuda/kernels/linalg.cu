@@ -25,7 +25,7 @@ template <typename C> struct candidate {
     int at;
 };
 
-template <typename C> __device__ inline candidate<C> better(candidate<C> a, candidate<C> b) {
+template <typename C> __device__ inline candidate<C> better_pivot(candidate<C> a, candidate<C> b) {
     if (a.at < 0) return b;
     if (b.at < 0) return a;
     bool a_nan = a.size != a.size, b_nan = b.size != b.size;
@@ -38,11 +38,11 @@ template <typename C> __device__ inline candidate<C> better(candidate<C> a, cand
 template <typename C> __device__ inline int find_pivot(const C *rows, int n, int width, int p) {
     candidate<C> best = {(C)0, -1};
     for (int i = p + (int)(threadIdx.x & 31); i < n; i += 32)
-        best = better(best, candidate<C>{magnitude(rows[i * width + p]), i});
+        best = better_pivot(best, candidate<C>{magnitude(rows[i * width + p]), i});
     for (int distance = 16; distance; distance >>= 1) {
         candidate<C> other = {__shfl_xor_sync(0xffffffffu, best.size, distance),
                               __shfl_xor_sync(0xffffffffu, best.at, distance)};
-        best = better(best, other);
+        best = better_pivot(best, other);
     }
     return best.at;
 }
@@ -56,12 +56,12 @@ __device__ inline void load_system(const solve_args &s, i64 matrix, i64 column, 
     for (int at = threadIdx.x; at < s.n * s.columns; at += blockDim.x) {
         int i = at / s.columns;
         i64 j = column + at % s.columns;
-        wide_of<T> side = 0;
+        wide_of<T> rhs_value = 0;
         if (!b)
-            side = i == j;
+            rhs_value = i == j;
         else if (j < s.k)
-            side = widen(b[(matrix * s.n + i) * s.k + j]);
-        rows[i * s.width + s.n + at % s.columns] = side;
+            rhs_value = widen(b[(matrix * s.n + i) * s.k + j]);
+        rows[i * s.width + s.n + at % s.columns] = rhs_value;
     }
 }
 
@@ -80,9 +80,9 @@ template <typename C> __device__ inline bool eliminate(C *rows, int n, int all, 
         if (!(magnitude(pivot) > 0)) return false;
         __syncthreads();
         for (int j = p + (int)threadIdx.x; j < all && best != p; j += blockDim.x) {
-            C held = rows[p * width + j];
+            C swapped = rows[p * width + j];
             rows[p * width + j] = rows[best * width + j];
-            rows[best * width + j] = held;
+            rows[best * width + j] = swapped;
         }
         __syncthreads();
         for (int i = p + 1 + (int)threadIdx.x; i < n; i += blockDim.x) rows[i * width + p] /= pivot;
@@ -99,13 +99,13 @@ template <typename C> __device__ inline bool eliminate(C *rows, int n, int all, 
 
 /* Turns the right-hand sides into the solution, from the last row up. */
 template <typename C> __device__ inline void substitute_back(C *rows, int n, int columns, int width) {
-    C *sides = rows + n;
+    C *rhs = rows + n;
     for (int p = n - 1; p >= 0; p--) {
-        for (int c = threadIdx.x; c < columns; c += blockDim.x) sides[p * width + c] /= rows[p * width + p];
+        for (int c = threadIdx.x; c < columns; c += blockDim.x) rhs[p * width + c] /= rows[p * width + p];
         __syncthreads();
         for (int at = threadIdx.x; at < p * columns; at += blockDim.x) {
             int i = at / columns, c = at % columns;
-            sides[i * width + c] -= rows[i * width + p] * sides[p * width + c];
+            rhs[i * width + c] -= rows[i * width + p] * rhs[p * width + c];
         }
         __syncthreads();
     }
@@ -113,18 +113,18 @@ template <typename C> __device__ inline void substitute_back(C *rows, int n, int
 
 template <typename T> __device__ inline void solve_columns(const solve_args &s, i64 matrix, i64 column) {
     typedef wide_of<T> C;
-    extern __shared__ double room[];
-    C *rows = (C *)room;
+    extern __shared__ double shared[];
+    C *rows = (C *)shared;
     __syncthreads();
     load_system<T>(s, matrix, column, rows);
     __syncthreads();
-    bool usable = eliminate(rows, s.n, s.n + s.columns, s.width);
-    if (usable) substitute_back(rows, s.n, s.columns, s.width);
+    bool is_usable = eliminate(rows, s.n, s.n + s.columns, s.width);
+    if (is_usable) substitute_back(rows, s.n, s.columns, s.width);
     T *x = (T *)s.x;
     for (int at = threadIdx.x; at < s.n * s.columns; at += blockDim.x) {
         int i = at / s.columns;
         i64 j = column + at % s.columns;
-        C result = usable ? rows[i * s.width + s.n + at % s.columns] : not_a_number<C>();
+        C result = is_usable ? rows[i * s.width + s.n + at % s.columns] : not_a_number<C>();
         if (j < s.k) x[(matrix * s.n + i) * s.k + j] = narrow<T>(result);
     }
 }
@@ -160,18 +160,18 @@ template <typename C> __device__ inline bool factor(C *rows, int n, int width) {
 
 template <typename T> __global__ void cholesky(cholesky_args s) {
     typedef wide_of<T> C;
-    extern __shared__ double room[];
-    C *rows = (C *)room;
+    extern __shared__ double shared[];
+    C *rows = (C *)shared;
     const T *a = (const T *)s.a + (i64)blockIdx.x * s.n * s.n;
     T *l = (T *)s.l + (i64)blockIdx.x * s.n * s.n;
     for (int at = threadIdx.x; at < s.n * s.n; at += blockDim.x)
         rows[at / s.n * s.width + at % s.n] = widen(a[at]);
     __syncthreads();
-    bool usable = factor(rows, s.n, s.width);
+    bool is_usable = factor(rows, s.n, s.width);
     for (int at = threadIdx.x; at < s.n * s.n; at += blockDim.x) {
         int i = at / s.n, j = at % s.n;
         C result = j <= i ? rows[i * s.width + j] : (C)0;
-        l[at] = narrow<T>(usable ? result : not_a_number<C>());
+        l[at] = narrow<T>(is_usable ? result : not_a_number<C>());
     }
 }
 
@@ -180,13 +180,13 @@ template <typename T> __global__ void cholesky(cholesky_args s) {
 enum { BLOCK_ROWS = 64, BLOCK_COLUMNS = 32 };
 
 /* Every system is solved downwards: to solve upwards, rows and columns are numbered backwards. */
-__device__ inline int turned(const substitute_args &s, int i) { return s.downwards ? i : s.rows - 1 - i; }
+__device__ inline int solve_order(const substitute_args &s, int i) { return s.downwards ? i : s.rows - 1 - i; }
 
 template <typename T>
 __device__ inline void load_triangle(const substitute_args &s, const T *a, wide_of<T> (*triangle)[BLOCK_ROWS]) {
     for (int at = threadIdx.x; at < s.rows * s.rows; at += blockDim.x) {
         int i = at / s.rows, j = at % s.rows;
-        int row = turned(s, s.transpose ? j : i), column = turned(s, s.transpose ? i : j);
+        int row = solve_order(s, s.transpose ? j : i), column = solve_order(s, s.transpose ? i : j);
         triangle[row][column] = widen(a[i * s.n + j]);
     }
 }
@@ -196,28 +196,28 @@ __device__ inline void load_triangle(const substitute_args &s, const T *a, wide_
 template <typename T>
 __device__ inline void substitute_columns(const substitute_args &s, i64 column, T *x,
                                           const wide_of<T> (*triangle)[BLOCK_ROWS],
-                                          wide_of<T> (*sides)[BLOCK_COLUMNS]) {
+                                          wide_of<T> (*rhs)[BLOCK_COLUMNS]) {
     typedef wide_of<T> C;
     int warp = threadIdx.x >> 5, warps = blockDim.x >> 5, lane = threadIdx.x & 31;
     bool inside = column < s.k;
     for (int i = warp; i < s.rows; i += warps)
-        sides[turned(s, i)][lane] = inside ? widen(x[i * s.k + column]) : (C)0;
+        rhs[solve_order(s, i)][lane] = inside ? widen(x[i * s.k + column]) : (C)0;
     __syncthreads();
     for (int p = 0; p < s.rows; p++) {
         C pivot = triangle[p][p];
-        C known = sides[p][lane] / (magnitude(pivot) > 0 ? pivot : not_a_number<C>());
-        if (p % warps == warp && inside) x[turned(s, p) * s.k + column] = narrow<T>(known);
-        for (int i = p + 1 + warp; i < s.rows; i += warps) sides[i][lane] -= triangle[i][p] * known;
+        C solved = rhs[p][lane] / (magnitude(pivot) > 0 ? pivot : not_a_number<C>());
+        if (p % warps == warp && inside) x[solve_order(s, p) * s.k + column] = narrow<T>(solved);
+        for (int i = p + 1 + warp; i < s.rows; i += warps) rhs[i][lane] -= triangle[i][p] * solved;
         __syncthreads();
     }
 }
 
 template <typename T> __global__ void substitute(substitute_args s) {
-    __shared__ wide_of<T> triangle[BLOCK_ROWS][BLOCK_ROWS], sides[BLOCK_ROWS][BLOCK_COLUMNS];
+    __shared__ wide_of<T> triangle[BLOCK_ROWS][BLOCK_ROWS], rhs[BLOCK_ROWS][BLOCK_COLUMNS];
     load_triangle(s, (const T *)s.a + (i64)blockIdx.x * s.n * s.n + s.first * (s.n + 1), triangle);
     T *x = (T *)s.x + ((i64)blockIdx.x * s.n + s.first) * s.k;
     for (i64 from = (i64)blockIdx.y * BLOCK_COLUMNS; from < s.k; from += (i64)gridDim.y * BLOCK_COLUMNS)
-        substitute_columns(s, from + (threadIdx.x & 31), x, triangle, sides);
+        substitute_columns(s, from + (threadIdx.x & 31), x, triangle, rhs);
 }
 
 /* ---- Post-processing of cuSOLVER's results ---- */
@@ -245,7 +245,7 @@ template <typename T> __global__ void identity(square_args s) {
 }
 
 /* Writes NaN if the factorisation failed. */
-template <typename T> __global__ void spoil(square_args s) {
+template <typename T> __global__ void fill_nan(square_args s) {
     if (*s.info == 0) return;
     T *x = (T *)s.x;
     for (i64 at = thread_of_grid(); at < s.count; at += threads_of_grid())
@@ -255,9 +255,9 @@ template <typename T> __global__ void spoil(square_args s) {
 /* The same for cholesky; otherwise clears the upper triangle. */
 template <typename T> __global__ void finish_cholesky(square_args s) {
     T *x = (T *)s.x;
-    bool usable = *s.info == 0;
+    bool is_usable = *s.info == 0;
     for (i64 at = thread_of_grid(); at < s.count; at += threads_of_grid())
-        if (!usable)
+        if (!is_usable)
             x[at] = narrow<T>(not_a_number<wide_of<T>>());
         else if (at % s.n > at / s.n)
             x[at] = narrow<T>((wide_of<T>)0);

@@ -7,7 +7,7 @@ typedef struct lrn_args {
     long long rows;
     divider channels;
     divider lanes; /* threads per row: 8 channels each */
-    int rows_a_warp, rows_a_block;
+    int rows_per_warp, rows_per_block;
     int radius;
     double bias, alpha, beta, twice_alpha_beta;
 } lrn_args;

@@ -46,19 +46,19 @@ template <typename C> struct summing_twice {
         s.second += other.second;
     }
 };
-template <typename C> __device__ inline sums<C> across(sums<C> x, int distance) {
-    return sums<C>{across(x.first, distance), across(x.second, distance)};
+template <typename C> __device__ inline sums<C> shuffle_xor(sums<C> x, int distance) {
+    return sums<C>{shuffle_xor(x.first, distance), shuffle_xor(x.second, distance)};
 }
 
 /* ---- Rows and columns of a thread in x [rows, width] ---- */
 
-struct place_in_rows {
+struct row_range {
     i64 column, first, last; /* column of its word, 0 if not inside; first and end of its rows */
     int step, slice, group;
     bool inside;
 };
-__device__ inline place_in_rows place_of(const norm_tiling &t, int width) {
-    place_in_rows p;
+__device__ inline row_range locate(const norm_tiling &t, int width) {
+    row_range p;
     p.slice = (int)threadIdx.x / t.columns;
     p.group = (int)threadIdx.x - p.slice * t.columns;
     i64 group = (i64)blockIdx.x * t.columns + p.group;
@@ -67,16 +67,16 @@ __device__ inline place_in_rows place_of(const norm_tiling &t, int width) {
     return p;
 }
 /* For sums: all blocks traverse x together, from the first row to the last. */
-__device__ inline place_in_rows place_to_sum(const norm_tiling &t, int width) {
-    place_in_rows p = place_of(t, width);
+__device__ inline row_range range_to_sum(const norm_tiling &t, int width) {
+    row_range p = locate(t, width);
     p.first = (i64)blockIdx.y * t.slices + p.slice;
     p.step = (int)gridDim.y * t.slices;
     p.last = t.rows;
     return p;
 }
 /* For applying: one segment of rows per block, last segments first. */
-__device__ inline place_in_rows place_to_apply(const norm_tiling &t, int width) {
-    place_in_rows p = place_of(t, width);
+__device__ inline row_range range_to_apply(const norm_tiling &t, int width) {
+    row_range p = locate(t, width);
     i64 start = (i64)(gridDim.y - 1 - blockIdx.y) * t.segment;
     p.first = start + p.slice;
     p.step = t.slices;
@@ -87,7 +87,7 @@ __device__ inline place_in_rows place_to_apply(const norm_tiling &t, int width) 
 /* Iterates over the rows of a thread, with the loads of U rows in flight: load(offset of a row's word), then
  * use(loaded, offset), row after row. Offsets are recomputed each time to save registers. */
 template <int U, typename LOADED, typename LOAD, typename USE>
-__device__ inline void each_row(const place_in_rows &p, i64 width, LOAD load, USE use) {
+__device__ inline void each_row(const row_range &p, i64 width, LOAD load, USE use) {
     if (!p.inside) return;
     i64 row = p.first;
     for (; row + (i64)(U - 1) * p.step < p.last; row += (i64)U * p.step) {
@@ -127,7 +127,7 @@ template <typename C> __device__ inline C pivot_of(C first) { return is_finite(f
 /* ---- Column sums ---- */
 
 template <typename C, int W>
-__device__ inline void store_sums(const norm_sums_args &a, const place_in_rows &p, sums<C> (&s)[W]) {
+__device__ inline void store_sums(const norm_sums_args &a, const row_range &p, sums<C> (&s)[W]) {
     join_slices<summing_twice<C>, W>(s, p.group, p.slice, a.tiling.columns, a.tiling.slices);
     if (!p.inside || p.slice) return;
     C *to = (C *)a.partial + (i64)blockIdx.y * 2 * a.tiling.width + p.column;
@@ -141,7 +141,7 @@ __device__ inline void store_sums(const norm_sums_args &a, const place_in_rows &
 /* Sums of x - pivot and of its square. */
 template <typename T, int W> __global__ void __launch_bounds__(256, 4) norm_moments(norm_sums_args a) {
     typedef wide_of<T> C;
-    place_in_rows p = place_to_sum(a.tiling, W);
+    row_range p = range_to_sum(a.tiling, W);
     sums<C> s[W];
     C pivot[W];
     load_columns<C, T, W>(pivot, a.x, p.column);
@@ -165,13 +165,13 @@ template <typename T, int W> __global__ void __launch_bounds__(256, 4) norm_mome
 
 /* y rounded to T is positive exactly if y is above this number: half of T's smallest positive number, which rounds to
  * 0. */
-template <typename T> struct vanishing {
+template <typename T> struct rounds_to_zero {
     static __device__ inline wide_of<T> number() { return 0; }
 };
-template <> struct vanishing<bf16> {
+template <> struct rounds_to_zero<bf16> {
     static __device__ inline float number() { return __uint_as_float(0x8000u); }
 };
-template <> struct vanishing<f16> {
+template <> struct rounds_to_zero<f16> {
     static __device__ inline float number() { return __uint_as_float(0x33000000u); }
 };
 
@@ -179,20 +179,20 @@ template <> struct vanishing<f16> {
 enum { PLAIN, RECOMPUTED };
 
 /* The gradient of a relu whose y is recomputed from x - mean, with the factors of W columns. */
-template <typename T, int W, int PASSED> struct rectifier {
+template <typename T, int W, int RELU_MODE> struct relu_gradient {
     typedef wide_of<T> C;
     C scale[W], shift[W];
-    __device__ inline rectifier(const void *factors, i64 width, const place_in_rows &p) {
+    __device__ inline relu_gradient(const void *factors, i64 width, const row_range &p) {
         load_columns<C, C, W>(scale, factors, width + p.column);
         load_columns<C, C, W>(shift, factors, 2 * width + p.column);
     }
     __device__ inline C operator()(C dy, C centred, int i) const {
-        return multiply_add(centred, scale[i], shift[i]) > vanishing<T>::number() ? dy : (C)0;
+        return multiply_add(centred, scale[i], shift[i]) > rounds_to_zero<T>::number() ? dy : (C)0;
     }
 };
-template <typename T, int W> struct rectifier<T, W, PLAIN> {
+template <typename T, int W> struct relu_gradient<T, W, PLAIN> {
     typedef wide_of<T> C;
-    __device__ inline rectifier(const void *, i64, const place_in_rows &) {}
+    __device__ inline relu_gradient(const void *, i64, const row_range &) {}
     __device__ inline C operator()(C dy, C, int) const { return dy; }
 };
 
@@ -201,11 +201,11 @@ template <typename T, int W> struct loaded_pair {
 };
 
 /* Sums of dy and of dy (x - mean). */
-template <typename T, typename P, int W, int PASSED>
-__global__ void __launch_bounds__(256, PASSED == PLAIN ? 4 : 3) norm_gradient_sums(norm_sums_args a) {
+template <typename T, typename P, int W, int RELU_MODE>
+__global__ void __launch_bounds__(256, RELU_MODE == PLAIN ? 4 : 3) norm_gradient_sums(norm_sums_args a) {
     typedef wide_of<T> C;
-    place_in_rows p = place_to_sum(a.tiling, W);
-    rectifier<T, W, PASSED> passed(a.rectifier, a.tiling.width, p);
+    row_range p = range_to_sum(a.tiling, W);
+    relu_gradient<T, W, RELU_MODE> relu_gradient_of(a.relu_factors, a.tiling.width, p);
     sums<C> s[W];
     C mean[W];
     load_columns<C, P, W>(mean, a.mean, p.column);
@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(256, PASSED == PLAIN ? 4 : 3) norm_gradient_su
         [&](const loaded_pair<T, W> &l, i64) {
 #pragma unroll
             for (int i = 0; i < W; i++) {
-                C x = widen(l.x.element[i]) - mean[i], dy = passed(widen(l.dy.element[i]), x, i);
+                C x = widen(l.x.element[i]) - mean[i], dy = relu_gradient_of(widen(l.dy.element[i]), x, i);
                 s[i].first += dy;
                 s[i].second = multiply_add(dy, x, s[i].second);
             }
@@ -234,7 +234,7 @@ template <typename T, int W> struct loaded_masked {
 template <typename T, typename P, int W, bool ADDS>
 __global__ void __launch_bounds__(256, 3) norm_masked_sums(norm_sums_args a) {
     typedef wide_of<T> C;
-    place_in_rows p = place_to_sum(a.tiling, W);
+    row_range p = range_to_sum(a.tiling, W);
     sums<C> s[W];
     C mean[W];
     load_columns<C, P, W>(mean, a.mean, p.column);
@@ -251,17 +251,17 @@ __global__ void __launch_bounds__(256, 3) norm_masked_sums(norm_sums_args a) {
             return l;
         },
         [&](const loaded_masked<T, W> &l, i64 at) {
-            pack<T, W> kept;
+            pack<T, W> masked;
 #pragma unroll
             for (int i = 0; i < W; i++) {
                 C dy = widen(l.dy.element[i]);
                 if (ADDS) dy += widen(l.other.element[i]);
-                kept.element[i] = narrow<T>(l.mask >> i & 1 ? dy : (C)0);
+                masked.element[i] = narrow<T>(l.mask >> i & 1 ? dy : (C)0);
             }
-            store_word<T, W>(a.rectified, at, kept);
+            store_word<T, W>(a.masked_dy, at, masked);
 #pragma unroll
             for (int i = 0; i < W; i++) {
-                C dy = widen(kept.element[i]);
+                C dy = widen(masked.element[i]);
                 s[i].first += dy;
                 s[i].second = multiply_add(dy, widen(l.x.element[i]) - mean[i], s[i].second);
             }
@@ -283,10 +283,10 @@ __device__ inline bool join_partial(const norm_joining &j, i64 &column, sums<dou
             C first[4], second[4];
 #pragma unroll
             for (int u = 0; u < 4; u++) {
-                bool there = split + u * slices < j.splits;
+                bool valid = split + u * slices < j.splits;
                 const C *from = (const C *)j.partial + (split + u * slices) * 2 * j.width + column;
-                first[u] = there ? from[0] : (C)0;
-                second[u] = there ? from[j.width] : (C)0;
+                first[u] = valid ? from[0] : (C)0;
+                second[u] = valid ? from[j.width] : (C)0;
             }
 #pragma unroll
             for (int u = 0; u < 4; u++) {
@@ -308,12 +308,12 @@ template <typename T, typename P> __global__ void norm_factors(norm_factors_args
     double variance = s.second / n - distance * distance;
     if (variance < 0) variance = 0;
     P stored = narrow<P>(mean);
-    C near = (C)widen(stored), scale = (C)((double)widen(((const P *)a.gamma)[column]) / sqrt(variance + a.epsilon));
+    C stored_mean = (C)widen(stored), scale = (C)((double)widen(((const P *)a.gamma)[column]) / sqrt(variance + a.epsilon));
     C *to = (C *)a.factors + column;
-    to[0] = near;
+    to[0] = stored_mean;
     to[a.joining.width] = scale;
     to[2 * a.joining.width] = /* compensates for the rounding of the mean */
-        (C)((double)widen(((const P *)a.beta)[column]) + ((double)near - mean) * (double)scale);
+        (C)((double)widen(((const P *)a.beta)[column]) + ((double)stored_mean - mean) * (double)scale);
     ((P *)a.mean)[column] = stored;
     ((P *)a.variance)[column] = narrow<P>(variance);
 }
@@ -345,20 +345,20 @@ template <typename T, typename P> __global__ void layer_norm_finish(layer_norm_f
 /* ---- Applying factors ---- */
 
 /* Applies the factors to x, and adds the residual if there is one. */
-template <typename T, int W, bool JOINS>
-__global__ void __launch_bounds__(256, JOINS ? 3 : 4) norm_apply(norm_apply_args a) {
+template <typename T, int W, bool ADDS_RESIDUAL>
+__global__ void __launch_bounds__(256, ADDS_RESIDUAL ? 3 : 4) norm_apply(norm_apply_args a) {
     typedef wide_of<T> C;
-    place_in_rows p = place_to_apply(a.tiling, W);
+    row_range p = range_to_apply(a.tiling, W);
     C mean[W], scale[W], shift[W];
     load_columns<C, C, W>(mean, a.factors, p.column);
     load_columns<C, C, W>(scale, a.factors, a.tiling.width + p.column);
     load_columns<C, C, W>(shift, a.factors, 2 * a.tiling.width + p.column);
-    each_row<JOINS ? 2 : 4, loaded_pair<T, W>>(
+    each_row<ADDS_RESIDUAL ? 2 : 4, loaded_pair<T, W>>(
         p, a.tiling.width,
         [&](i64 at) {
             loaded_pair<T, W> l;
             l.x = load_word<T, W>(a.x, at);
-            if (JOINS) l.dy = load_word<T, W>(a.join, at);
+            if (ADDS_RESIDUAL) l.dy = load_word<T, W>(a.residual, at);
             return l;
         },
         [&](const loaded_pair<T, W> &l, i64 at) {
@@ -367,20 +367,20 @@ __global__ void __launch_bounds__(256, JOINS ? 3 : 4) norm_apply(norm_apply_args
 #pragma unroll
             for (int i = 0; i < W; i++) {
                 C y = multiply_add(widen(l.x.element[i]) - mean[i], scale[i], shift[i]);
-                if (JOINS) y = rounded<T>(y) + widen(l.dy.element[i]);
-                bits |= (u32)(y > vanishing<T>::number()) << i;
+                if (ADDS_RESIDUAL) y = rounded<T>(y) + widen(l.dy.element[i]);
+                bits |= (u32)(y > rounds_to_zero<T>::number()) << i;
                 result.element[i] = narrow<T>(a.relu && y < 0 ? (C)0 : y);
             }
             store_word<T, W>(a.y, at, result);
-            if (JOINS && a.mask) ((u8 *)a.mask)[at / W] = (u8)bits;
+            if (ADDS_RESIDUAL && a.mask) ((u8 *)a.mask)[at / W] = (u8)bits;
         });
 }
 
-template <typename T, int W, int PASSED>
-__global__ void __launch_bounds__(256, PASSED == PLAIN ? 4 : 3) norm_gradient(norm_gradient_args a) {
+template <typename T, int W, int RELU_MODE>
+__global__ void __launch_bounds__(256, RELU_MODE == PLAIN ? 4 : 3) norm_gradient(norm_gradient_args a) {
     typedef wide_of<T> C;
-    place_in_rows p = place_to_apply(a.tiling, W);
-    rectifier<T, W, PASSED> passed(a.rectifier, a.tiling.width, p);
+    row_range p = range_to_apply(a.tiling, W);
+    relu_gradient<T, W, RELU_MODE> relu_gradient_of(a.relu_factors, a.tiling.width, p);
     C mean[W], scale[W], by_dy[W], by_x[W];
     load_columns<C, C, W>(mean, a.factors, p.column);
     load_columns<C, C, W>(scale, a.factors, a.tiling.width + p.column);
@@ -393,9 +393,9 @@ __global__ void __launch_bounds__(256, PASSED == PLAIN ? 4 : 3) norm_gradient(no
             pack<T, W> dx;
 #pragma unroll
             for (int i = 0; i < W; i++) {
-                C x = widen(l.x.element[i]) - mean[i], dy = passed(widen(l.dy.element[i]), x, i);
-                C off = multiply_add(x, by_x[i], by_dy[i]);
-                dx.element[i] = narrow<T>(multiply_add(scale[i], dy, -off));
+                C x = widen(l.x.element[i]) - mean[i], dy = relu_gradient_of(widen(l.dy.element[i]), x, i);
+                C correction = multiply_add(x, by_x[i], by_dy[i]);
+                dx.element[i] = narrow<T>(multiply_add(scale[i], dy, -correction));
             }
             store_word<T, W>(a.dx, at, dx);
         });
@@ -406,7 +406,7 @@ __global__ void __launch_bounds__(256, PASSED == PLAIN ? 4 : 3) norm_gradient(no
 
 template <typename T, typename P> __global__ void layer_norm(layer_norm_args a) {
     typedef wide_of<T> C;
-    __shared__ sums<C> room[32];
+    __shared__ sums<C> shared[32];
     i64 row = thread_of_grid() / a.lanes, n = row < a.rows ? a.n : 0;
     int lane = (int)threadIdx.x & (a.lanes - 1);
     const T *x = (const T *)a.x + (n ? row * a.n : 0);
@@ -418,7 +418,7 @@ template <typename T, typename P> __global__ void layer_norm(layer_norm_args a) 
         s.first += d;
         s.second = multiply_add(d, d, s.second);
     });
-    join_row<summing_twice<C>>(s, a.lanes, room); /* also a barrier: all threads have read the pivot before y is written */
+    join_row<summing_twice<C>>(s, a.lanes, shared); /* also a barrier: all threads have read the pivot before y is written */
     if (!n) return;
     C distance = s.first / (C)n, variance = s.second / (C)n - distance * distance;
     variance = variance < 0 ? (C)0 : variance;
@@ -436,7 +436,7 @@ template <typename T, typename P> __global__ void layer_norm(layer_norm_args a) 
 /* Computes dx. layer_norm_sums computes the column sums for gamma and beta. */
 template <typename T, typename P> __global__ void layer_norm_gradient(layer_norm_gradient_args a) {
     typedef wide_of<T> C;
-    __shared__ sums<C> room[32];
+    __shared__ sums<C> shared[32];
     i64 row = thread_of_grid() / a.lanes, n = row < a.rows ? a.n : 0;
     int lane = (int)threadIdx.x & (a.lanes - 1);
     i64 start = n ? row * a.n : 0;
@@ -450,7 +450,7 @@ template <typename T, typename P> __global__ void layer_norm_gradient(layer_norm
         s.first += h;
         s.second = multiply_add(h, (widen(e) - mean) * r, s.second);
     });
-    join_row<summing_twice<C>>(s, a.lanes, room);
+    join_row<summing_twice<C>>(s, a.lanes, shared);
     if (!n) return;
     C mean_h = s.first / (C)n, mean_hx = s.second / (C)n;
     map_row(x, dx, n, lane, a.lanes, [&](T e, i64 i) {
@@ -463,7 +463,7 @@ template <typename T, typename P> __global__ void layer_norm_gradient(layer_norm
 template <typename T, typename P, int W>
 __global__ void __launch_bounds__(256, 4) layer_norm_sums(norm_sums_args a) {
     typedef wide_of<T> C;
-    place_in_rows p = place_to_sum(a.tiling, W);
+    row_range p = range_to_sum(a.tiling, W);
     sums<C> s[W];
 #pragma unroll
     for (int i = 0; i < W; i++) s[i] = sums<C>{0, 0};

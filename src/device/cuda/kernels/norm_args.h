@@ -12,11 +12,11 @@ typedef struct norm_tiling {
 typedef struct norm_sums_args {
     norm_tiling tiling;
     const void *x, *dy;
-    const void *mean, *r;  /* batch: mean [width]; layer: both [rows], in the parameters' type */
-    const void *rectifier; /* [3, width]: mean, scale, shift of the y before the relu */
-    const void *mask;      /* one byte per word: the elements with a positive relu result */
-    const void *other;     /* added to dy first, if the kernel ADDS */
-    void *rectified;       /* receives the masked dy */
+    const void *mean, *r;     /* batch: mean [width]; layer: both [rows], in the parameters' type */
+    const void *relu_factors; /* [3, width]: mean, scale, shift of the y before the relu */
+    const void *mask;         /* one byte per word: the elements with a positive relu result */
+    const void *other;        /* added to dy first, if the kernel ADDS */
+    void *masked_dy;          /* receives the masked dy */
     void *partial;
 } norm_sums_args;
 
@@ -40,7 +40,7 @@ typedef struct norm_factors_args {
 
 typedef struct norm_apply_args {
     norm_tiling tiling;
-    const void *x, *join, *factors;
+    const void *x, *residual, *factors;
     void *y, *mask;
     int relu;
 } norm_apply_args;
@@ -57,7 +57,7 @@ typedef struct norm_gradient_factors_args {
 
 typedef struct norm_gradient_args {
     norm_tiling tiling;
-    const void *x, *dy, *rectifier, *factors;
+    const void *x, *dy, *relu_factors, *factors;
     void *dx;
 } norm_gradient_args;
 

@@ -38,20 +38,20 @@ template <typename T> __global__ void scan_lanes(scan_args a) {
 }
 
 /* Returns the sum of x over all earlier threads; `total` is the block's sum. 256 threads. */
-template <typename C> __device__ inline C scan_block(C x, C &total, C *room) {
+template <typename C> __device__ inline C scan_block(C x, C &total, C *shared) {
     int lane = (int)threadIdx.x & 31, warp = (int)threadIdx.x >> 5;
     for (int distance = 1; distance < 32; distance *= 2) {
         C other = __shfl_up_sync(0xffffffffu, x, distance);
         if (lane >= distance) x = other + x;
     }
     __syncthreads();
-    if (lane == 31) room[warp] = x;
+    if (lane == 31) shared[warp] = x;
     __syncthreads();
     C earlier = __shfl_up_sync(0xffffffffu, x, 1), before = 0;
     total = 0;
     for (int i = 0; i < 8; i++) {
-        if (i < warp) before += room[i];
-        total += room[i];
+        if (i < warp) before += shared[i];
+        total += shared[i];
     }
     return lane ? before + earlier : before;
 }
@@ -59,28 +59,28 @@ template <typename C> __device__ inline C scan_block(C x, C &total, C *room) {
 /* One block per segment of each lane. */
 template <typename T> __global__ void scan_blocks(scan_args a) {
     typedef wide_of<T> C;
-    __shared__ C room[8];
+    __shared__ C shared[8];
     i64 lane = blockIdx.x, first = divide_off(lane, a.splits) * a.segment;
     i64 start = lane_start(lane, a.n, a.inner), left = a.n - first, n = left < a.segment ? left : a.segment;
     const T *x = (const T *)a.x + start + first * a.inner;
     T *y = (T *)a.y + start + first * a.inner;
     C sum = a.before ? ((const C *)a.before)[blockIdx.x] : (C)0;
     for (i64 base = 0; base < n; base += 1024) {
-        i64 mine = base + 4 * (i64)threadIdx.x;
+        i64 first_step = base + 4 * (i64)threadIdx.x;
         C e[4], own = 0, total;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            i64 step = mine + i, at = (a.reverse ? n - 1 - step : step) * a.inner;
+            i64 step = first_step + i, at = (a.reverse ? n - 1 - step : step) * a.inner;
             e[i] = step < n ? widen(x[at]) : (C)0;
             own += e[i];
         }
-        C so_far = sum + scan_block(own, total, room);
+        C running = sum + scan_block(own, total, shared);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            i64 step = mine + i, at = (a.reverse ? n - 1 - step : step) * a.inner;
-            C with_own = so_far + e[i];
-            if (step < n) y[at] = narrow<T>(a.exclusive ? so_far : with_own);
-            so_far = with_own;
+            i64 step = first_step + i, at = (a.reverse ? n - 1 - step : step) * a.inner;
+            C inclusive = running + e[i];
+            if (step < n) y[at] = narrow<T>(a.exclusive ? running : inclusive);
+            running = inclusive;
         }
         sum += total;
     }
@@ -88,39 +88,39 @@ template <typename T> __global__ void scan_blocks(scan_args a) {
 
 /* ---- The k largest ---- */
 
-template <typename C> __device__ inline bool comes_before(placed<C> a, placed<C> b) {
+template <typename C> __device__ inline bool comes_before(indexed<C> a, indexed<C> b) {
     bool a_nan = a.value != a.value, b_nan = b.value != b.value;
     if (a_nan != b_nan) return a_nan;
     if (!a_nan && a.value != b.value) return a.value > b.value;
-    return a.place < b.place;
+    return a.index < b.index;
 }
 /* Padding of a run: sorts after every element. */
-template <typename C> __device__ inline placed<C> last_of_all() {
-    return placed<C>{-numbers<C>::infinity(), 0x7fffffffffffffffll};
+template <typename C> __device__ inline indexed<C> padding() {
+    return indexed<C>{-number_limits<C>::infinity(), 0x7fffffffffffffffll};
 }
 
 template <typename T>
-__device__ inline void store_ranked(const top_to &to, i64 lane, i64 run, i64 rank, placed<wide_of<T>> e) {
+__device__ inline void store_ranked(const top_to &to, i64 lane, i64 run, i64 rank, indexed<wide_of<T>> e) {
     if (rank >= to.kept) return;
     if (to.candidates) {
-        ((placed<wide_of<T>> *)to.candidates)[(lane * to.runs + run) * to.kept + rank] = e;
+        ((indexed<wide_of<T>> *)to.candidates)[(lane * to.runs + run) * to.kept + rank] = e;
         return;
     }
     i64 at = lane_start(lane, to.k, to.inner) + rank * to.inner;
     ((T *)to.values)[at] = narrow<T>(e.value);
-    ((i64 *)to.places)[at] = e.place;
+    ((i64 *)to.indices)[at] = e.index;
 }
 
 /* A block sorts a run of a lane in shared memory, by bitonic sort (Batcher 1968). */
 template <typename T> __global__ void top_sort(top_sort_args a) {
-    typedef placed<wide_of<T>> candidate;
+    typedef indexed<wide_of<T>> candidate;
     __shared__ candidate run[1024];
     i64 lane = blockIdx.x, number = divide_off(lane, a.to.runs), first = number * a.segment;
     const T *x = (const T *)a.x + lane_start(lane, a.n, a.to.inner);
     int thread = (int)threadIdx.x, threads = (int)blockDim.x;
     for (int i = thread; i < a.segment; i += threads)
         run[i] = first + i < a.n ? candidate{widen(x[(first + i) * a.to.inner]), first + i}
-                                 : last_of_all<wide_of<T>>();
+                                 : padding<wide_of<T>>();
     for (int size = 2; size <= a.segment; size *= 2)
         for (int stride = size / 2; stride; stride /= 2) {
             __syncthreads();
@@ -138,7 +138,7 @@ template <typename T> __global__ void top_sort(top_sort_args a) {
 }
 
 /* Counts the elements of a sorted run that come before e; `or_equal`: or equal it. */
-template <typename C> __device__ inline i64 count_before(const placed<C> *run, i64 n, placed<C> e, bool or_equal) {
+template <typename C> __device__ inline i64 count_before(const indexed<C> *run, i64 n, indexed<C> e, bool or_equal) {
     i64 low = 0, high = n;
     while (low < high) {
         i64 middle = (low + high) / 2;
@@ -153,15 +153,15 @@ template <typename C> __device__ inline i64 count_before(const placed<C> *run, i
 
 /* Merges runs 2 i and 2 i + 1 into run i; a last run without a partner is padded. */
 template <typename T> __global__ void top_merge(top_merge_args a) {
-    typedef placed<wide_of<T>> candidate;
+    typedef indexed<wide_of<T>> candidate;
     i64 pairs = (a.runs + 1) / 2, total = a.lanes * pairs * 2 * a.kept;
     for (i64 at = thread_of_grid(); at < total; at += threads_of_grid()) {
         i64 lane = at, i = divide_off(lane, 2 * a.kept), pair = divide_off(lane, pairs);
         const candidate *left = (const candidate *)a.from + (lane * a.runs + 2 * pair) * a.kept, *right = left + a.kept;
-        bool alone = 2 * pair + 1 == a.runs, is_left = i < a.kept;
-        candidate e = is_left || !alone ? left[i] : last_of_all<wide_of<T>>();
+        bool has_no_partner = 2 * pair + 1 == a.runs, is_left = i < a.kept;
+        candidate e = is_left || !has_no_partner ? left[i] : padding<wide_of<T>>();
         i64 rank = i;
-        if (!alone)
+        if (!has_no_partner)
             rank = is_left ? i + count_before(right, a.kept, e, false)
                            : i - a.kept + count_before(left, a.kept, e, true);
         store_ranked<T>(a.to, lane, pair, rank, e);

@@ -10,7 +10,7 @@ typedef struct scan_args {
 
 /* The result, or candidates [lanes, runs, kept] if `candidates` is not NULL. */
 typedef struct top_to {
-    void *values, *places, *candidates;
+    void *values, *indices, *candidates;
     long long k, inner, kept, runs;
 } top_to;
 

@@ -4,10 +4,10 @@ typedef struct pool_args {
     const void *from; /* u of max_pool_pick, dy of the gradients */
     void *to;         /* y or dx; NULL: only winners are computed */
     void *
-        places; /* one per window and channel: written by max_pool, read by its gradient; NULL: none */
-    void *sums;       /* one row per block: sums of dx over its positions */
-    column_grid over; /* positions: windows, elements of x, or patches of x, one image after another */
-    divider spots_high, spots_wide; /* per image */
+        winner_indices; /* one per window and channel: written by max_pool, read by its gradient; NULL: none */
+    void *sums;         /* one row per block: sums of dx over its positions */
+    column_grid layout; /* positions: windows, elements of x, or patches of x, one image after another */
+    divider positions_high, positions_wide; /* per image */
     divider stride[2];
     int x_size[2], y_size[2], window[2], pad[2];
     int channels;

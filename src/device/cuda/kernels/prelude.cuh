@@ -149,14 +149,14 @@ template <typename C, typename F> __device__ inline C fold_warp(C x, F f) {
 }
 /* All threads of the block get the result. `room`: shared memory for 32 values; blockDim.x must be a multiple of
  * 32. */
-template <typename C, typename F> __device__ inline C fold_block(C x, F f, C *room) {
+template <typename C, typename F> __device__ inline C fold_block(C x, F f, C *shared) {
     x = fold_warp(x, f);
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, warps = blockDim.x >> 5;
     __syncthreads();
-    if (lane == 0) room[warp] = x;
+    if (lane == 0) shared[warp] = x;
     __syncthreads();
-    x = room[0];
-    for (int i = 1; i < warps; i++) x = f(x, room[i]);
+    x = shared[0];
+    for (int i = 1; i < warps; i++) x = f(x, shared[i]);
     return x;
 }
 struct adding { template <typename C> __device__ C operator()(C a, C b) const { return a + b; } };

@@ -2,7 +2,7 @@
  * that divides the bytes copied, the distance of slots and, for tables, the bytes per row. A feed or fetch has fewer
  * than 2^31 words. */
 
-enum { RING_MOST = 8 }; /* feeds or fetches per launch */
+enum { RING_MAX = 8 }; /* feeds or fetches per launch */
 
 /* In device memory, both 0 before the first step of a multi-step call. A launch writes only the number that it does
  * not read. */
@@ -26,7 +26,7 @@ typedef struct ring_in_args {
     ring_count *count;
     long long words; /* of all feeds */
     int feeds;
-    ring_feed feed[RING_MOST];
+    ring_feed feed[RING_MAX];
 } ring_in_args;
 
 typedef struct ring_fetch {
@@ -42,5 +42,5 @@ typedef struct ring_out_args {
     ring_count *count;
     long long words; /* of all fetches */
     int fetches;
-    ring_fetch fetch[RING_MOST];
+    ring_fetch fetch[RING_MAX];
 } ring_out_args;

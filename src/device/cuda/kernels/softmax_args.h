@@ -29,9 +29,9 @@ typedef struct cross_entropy_args {
 /* A loss and what follows it, in one block. x, gradient and cast [rows, n]; labels and losses [rows]; mean: one
  * number; sums [n]: column sums of the gradient. The gradient is that of the sum of all losses, times scale. Results
  * may be NULL. */
-typedef struct whole_loss_args {
+typedef struct block_loss_args {
     const void *x, *labels;
     void *losses, *mean, *gradient, *cast, *sums;
     double scale;
     int rows, n, lanes;
-} whole_loss_args;
+} block_loss_args;

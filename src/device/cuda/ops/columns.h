@@ -15,10 +15,10 @@ int cuda_pack_width(tu_dtype dtype, int64_t channels);
 
 /* Plans a grid whose blocks process about equally many positions. `resident_only`: at most as many blocks as the GPU
  * can hold at once, for kernels that sum. Returns false if there are more packs than a grid can have. */
-bool cuda_lay_columns(const cuda_device *device, int64_t spots, int64_t packs, bool few, column_grid *over,
-                      cuda_grid *grid);
+bool cuda_plan_columns(const cuda_device *device, int64_t positions, int64_t packs, bool resident_only,
+                       column_grid *layout, cuda_grid *grid);
 /* Returns the number of blocks that gives each about the same number of iterations over `rows` positions. */
-unsigned cuda_even_blocks(const cuda_device *device, int64_t spots, int64_t rows, bool few);
+unsigned cuda_even_blocks(const cuda_device *device, int64_t positions, int64_t rows, bool resident_only);
 
 /* Second kernel of a sum over positions: adds the partial rows of all blocks. */
 typedef struct cuda_column_sums {

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/cuda/runtime/choices.h"
+#include "device/cuda/runtime/tuning_cache.h"
 #include "device/epilogue.h"
 
 #include "device/cuda/kernels/conv_args.h"
@@ -24,17 +24,17 @@ typedef struct conv_data {
     cuda_dnn_plan dnn; /* one of four: unused if its plan is NULL */
     cuda_conv_few *few;
     cuda_conv_f32 *f32;
-    cuda_conv_direct *direct; /* unused: NULL */
-    const cuda_function *end; /* bias and relu after an unfused cuDNN convolution; or NULL */
-    conv_end_args end_args;
+    cuda_conv_direct *direct;      /* unused: NULL */
+    const cuda_function *epilogue; /* bias and relu after an unfused cuDNN convolution; or NULL */
+    conv_epilogue_args epilogue_args;
     bool bias, relu;
 } conv_data;
 
-static tu_status run_end(const tu__kernel *k, const conv_data *d) {
-    conv_end_args a = d->end_args;
+static tu_status run_epilogue(const tu__kernel *k, const conv_data *d) {
+    conv_epilogue_args a = d->epilogue_args;
     a.y = k->out[0];
     a.bias = d->bias ? k->in[2] : NULL;
-    return cuda_launch(k, d->end, cuda_grid_for(k, a.packs), &a);
+    return cuda_launch(k, d->epilogue, cuda_grid_for(k, a.packs), &a);
 }
 
 static tu_status run_conv(const tu__kernel *k) {
@@ -47,7 +47,7 @@ static tu_status run_conv(const tu__kernel *k) {
     for (int i = 0; i < d->dnn.operand_count - 1; i++) addresses[count++] = k->in[i];
     addresses[count] = k->out[0];
     TU_TRY(cuda_dnn_execute(&d->dnn, addresses, k->workspace));
-    return d->end ? run_end(k, d) : TU_OK;
+    return d->epilogue ? run_epilogue(k, d) : TU_OK;
 }
 
 static void release_conv(void *data) {
@@ -58,7 +58,7 @@ static void release_conv(void *data) {
 /* ---- Describing a convolution ---- */
 
 /* Replaces strides and dilations that have no effect (one window, one tap) by values no larger than the axis. */
-static void shorten_steps(cuda_convolution *c, int axis) {
+static void normalize_strides(cuda_convolution *c, int axis) {
     tu__windows *w = &c->windows;
     if (w->size[axis] == 1) w->dilation[axis] = 1;
     int64_t extent = (w->size[axis] - 1) * w->dilation[axis] + 1;
@@ -73,10 +73,10 @@ static bool fills_tensor_cores(int64_t x_channels, int64_t y_channels) {
 }
 
 /* The attributes of the three operations start with the same fields. */
-static cuda_convolution describe(const tu__selection *s, const tu__node *node, cuda_conv_side side, tu_type x,
-                                 tu_type filter, tu_type y) {
+static cuda_convolution describe_convolution(const tu__selection *s, const tu__node *node,
+                                             cuda_conv_result result, tu_type x, tu_type filter, tu_type y) {
     const struct tu__conv2d_attrs *a = node->attrs;
-    cuda_convolution c = {.side = side,
+    cuda_convolution c = {.result = result,
                           .dtype = x.dtype,
                           .full_f32 =
                               x.dtype == TU_F32 &&
@@ -93,7 +93,7 @@ static cuda_convolution describe(const tu__selection *s, const tu__node *node, c
         c.y_size[i] = y.shape.dim[1 + i];
         c.windows.stride[i] = a->stride[i];
         c.windows.dilation[i] = a->dilation[i];
-        shorten_steps(&c, i);
+        normalize_strides(&c, i);
     }
     return c;
 }
@@ -101,22 +101,22 @@ static cuda_convolution describe(const tu__selection *s, const tu__node *node, c
 /* ---- Bias and relu: fused or in a separate pass ---- */
 
 /* One pass over y in place, in 16-byte words if they divide a row. */
-static tu_status request_end(tu__selection *s, const cuda_convolution *c, conv_data *d) {
+static tu_status request_epilogue(tu__selection *s, const cuda_convolution *c, conv_data *d) {
     int64_t channels = c->groups * c->y_channels;
     int64_t rows = c->images * c->y_size[0] * c->y_size[1];
     int elements = (int)(16 / tu_dtype_size(c->dtype));
     if (channels % elements != 0) elements = 1;
-    d->end_args = (conv_end_args){
+    d->epilogue_args = (conv_epilogue_args){
         .packs = rows * (channels / elements), .row_packs = channels / elements, .relu = c->relu};
-    d->end = cuda_request(s, "conv", "conv_end<%s, %d>", cuda_type(c->dtype), elements);
-    return d->end ? TU_OK : TU_NO_MEMORY;
+    d->epilogue = cuda_request(s, "conv", "conv_epilogue<%s, %d>", cuda_type(c->dtype), elements);
+    return d->epilogue ? TU_OK : TU_NO_MEMORY;
 }
 
 /* Chooses a cuDNN engine for the convolution without bias and relu. */
-static tu_status choose_alone(tu__selection *s, const cuda_convolution *c, cuda_dnn_plan *p) {
-    cuda_convolution alone = *c;
-    alone.bias = alone.relu = false;
-    return cuda_conv_dnn(cuda_of(s), &alone, p);
+static tu_status choose_unfused(tu__selection *s, const cuda_convolution *c, cuda_dnn_plan *p) {
+    cuda_convolution unfused = *c;
+    unfused.bias = unfused.relu = false;
+    return cuda_conv_dnn(cuda_of(s), &unfused, p);
 }
 
 /* False if an unfused convolution is expected to be faster. In tf32, fused engines that reorder x took twice as long
@@ -137,38 +137,38 @@ static tu_status choose_fused(tu__selection *s, const cuda_convolution *c, conv_
 
 /* ---- Timing the separate pass ---- */
 
-typedef struct copying {
+typedef struct copy_trial {
     cuda_device *device;
-    CUdeviceptr room; /* source and target, one after the other */
+    CUdeviceptr buffers; /* source and target, one after the other */
     size_t bytes;
-} copying;
+} copy_trial;
 
 static tu_status enqueue_copy(void *context) {
-    const copying *c = context;
-    CUDA_TRY(cuMemcpyDtoDAsync, c->room + c->bytes, c->room, c->bytes, c->device->stream);
+    const copy_trial *c = context;
+    CUDA_TRY(cuMemcpyDtoDAsync, c->buffers + c->bytes, c->buffers, c->bytes, c->device->stream);
     return TU_OK;
 }
 
 /* Measures a copy of y instead of the pass: it takes as long and needs no kernel to be compiled. */
-static tu_status time_pass(cuda_device *device, size_t bytes, double *seconds) {
-    copying c = {.device = device, .bytes = bytes};
-    TU_TRY(cuda_take(device->memory, 2 * bytes, &c.room));
-    tu_status status = cuda_choice_time(device, enqueue_copy, &c, seconds);
-    cuda_give(device->memory, c.room);
+static tu_status measure_pass(cuda_device *device, size_t bytes, double *seconds) {
+    copy_trial c = {.device = device, .bytes = bytes};
+    TU_TRY(cuda_memory_allocate(device->memory, 2 * bytes, &c.buffers));
+    tu_status status = cuda_tuning_measure(device, enqueue_copy, &c, seconds);
+    cuda_memory_free(device->memory, c.buffers);
     return status;
 }
 
-static tu_status find_pass_time(cuda_device *device, size_t bytes, double *seconds) {
+static tu_status get_pass_seconds(cuda_device *device, size_t bytes, double *seconds) {
     char value[32];
     tu__text key = {0};
     tu__text_printf(&key, "pass %zu", bytes);
-    tu_status status = cuda_choice_key(device, CUDA_dnn, &key);
-    if (status == TU_OK && cuda_choice_find(tu__text_string(&key), value, sizeof value)) {
+    tu_status status = cuda_tuning_key(device, CUDA_dnn, &key);
+    if (status == TU_OK && cuda_tuning_find(tu__text_string(&key), value, sizeof value)) {
         *seconds = strtod(value, NULL);
     } else if (status == TU_OK) {
-        status = time_pass(device, bytes, seconds);
+        status = measure_pass(device, bytes, seconds);
         snprintf(value, sizeof value, "%.6g", *seconds);
-        if (status == TU_OK) cuda_choice_keep(tu__text_string(&key), value);
+        if (status == TU_OK) cuda_tuning_store(tu__text_string(&key), value);
     }
     tu__text_free(&key);
     return status;
@@ -176,16 +176,17 @@ static tu_status find_pass_time(cuda_device *device, size_t bytes, double *secon
 
 /* Replaces the fused plan, if there is one, by an unfused one if that and a pass are faster. */
 static tu_status choose_faster(tu__selection *s, const cuda_convolution *c, conv_data *d) {
-    cuda_dnn_plan alone = {0};
+    cuda_dnn_plan unfused = {0};
     double pass = 0;
-    tu_status status = choose_alone(s, c, &alone);
-    if (status == TU_OK && alone.plan && d->dnn.plan)
-        status = find_pass_time(cuda_of(s), alone.operand_bytes[alone.operand_count - 1], &pass);
-    bool faster = status == TU_OK && alone.plan && (!d->dnn.plan || alone.seconds + pass < d->dnn.seconds);
-    cuda_dnn_plan dropped = faster ? d->dnn : alone;
-    if (faster) d->dnn = alone;
-    cuda_dnn_free(&dropped);
-    return faster ? request_end(s, c, d) : status;
+    tu_status status = choose_unfused(s, c, &unfused);
+    if (status == TU_OK && unfused.plan && d->dnn.plan)
+        status = get_pass_seconds(cuda_of(s), unfused.operand_bytes[unfused.operand_count - 1], &pass);
+    bool is_faster =
+        status == TU_OK && unfused.plan && (!d->dnn.plan || unfused.seconds + pass < d->dnn.seconds);
+    cuda_dnn_plan unused = is_faster ? d->dnn : unfused;
+    if (is_faster) d->dnn = unfused;
+    cuda_dnn_free(&unused);
+    return is_faster ? request_epilogue(s, c, d) : status;
 }
 
 /* Chooses kernels for y with bias or relu. */
@@ -196,31 +197,31 @@ static tu_status choose_with_epilogue(tu__selection *s, const cuda_convolution *
 
 /* ---- Choosing between cuDNN and our kernels ---- */
 
-cuda_conv_choice cuda_conv_wanted(void) {
-    const char *wanted = getenv("TUTTI_CONV");
-    if (wanted && strcmp(wanted, "cudnn") == 0) return CUDA_CONV_BY_DNN;
-    return wanted && strcmp(wanted, "own") == 0 ? CUDA_CONV_BY_US : CUDA_CONV_BY_BEST;
+cuda_conv_choice cuda_conv_preference(void) {
+    const char *preference = getenv("TUTTI_CONV");
+    if (preference && strcmp(preference, "cudnn") == 0) return CUDA_CONV_CUDNN;
+    return preference && strcmp(preference, "own") == 0 ? CUDA_CONV_OWN : CUDA_CONV_AUTO;
 }
 
 /* Returns the description of a known bug of cuDNN that affects this convolution; NULL if there is none. */
-static const char *distrusted(const cuda_convolution *c) {
+static const char *known_bug(const cuda_convolution *c) {
     const tu__windows *w = &c->windows;
     const bool dilated = w->dilation[0] > 1 || w->dilation[1] > 1;
     const bool strided = w->stride[0] > 1 || w->stride[1] > 1;
     const bool uneven = w->pad[0] != w->pad[1] || w->pad[2] != w->pad[3];
-#define CONVOLUTION(which, condition, seen)                                                                  \
-    if (c->side == CUDA_CONV_##which && (condition)) return seen;
-#define ENGINE(problem, number, seen)
-#include "device/cuda/ops/distrusted.def"
+#define CONVOLUTION(which, condition, evidence)                                                              \
+    if (c->result == CUDA_CONV_##which && (condition)) return evidence;
+#define ENGINE(problem, number, evidence)
+#include "device/cuda/ops/cudnn_known_bugs.def"
     return NULL;
 }
 
-static tu_status choose(tu__selection *s, const cuda_convolution *c, conv_data *d) {
-    if (distrusted(c)) return cuda_conv_direct_new(s, c, &d->direct);
+static tu_status choose_implementation(tu__selection *s, const cuda_convolution *c, conv_data *d) {
+    if (known_bug(c)) return cuda_conv_direct_new(s, c, &d->direct);
     TU_TRY(cuda_conv_few_new(s, c, &d->few));
     if (!d->few) TU_TRY(cuda_conv_f32_new(s, c, &d->f32));
     if (d->few || d->f32) return TU_OK;
-    if (cuda_conv_wanted() == CUDA_CONV_BY_US) return cuda_conv_direct_new(s, c, &d->direct);
+    if (cuda_conv_preference() == CUDA_CONV_OWN) return cuda_conv_direct_new(s, c, &d->direct);
     if (c->bias || c->relu)
         TU_TRY(choose_with_epilogue(s, c, d));
     else
@@ -233,12 +234,13 @@ static tu_status choose(tu__selection *s, const cuda_convolution *c, conv_data *
 /* ---- Lowering ---- */
 
 /* Example: "conv2d+bias+relu (cudnn 41)". The suffix shows the implementation in kernel lists. */
-static const char *name_of(tu__selection *s, const conv_data *d, const char *name) {
+static const char *kernel_name(tu__selection *s, const conv_data *d, const char *name) {
     char text[80];
     if (d->few || d->f32 || d->direct)
         snprintf(text, sizeof text, "%s (%s)", name, d->few ? "few channels" : d->f32 ? "f32" : "direct");
     else
-        snprintf(text, sizeof text, "%s (cudnn %d%s)", name, (int)d->dnn.engine, d->end ? ", end" : "");
+        snprintf(text, sizeof text, "%s (cudnn %d%s)", name, (int)d->dnn.engine,
+                 d->epilogue ? ", epilogue" : "");
     return tu__arena_string(&s->arena, text);
 }
 
@@ -248,14 +250,14 @@ static size_t workspace_of(const conv_data *d) {
     return d->direct ? cuda_conv_direct_workspace(d->direct) : (size_t)d->dnn.workspace_bytes;
 }
 
-static tu_status make(tu__selection *s, const tu__node *node, cuda_convolution *c,
-                      const char *const names[4]) {
+static tu_status lower_convolution(tu__selection *s, const tu__node *node, cuda_convolution *c,
+                                   const char *const names[4]) {
     tu__epilogue epilogue = {.result = {node->id, 0}};
-    if (c->side == CUDA_CONV_Y) epilogue = tu__epilogue_of(s, node);
+    if (c->result == CUDA_CONV_Y) epilogue = tu__epilogue_of(s, node);
     c->bias = epilogue.add, c->relu = epilogue.relu;
     conv_data found = {.bias = c->bias, .relu = c->relu};
-    tu_status status = choose(s, c, &found);
-    const char *name = status == TU_OK ? name_of(s, &found, tu__epilogue_name(&epilogue, names)) : NULL;
+    tu_status status = choose_implementation(s, c, &found);
+    const char *name = status == TU_OK ? kernel_name(s, &found, tu__epilogue_name(&epilogue, names)) : NULL;
     tu__kernel *k = name ? tu__kernel_new(s, node, name, run_conv) : NULL;
     conv_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) {
@@ -276,21 +278,22 @@ static tu_status make(tu__selection *s, const tu__node *node, cuda_convolution *
 
 tu_status cuda_lower_conv2d(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = TU__EPILOGUE_NAMES("conv2d");
-    cuda_convolution c = describe(s, node, CUDA_CONV_Y, *tu__type_of(s, node->inputs[0]),
-                                  *tu__type_of(s, node->inputs[1]), node->outputs[0]);
-    return make(s, node, &c, names);
+    cuda_convolution c = describe_convolution(s, node, CUDA_CONV_Y, *tu__type_of(s, node->inputs[0]),
+                                              *tu__type_of(s, node->inputs[1]), node->outputs[0]);
+    return lower_convolution(s, node, &c, names);
 }
 
 tu_status cuda_lower_conv2d_dx(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = {"conv2d_dx"};
-    cuda_convolution c = describe(s, node, CUDA_CONV_X, node->outputs[0], *tu__type_of(s, node->inputs[1]),
-                                  *tu__type_of(s, node->inputs[0]));
-    return make(s, node, &c, names);
+    cuda_convolution c =
+        describe_convolution(s, node, CUDA_CONV_X, node->outputs[0], *tu__type_of(s, node->inputs[1]),
+                             *tu__type_of(s, node->inputs[0]));
+    return lower_convolution(s, node, &c, names);
 }
 
 tu_status cuda_lower_conv2d_dw(tu__selection *s, const tu__node *node) {
     static const char *const names[4] = {"conv2d_dw"};
-    cuda_convolution c = describe(s, node, CUDA_CONV_FILTER, *tu__type_of(s, node->inputs[0]),
-                                  node->outputs[0], *tu__type_of(s, node->inputs[1]));
-    return make(s, node, &c, names);
+    cuda_convolution c = describe_convolution(s, node, CUDA_CONV_FILTER, *tu__type_of(s, node->inputs[0]),
+                                              node->outputs[0], *tu__type_of(s, node->inputs[1]));
+    return lower_convolution(s, node, &c, names);
 }

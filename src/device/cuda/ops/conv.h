@@ -7,13 +7,13 @@
 #include "device/cuda/ops/dnn.h"
 #include "graph/ops/window.h"
 
-typedef enum cuda_conv_side { CUDA_CONV_Y, CUDA_CONV_X, CUDA_CONV_FILTER } cuda_conv_side;
+typedef enum cuda_conv_result { CUDA_CONV_Y, CUDA_CONV_X, CUDA_CONV_FILTER } cuda_conv_result;
 
 typedef struct cuda_convolution {
-    cuda_conv_side side; /* which of the three is computed */
-    tu_dtype dtype;      /* of all three */
-    bool full_f32;       /* f32 must not be rounded to tf32 */
-    bool bias, relu;     /* applied to y before it is stored */
+    cuda_conv_result result; /* which of the three is computed */
+    tu_dtype dtype;          /* of all three */
+    bool full_f32;           /* f32 must not be rounded to tf32 */
+    bool bias, relu;         /* applied to y before it is stored */
     tu__windows windows;
     int64_t images, x_size[2], y_size[2];
     int64_t groups, x_channels, y_channels; /* channels per group */
@@ -21,10 +21,10 @@ typedef struct cuda_convolution {
 
 /* ---- conv.c ---- */
 
-typedef enum cuda_conv_choice { CUDA_CONV_BY_BEST, CUDA_CONV_BY_DNN, CUDA_CONV_BY_US } cuda_conv_choice;
+typedef enum cuda_conv_choice { CUDA_CONV_AUTO, CUDA_CONV_CUDNN, CUDA_CONV_OWN } cuda_conv_choice;
 
 /* Reads TUTTI_CONV from the environment: "cudnn" or "own" forces one implementation, to compare them. */
-cuda_conv_choice cuda_conv_wanted(void);
+cuda_conv_choice cuda_conv_preference(void);
 
 /* ---- conv_dnn.c ---- */
 
@@ -35,7 +35,7 @@ tu_status cuda_conv_dnn(cuda_device *device, const cuda_convolution *c, cuda_dnn
 /* True if engines with tensor cores are the fast ones for this convolution; false for groups, f64 and full f32. */
 bool cuda_conv_has_tensor_cores(const cuda_convolution *c);
 
-/* ---- conv_few.c ---- */
+/* ---- conv_few_channels.c ---- */
 
 typedef struct cuda_conv_few cuda_conv_few;
 

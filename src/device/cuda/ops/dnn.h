@@ -40,11 +40,11 @@ typedef struct cuda_dnn_plan {
 } cuda_dnn_plan;
 
 /* Requirements for an engine. */
-typedef struct cuda_dnn_wish {
+typedef struct cuda_dnn_needs {
     const char *key;   /* the problem, for the tuning cache */
     bool full_f32;     /* f32 must not be rounded to tf32 */
     bool tensor_cores; /* prefer engines that use tensor cores */
-} cuda_dnn_wish;
+} cuda_dnn_needs;
 
 typedef struct cuda_dnn_attribute {
     cudnnBackendAttributeName_t name;
@@ -60,10 +60,10 @@ tu_status cuda_dnn_begin(cuda_dnn_plan *p, cuda_device *device);
 /* Creates a descriptor owned by the plan, sets its attributes and finalizes it. If cuDNN does not support it, returns
  * TU_OK and sets *made to NULL. */
 tu_status cuda_dnn_describe(cuda_dnn_plan *p, cudnnBackendDescriptorType_t type, size_t count,
-                            const cuda_dnn_attribute *attributes, cudnnBackendDescriptor_t *made);
+                            const cuda_dnn_attribute *attributes, cudnnBackendDescriptor_t *created);
 /* Chooses the first acceptable engine in the order of cuDNN's heuristics; with device->tune, the fastest of the first
  * few. */
-tu_status cuda_dnn_choose(cuda_dnn_plan *p, const cuda_dnn_wish *wish);
+tu_status cuda_dnn_choose(cuda_dnn_plan *p, const cuda_dnn_needs *needs);
 /* Enqueues the plan. `addresses`: one per operand. */
 tu_status cuda_dnn_execute(cuda_dnn_plan *p, void *const *addresses, void *workspace);
 /* Tests whether NaN inputs give NaN results: no engine note says so. */

@@ -16,10 +16,11 @@
 /* out [m, n] = op(a) [m, k] op(b) [k, n], all row-major; `batch` times. */
 typedef struct cuda_gemm {
     int64_t m, n, k;
-    bool transpose_a, transpose_b;    /* stored as [k, m], [n, k] */
-    int64_t a_row, b_row, out_row;    /* elements from one row to the next */
-    int64_t batch;                    /* at most INT32_MAX */
-    int64_t a_step, b_step, out_step; /* elements from one matrix of the batch to the next; 0: the same matrix */
+    bool transpose_a, transpose_b;                      /* stored as [k, m], [n, k] */
+    int64_t a_row_stride, b_row_stride, out_row_stride; /* elements from one row to the next */
+    int64_t batch;                                      /* at most INT32_MAX */
+    int64_t a_batch_stride, b_batch_stride,
+        out_batch_stride; /* elements from one matrix of the batch to the next; 0: the same matrix */
     size_t offset_bytes; /* addresses are multiples of 64 bytes plus multiples of this offset; 0: no offset */
     tu_dtype dtype;      /* f32, f64, bf16 or f16, of all three */
     bool tf32;           /* f32 may be rounded to tf32 */

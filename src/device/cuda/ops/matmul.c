@@ -19,16 +19,16 @@
 #include "device/cuda/kernels/gemm_args.h"
 
 /* Element offsets of the matrices of one launch. */
-typedef struct place {
+typedef struct offsets {
     int64_t a, b, out;
-} place;
+} offsets;
 
 typedef struct matmul_data {
     cuda_gemm gemm;
     cuda_gemm_plan *plan;          /* NULL: use `function` */
     const cuda_function *function; /* of kernels/gemm.cu */
     int64_t launches;
-    place *places;
+    offsets *launch_offsets;
     bool bias;
 } matmul_data;
 
@@ -38,16 +38,16 @@ static tu_type type_of(const tu__selection *s, tu__edge value) {
 
 /* ---- Running ---- */
 
-static char *shifted(void *address, int64_t elements, tu_dtype dtype) {
+static char *add_offset(void *address, int64_t elements, tu_dtype dtype) {
     return (char *)address + elements * (int64_t)tu_dtype_size(dtype);
 }
 
-static tu_status run_library(const tu__kernel *k) {
+static tu_status run_cublas(const tu__kernel *k) {
     const matmul_data *d = k->data;
     for (int64_t i = 0; i < d->launches; i++) {
-        cuda_gemm_operands o = {.a = shifted(k->in[0], d->places[i].a, d->gemm.dtype),
-                                .b = shifted(k->in[1], d->places[i].b, d->gemm.dtype),
-                                .out = shifted(k->out[0], d->places[i].out, d->gemm.dtype),
+        cuda_gemm_operands o = {.a = add_offset(k->in[0], d->launch_offsets[i].a, d->gemm.dtype),
+                                .b = add_offset(k->in[1], d->launch_offsets[i].b, d->gemm.dtype),
+                                .out = add_offset(k->out[0], d->launch_offsets[i].out, d->gemm.dtype),
                                 .workspace = k->workspace};
         if (d->bias) o.bias = k->in[2];
         TU_TRY(cuda_gemm_run(k, d->plan, &o));
@@ -55,28 +55,32 @@ static tu_status run_library(const tu__kernel *k) {
     return TU_OK;
 }
 
-static unsigned at_most(int64_t count, int64_t limit) {
+static unsigned min_blocks(int64_t count, int64_t limit) {
     return (unsigned)(count < limit ? count : limit);
 }
 
-static tu_status run_own(const tu__kernel *k) {
+static tu_status run_kernel(const tu__kernel *k) {
     enum { TILE = 32, THREADS = 256, MAX_BLOCKS = 65535 /* along y and z */ };
     const matmul_data *d = k->data;
     const cuda_gemm *g = &d->gemm;
-    product_args a = {
-        .m = g->m, .n = g->n, .k = g->k, .batch = g->batch, .a_step = g->a_step, .b_step = g->b_step};
-    a.a_row = g->transpose_a ? 1 : g->a_row;
-    a.a_column = g->transpose_a ? g->a_row : 1;
-    a.b_row = g->transpose_b ? 1 : g->b_row;
-    a.b_column = g->transpose_b ? g->b_row : 1;
-    cuda_grid grid = {{(unsigned)((g->n + TILE - 1) / TILE), at_most((g->m + TILE - 1) / TILE, MAX_BLOCKS),
-                       at_most(g->batch, MAX_BLOCKS)},
+    product_args a = {.m = g->m,
+                      .n = g->n,
+                      .k = g->k,
+                      .batch = g->batch,
+                      .a_batch_stride = g->a_batch_stride,
+                      .b_batch_stride = g->b_batch_stride};
+    a.a_row_stride = g->transpose_a ? 1 : g->a_row_stride;
+    a.a_column_stride = g->transpose_a ? g->a_row_stride : 1;
+    a.b_row_stride = g->transpose_b ? 1 : g->b_row_stride;
+    a.b_column_stride = g->transpose_b ? g->b_row_stride : 1;
+    cuda_grid grid = {{(unsigned)((g->n + TILE - 1) / TILE), min_blocks((g->m + TILE - 1) / TILE, MAX_BLOCKS),
+                       min_blocks(g->batch, MAX_BLOCKS)},
                       THREADS,
                       0};
     for (int64_t i = 0; i < d->launches; i++) {
-        a.a = shifted(k->in[0], d->places[i].a, g->dtype);
-        a.b = shifted(k->in[1], d->places[i].b, g->dtype);
-        a.out = shifted(k->out[0], d->places[i].out, g->dtype);
+        a.a = add_offset(k->in[0], d->launch_offsets[i].a, g->dtype);
+        a.b = add_offset(k->in[1], d->launch_offsets[i].b, g->dtype);
+        a.out = add_offset(k->out[0], d->launch_offsets[i].out, g->dtype);
         TU_TRY(cuda_launch(k, d->function, grid, &a));
     }
     return TU_OK;
@@ -92,7 +96,7 @@ static void release_matmul(void *data) {
 /* Axes of the batch, outermost first, with the distance between neighbours. */
 typedef struct batch_axis {
     int64_t count;
-    place step;
+    offsets step;
 } batch_axis;
 
 typedef struct batch_axes {
@@ -101,10 +105,10 @@ typedef struct batch_axes {
 } batch_axes;
 
 /* Returns the elements between neighbours along an axis of a result of rank `rank`; 0 if the operand is broadcast. */
-static int64_t step_along(tu_shape operand, int64_t rank, int64_t axis) {
-    int64_t own = axis - (rank - operand.rank), step = 1;
-    if (own < 0 || operand.dim[own] == 1) return 0;
-    for (int64_t i = own + 1; i < operand.rank; i++) step *= operand.dim[i];
+static int64_t stride_along(tu_shape operand, int64_t rank, int64_t axis) {
+    int64_t operand_axis = axis - (rank - operand.rank), step = 1;
+    if (operand_axis < 0 || operand.dim[operand_axis] == 1) return 0;
+    for (int64_t i = operand_axis + 1; i < operand.rank; i++) step *= operand.dim[i];
     return step;
 }
 
@@ -115,7 +119,7 @@ static batch_axes axes_of(tu_shape a, tu_shape b, tu_shape out) {
         if (out.dim[i] == 1) continue;
         batch_axis axis = {
             out.dim[i],
-            {step_along(a, out.rank, i), step_along(b, out.rank, i), step_along(out, out.rank, i)}};
+            {stride_along(a, out.rank, i), stride_along(b, out.rank, i), stride_along(out, out.rank, i)}};
         batch_axis *last = list.count ? &list.axis[list.count - 1] : NULL;
         if (last && last->step.a == axis.step.a * axis.count && last->step.b == axis.step.b * axis.count) {
             last->count *= axis.count;
@@ -128,25 +132,25 @@ static batch_axes axes_of(tu_shape a, tu_shape b, tu_shape out) {
 }
 
 /* Removes the longest axis from the list: one launch covers it. */
-static batch_axis take_longest(batch_axes *list) {
+static batch_axis remove_longest(batch_axes *list) {
     if (list->count == 0) return (batch_axis){.count = 1};
     int longest = 0;
     for (int i = 1; i < list->count; i++)
         if (list->axis[i].count > list->axis[longest].count) longest = i;
-    batch_axis taken = list->axis[longest];
+    batch_axis removed = list->axis[longest];
     for (int i = longest; i + 1 < list->count; i++) list->axis[i] = list->axis[i + 1];
     list->count--;
-    return taken;
+    return removed;
 }
 
-static tu_status list_places(tu__selection *s, const batch_axes *axes, matmul_data *d) {
+static tu_status list_offsets(tu__selection *s, const batch_axes *axes, matmul_data *d) {
     d->launches = 1;
     for (int i = 0; i < axes->count; i++) d->launches *= axes->axis[i].count;
-    d->places = tu__arena_alloc(&s->arena, (size_t)d->launches * sizeof *d->places);
-    if (!d->places) return TU_NO_MEMORY;
+    d->launch_offsets = tu__arena_alloc(&s->arena, (size_t)d->launches * sizeof *d->launch_offsets);
+    if (!d->launch_offsets) return TU_NO_MEMORY;
     for (int64_t launch = 0; launch < d->launches; launch++) {
         int64_t rest = launch;
-        place *at = &d->places[launch];
+        offsets *at = &d->launch_offsets[launch];
         for (int i = axes->count - 1; i >= 0; i--) {
             int64_t index = rest % axes->axis[i].count;
             rest /= axes->axis[i].count;
@@ -159,7 +163,7 @@ static tu_status list_places(tu__selection *s, const batch_axes *axes, matmul_da
     return TU_OK;
 }
 
-static tu_status describe(tu__selection *s, const tu__node *node, matmul_data *d) {
+static tu_status describe_product(tu__selection *s, const tu__node *node, matmul_data *d) {
     const struct tu__matmul_attrs *attrs = tu__attrs(node, matmul);
     tu_shape a = type_of(s, node->inputs[0]).shape, b = type_of(s, node->inputs[1]).shape;
     tu_shape out = node->outputs[0].shape;
@@ -170,22 +174,22 @@ static tu_status describe(tu__selection *s, const tu__node *node, matmul_data *d
                      .tf32 = cuda_allows_tf32(s) && !attrs->exact,
                      .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
     g->m = out.dim[out.rank - 2];
-    g->n = g->out_row = out.dim[out.rank - 1];
+    g->n = g->out_row_stride = out.dim[out.rank - 1];
     g->k = a.dim[a.rank - (g->transpose_a ? 2 : 1)];
-    g->a_row = a.dim[a.rank - 1];
-    g->b_row = b.dim[b.rank - 1];
+    g->a_row_stride = a.dim[a.rank - 1];
+    g->b_row_stride = b.dim[b.rank - 1];
     bool one_b = tu_shape_elements(b) == g->k * g->n;
     batch_axes axes = {0};
     if (one_b && !g->transpose_a)
         g->m = tu_shape_elements(out) / g->n;
     else
         axes = axes_of(a, b, out);
-    batch_axis batch = take_longest(&axes);
+    batch_axis batch = remove_longest(&axes);
     g->batch = batch.count;
-    g->a_step = batch.step.a;
-    g->b_step = batch.step.b;
-    g->out_step = batch.step.out;
-    return list_places(s, &axes, d);
+    g->a_batch_stride = batch.step.a;
+    g->b_batch_stride = batch.step.b;
+    g->out_batch_stride = batch.step.out;
+    return list_offsets(s, &axes, d);
 }
 
 /* ---- Epilogues ---- */
@@ -214,11 +218,11 @@ static const tu__node *find_gelu(tu__selection *s, tu__edge value) {
     return half && reader && reader->op->code == TU__OP_GELU_TANH ? reader : NULL;
 }
 
-enum { MAX_ENDINGS = 4 };
+enum { MAX_EPILOGUES = 4 };
 
 typedef struct epilogues {
     int count;
-    epilogue list[MAX_ENDINGS];
+    epilogue list[MAX_EPILOGUES];
 } epilogues;
 
 /* Adds the epilogue of a product, its bias if it has one, and the following node `last`. `forms`: without and with a
@@ -271,16 +275,16 @@ static tu_status choose_epilogue(tu__selection *s, const tu__node *node, matmul_
 
 /* ---- Lowering ---- */
 
-static tu_status cover(tu__kernel *k, const tu__node *node) {
+static tu_status fuse_node(tu__kernel *k, const tu__node *node) {
     if (!node) return TU_OK;
     tu__mark_done(k->owner, node);
     return tu__kernel_cover(k, node);
 }
 
 /* Covers the fused nodes first: reading inputs may make the selection lower nodes that belong to this kernel. */
-static tu_status bind(tu__kernel *k, const tu__node *node, const epilogue *e) {
-    TU_TRY(cover(k, e->covered[0]));
-    TU_TRY(cover(k, e->covered[1]));
+static tu_status bind_buffers(tu__kernel *k, const tu__node *node, const epilogue *e) {
+    TU_TRY(fuse_node(k, e->covered[0]));
+    TU_TRY(fuse_node(k, e->covered[1]));
     TU_TRY(tu__kernel_read(k, node->inputs[0]));
     TU_TRY(tu__kernel_read(k, node->inputs[1]));
     if (e->adds) TU_TRY(tu__kernel_read(k, e->bias));
@@ -294,20 +298,20 @@ static void count_work(tu__kernel *k, const tu__node *node) {
 }
 
 tu_status cuda_lower_matmul(tu__selection *s, const tu__node *node) {
-    matmul_data found = {0};
+    matmul_data data = {0};
     epilogue e;
-    TU_TRY(describe(s, node, &found));
-    TU_TRY(choose_epilogue(s, node, &found, &e));
-    tu__kernel *k = tu__kernel_new(s, node, e.name, found.plan ? run_library : run_own);
+    TU_TRY(describe_product(s, node, &data));
+    TU_TRY(choose_epilogue(s, node, &data, &e));
+    tu__kernel *k = tu__kernel_new(s, node, e.name, data.plan ? run_cublas : run_kernel);
     matmul_data *d = k ? tu__kernel_data(k, sizeof *d) : NULL;
     if (!d) {
-        cuda_gemm_plan_free(found.plan);
+        cuda_gemm_plan_free(data.plan);
         return TU_NO_MEMORY;
     }
-    *d = found;
+    *d = data;
     d->bias = e.adds;
     k->release = release_matmul;
     k->workspace_bytes = d->plan ? cuda_gemm_workspace(d->plan) : 0;
     count_work(k, node);
-    return bind(k, node, &e);
+    return bind_buffers(k, node, &e);
 }

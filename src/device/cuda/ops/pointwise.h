@@ -16,7 +16,7 @@ typedef struct cuda_sum {
 
 /* One cluster: its program and the program's arguments. The program's structure `subkernel` contains, in this order,
  * the addresses, the number of packs, strides, numbers, and dividers by the sizes of axes. */
-struct cuda_piece {
+struct cuda_subkernel {
     const char *body; /* the program's text; equal texts are the same program */
     bool wide;
     int width; /* elements per pack: processed together by a thread */
@@ -35,10 +35,10 @@ struct cuda_piece {
 enum { CUDA_WRITE = 1 << 20 };
 
 /* pointwise_text.c: writes the subkernel and adds the kernel's reads and writes. */
-tu_status cuda_write_program(tu__kernel *k, tu__cluster *c, cuda_piece *piece);
+tu_status cuda_write_program(tu__kernel *k, tu__cluster *c, cuda_subkernel *subkernel);
 
 /* Returns the size of the subkernel's structure. */
-static inline size_t cuda_piece_size(const cuda_piece *p) {
+static inline size_t cuda_subkernel_size(const cuda_subkernel *p) {
     size_t words = 1 + (p->address_count ? p->address_count : 1) + (p->stride_count ? p->stride_count : 1) +
                    (p->number_count ? p->number_count : 1);
     size_t bytes = 8 * words + sizeof(divider) * (p->axis_count ? p->axis_count : 1);

@@ -5,15 +5,15 @@
 
 #include "device/cuda/runtime/cuda.h"
 
-typedef enum cuda_folding {
+typedef enum cuda_fold {
     CUDA_SUM,
     CUDA_PRODUCT,
     CUDA_LARGEST,
     CUDA_SMALLEST,
     CUDA_LOG_SUM_EXP,
-    CUDA_PLACE_OF_LARGEST,
-    CUDA_PLACE_OF_SMALLEST,
-} cuda_folding;
+    CUDA_ARGMAX,
+    CUDA_ARGMIN,
+} cuda_fold;
 
 /* Returns the threads per row of n elements of `element` bytes (kernels/folds.cuh), and the grid for `rows` rows. */
 int cuda_row_lanes(int64_t n, size_t element);

@@ -18,45 +18,48 @@
 #include "device/cuda/runtime/cuda.h"
 
 enum {
-    PIECES = 2,
-    PIECE = 1 << 20,  /* bytes per staging buffer: less than a layer's weights, so that CPU and copy engine overlap */
-    SMALL = 64 << 10, /* bytes; up to this size the driver's own staging is faster */
+    STAGING_BUFFERS = 2,
+    STAGING_BYTES =
+        1
+        << 20, /* bytes per staging buffer: less than a layer's weights, so that CPU and copy engine overlap */
+    MAX_DIRECT_BYTES = 64 << 10, /* bytes; up to this size the driver's own staging is faster */
 };
 
 /* ---- Copy lanes ---- */
 
 tu_status cuda_lane_open(cuda_lane *lane) {
     CUDA_TRY(cuStreamCreate, &lane->stream, CU_STREAM_NON_BLOCKING);
-    for (int i = 0; i < PIECES; i++) CUDA_TRY(cuEventCreate, &lane->done[i], CU_EVENT_DISABLE_TIMING);
+    for (int i = 0; i < STAGING_BUFFERS; i++)
+        CUDA_TRY(cuEventCreate, &lane->done[i], CU_EVENT_DISABLE_TIMING);
     return TU_OK;
 }
 
 void cuda_lane_close(cuda_lane *lane) {
     if (lane->stream) cuda.cuStreamSynchronize(lane->stream);
-    for (int i = 0; i < PIECES; i++)
+    for (int i = 0; i < STAGING_BUFFERS; i++)
         if (lane->done[i]) cuda.cuEventDestroy(lane->done[i]);
     if (lane->pinned) cuda.cuMemFreeHost(lane->pinned);
     if (lane->stream) cuda.cuStreamDestroy(lane->stream);
 }
 
-static unsigned char *piece_of(const cuda_lane *lane, size_t number) {
-    return lane->pinned + number % PIECES * PIECE;
+static unsigned char *staging_buffer(const cuda_lane *lane, size_t number) {
+    return lane->pinned + number % STAGING_BUFFERS * STAGING_BYTES;
 }
 
-static CUevent done_of(const cuda_lane *lane, size_t number) {
-    return lane->done[number % PIECES];
+static CUevent staging_event(const cuda_lane *lane, size_t number) {
+    return lane->done[number % STAGING_BUFFERS];
 }
 
-static size_t piece_bytes(size_t bytes, size_t number) {
-    size_t left = bytes - number * PIECE;
-    return left < PIECE ? left : PIECE;
+static size_t chunk_bytes(size_t bytes, size_t number) {
+    size_t left = bytes - number * STAGING_BYTES;
+    return left < STAGING_BYTES ? left : STAGING_BYTES;
 }
 
-typedef struct move {
+typedef struct transfer {
     void *to;
     const void *from;
     size_t bytes;
-} move;
+} transfer;
 
 /* ---- Pinned memory ---- */
 
@@ -88,11 +91,11 @@ void cuda_unpin(cuda_device *d, void *host) {
     pthread_mutex_lock(&ranges_lock);
     pinned_range **at = &ranges;
     while (*at && (*at)->begin != host) at = &(*at)->next;
-    pinned_range *gone = *at;
-    if (gone) *at = gone->next;
+    pinned_range *removed = *at;
+    if (removed) *at = removed->next;
     pthread_mutex_unlock(&ranges_lock);
-    tu__free(gone);
-    if (cuda_is_given_up(d)) return;
+    tu__free(removed);
+    if (cuda_is_abandoned(d)) return;
     if (cuda.cuCtxSetCurrent(d->context) == CUDA_SUCCESS) cuda.cuMemHostUnregister(host);
 }
 
@@ -107,52 +110,53 @@ static bool is_pinned(const void *host, size_t bytes) {
 
 /* ---- Uploads ---- */
 
-static tu_status send_piece(const cuda_lane *lane, const move *m, size_t number) {
-    size_t offset = number * PIECE, bytes = piece_bytes(m->bytes, number);
-    if (number >= PIECES) CUDA_TRY(cuEventSynchronize, done_of(lane, number));
-    memcpy(piece_of(lane, number), (const char *)m->from + offset, bytes);
-    CUDA_TRY(cuMemcpyHtoDAsync, cuda_address((char *)m->to + offset), piece_of(lane, number), bytes,
+static tu_status upload_chunk(const cuda_lane *lane, const transfer *m, size_t number) {
+    size_t offset = number * STAGING_BYTES, bytes = chunk_bytes(m->bytes, number);
+    if (number >= STAGING_BUFFERS) CUDA_TRY(cuEventSynchronize, staging_event(lane, number));
+    memcpy(staging_buffer(lane, number), (const char *)m->from + offset, bytes);
+    CUDA_TRY(cuMemcpyHtoDAsync, cuda_address((char *)m->to + offset), staging_buffer(lane, number), bytes,
              lane->stream);
-    CUDA_TRY(cuEventRecord, done_of(lane, number), lane->stream);
+    CUDA_TRY(cuEventRecord, staging_event(lane, number), lane->stream);
     return TU_OK;
 }
 
-static tu_status send(const cuda_lane *lane, const move *m) {
-    for (size_t i = 0; i * PIECE < m->bytes; i++) TU_TRY(send_piece(lane, m, i));
+static tu_status upload_staged(const cuda_lane *lane, const transfer *m) {
+    for (size_t i = 0; i * STAGING_BYTES < m->bytes; i++) TU_TRY(upload_chunk(lane, m, i));
     return TU_OK;
 }
 
-static tu_status send_whole(const cuda_lane *lane, const move *m) {
+static tu_status upload_direct(const cuda_lane *lane, const transfer *m) {
     CUDA_TRY(cuMemcpyHtoDAsync, cuda_address(m->to), m->from, m->bytes, lane->stream);
     return TU_OK;
 }
 
 /* ---- Downloads ---- */
 
-static tu_status ask_for_piece(const cuda_lane *lane, const move *m, size_t number) {
-    size_t offset = number * PIECE;
-    CUDA_TRY(cuMemcpyDtoHAsync, piece_of(lane, number), cuda_address((const char *)m->from + offset),
-             piece_bytes(m->bytes, number), lane->stream);
-    CUDA_TRY(cuEventRecord, done_of(lane, number), lane->stream);
+static tu_status start_download_chunk(const cuda_lane *lane, const transfer *m, size_t number) {
+    size_t offset = number * STAGING_BYTES;
+    CUDA_TRY(cuMemcpyDtoHAsync, staging_buffer(lane, number), cuda_address((const char *)m->from + offset),
+             chunk_bytes(m->bytes, number), lane->stream);
+    CUDA_TRY(cuEventRecord, staging_event(lane, number), lane->stream);
     return TU_OK;
 }
 
-static tu_status take_piece(const cuda_lane *lane, const move *m, size_t number) {
-    CUDA_TRY(cuEventSynchronize, done_of(lane, number));
-    memcpy((char *)m->to + number * PIECE, piece_of(lane, number), piece_bytes(m->bytes, number));
+static tu_status finish_download_chunk(const cuda_lane *lane, const transfer *m, size_t number) {
+    CUDA_TRY(cuEventSynchronize, staging_event(lane, number));
+    memcpy((char *)m->to + number * STAGING_BYTES, staging_buffer(lane, number),
+           chunk_bytes(m->bytes, number));
     return TU_OK;
 }
 
-static tu_status receive(const cuda_lane *lane, const move *m) {
-    size_t count = (m->bytes + PIECE - 1) / PIECE;
+static tu_status download_staged(const cuda_lane *lane, const transfer *m) {
+    size_t count = (m->bytes + STAGING_BYTES - 1) / STAGING_BYTES;
     for (size_t i = 0; i < count; i++) {
-        TU_TRY(ask_for_piece(lane, m, i));
-        if (i) TU_TRY(take_piece(lane, m, i - 1));
+        TU_TRY(start_download_chunk(lane, m, i));
+        if (i) TU_TRY(finish_download_chunk(lane, m, i - 1));
     }
-    return take_piece(lane, m, count - 1);
+    return finish_download_chunk(lane, m, count - 1);
 }
 
-static tu_status receive_whole(const cuda_lane *lane, const move *m) {
+static tu_status download_direct(const cuda_lane *lane, const transfer *m) {
     CUDA_TRY(cuMemcpyDtoHAsync, m->to, cuda_address(m->from), m->bytes, lane->stream);
     return TU_OK;
 }
@@ -160,7 +164,7 @@ static tu_status receive_whole(const cuda_lane *lane, const move *m) {
 /* ---- Both directions ---- */
 
 /* Waits for the lane's copies. Also after a failure: the staging buffers and the caller's memory are reused. */
-static tu_status finish(const cuda_lane *lane, tu_status status) {
+static tu_status wait_for_lane(const cuda_lane *lane, tu_status status) {
     if (status != TU_OK) {
         cuda.cuStreamSynchronize(lane->stream);
         return status;
@@ -169,42 +173,45 @@ static tu_status finish(const cuda_lane *lane, tu_status status) {
     return TU_OK;
 }
 
-static tu_status pin(cuda_lane *lane) {
-    if (!lane->pinned) CUDA_TRY(cuMemHostAlloc, (void **)&lane->pinned, (size_t)PIECES * PIECE, 0);
+static tu_status allocate_staging(cuda_lane *lane) {
+    if (!lane->pinned)
+        CUDA_TRY(cuMemHostAlloc, (void **)&lane->pinned, (size_t)STAGING_BUFFERS * STAGING_BYTES, 0);
     return TU_OK;
 }
 
 /* Copies with `direct`, in one call, if the copy is small or the host memory is pinned; else with `staged`. Returns
  * when the copy is done. */
-static tu_status go(cuda_device *d, cuda_lane *lane, const move *m, const void *host,
-                    tu_status (*whole)(const cuda_lane *lane, const move *m),
-                    tu_status (*in_pieces)(const cuda_lane *lane, const move *m)) {
+static tu_status transfer_and_wait(cuda_device *d, cuda_lane *lane, const transfer *m, const void *host,
+                                   tu_status (*direct)(const cuda_lane *lane, const transfer *m),
+                                   tu_status (*staged)(const cuda_lane *lane, const transfer *m)) {
     TU_TRY(cuda_enter(d));
     if (!m->bytes) return TU_OK;
-    if (m->bytes <= SMALL || is_pinned(host, m->bytes)) return finish(lane, whole(lane, m));
+    if (m->bytes <= MAX_DIRECT_BYTES || is_pinned(host, m->bytes))
+        return wait_for_lane(lane, direct(lane, m));
     pthread_mutex_lock(&lane->lock); /* the staging buffers serve one copy at a time */
-    tu_status status = pin(lane);
-    if (status == TU_OK) status = in_pieces(lane, m);
-    status = finish(lane, status);
+    tu_status status = allocate_staging(lane);
+    if (status == TU_OK) status = staged(lane, m);
+    status = wait_for_lane(lane, status);
     pthread_mutex_unlock(&lane->lock);
     return status;
 }
 
 tu_status cuda_upload(cuda_device *d, void *to, const void *host, size_t bytes) {
-    return go(d, &d->in, &(move){to, host, bytes}, host, send_whole, send);
+    return transfer_and_wait(d, &d->in, &(transfer){to, host, bytes}, host, upload_direct, upload_staged);
 }
 
 tu_status cuda_upload_begin(cuda_device *d, void *to, const void *host, size_t bytes, CUevent event) {
     TU_TRY(cuda_enter(d));
-    bool in_pieces = bytes > SMALL && !is_pinned(host, bytes);
-    if (in_pieces) TU_TRY(cuda_upload(d, to, host, bytes));
-    if (!in_pieces && bytes) TU_TRY(send_whole(&d->in, &(move){to, host, bytes}));
+    bool staged = bytes > MAX_DIRECT_BYTES && !is_pinned(host, bytes);
+    if (staged) TU_TRY(cuda_upload(d, to, host, bytes));
+    if (!staged && bytes) TU_TRY(upload_direct(&d->in, &(transfer){to, host, bytes}));
     CUDA_TRY(cuEventRecord, event, d->in.stream);
     return TU_OK;
 }
 
 tu_status cuda_download(cuda_device *d, void *host, const void *from, size_t bytes) {
-    return go(d, &d->out, &(move){host, from, bytes}, host, receive_whole, receive);
+    return transfer_and_wait(d, &d->out, &(transfer){host, from, bytes}, host, download_direct,
+                             download_staged);
 }
 
 /* If the host memory is not pinned, this blocks until the copy is done. */
@@ -213,7 +220,7 @@ tu_status cuda_download_begin(cuda_device *d, void *host, const void *from, size
     TU_TRY(cuda_enter(d));
     if (is_pinned(host, bytes)) {
         CUDA_TRY(cuStreamWaitEvent, d->out.stream, after, 0);
-        if (bytes) TU_TRY(receive_whole(&d->out, &(move){host, from, bytes}));
+        if (bytes) TU_TRY(download_direct(&d->out, &(transfer){host, from, bytes}));
     } else {
         TU_TRY(cuda_event_synchronize(d, after));
         TU_TRY(cuda_download(d, host, from, bytes));
@@ -240,9 +247,9 @@ tu_status cuda_copy_from(cuda_device *d, void *to, const cuda_device *other, con
 
 tu_status cuda_event_new(cuda_device *d, void **event) {
     TU_TRY(cuda_enter(d));
-    CUevent made = NULL;
-    CUDA_TRY(cuEventCreate, &made, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
-    *event = made;
+    CUevent created = NULL;
+    CUDA_TRY(cuEventCreate, &created, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
+    *event = created;
     return TU_OK;
 }
 
@@ -266,9 +273,9 @@ tu_status cuda_event_wait(cuda_device *d, void *event) {
 /* Polls an event for up to 300 us before the thread blocks: the values of a step become ready shortly after each
  * other, and waking a thread takes longer than most of these waits. Pauses between polls, because each poll takes a
  * driver lock that launching threads need. */
-static void watch_for_a_moment(CUevent event) {
-    const double moment = 300e-6, pause = 1e-6;
-    double time = tu__now(), until = time + moment;
+static void poll_briefly(CUevent event) {
+    const double duration = 300e-6, pause = 1e-6;
+    double time = tu__now(), until = time + duration;
     while (time < until && cuda.cuEventQuery(event) == CUDA_ERROR_NOT_READY)
         for (double next = time + pause; time < next;) time = tu__now();
 }
@@ -276,7 +283,7 @@ static void watch_for_a_moment(CUevent event) {
 /* cuEventSynchronize also reports errors of earlier asynchronous work. */
 tu_status cuda_event_synchronize(cuda_device *d, void *event) {
     TU_TRY(cuda_enter(d));
-    watch_for_a_moment(event);
+    poll_briefly(event);
     tu_status status = CUDA_CALL(cuEventSynchronize, event);
     return status == TU_OK ? TU_OK : tu_fail(status, "%s: %s", d->name, tu_message());
 }

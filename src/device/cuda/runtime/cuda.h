@@ -47,26 +47,26 @@ typedef struct cuda_lane {
     pthread_mutex_t lock;  /* guards the staging buffers */
 } cuda_lane;
 
-enum { CUDA_MAX_CARDS = 64 }; /* per machine: bits of `peer_access_mask` */
+enum { CUDA_MAX_GPUS = 64 }; /* per machine: bits of `peer_access_mask` */
 
 typedef struct cuda_device {
-    int index, part, parts;
-    int share; /* kernels are chosen for a GPU shared by so many: logical_count, or 1 to choose as for the whole GPU */
+    int index, logical_index, logical_count;
+    int kernel_share; /* kernels are chosen for a GPU shared by so many logical devices; 1: as for a whole GPU */
     char name[24]; /* "gpu:0", "gpu:0.1": for messages */
     CUdevice handle;
     CUcontext context;
     CUstream stream;   /* for kernels */
     cuda_lane in, out; /* copies that overlap with kernels */
     int streams;       /* streams a captured step may use: 1, or 0 to choose automatically */
-    CUstream side[4];  /* [1] and up: additional streams of a captured step, created on first use: capture_streams.c */
-    CUevent joined[4]; /* events that fork the side streams from the main stream and join them to it */
-    bool capturing;    /* true while the stream is being captured */
-    int capability;    /* 90: compute capability 9.0 */
+    CUstream side_streams[4]; /* [1] and up: more streams of a captured step: capture_streams.c */
+    CUevent join_events[4]; /* fork the side streams from `stream` and join them to it */
+    bool capturing;         /* true while the stream is being captured */
+    int capability;         /* 90: compute capability 9.0 */
     int multiprocessors;
     int shared_bytes;    /* maximum shared memory per block */
     cuda_memory *memory; /* one per GPU, shared by its logical devices */
     uint64_t memory_bytes;
-    double allowed;               /* timeout of a step; 0: none */
+    double timeout_seconds;       /* timeout of a step; 0: none */
     uint64_t overhead_bytes;      /* used by context and libraries when last measured */
     bool tune;                    /* time candidates instead of trusting heuristics */
     bool nondeterministic;        /* also use kernels whose results vary bitwise */
@@ -74,13 +74,13 @@ typedef struct cuda_device {
     cublasLtHandle_t blas;        /* created with the device */
     cudnnHandle_t dnn;            /* NULL until cuda_dnn() */
     cusolverDnHandle_t solver;    /* NULL until cuda_solver() */
-    uint64_t reached;             /* bit i: kernels may access the memory of GPU i: peer_access.c */
+    uint64_t peer_access_mask;    /* bit i: kernels may access the memory of GPU i: peer_access.c */
     pthread_mutex_t lock;         /* guards dnn, solver, peer_access_mask and modules */
-    CUfunction combine[4][9];     /* kernels by element type and number of ranks, compiled on first use: combine.c */
+    CUfunction combine[4][9]; /* kernels by element type and number of ranks: combine.c */
 } cuda_device;
 
 /* Returns the CUDA device inside the engine's device object. */
-cuda_device *cuda_inside(tu_device_instance *device);
+cuda_device *cuda_device_of(tu_device_instance *device);
 
 /* Returns the device of a kernel or a selection, which store it as a pointer to const. */
 static inline cuda_device *cuda_mutable(const void *device) {
@@ -116,9 +116,9 @@ cusolverDnHandle_t cuda_solver(cuda_device *device);
 
 /* Marks the device's GPU as abandoned: no driver call is made for it from then on. Functions that free resources must
  * check cuda_is_abandoned() themselves. */
-void cuda_give_up(const cuda_device *device);
-bool cuda_is_given_up(const cuda_device *device);
-tu_status cuda_refuse_given_up(const cuda_device *device);
+void cuda_abandon(const cuda_device *device);
+bool cuda_is_abandoned(const cuda_device *device);
+tu_status cuda_check_not_abandoned(const cuda_device *device);
 /* Sleeps between two polls: at most a thousandth of the `waited` seconds so far, at least a microsecond. */
 void cuda_pause(double waited);
 /* Waits for the work in the device's stream, for at most `timeout_seconds`. */
@@ -152,7 +152,7 @@ tu_status cuda_event_query(cuda_device *device, void *event, bool *happened);
  * the hardware or driver does not allow it. */
 tu_status cuda_enable_peer_access(cuda_device *device, const cuda_device *other);
 /* True if each device can access the other's memory. Logical devices of one GPU always can. */
-bool cuda_reach_each_other(cuda_device *device, cuda_device *other);
+bool cuda_have_peer_access(cuda_device *device, cuda_device *other);
 
 /* ---- Handwritten and generated kernels ---- */
 
@@ -208,11 +208,11 @@ divider cuda_divider(uint32_t divisor);
 tu_status cuda_lower_copy(tu__selection *s, tu__edge from, tu__edge to);
 
 /* pointwise.c: fused clusters. */
-typedef struct cuda_piece cuda_piece;
+typedef struct cuda_subkernel cuda_subkernel;
 struct tu__cluster;
 tu_status cuda_run_pointwise(const tu__kernel *k);
-tu_status cuda_make_piece(tu__kernel *k, struct tu__cluster *c, void *piece);
-tu_status cuda_finish_pieces(tu__kernel *k, uint32_t count, void *pieces);
+tu_status cuda_make_subkernel(tu__kernel *k, struct tu__cluster *c, void *piece);
+tu_status cuda_finish_subkernels(tu__kernel *k, uint32_t count, void *pieces);
 tu__sum_kind cuda_sum_kind_of(const struct tu__cluster *c, tu_dtype dtype, tu__sum_form form, bool *cut);
 
 /* ---- Plans: plan.c, repeat.c, kernel_times.c ---- */
@@ -227,7 +227,7 @@ tu_status cuda_repeat_plan(tu_device_instance *device, tu_plan *plan, uint32_t s
                            const tu_repetition *what);
 tu_status cuda_repeat_joint(uint32_t part_count, const tu_joint_part *parts, uint32_t move_count,
                             const tu_joint_move *moves, uint32_t steps);
-tu_status cuda_trace(cuda_device *device, tu_plan *plan, uint32_t place, double *start, double *seconds);
+tu_status cuda_trace(cuda_device *device, tu_plan *plan, uint32_t position, double *start, double *seconds);
 
 /* ---- Compiling: compile.c ---- */
 
@@ -244,6 +244,6 @@ tu_status cuda_compile(cuda_device *device, cuda_function *functions);
 void cuda_modules_free(cuda_device *device);
 
 /* kernel_sources.c: returns the text of a kernel file ("pool.cu", "prelude.cuh"); NULL if there is no such file. */
-const char *cuda_unit_text(const char *file);
+const char *cuda_kernel_source(const char *file);
 
 #endif

@@ -56,7 +56,8 @@ static void *open_library(const char *name) {
 #define TEXT_OF_(name) #name
 static const struct call {
     cuda_library library;
-    const char *name; /* exported symbol: the headers define some names as macros for a later version of the function */
+    const char *
+        name; /* exported symbol: the headers define some names as macros for a later version of the function */
     size_t offset;
 } calls[] = {
 #define CALL(library, function) {CUDA_##library, TEXT_OF(function), offsetof(cuda_calls, function)},
@@ -75,7 +76,7 @@ static tu_status find_functions(cuda_library which, void *handle, const char *fi
     return TU_OK;
 }
 
-static tu_status load(cuda_library which) {
+static tu_status find_and_load(cuda_library which) {
     const library *l = &libraries[which];
     for (int i = 0; l->names[i]; i++) {
         void *handle = open_library(l->names[i]); /* stays open until the process ends */
@@ -86,11 +87,11 @@ static tu_status load(cuda_library which) {
                    l->names[0], only ? " in " : "", only ? only : "", l->install);
 }
 
-tu_status cuda_need(cuda_library which) {
+tu_status cuda_load_library(cuda_library which) {
     library *l = &libraries[which];
     pthread_mutex_lock(&lock);
     if (!l->tried) {
-        l->status = load(which);
+        l->status = find_and_load(which);
         if (l->status != TU_OK) snprintf(l->message, sizeof l->message, "%s", tu_message());
         l->tried = true;
     }
@@ -130,26 +131,26 @@ static uint64_t call_count;
 static pthread_mutex_t count_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* True if the call is the one named by "17" or "cuMemAlloc:2". Counting restarts whenever the variable changes. */
-static bool is_named(const char *wanted, const char *function) {
-    static char before[128];
-    static uint64_t seen;
-    if (strncmp(before, wanted, sizeof before - 1) != 0) {
-        snprintf(before, sizeof before, "%s", wanted);
-        seen = 0;
+static bool is_selected(const char *spec, const char *function) {
+    static char last_spec[128];
+    static uint64_t count;
+    if (strncmp(last_spec, spec, sizeof last_spec - 1) != 0) {
+        snprintf(last_spec, sizeof last_spec, "%s", spec);
+        count = 0;
     }
-    const char *colon = strchr(wanted, ':');
-    size_t length = colon ? (size_t)(colon - wanted) : 0;
-    if (colon && (strncmp(function, wanted, length) != 0 || (function[length] && function[length] != '_')))
+    const char *colon = strchr(spec, ':');
+    size_t length = colon ? (size_t)(colon - spec) : 0;
+    if (colon && (strncmp(function, spec, length) != 0 || (function[length] && function[length] != '_')))
         return false; /* "cuMemAlloc" also matches cuMemAlloc_v2 */
-    return ++seen == strtoull(colon ? colon + 1 : wanted, NULL, 10);
+    return ++count == strtoull(colon ? colon + 1 : spec, NULL, 10);
 }
 
 bool cuda_call_fails(const char *function) {
-    const char *wanted = getenv("TUTTI_CUDA_FAIL");
-    if (!wanted) return false;
+    const char *spec = getenv("TUTTI_CUDA_FAIL");
+    if (!spec) return false;
     pthread_mutex_lock(&count_lock);
     call_count++;
-    bool fails = is_named(wanted, function);
+    bool fails = is_selected(spec, function);
     pthread_mutex_unlock(&count_lock);
     return fails;
 }

@@ -40,7 +40,7 @@ typedef enum cuda_library {
 
 /* Loads a library and looks up its functions, once; callable from any thread. On failure the message names the
  * missing file or function and what to install. Later calls return the same status. */
-tu_status cuda_need(cuda_library library);
+tu_status cuda_load_library(cuda_library library);
 /* Returns the library's version, such as "13.0"; "" if it is not loaded. The string is valid until the thread's next
  * call. */
 const char *cuda_library_version(cuda_library library);

@@ -20,14 +20,14 @@ void cuda_memory_close(cuda_memory *memory);
 tu_status cuda_memory_reserve(cuda_memory *memory, uint64_t bytes);
 /* Allocates a block of at least one byte, from the reserve if it has room, else from the driver. Must not be called
  * while the thread captures. */
-tu_status cuda_take(cuda_memory *memory, size_t bytes, CUdeviceptr *block);
+tu_status cuda_memory_allocate(cuda_memory *memory, size_t bytes, CUdeviceptr *block);
 /* Frees a block. Enqueued work may still use it. 0 is ignored. */
-void cuda_give(cuda_memory *memory, CUdeviceptr block);
+void cuda_memory_free(cuda_memory *memory, CUdeviceptr block);
 /* Returns the GPU memory used by others: the context, libraries, other processes. */
-tu_status cuda_memory_elsewhere(cuda_memory *memory, uint64_t *bytes);
+tu_status cuda_memory_used_elsewhere(cuda_memory *memory, uint64_t *bytes);
 
 /* A thread must call these before and after it captures a stream. */
-void cuda_capture_begins(void);
-void cuda_capture_ends(void);
+void cuda_capture_lock(void);
+void cuda_capture_unlock(void);
 
 #endif

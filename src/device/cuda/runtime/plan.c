@@ -15,8 +15,8 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "device/cuda/ops/global_norm.h"
 #include "device/cuda/ops/pointwise.h"
-#include "device/cuda/ops/squares.h"
 #include "device/norm_fusion.h"
 
 /* ---- Selecting ---- */
@@ -26,7 +26,7 @@ static const tu__lowering_rule rules[TU__OP_COUNT] = {
 #include "device/cuda/ops/lowering.def"
 };
 
-static tu_status refuse(tu__selection *s, const tu__node *node) {
+static tu_status fail_without_kernel(tu__selection *s, const tu__node *node) {
     return tu_fail(
         TU_UNSUPPORTED,
         "%s has no kernel for %s '%s' of %s: place it on the CPU with tu_with_device(graph, \"cpu:0\")",
@@ -43,7 +43,8 @@ tu_status cuda_supports(const tu__node *node) {
 }
 
 static tu__edge read_by_rule(tu__selection *s, const tu__node *node, uint32_t index) {
-    return node->op->code == TU__OP_SUM ? cuda_squares_read(s, node, index) : tu__norm_reads(s, node, index);
+    return node->op->code == TU__OP_SUM ? cuda_global_norm_read(s, node, index)
+                                        : tu__norm_reads(s, node, index);
 }
 
 /* Requests the kernels that multi-step calls need; any plan may be used in one. */
@@ -58,14 +59,14 @@ static tu_status request_rings(tu__kernel_plan *p) {
 tu_status cuda_select(cuda_device *device, const tu_partition *part, tu_plan **plan) {
     static const tu__selector selector = {
         .rules = rules,
-        .otherwise = refuse,
+        .otherwise = fail_without_kernel,
         .make_copy = cuda_lower_copy,
         .read_by_rule = read_by_rule,
-        .piece_bytes = sizeof(cuda_piece),
+        .piece_bytes = sizeof(cuda_subkernel),
         .joins_casts = true,
         .run_pointwise = cuda_run_pointwise,
-        .make_piece = cuda_make_piece,
-        .finish_pieces = cuda_finish_pieces,
+        .make_piece = cuda_make_subkernel,
+        .finish_pieces = cuda_finish_subkernels,
         .sum_kind_of = cuda_sum_kind_of,
     };
     TU_TRY(cuda_enter(device));
@@ -82,7 +83,7 @@ cuda_runtime *cuda_runtime_of(tu__kernel_plan *plan) {
     return plan->runtime;
 }
 
-static bool is_same(const char *a, const char *b) {
+static bool same_text(const char *a, const char *b) {
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
@@ -91,7 +92,8 @@ static cuda_function *request(tu__selection *s, const char *unit, const char *so
     cuda_runtime *runtime = cuda_runtime_of(s->plan);
     if (!runtime) return NULL;
     for (cuda_function *f = runtime->functions; f; f = f->next)
-        if (is_same(f->unit, unit) && is_same(f->source, source) && strcmp(f->expression, expression) == 0)
+        if (same_text(f->unit, unit) && same_text(f->source, source) &&
+            strcmp(f->expression, expression) == 0)
             return f;
     cuda_function *f = tu__arena_alloc(&s->arena, sizeof *f);
     if (!f) return NULL;
@@ -165,7 +167,7 @@ tu_status cuda_build(cuda_device *device, tu_plan *plan, const tu_binding *bindi
     tu__kernel_plan_bind(p, binding);
     if (!runtime->compiled) TU_TRY(cuda_compile(device, runtime->functions));
     runtime->compiled = true;
-    return cuda_spread_plan(device, p);
+    return cuda_assign_plan_streams(device, p);
 }
 
 void cuda_plan_free(cuda_device *device, tu_plan *plan) {
@@ -177,7 +179,7 @@ void cuda_plan_free(cuda_device *device, tu_plan *plan) {
         drop_segments(runtime);
         cuda_repetition_free(runtime);
         cuda_times_free(runtime);
-        cuda_spread_free(p);
+        cuda_free_stream_events(p);
     }
     tu__kernel_plan_free(p);
 }
@@ -187,14 +189,14 @@ void cuda_plan_free(cuda_device *device, tu_plan *plan) {
 cuda_grid cuda_grid_for(const tu__kernel *k, int64_t count) {
     enum { THREADS = 256, BLOCKS_EACH = 8 }; /* 2048 threads: the maximum per multiprocessor */
     int64_t blocks = (count + THREADS - 1) / THREADS,
-            most = (int64_t)cuda_of(k)->multiprocessors * BLOCKS_EACH;
-    return (cuda_grid){.blocks = {(unsigned)(blocks < most ? blocks : most)}, .threads = THREADS};
+            limit = (int64_t)cuda_of(k)->multiprocessors * BLOCKS_EACH;
+    return (cuda_grid){.blocks = {(unsigned)(blocks < limit ? blocks : limit)}, .threads = THREADS};
 }
 
 /* More than 48 KiB of dynamic shared memory must be enabled with a function attribute. */
 static tu_status allow_shared(CUfunction function, unsigned bytes) {
-    enum { ALWAYS = 48 * 1024 };
-    if (bytes > ALWAYS)
+    enum { DEFAULT_SHARED = 48 * 1024 };
+    if (bytes > DEFAULT_SHARED)
         CUDA_TRY(cuFuncSetAttribute, function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)bytes);
     return TU_OK;
 }
@@ -207,8 +209,8 @@ tu_status cuda_launch(const tu__kernel *k, const cuda_function *function, cuda_g
     union { /* the driver only reads the parameter, but its type is not const */
         const void *constant;
         void *parameter;
-    } only = {arguments};
-    void *parameters[] = {only.parameter};
+    } argument = {arguments};
+    void *parameters[] = {argument.parameter};
     tu_status status = CUDA_CALL(cuLaunchKernel, function->handle, grid.blocks[0], y, z, grid.threads, 1, 1,
                                  grid.shared, cuda_of(k)->stream, parameters, NULL);
     return status == TU_OK
@@ -229,8 +231,8 @@ tu_status cuda_clear(const tu__kernel *k, void *to, size_t bytes) {
 
 /* ---- Launching ---- */
 
-tu_status cuda_enqueue_one(const tu__kernel_plan *p, uint32_t place) {
-    const tu__kernel *k = p->kernels[p->order[place]];
+tu_status cuda_enqueue_one(const tu__kernel_plan *p, uint32_t position) {
+    const tu__kernel *k = p->kernels[p->order[position]];
     tu_status status = k->run(k);
     if (status == TU_OK) return TU_OK;
     return tu_fail(status, "%s '%s': %s", k->name, p->selection.graph->nodes[k->nodes[0]]->name,
@@ -239,8 +241,8 @@ tu_status cuda_enqueue_one(const tu__kernel_plan *p, uint32_t place) {
 
 tu_status cuda_enqueue(cuda_device *device, tu__kernel_plan *p, uint32_t first, uint32_t count) {
     const cuda_runtime *runtime = p->runtime;
-    if (device->capturing && runtime->spread && !runtime->timed)
-        return cuda_enqueue_spread(device, p, first, count);
+    if (device->capturing && runtime->uses_streams && !runtime->timed)
+        return cuda_enqueue_on_streams(device, p, first, count);
     for (uint32_t i = first; i < first + count; i++) {
         TU_TRY(cuda_mark_begin(device, runtime, i));
         TU_TRY(cuda_enqueue_one(p, i));
@@ -268,9 +270,9 @@ static tu_status capture(cuda_device *device, tu_status (*enqueue)(cuda_device *
 
 tu_status cuda_capture(cuda_device *device, tu_status (*enqueue)(cuda_device *device, void *context),
                        void *context, CUgraphExec *exec) {
-    cuda_capture_begins();
+    cuda_capture_lock();
     tu_status status = capture(device, enqueue, context, exec);
-    cuda_capture_ends();
+    cuda_capture_unlock();
     return status;
 }
 

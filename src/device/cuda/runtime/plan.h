@@ -22,9 +22,9 @@ typedef struct cuda_runtime {
     cuda_segment *segments;
     struct cuda_times *times; /* NULL until a trace is requested: kernel_times.c */
     bool timed;
-    bool spread;        /* captured kernels use several streams: capture_streams.c */
-    cuda_place *places; /* per position in the launch order */
-    CUevent *made;      /* per position: recorded after a kernel that another stream waits for */
+    bool uses_streams;                   /* captured kernels use several streams: capture_streams.c */
+    cuda_stream_assignment *assignments; /* per position in the launch order */
+    CUevent *kernel_done; /* per position: recorded after a kernel that another stream waits for */
     const cuda_function *ring_in, *ring_out;
     struct cuda_repetition *repetition; /* of multi-step calls whose first partition is this plan: repeat.c */
 } cuda_runtime;
@@ -42,18 +42,18 @@ tu_status cuda_capture(cuda_device *device, tu_status (*enqueue)(cuda_device *de
  * launch. */
 tu_status cuda_times_begin(cuda_device *device, tu__kernel_plan *plan);
 tu_status cuda_times_align(cuda_device *device, cuda_runtime *runtime);
-tu_status cuda_mark_begin(const cuda_device *device, const cuda_runtime *runtime, uint32_t place);
-tu_status cuda_mark_end(const cuda_device *device, const cuda_runtime *runtime, uint32_t place);
+tu_status cuda_mark_begin(const cuda_device *device, const cuda_runtime *runtime, uint32_t position);
+tu_status cuda_mark_end(const cuda_device *device, const cuda_runtime *runtime, uint32_t position);
 void cuda_times_free(cuda_runtime *runtime);
 
 /* capture_streams.c: assigns the kernels of a captured step to several streams if that is faster. Repeated when
  * addresses change. */
-tu_status cuda_spread_plan(cuda_device *device, tu__kernel_plan *plan);
-void cuda_spread_free(tu__kernel_plan *plan);
+tu_status cuda_assign_plan_streams(cuda_device *device, tu__kernel_plan *plan);
+void cuda_free_stream_events(tu__kernel_plan *plan);
 /* Enqueues kernels on their assigned streams while the device's main stream is captured. */
-tu_status cuda_enqueue_spread(cuda_device *device, tu__kernel_plan *plan, uint32_t first, uint32_t count);
+tu_status cuda_enqueue_on_streams(cuda_device *device, tu__kernel_plan *plan, uint32_t first, uint32_t count);
 /* plan.c: enqueues one kernel into the device's current stream. */
-tu_status cuda_enqueue_one(const tu__kernel_plan *plan, uint32_t place);
+tu_status cuda_enqueue_one(const tu__kernel_plan *plan, uint32_t position);
 
 /* repeat.c: frees the multi-step data of a plan. Called when the plan is freed and when its addresses change. */
 void cuda_repetition_free(cuda_runtime *runtime);

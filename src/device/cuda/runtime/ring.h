@@ -12,7 +12,7 @@ typedef struct cuda_ring cuda_ring;
 /* Returns the number of steps per half for a call of `steps` steps. */
 uint32_t cuda_ring_half(const tu_repetition *what, uint32_t steps);
 /* True if the ring was created for the same feeds and fetches. Host addresses may differ. */
-bool cuda_ring_fits(const cuda_ring *ring, const tu_repetition *what);
+bool cuda_ring_matches(const cuda_ring *ring, const tu_repetition *what);
 /* Creates a ring with `half` steps per half and makes the device's context current, as cuda_ring_free() does. After a
  * failure, free the ring too. */
 tu_status cuda_ring_new(const cuda_device *device, uint32_t half, const tu_repetition *what,
@@ -32,8 +32,8 @@ tu_status cuda_ring_stage(const cuda_ring *ring, const tu_repetition *what, uint
 /* cuda_ring_fetch enqueues the download of a half's results into the stream of its steps. When that is done,
  * cuda_ring_read_results copies them to the caller's memory. */
 tu_status cuda_ring_fetch(const cuda_ring *ring, uint32_t half, uint32_t count, CUstream steps);
-void cuda_ring_hand_over(const cuda_ring *ring, const tu_repetition *what, uint32_t half, uint32_t first,
-                         uint32_t count);
+void cuda_ring_read_results(const cuda_ring *ring, const tu_repetition *what, uint32_t half, uint32_t first,
+                            uint32_t count);
 
 /* Returns the number of finished steps of the call as of the previous query, and starts a new query. Never waits. */
 uint32_t cuda_ring_done(cuda_ring *ring);

@@ -23,15 +23,15 @@ typedef struct cuda_work { /* one kernel */
     double seconds; /* estimated */
 } cuda_work;
 
-typedef struct cuda_place {
+typedef struct cuda_stream_assignment {
     int stream;
     int waits[CUDA_STREAMS]; /* per stream: the kernel that must finish first, or CUDA_NO_KERNEL */
     bool waited_for;         /* by a kernel of another stream */
-} cuda_place;
+} cuda_stream_assignment;
 
 /* Assigns `count` kernels, in launch order, to streams. A kernel that accesses memory that an earlier kernel writes,
  * or writes memory that an earlier kernel accesses, runs after it: on the same stream, or by a wait. Returns false if
  * several streams are not estimated to be faster; all kernels are then on stream 0. */
-bool cuda_deal(uint32_t count, const cuda_work *work, cuda_place *places);
+bool cuda_assign_streams(uint32_t count, const cuda_work *work, cuda_stream_assignment *assignments);
 
 #endif

@@ -12,7 +12,7 @@ const char *__lsan_default_options(void) { // NOLINT(bugprone-reserved-identifie
     return "detect_leaks=0";
 }
 
-enum { STEPS = 64, OF_A_GRAPH = 16 };
+enum { STEPS = 64, STEPS_PER_GRAPH = 16 };
 
 /* w += x, and y the sum of x; or y is w, which is then not updated in place, so that every step is a separate run. */
 typedef struct adder {
@@ -22,12 +22,12 @@ typedef struct adder {
     tu_state *state;
 } adder;
 
-static void begin(adder *a, const char *devices, double timeout, bool at_once) {
+static void begin(adder *a, const char *devices, double timeout, bool multi_step) {
     assert_int_equal(tu_graph_new(&a->graph), TU_OK);
     a->x = tu_input(a->graph, "x", TU_F32, TU_SHAPE(3));
     tu_value w = tu_variable(a->graph, "w", TU_F32, TU_SHAPE(3));
     tu_value sum = tu_add(w, a->x);
-    a->y = at_once ? tu_sum(a->x) : sum;
+    a->y = multi_step ? tu_sum(a->x) : sum;
     tu_assign(w, sum);
     if (tu_compile(a->graph, &a->program, .devices = devices, .fetch = &a->y, .fetch_count = 1,
                    .updates = true, .timeout = timeout) != TU_OK)
@@ -52,7 +52,7 @@ static void expect_message(const char *text) {
 }
 
 /* The first step is enqueued kernel by kernel; the next ones are a graph, which hangs half way. */
-static void steps_that_never_end_are_given_up_and_the_card_with_them(void **unused) {
+static void a_hanging_multi_step_call_times_out_and_abandons_the_gpu(void **unused) {
     (void)unused;
     adder hung, other;
     float y[STEPS][3];
@@ -62,7 +62,7 @@ static void steps_that_never_end_are_given_up_and_the_card_with_them(void **unus
     assert_int_equal(run(&hung, y), TU_DEVICE);
     unsetenv("FAKE_CUDA_HANG");
     snprintf(done, sizeof done, "gpu:0: no step has ended for 0.5 s: %d of these %d are done",
-             1 + OF_A_GRAPH / 2, STEPS);
+             1 + STEPS_PER_GRAPH / 2, STEPS);
     expect_message("steps 1 to 64 of 64, which device 'gpu:0' took at once, failed");
     expect_message(done);
 
@@ -80,7 +80,7 @@ static void steps_that_never_end_are_given_up_and_the_card_with_them(void **unus
     end(&other);
 }
 
-static void a_run_of_one_card_has_a_deadline(void **unused) {
+static void a_hanging_single_run_times_out(void **unused) {
     (void)unused;
     adder hung;
     float y[STEPS][3];
@@ -95,7 +95,7 @@ static void a_run_of_one_card_has_a_deadline(void **unused) {
 }
 
 /* The CPU's thread polls for what a GPU sends: it must time out, name the device it waited for, and stay usable. */
-static void a_processor_does_not_wait_for_a_hung_card_for_ever(void **unused) {
+static void a_cpu_times_out_waiting_for_a_hung_gpu(void **unused) {
     (void)unused;
     adder other;
     float y[STEPS][3];
@@ -104,10 +104,10 @@ static void a_processor_does_not_wait_for_a_hung_card_for_ever(void **unused) {
     tu_state *state;
     assert_int_equal(tu_graph_new(&graph), TU_OK);
     tu_value x = tu_input(graph, "x", TU_F32, TU_SHAPE(64, 512));
-    tu_value far = tu_tanh(x), near = tu_exp(far); /* 128 KB: large enough to be pinned */
+    tu_value on_gpu = tu_tanh(x), on_cpu = tu_exp(on_gpu); /* 128 KB: large enough to be pinned */
     assert_int_equal(tu_state_new(graph, &state), TU_OK);
     if (tu_compile(graph, &program, .devices = "gpu:3,cpu:0", .place = "tanh*=gpu:3,exp*=cpu:0",
-                   .fetch = &near, .fetch_count = 1, .timeout = 0.5) != TU_OK)
+                   .fetch = &on_cpu, .fetch_count = 1, .timeout = 0.5) != TU_OK)
         fail_msg("%s", tu_message());
     static float data[64 * 512], result[64 * 512];
     void *const results[] = {result};
@@ -127,12 +127,12 @@ static void a_processor_does_not_wait_for_a_hung_card_for_ever(void **unused) {
 }
 
 int main(void) {
-    use_emulated_card();
+    use_emulated_gpu();
     setenv("FAKE_CUDA_COUNT", "4", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(steps_that_never_end_are_given_up_and_the_card_with_them),
-        cmocka_unit_test(a_run_of_one_card_has_a_deadline),
-        cmocka_unit_test(a_processor_does_not_wait_for_a_hung_card_for_ever),
+        cmocka_unit_test(a_hanging_multi_step_call_times_out_and_abandons_the_gpu),
+        cmocka_unit_test(a_hanging_single_run_times_out),
+        cmocka_unit_test(a_cpu_times_out_waiting_for_a_hung_gpu),
     };
-    return cmocka_run_group_tests_name("hung_card", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("hung_gpu", tests, NULL, NULL);
 }

@@ -15,21 +15,21 @@
  * kernels. If it cannot be read or written, the candidates are timed again. All functions may be called from any
  * thread.
  */
-#ifndef TU__DEVICE_CUDA_RUNTIME_CHOICES_H
-#define TU__DEVICE_CUDA_RUNTIME_CHOICES_H
+#ifndef TU__DEVICE_CUDA_RUNTIME_TUNING_CACHE_H
+#define TU__DEVICE_CUDA_RUNTIME_TUNING_CACHE_H
 
 #include "base/text.h"
 #include "device/cuda/runtime/cuda.h"
 
 /* Appends the GPU model and the library's version to a key. */
-tu_status cuda_choice_key(const cuda_device *device, cuda_library library, tu__text *key);
+tu_status cuda_tuning_key(const cuda_device *device, cuda_library library, tu__text *key);
 /* Copies the value of a key. Returns false if there is none, or if it is longer than `capacity` - 1. */
-bool cuda_choice_find(const char *key, char *value, size_t capacity);
-void cuda_choice_keep(const char *key, const char *value);
+bool cuda_tuning_find(const char *key, char *value, size_t capacity);
+void cuda_tuning_store(const char *key, const char *value);
 
 /* Measures the seconds of GPU time per call of `enqueue`, which enqueues work into the device's stream: the best of
  * several rounds. The caller owns the buffers that the work uses. */
-tu_status cuda_choice_time(cuda_device *device, tu_status (*enqueue)(void *context), void *context,
-                           double *seconds);
+tu_status cuda_tuning_measure(cuda_device *device, tu_status (*enqueue)(void *context), void *context,
+                              double *seconds);
 
 #endif

@@ -10,29 +10,30 @@
  */
 #include "device/cuda/runtime/cuda.h"
 
-static bool is_reached(cuda_device *device, int card) {
+static bool has_access(cuda_device *device, int gpu) {
     pthread_mutex_lock(&device->lock);
-    bool reached = device->reached >> card & 1;
+    bool has_peer_access = device->peer_access_mask >> gpu & 1;
     pthread_mutex_unlock(&device->lock);
-    return reached;
+    return has_peer_access;
 }
 
 /* Also clears the bit: a GPU's context may have been destroyed since. */
-static void note_reached(cuda_device *device, int card, bool reached) {
-    uint64_t bit = UINT64_C(1) << card;
+static void set_access(cuda_device *device, int gpu, bool has_peer_access) {
+    uint64_t bit = UINT64_C(1) << gpu;
     pthread_mutex_lock(&device->lock);
-    device->reached = reached ? device->reached | bit : device->reached & ~bit;
+    device->peer_access_mask =
+        has_peer_access ? device->peer_access_mask | bit : device->peer_access_mask & ~bit;
     pthread_mutex_unlock(&device->lock);
 }
 
-bool cuda_reach_each_other(cuda_device *device, cuda_device *other) {
+bool cuda_have_peer_access(cuda_device *device, cuda_device *other) {
     if (device->handle == other->handle) return true;
-    return is_reached(device, other->index) && is_reached(other, device->index);
+    return has_access(device, other->index) && has_access(other, device->index);
 }
 
 /* True if the result means that peer access is unavailable. A GPU supports about eight peers; other libraries of the
  * process may have used them up. */
-static bool means_cannot(CUresult result) {
+static bool is_unavailable(CUresult result) {
     return result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED || result == CUDA_ERROR_TOO_MANY_PEERS;
 }
 
@@ -43,10 +44,10 @@ static tu_status enable(const cuda_device *device, const cuda_device *other) {
         cuda_call_fails(function) ? CUDA_ERROR_LAUNCH_FAILED : cuda.cuCtxEnablePeerAccess(other->context, 0);
     if (result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) return TU_OK;
     tu_status status = cuda_check_driver(result, function);
-    return means_cannot(result) ? TU_UNSUPPORTED : status;
+    return is_unavailable(result) ? TU_UNSUPPORTED : status;
 }
 
-static tu_status let_in(const cuda_device *device, const cuda_device *other) {
+static tu_status try_enable(const cuda_device *device, const cuda_device *other) {
     int can = 0;
     CUDA_TRY(cuDeviceCanAccessPeer, &can, device->handle, other->handle);
     if (!can) return tu_fail(TU_UNSUPPORTED, "the two GPUs have no peer access (cuDeviceCanAccessPeer)");
@@ -55,8 +56,8 @@ static tu_status let_in(const cuda_device *device, const cuda_device *other) {
 
 tu_status cuda_enable_peer_access(cuda_device *device, const cuda_device *other) {
     if (device->handle == other->handle) return TU_OK;
-    tu_status status = let_in(device, other);
-    note_reached(device, other->index, status == TU_OK);
+    tu_status status = try_enable(device, other);
+    set_access(device, other->index, status == TU_OK);
     if (status == TU_OK) return TU_OK;
     return tu_fail(status, "%s cannot access the memory of %s: %s", device->name, other->name, tu_message());
 }

@@ -33,13 +33,13 @@
  */
 #include "async.cuh"
 #include "mma.cuh"
-#include "conv_few_args.h"
+#include "conv_few_channels_args.h"
 
 enum { CHANNELS = 64, THREADS = 256, WARPS = THREADS / 32 };
 
 /* Storage type of an element in shared memory. */
-template <typename T> struct few_stored { typedef u16 type; };
-template <> struct few_stored<f32> { typedef u32 type; };
+template <typename T> struct stored_type { typedef u16 type; };
+template <> struct stored_type<f32> { typedef u32 type; };
 __device__ inline u32 bits_of(bf16 x) { return x.bits; }
 __device__ inline u32 bits_of(f16 x) { return x.bits; }
 __device__ inline u32 bits_of(f32 x) { return __float_as_uint(x); }
@@ -47,7 +47,7 @@ __device__ inline u32 bits_of(f32 x) { return __float_as_uint(x); }
 /* ---- Bands ---- */
 
 struct band { int image, first_row, rows; };
-__device__ inline band band_of(const conv_few_args &a, u32 number) {
+__device__ inline band band_of(const conv_few_channels_args &a, u32 number) {
     band b;
     b.first_row = (int)divide_off(number, a.bands) * a.band_rows;
     b.image = (int)number;
@@ -64,10 +64,10 @@ template <typename T> __device__ inline u32 gather_word(const T *row, int at, in
 }
 
 /* Starts to copy the patch of x for a band, with zeros for the padding. */
-template <typename T> __device__ inline void fetch_patch(const conv_few_args &a, const band &b, u32 *raw) {
+template <typename T> __device__ inline void fetch_patch(const conv_few_channels_args &a, const band &b, u32 *raw) {
     enum { E = mma_word<T>::ELEMENTS };
     const T *image = (const T *)a.x + (i64)b.image * a.x_height * a.row_elements;
-    bool whole = a.row_elements % E == 0;
+    bool full_words = a.row_elements % E == 0;
 #pragma unroll 1 /* copies are asynchronous, and registers hold sums */
     for (int i = threadIdx.x; i < a.patch_rows * (int)a.patch_words.divisor; i += THREADS) {
         u32 patch_row = (u32)i;
@@ -75,7 +75,7 @@ template <typename T> __device__ inline void fetch_patch(const conv_few_args &a,
         int x_row = b.first_row * a.row_stride + (int)patch_row - a.pad_rows;
         bool inside = x_row >= 0 && x_row < a.x_height;
         const T *row = image + (i64)(inside ? x_row : 0) * a.row_elements;
-        if (whole) {
+        if (full_words) {
             inside = inside && at >= 0 && at < a.row_elements;
             copy_async<4>(raw + i, inside ? row + at : image, inside);
         } else {
@@ -86,20 +86,20 @@ template <typename T> __device__ inline void fetch_patch(const conv_few_args &a,
 
 /* Converts a loaded patch to the words that products need. f32: rounds each element to tf32, in place. Other types:
  * pairs each element with the one that shares its word. */
-__device__ inline const u32 *spread_patch(const conv_few_args &a, u32 *raw, u32 *, f32) {
+__device__ inline const u32 *unpack_patch(const conv_few_channels_args &a, u32 *raw, u32 *, f32) {
     for (int i = threadIdx.x; i < a.patch_rows * a.pitch; i += THREADS) raw[i] = tf32_bits(__uint_as_float(raw[i]));
     return raw;
 }
 /* Two at a time: elements 2i and 2i + 1 are one word of the patch, their partners halves of one or two other
  * words. */
-template <typename T> __device__ inline const u32 *spread_patch(const conv_few_args &a, u32 *raw, u32 *words, T) {
+template <typename T> __device__ inline const u32 *unpack_patch(const conv_few_channels_args &a, u32 *raw, u32 *words, T) {
     int count = a.patch_rows * (int)a.patch_words.divisor, distance = a.pair / 2, odd = a.pair % 2;
 #pragma unroll 2
     for (int i = threadIdx.x; i < count; i += THREADS) {
         int next = i + distance < count ? i + distance : count - 1; /* words past the end are not used */
-        u32 own = raw[i], first = raw[next], second = raw[next + odd < count ? next + odd : next];
-        pack<u32, 2> pairs = {{(own & 0xffffu) | (first >> 16 * odd) << 16,
-                               own >> 16 | ((second << 16 * odd) & 0xffff0000u)}};
+        u32 lane_word = raw[i], first = raw[next], second = raw[next + odd < count ? next + odd : next];
+        pack<u32, 2> pairs = {{(lane_word & 0xffffu) | (first >> 16 * odd) << 16,
+                               lane_word >> 16 | ((second << 16 * odd) & 0xffff0000u)}};
         *(pack<u32, 2> *)(words + 2 * i) = pairs;
     }
     return words;
@@ -117,7 +117,7 @@ __device__ inline int channel_of(int tile, int column) {
 
 /* Loads the filter as words [rows of the window, steps, column tiles, lanes, 2]. Past the end of the window's row
  * another element is loaded and discarded, so that no load depends on a branch. */
-template <typename T> __device__ inline void load_filter(const conv_few_args &a, int first_channel, u32 *words) {
+template <typename T> __device__ inline void load_filter(const conv_few_channels_args &a, int first_channel, u32 *words) {
     enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K };
 #pragma unroll 5
     for (int i = threadIdx.x; i < a.window_rows * a.row_steps * STEP_WORDS; i += THREADS) {
@@ -136,14 +136,14 @@ template <typename T> __device__ inline void load_filter(const conv_few_args &a,
     }
 }
 
-template <typename T> __device__ inline void load_bias(const conv_few_args &a, int first_channel, float *bias) {
+template <typename T> __device__ inline void load_bias(const conv_few_channels_args &a, int first_channel, float *bias) {
     if (threadIdx.x < CHANNELS)
         bias[threadIdx.x] = a.bias ? widen(((const T *)a.bias)[first_channel + threadIdx.x]) : 0.0f;
 }
 
 /* Stores eight results of a pixel and lane, with bias and relu. */
 template <typename T>
-__device__ inline void store_eight(const conv_few_args &a, T *to, const float *bias,
+__device__ inline void store_eight(const conv_few_channels_args &a, T *to, const float *bias,
                                    const float (&sums)[COLUMN_TILES][4], int first_tile, int first) {
     enum { N = 16 / sizeof(T) };
 #pragma unroll
@@ -160,10 +160,10 @@ __device__ inline void store_eight(const conv_few_args &a, T *to, const float *b
 
 /* Computes 32 pixels of a band, from pixel `first` on, for all channels of the block. */
 template <typename T>
-__device__ inline void multiply(const conv_few_args &a, const u32 *words, const u32 *filter, int first, int pixels,
+__device__ inline void multiply(const conv_few_channels_args &a, const u32 *words, const u32 *filter, int first, int pixels,
                                 float (&sums)[ROW_TILES][COLUMN_TILES][4]) {
     enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K };
-    int lane = threadIdx.x % 32, group = lane / 4, own = lane % 4;
+    int lane = threadIdx.x % 32, group = lane / 4, lane_word = lane % 4;
     const u32 *at[ROW_TILES][2]; /* first word of each of the lane's pixels */
 #pragma unroll
     for (int tile = 0; tile < ROW_TILES; tile++)
@@ -171,15 +171,15 @@ __device__ inline void multiply(const conv_few_args &a, const u32 *words, const 
         for (int half = 0; half < 2; half++) {
             u32 pixel = (u32)(first + 16 * tile + 8 * half + group);
             if (pixel >= (u32)pixels) pixel = 0; /* computed, not stored */
-            int column = (int)divide_off(pixel, a.places);
+            int column = (int)divide_off(pixel, a.row_pixels);
             at[tile][half] =
-                words + (int)pixel * a.row_stride * a.pitch + column * a.pixel_stride + a.shift + own * E;
+                words + (int)pixel * a.row_stride * a.pitch + column * a.pixel_stride + a.shift + lane_word * E;
         }
-    u32 kept[2]; /* mask for the lane's two words in the last step of a window's row */
+    u32 mask[2]; /* mask for the lane's two words in the last step of a window's row */
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        int last = (a.row_steps - 1) * K + (own + 4 * half) * E;
-        kept[half] = last + E <= a.window_elements ? 0xffffffffu : last < a.window_elements ? 0x0000ffffu : 0u;
+        int last = (a.row_steps - 1) * K + (lane_word + 4 * half) * E;
+        mask[half] = last + E <= a.window_elements ? 0xffffffffu : last < a.window_elements ? 0x0000ffffu : 0u;
     }
     const u32 *b_words = filter + 2 * lane;
     for (int row = 0; row < a.window_rows; row++)
@@ -191,7 +191,7 @@ __device__ inline void multiply(const conv_few_args &a, const u32 *words, const 
             for (int tile = 0; tile < ROW_TILES; tile++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    a_words[tile][i] = at[tile][i % 2][offset + i / 2 * 4 * E] & (last ? kept[i / 2] : 0xffffffffu);
+                    a_words[tile][i] = at[tile][i % 2][offset + i / 2 * 4 * E] & (last ? mask[i / 2] : 0xffffffffu);
 #pragma unroll
             for (int column = 0; column < COLUMN_TILES; column++) {
                 pack<u32, 2> b = *(const pack<u32, 2> *)(b_words + column * 64);
@@ -202,12 +202,12 @@ __device__ inline void multiply(const conv_few_args &a, const u32 *words, const 
 }
 
 template <typename T>
-__device__ inline void store_pixels(const conv_few_args &a, T *y, const float *shared_bias, int first, int pixels,
+__device__ inline void store_pixels(const conv_few_channels_args &a, T *y, const float *shared_bias, int first, int pixels,
                                     const float (&sums)[ROW_TILES][COLUMN_TILES][4]) {
-    int lane = threadIdx.x % 32, group = lane / 4, own = lane % 4;
+    int lane = threadIdx.x % 32, group = lane / 4, lane_word = lane % 4;
 #pragma unroll
-    for (int side = 0; side < 2; side++) {
-        int channel = 32 * side + 8 * own;
+    for (int channel_half = 0; channel_half < 2; channel_half++) {
+        int channel = 32 * channel_half + 8 * lane_word;
         float bias[8];
 #pragma unroll
         for (int i = 0; i < 8; i += 4) {
@@ -221,28 +221,28 @@ __device__ inline void store_pixels(const conv_few_args &a, T *y, const float *s
             for (int half = 0; half < 2; half++) {
                 int pixel = first + 16 * tile + 8 * half + group;
                 if (pixel < pixels)
-                    store_eight<T>(a, y + (i64)pixel * a.out + channel, bias, sums[tile], 4 * side, 2 * half);
+                    store_eight<T>(a, y + (i64)pixel * a.out + channel, bias, sums[tile], 4 * channel_half, 2 * half);
             }
     }
 }
 
 /* Blocks: x: bands, y: groups of 64 channels. */
-template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few(conv_few_args a) {
-    extern __shared__ u32 room[];
-    float *bias = (float *)room;
-    u32 *filter = room + CHANNELS, *patches = filter + a.window_rows * a.row_steps * STEP_WORDS;
+template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few_channels(conv_few_channels_args a) {
+    extern __shared__ u32 shared[];
+    float *bias = (float *)shared;
+    u32 *filter = shared + CHANNELS, *patches = filter + a.window_rows * a.row_steps * STEP_WORDS;
     int warp = threadIdx.x / 32, first_channel = blockIdx.y * CHANNELS;
     fetch_patch<T>(a, band_of(a, blockIdx.x), patches);
     load_bias<T>(a, first_channel, bias);
     load_filter<T>(a, first_channel, filter);
-    int turn = 0;
-    for (u32 number = blockIdx.x; number < (u32)a.band_count; number += gridDim.x, turn ^= 1) {
+    int buffer = 0;
+    for (u32 number = blockIdx.x; number < (u32)a.band_count; number += gridDim.x, buffer ^= 1) {
         band b = band_of(a, number);
         wait_for_copies();
         __syncthreads(); /* the patch has arrived, and the previous one is no longer used */
         if (number + gridDim.x < (u32)a.band_count)
-            fetch_patch<T>(a, band_of(a, number + gridDim.x), patches + (turn ^ 1) * a.raw_words);
-        const u32 *words = spread_patch(a, patches + turn * a.raw_words, patches + 2 * a.raw_words, T());
+            fetch_patch<T>(a, band_of(a, number + gridDim.x), patches + (buffer ^ 1) * a.raw_words);
+        const u32 *words = unpack_patch(a, patches + buffer * a.raw_words, patches + 2 * a.raw_words, T());
         __syncthreads();
         int pixels = b.rows * a.y_width;
         T *y = (T *)a.y + (((i64)b.image * a.y_height + b.first_row) * a.y_width) * a.out + first_channel;
@@ -258,22 +258,22 @@ template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few(con
 
 enum {
     TILES = 5,         /* maximum tiles, of 16 elements of the window, per warp */
-    SIDES = 2,         /* halves of the channels, 32 per warp */
-    SIDE_TILES = COLUMN_TILES / SIDES,
+    CHANNEL_HALVES = 2,         /* halves of the channels, 32 per warp */
+    HALF_TILES = COLUMN_TILES / CHANNEL_HALVES,
     Y_PITCH = 72,      /* elements from one pixel of y to the next: avoids bank conflicts */
     SUM_PITCH = 72     /* row length of sums [16 * tiles, 64] */
 };
 
 /* Starts to copy y for a band [pixels rounded up to a multiple of K, 64 channels]. */
-template <typename T> __device__ inline void fetch_y(const conv_few_args &a, const band &b, int first_channel, u32 *to) {
+template <typename T> __device__ inline void fetch_y(const conv_few_channels_args &a, const band &b, int first_channel, u32 *to) {
     enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K, N = 16 / sizeof(T), PIXEL_PACKS = CHANNELS / N };
     const T *y = (const T *)a.y + (((i64)b.image * a.y_height + b.first_row) * a.y_width) * a.out + first_channel;
-    int steps = (b.rows * (int)a.places.divisor * E + K - 1) / K;
+    int steps = (b.rows * (int)a.row_pixels.divisor * E + K - 1) / K;
 #pragma unroll 1
     for (int i = threadIdx.x; i < steps * K * PIXEL_PACKS; i += THREADS) {
         int pixel = i / PIXEL_PACKS, channel = i % PIXEL_PACKS * N;
         u32 row = (u32)(pixel / E);
-        int column = (int)divide_off(row, a.places) * E + pixel % E;
+        int column = (int)divide_off(row, a.row_pixels) * E + pixel % E;
         bool inside = (int)row < b.rows && column < a.y_width;
         const T *from = y + (i64)(inside ? (int)row * a.y_width + column : 0) * a.out + channel;
         copy_async<16>(to + (pixel * Y_PITCH + channel) / E, from, inside);
@@ -281,79 +281,79 @@ template <typename T> __device__ inline void fetch_y(const conv_few_args &a, con
 }
 
 /* A warp's share of the work: tiles of the window, half of the channels, and every `groups`th product of a band. */
-struct few_role {
+struct warp_work {
     int first_tile, tiles; /* tiles 0: the warp is idle */
-    int side, group, groups;
+    int channel_half, group, groups;
 };
-__device__ inline few_role role_of(const conv_few_args &a) {
-    int warp = threadIdx.x / 32, split = warp / SIDES % a.splits;
+__device__ inline warp_work work_of_warp(const conv_few_channels_args &a) {
+    int warp = threadIdx.x / 32, split = warp / CHANNEL_HALVES % a.splits;
     int all_tiles = (a.window_rows * a.window_elements + 15) / 16;
-    few_role r;
-    r.groups = WARPS / SIDES / a.splits;
-    r.group = warp / SIDES / a.splits;
-    r.side = warp % SIDES;
+    warp_work r;
+    r.groups = WARPS / CHANNEL_HALVES / a.splits;
+    r.group = warp / CHANNEL_HALVES / a.splits;
+    r.channel_half = warp % CHANNEL_HALVES;
     r.first_tile = ((int)blockIdx.y * a.splits + split) * a.split_tiles;
     r.tiles = all_tiles - r.first_tile < a.split_tiles ? all_tiles - r.first_tile : a.split_tiles;
     if (r.group >= r.groups || r.tiles < 0) r.tiles = 0;
     return r;
 }
 
-typedef float few_sums[TILES][SIDE_TILES][4];
+typedef float warp_sums[TILES][HALF_TILES][4];
 
 /* Adds the products of a band. `offsets`: in a patch, from a window's first element to the elements of the lane's
  * rows. */
 template <typename T>
-__device__ inline void add_band(const conv_few_args &a, const few_role &r, int rows, const u32 *words, const u32 *y,
-                                const int (&offsets)[TILES][2], few_sums &sums) {
+__device__ inline void add_band(const conv_few_channels_args &a, const warp_work &r, int rows, const u32 *words, const u32 *y,
+                                const int (&offsets)[TILES][2], warp_sums &sums) {
     enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K };
-    typedef typename few_stored<T>::type S;
-    int own = threadIdx.x % 4, steps = (rows * (int)a.places.divisor * E + K - 1) / K;
+    typedef typename stored_type<T>::type S;
+    int lane_word = threadIdx.x % 4, steps = (rows * (int)a.row_pixels.divisor * E + K - 1) / K;
     for (int step = r.group; step < steps; step += r.groups) {
         const u32 *at[2]; /* first word of the window at each of the lane's pixels, and its mask */
-        u32 kept[2];
+        u32 mask[2];
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            u32 row = (u32)(8 * step + own + 4 * half);
-            int column = (int)divide_off(row, a.places) * E;
+            u32 row = (u32)(8 * step + lane_word + 4 * half);
+            int column = (int)divide_off(row, a.row_pixels) * E;
             bool inside = (int)row < rows;
-            kept[half] = !inside ? 0u : column + E <= a.y_width ? 0xffffffffu : 0x0000ffffu;
+            mask[half] = !inside ? 0u : column + E <= a.y_width ? 0xffffffffu : 0x0000ffffu;
             at[half] = words + (inside ? (int)row * a.row_stride * a.pitch + column * a.pixel_stride : 0);
         }
-        u32 y_words[SIDE_TILES / 2][2][2];
+        u32 y_words[HALF_TILES / 2][2][2];
 #pragma unroll
-        for (int i = 0; i < SIDE_TILES / 2; i++)
-            mma_load_columns(y_words[i], (const S *)y + step * K * Y_PITCH + 32 * r.side + 16 * i, Y_PITCH);
+        for (int i = 0; i < HALF_TILES / 2; i++)
+            mma_load_columns(y_words[i], (const S *)y + step * K * Y_PITCH + 32 * r.channel_half + 16 * i, Y_PITCH);
 #pragma unroll
         for (int tile = 0; tile < TILES; tile++) {
             if (tile >= r.tiles) break;
             u32 x_words[4];
 #pragma unroll
-            for (int i = 0; i < 4; i++) x_words[i] = at[i / 2][offsets[tile][i % 2]] & kept[i / 2];
+            for (int i = 0; i < 4; i++) x_words[i] = at[i / 2][offsets[tile][i % 2]] & mask[i / 2];
 #pragma unroll
-            for (int column = 0; column < SIDE_TILES; column++)
+            for (int column = 0; column < HALF_TILES; column++)
                 mma<T>(sums[tile][column], x_words, y_words[column / 2][column % 2]);
         }
     }
 }
 
 /* Adds the sums of all warps into [window of the block, SUM_PITCH], one group of pixels after the other. */
-__device__ inline void add_groups(const conv_few_args &a, const few_role &r, const few_sums &sums, float *all) {
-    int group = threadIdx.x % 32 / 4, own = threadIdx.x % 4;
+__device__ inline void add_groups(const conv_few_channels_args &a, const warp_work &r, const warp_sums &sums, float *all) {
+    int group = threadIdx.x % 32 / 4, lane_word = threadIdx.x % 4;
     int first = 16 * (r.first_tile - (int)blockIdx.y * a.splits * a.split_tiles);
-    for (int turn = 0; turn < r.groups; turn++) {
+    for (int buffer = 0; buffer < r.groups; buffer++) {
         __syncthreads();
-        if (r.group != turn) continue;
+        if (r.group != buffer) continue;
 #pragma unroll
         for (int tile = 0; tile < TILES; tile++) {
             if (tile >= r.tiles) break;
 #pragma unroll
-            for (int column = 0; column < SIDE_TILES; column++)
+            for (int column = 0; column < HALF_TILES; column++)
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     int row = first + 16 * tile + group + 8 * half;
-                    float *at = all + row * SUM_PITCH + 32 * r.side + 8 * column + 2 * own;
+                    float *at = all + row * SUM_PITCH + 32 * r.channel_half + 8 * column + 2 * lane_word;
                     pack<float, 2> two = {{sums[tile][column][2 * half], sums[tile][column][2 * half + 1]}};
-                    if (turn) {
+                    if (buffer) {
                         pack<float, 2> before = *(const pack<float, 2> *)at;
                         for (int e = 0; e < 2; e++) two.element[e] += before.element[e];
                     }
@@ -364,7 +364,7 @@ __device__ inline void add_groups(const conv_few_args &a, const few_role &r, con
     __syncthreads();
 }
 
-__device__ inline void store_partial(const conv_few_args &a, int first_channel, const float *all) {
+__device__ inline void store_partial(const conv_few_channels_args &a, int first_channel, const float *all) {
     int window = a.window_rows * a.window_elements, first = 16 * (int)blockIdx.y * a.splits * a.split_tiles;
     int rows = 16 * a.splits * a.split_tiles < window - first ? 16 * a.splits * a.split_tiles : window - first;
     float *partial = a.partial + ((i64)blockIdx.x * window + first) * a.out + first_channel;
@@ -373,16 +373,16 @@ __device__ inline void store_partial(const conv_few_args &a, int first_channel, 
 }
 
 /* Blocks: x: bands, y: parts of the window if it is too large for one block's warps, z: groups of 64 channels. */
-template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few_filter(conv_few_args a) {
-    extern __shared__ u32 room[];
+template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few_channels_filter(conv_few_channels_args a) {
+    extern __shared__ u32 shared[];
     int stage = a.y_words + a.raw_words, first_channel = blockIdx.z * CHANNELS;
     auto fetch = [&](u32 number, u32 *to) {
         band b = band_of(a, number);
         fetch_y<T>(a, b, first_channel, to);
         fetch_patch<T>(a, b, to + a.y_words);
     };
-    fetch(blockIdx.x, room);
-    few_role r = role_of(a);
+    fetch(blockIdx.x, shared);
+    warp_work r = work_of_warp(a);
     int offsets[TILES][2];
 #pragma unroll
     for (int i = 0; i < 2 * TILES; i++) {
@@ -391,23 +391,23 @@ template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few_fil
         int row = inside ? element / a.window_elements : 0;
         offsets[i / 2][i % 2] = a.shift + row * a.pitch + (inside ? element - row * a.window_elements : 0);
     }
-    few_sums sums = {};
-    int turn = 0;
-    for (u32 number = blockIdx.x; number < (u32)a.band_count; number += gridDim.x, turn ^= 1) {
-        u32 *here = room + turn * stage;
+    warp_sums sums = {};
+    int buffer = 0;
+    for (u32 number = blockIdx.x; number < (u32)a.band_count; number += gridDim.x, buffer ^= 1) {
+        u32 *current = shared + buffer * stage;
         wait_for_copies();
         __syncthreads(); /* the band has arrived, and the previous one is no longer used */
-        if (number + gridDim.x < (u32)a.band_count) fetch(number + gridDim.x, room + (turn ^ 1) * stage);
-        const u32 *words = spread_patch(a, here + a.y_words, room + 2 * stage, T());
+        if (number + gridDim.x < (u32)a.band_count) fetch(number + gridDim.x, shared + (buffer ^ 1) * stage);
+        const u32 *words = unpack_patch(a, current + a.y_words, shared + 2 * stage, T());
         __syncthreads();
-        add_band<T>(a, r, band_of(a, number).rows, words, here, offsets, sums);
+        add_band<T>(a, r, band_of(a, number).rows, words, current, offsets, sums);
     }
-    add_groups(a, r, sums, (float *)room);
-    store_partial(a, first_channel, (const float *)room);
+    add_groups(a, r, sums, (float *)shared);
+    store_partial(a, first_channel, (const float *)shared);
 }
 
 /* A block sums 32 results: each warp adds every eighth partial sum, then the warps' sums are added. */
-template <typename T> __global__ void conv_few_sum(conv_few_sum_args a) {
+template <typename T> __global__ void conv_few_channels_sum(conv_few_channels_sum_args a) {
     enum { PHASES = 8 };
     __shared__ float sums[PHASES][32];
     int phase = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -415,7 +415,7 @@ template <typename T> __global__ void conv_few_sum(conv_few_sum_args a) {
     float sum = 0;
     if (i < count) {
 #pragma unroll 8
-        for (int part = phase; part < a.parts; part += PHASES) sum += a.partial[part * count + i];
+        for (int part = phase; part < a.blocks; part += PHASES) sum += a.partial[part * count + i];
     }
     sums[phase][lane] = sum;
     __syncthreads();

@@ -52,16 +52,16 @@ static void read_weights(const trainer *t, float *w) {
 }
 
 /* The weights after every step of a run without failures. */
-static float right[STEPS + 1][IN * OUT];
+static float expected[STEPS + 1][IN * OUT];
 
 static void train_without_failure(void) {
     trainer t;
     if (begin(&t) != TU_OK) fail_msg("%s", tu_message());
-    read_weights(&t, right[0]);
+    read_weights(&t, expected[0]);
     for (int i = 0; i < STEPS; i++) {
         if (run(&t, i) != TU_OK) fail_msg("%s", tu_message());
-        read_weights(&t, right[i + 1]);
-        assert_memory_not_equal(right[i], right[i + 1], sizeof right[i]);
+        read_weights(&t, expected[i + 1]);
+        assert_memory_not_equal(expected[i], expected[i + 1], sizeof expected[i]);
     }
     end(&t);
 }
@@ -77,8 +77,8 @@ static void only_traced_copies_have_threads(void **unused) {
 }
 
 /* A traced run reads its times after the step, and fails if they are unavailable: then the variables are updated. */
-static bool took_the_step(const float *w, int step, bool traced) {
-    return traced && memcmp(w, right[step + 1], sizeof right[step]) == 0;
+static bool has_updated(const float *w, int step, bool traced) {
+    return traced && memcmp(w, expected[step + 1], sizeof expected[step]) == 0;
 }
 
 /* Runs steps until one fails; a failed step must not change the weights. */
@@ -92,8 +92,8 @@ static tu_status train(const void *context, unsigned trial) {
     for (int i = 0; i < STEPS && status == TU_OK; i++) {
         status = run(&t, i);
         read_weights(&t, w);
-        if (status != TU_OK && took_the_step(w, i, *traced)) continue;
-        assert_memory_equal(w, right[status == TU_OK ? i + 1 : i], sizeof w);
+        if (status != TU_OK && has_updated(w, i, *traced)) continue;
+        assert_memory_equal(w, expected[status == TU_OK ? i + 1 : i], sizeof w);
     }
     end(&t);
     return status;
@@ -103,12 +103,15 @@ static void any_call_may_fail(void **unused) {
     (void)unused;
     train_without_failure();
     for (int traced = 0; traced < 2; traced++)
-        fail_calls(&(failing_calls){
-            .work = train, .context = &(bool){traced}, .stride = 1, .beyond = 100, .fewest = 300});
+        fail_calls(&(failing_calls){.work = train,
+                                    .context = &(bool){traced},
+                                    .stride = 1,
+                                    .max_ineffective = 100,
+                                    .min_failures = 300});
 }
 
 /* Labels arrive before the weights do: the loss must still fuse its gradient. */
-static void a_loss_takes_in_its_gradient_though_its_weights_come_later(void **unused) {
+static void a_loss_fuses_its_gradient_before_its_weights_arrive(void **unused) {
     (void)unused;
     tu_graph *graph;
     tu_program *step;
@@ -134,10 +137,10 @@ static void a_loss_takes_in_its_gradient_though_its_weights_come_later(void **un
 }
 
 int main(void) {
-    use_emulated_card();
+    use_emulated_gpu();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_traced_copies_have_threads),
-        cmocka_unit_test(a_loss_takes_in_its_gradient_though_its_weights_come_later),
+        cmocka_unit_test(a_loss_fuses_its_gradient_before_its_weights_arrive),
         cmocka_unit_test(any_call_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,7 +16,7 @@ static const char *const libraries[] = {"libcuda.so.1", "libnvrtc.so.13", "libcu
 enum { LIBRARIES = sizeof libraries / sizeof *libraries };
 
 /* Links all fake libraries but one into `folder`. */
-static void offer_all_but(const char *missing) {
+static void link_all_but(const char *missing) {
     char to[256], from[1024];
     for (size_t i = 0; i < LIBRARIES; i++) {
         snprintf(to, sizeof to, "%s/%s", folder, libraries[i]);
@@ -49,10 +49,10 @@ static tu_status convolve(int64_t side) {
     return status;
 }
 
-static tu_status convolve_little(void) {
+static tu_status convolve_small(void) {
     return convolve(8);
 }
-static tu_status convolve_much(void) {
+static tu_status convolve_large(void) {
     return convolve(512);
 }
 static tu_status list_devices(void) {
@@ -64,7 +64,7 @@ static tu_status list_devices(void) {
 }
 
 /* Runs `what` in a child process and returns its message. */
-static void message_of(tu_status (*what)(void), char *message, size_t capacity) {
+static void run_in_child(tu_status (*what)(void), char *message, size_t capacity) {
     int pipes[2];
     assert_int_equal(pipe(pipes), 0);
     fflush(NULL);
@@ -85,61 +85,66 @@ static void message_of(tu_status (*what)(void), char *message, size_t capacity) 
     assert_int_equal(status, 0);
 }
 
-typedef struct refusal {
+typedef struct error_case {
     const char *missing;         /* a library; "": none */
     const char *variable, *text; /* a setting of the fake libraries */
     tu_status (*what)(void);
-    const char *said[3]; /* what the message must contain */
-} refusal;
+    const char *substrings[3]; /* what the message must contain */
+} error_case;
 
-static void expect(const refusal *r) {
+static void expect_error(const error_case *r) {
     char message[2048];
-    offer_all_but(r->missing);
+    link_all_but(r->missing);
     if (r->variable) setenv(r->variable, r->text, 1);
-    message_of(r->what, message, sizeof message);
+    run_in_child(r->what, message, sizeof message);
     if (r->variable) unsetenv(r->variable);
-    for (int i = 0; i < 3 && r->said[i]; i++)
-        if (!strstr(message, r->said[i])) fail_msg("expected '%s' in '%s'", r->said[i], message);
+    for (int i = 0; i < 3 && r->substrings[i]; i++)
+        if (!strstr(message, r->substrings[i])) fail_msg("expected '%s' in '%s'", r->substrings[i], message);
 }
 
 static void a_missing_driver_is_named(void **unused) {
     (void)unused;
-    expect(&(refusal){
-        .missing = "libcuda.so.1", .what = list_devices, .said = {"libcuda.so.1", "install", "580"}});
-    expect(&(refusal){.missing = "libcuda.so.1", .what = convolve_little, .said = {"'gpu'", "libcuda.so.1"}});
+    expect_error(&(error_case){
+        .missing = "libcuda.so.1", .what = list_devices, .substrings = {"libcuda.so.1", "install", "580"}});
+    expect_error(&(error_case){
+        .missing = "libcuda.so.1", .what = convolve_small, .substrings = {"'gpu'", "libcuda.so.1"}});
 }
-static void an_old_driver_is_refused_by_version(void **unused) {
+static void an_old_driver_fails_with_its_version(void **unused) {
     (void)unused;
-    expect(&(refusal){
+    expect_error(&(error_case){
         "", "FAKE_CUDA_DRIVER_VERSION", "12080", list_devices, {"12.8", "13.0", "install driver"}});
 }
-static void an_old_card_is_refused_by_capability(void **unused) {
+static void an_old_gpu_fails_with_its_capability(void **unused) {
     (void)unused;
-    expect(&(refusal){"", "FAKE_CUDA_CAPABILITY", "70", list_devices, {"7.0", "7.5"}});
-    expect(&(refusal){"", "FAKE_CUDA_CAPABILITY", "70", convolve_little, {"'gpu'", "7.0"}});
+    expect_error(&(error_case){"", "FAKE_CUDA_CAPABILITY", "70", list_devices, {"7.0", "7.5"}});
+    expect_error(&(error_case){"", "FAKE_CUDA_CAPABILITY", "70", convolve_small, {"'gpu'", "7.0"}});
 }
-static void a_driver_without_cards_is_told(void **unused) {
+static void a_driver_without_gpus_is_reported(void **unused) {
     (void)unused;
-    expect(&(refusal){"", "FAKE_CUDA_COUNT", "0", list_devices, {"cuInit", "CUDA_ERROR_NO_DEVICE"}});
+    expect_error(&(error_case){"", "FAKE_CUDA_COUNT", "0", list_devices, {"cuInit", "CUDA_ERROR_NO_DEVICE"}});
 }
-static void missing_compilers_are_named(void **unused) {
+static void missing_libraries_are_named(void **unused) {
     (void)unused;
-    expect(
-        &(refusal){.missing = "libnvrtc.so.13", .what = list_devices, .said = {"libnvrtc.so.13", "install"}});
-    expect(&(refusal){
-        .missing = "libcublasLt.so.13", .what = list_devices, .said = {"libcublasLt.so.13", "install"}});
+    expect_error(&(error_case){
+        .missing = "libnvrtc.so.13", .what = list_devices, .substrings = {"libnvrtc.so.13", "install"}});
+    expect_error(&(error_case){.missing = "libcublasLt.so.13",
+                               .what = list_devices,
+                               .substrings = {"libcublasLt.so.13", "install"}});
 }
-static void cudnn_is_missed_only_by_who_needs_it(void **unused) {
+static void cudnn_is_needed_only_by_programs_that_use_it(void **unused) {
     (void)unused;
-    expect(&(refusal){.missing = "libcudnn.so.9", .what = list_devices, .said = {"no failure"}});
-    expect(&(refusal){
-        .missing = "libcudnn.so.9", .what = convolve_little, .said = {"libcudnn.so.9", "install cuDNN 9"}});
-    expect(&(refusal){.missing = "libcusolver.so.12", .what = convolve_little, .said = {"no failure"}});
+    expect_error(
+        &(error_case){.missing = "libcudnn.so.9", .what = list_devices, .substrings = {"no failure"}});
+    expect_error(&(error_case){.missing = "libcudnn.so.9",
+                               .what = convolve_small,
+                               .substrings = {"libcudnn.so.9", "install cuDNN 9"}});
+    expect_error(
+        &(error_case){.missing = "libcusolver.so.12", .what = convolve_small, .substrings = {"no failure"}});
 }
-static void what_does_not_fit_is_refused_before_it_runs(void **unused) {
+static void programs_too_large_for_memory_fail_before_running(void **unused) {
     (void)unused;
-    expect(&(refusal){"", "FAKE_CUDA_MEMORY", "3000000", convolve_much, {"gpu:0", "MiB"}});
-    expect(&(refusal){"", "FAKE_CUDA_MEMORY", "3000000", convolve_little, {"no failure"}});
+    expect_error(&(error_case){"", "FAKE_CUDA_MEMORY", "3000000", convolve_large, {"gpu:0", "MiB"}});
+    expect_error(&(error_case){"", "FAKE_CUDA_MEMORY", "3000000", convolve_small, {"no failure"}});
 }
 
 static int begin(void **unused) {
@@ -148,7 +153,7 @@ static int begin(void **unused) {
 }
 static int end(void **unused) {
     (void)unused;
-    offer_all_but("");
+    link_all_but("");
     for (size_t i = 0; i < LIBRARIES; i++) {
         char path[256];
         snprintf(path, sizeof path, "%s/%s", folder, libraries[i]);
@@ -158,15 +163,15 @@ static int end(void **unused) {
 }
 
 int main(void) {
-    use_emulated_card();
+    use_emulated_gpu();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_missing_driver_is_named),
-        cmocka_unit_test(an_old_driver_is_refused_by_version),
-        cmocka_unit_test(an_old_card_is_refused_by_capability),
-        cmocka_unit_test(a_driver_without_cards_is_told),
-        cmocka_unit_test(missing_compilers_are_named),
-        cmocka_unit_test(cudnn_is_missed_only_by_who_needs_it),
-        cmocka_unit_test(what_does_not_fit_is_refused_before_it_runs),
+        cmocka_unit_test(an_old_driver_fails_with_its_version),
+        cmocka_unit_test(an_old_gpu_fails_with_its_capability),
+        cmocka_unit_test(a_driver_without_gpus_is_reported),
+        cmocka_unit_test(missing_libraries_are_named),
+        cmocka_unit_test(cudnn_is_needed_only_by_programs_that_use_it),
+        cmocka_unit_test(programs_too_large_for_memory_fail_before_running),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -16,10 +16,10 @@ enum { BATCH = 8, WIDTH = 6, STEPS = 5 };
 
 static const char no_peers[] = "0", peers[] = "1", too_many_peers[] = "2"; /* values of FAKE_CUDA_PEERS */
 
-typedef struct sharing { /* how devices share a batch */
+typedef struct setup { /* how devices share a batch */
     const char *devices, *strategy, *central;
-    const char *reach;
-} sharing;
+    const char *peer_setting;
+} setup;
 
 typedef struct trainer {
     tu_graph *graph;
@@ -28,17 +28,17 @@ typedef struct trainer {
     tu_state *state;
 } trainer;
 
-static tu_status begin(trainer *t, const sharing *how, bool plan_only) {
+static tu_status begin(trainer *t, const setup *s, bool plan_only) {
     *t = (trainer){0};
-    setenv("FAKE_CUDA_PEERS", how->reach, 1);
+    setenv("FAKE_CUDA_PEERS", s->peer_setting, 1);
     TU_TRY(tu_graph_new(&t->graph));
     tu_set_training(t->graph, true);
     t->x = tu_batch_input(t->graph, "x", TU_F32, TU_SHAPE(BATCH, WIDTH));
     tu_value y = tu_relu(tu_batch_norm(tu_dense(t->x, .units = 8, .name = "first"), .name = "normal"));
     t->loss = tu_mean(tu_square(tu_dense(y, .units = 3, .name = "second")));
     TU_TRY(tu_add_sgd(t->loss, 0.1, 0.9));
-    TU_TRY(tu_compile(t->graph, &t->step, .devices = how->devices, .strategy = how->strategy,
-                      .central = how->central, .invariant = 2, .fetch = &t->loss, .fetch_count = 1,
+    TU_TRY(tu_compile(t->graph, &t->step, .devices = s->devices, .strategy = s->strategy,
+                      .central = s->central, .invariant = 2, .fetch = &t->loss, .fetch_count = 1,
                       .updates = true, .plan_only = plan_only));
     return tu_state_new(t->graph, &t->state, .seed = 3);
 }
@@ -51,10 +51,10 @@ static void end(trainer *t) {
 }
 
 /* Runs one step by itself, the others in one multi-step call. */
-static void train(trainer *t, const sharing *how) {
+static void train(trainer *t, const setup *s) {
     float x[STEPS * BATCH * WIDTH], losses[STEPS];
     for (int i = 0; i < STEPS * BATCH * WIDTH; i++) x[i] = (float)sin(0.3 * i);
-    if (begin(t, how, false) != TU_OK) fail_msg("%s", tu_message());
+    if (begin(t, s, false) != TU_OK) fail_msg("%s", tu_message());
     if (tu_run(t->step, t->state, 1, (tu_feed[]){{t->x, x}}, (void *[]){losses}) != TU_OK)
         fail_msg("%s", tu_message());
     const tu_feed_many others[] = {{.input = t->x, .data = x + BATCH * WIDTH}};
@@ -62,17 +62,17 @@ static void train(trainer *t, const sharing *how) {
         fail_msg("%s", tu_message());
 }
 
-static void replicas_have_the_bits_of_one_card_whichever_way_they_meet(void **unused) {
+static void replicas_have_the_same_bits_on_any_path(void **unused) {
     (void)unused;
-    static const sharing ways[] = {
+    static const setup setups[] = {
         {"gpu:0,gpu:1", "mirrored", NULL, peers},          {"gpu:0,gpu:1", "mirrored", NULL, no_peers},
         {"gpu:0,gpu:1", "mirrored", NULL, too_many_peers}, {"gpu:0,gpu:1", "central", "gpu:1", peers},
         {"gpu:0,gpu:1", "central", "gpu:1", no_peers},     {"gpu:0/2", "central", "gpu:0.0", peers},
     };
     trainer one, other;
-    train(&one, &(sharing){"gpu:0/2", "mirrored", NULL, peers});
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        train(&other, &ways[i]);
+    train(&one, &(setup){"gpu:0/2", "mirrored", NULL, peers});
+    for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
+        train(&other, &setups[i]);
         assert_same_state(one.state, other.state);
         end(&other);
     }
@@ -81,30 +81,30 @@ static void replicas_have_the_bits_of_one_card_whichever_way_they_meet(void **un
 
 /* ---- Plans ---- */
 
-static void assert_meets(const sharing *how, bool peer_to_peer, bool through_host) {
+static void assert_collective_path(const setup *s, bool peer_to_peer, bool through_host) {
     trainer t;
     tu_collective_report report;
-    if (begin(&t, how, true) != TU_OK) fail_msg("%s", tu_message());
+    if (begin(&t, s, true) != TU_OK) fail_msg("%s", tu_message());
     assert_int_equal(tu_program_collective(t.step, 0, &report), TU_OK);
     assert_int_equal(report.peer_to_peer, peer_to_peer);
     assert_int_equal(report.through_host, through_host);
     end(&t);
 }
 
-static void plans_tell_how_cards_meet(void **unused) {
+static void plans_report_collective_paths(void **unused) {
     (void)unused;
-    assert_meets(&(sharing){"gpu:0,gpu:1", "mirrored", NULL, peers}, true, false);
-    assert_meets(&(sharing){"gpu:0,gpu:1", "mirrored", NULL, no_peers}, false, true);
-    assert_meets(&(sharing){"gpu:0,gpu:1", "mirrored", NULL, too_many_peers}, false, true);
-    assert_meets(&(sharing){"gpu:0/2", "mirrored", NULL, no_peers}, false, false);
+    assert_collective_path(&(setup){"gpu:0,gpu:1", "mirrored", NULL, peers}, true, false);
+    assert_collective_path(&(setup){"gpu:0,gpu:1", "mirrored", NULL, no_peers}, false, true);
+    assert_collective_path(&(setup){"gpu:0,gpu:1", "mirrored", NULL, too_many_peers}, false, true);
+    assert_collective_path(&(setup){"gpu:0/2", "mirrored", NULL, no_peers}, false, false);
 }
 
 /* Checks the path of all copies; NULL: no path is reported. */
-static void assert_copied(const sharing *how, const char *way) {
+static void assert_copy_path(const setup *s, const char *way) {
     trainer t;
     tu_placement p;
     size_t copies = 0;
-    if (begin(&t, how, true) != TU_OK) fail_msg("%s", tu_message());
+    if (begin(&t, s, true) != TU_OK) fail_msg("%s", tu_message());
     for (size_t i = 0; tu_program_placement(t.step, i, &p) == TU_OK; i++) {
         copies += p.from != NULL;
         if (!p.from || !way) assert_null(p.way);
@@ -114,12 +114,12 @@ static void assert_copied(const sharing *how, const char *way) {
     end(&t);
 }
 
-static void plans_tell_the_way_of_copies_between_cards(void **unused) {
+static void plans_report_copy_paths(void **unused) {
     (void)unused;
-    assert_copied(&(sharing){"gpu:0,gpu:1", "central", "gpu:0", peers}, "peer to peer");
-    assert_copied(&(sharing){"gpu:0,gpu:1", "central", "gpu:0", no_peers}, "through the host");
-    assert_copied(&(sharing){"gpu:0/2", "central", "gpu:0.0", no_peers}, NULL);
-    assert_copied(&(sharing){"gpu:0,gpu:1", "central", "cpu:0", no_peers}, NULL);
+    assert_copy_path(&(setup){"gpu:0,gpu:1", "central", "gpu:0", peers}, "peer to peer");
+    assert_copy_path(&(setup){"gpu:0,gpu:1", "central", "gpu:0", no_peers}, "through the host");
+    assert_copy_path(&(setup){"gpu:0/2", "central", "gpu:0.0", no_peers}, NULL);
+    assert_copy_path(&(setup){"gpu:0,gpu:1", "central", "cpu:0", no_peers}, NULL);
 }
 
 /* ---- Failing ---- */
@@ -132,14 +132,14 @@ typedef struct failure {
 } failure;
 
 /* A failed compilation must leak nothing. */
-static void assert_told(const failure *f) {
+static void assert_failure(const failure *f) {
     static const char error[] = "CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)";
     char text[256], message[256];
     trainer t;
     int64_t blocks = tu__alloc_live();
     snprintf(message, sizeof message, "%s: %s", f->message, error);
     setenv("TUTTI_CUDA_FAIL", f->call, 1);
-    assert_int_equal(begin(&t, &(sharing){f->devices, "mirrored", NULL, peers}, false), f->status);
+    assert_int_equal(begin(&t, &(setup){f->devices, "mirrored", NULL, peers}, false), f->status);
     unsetenv("TUTTI_CUDA_FAIL");
     assert_string_equal(tu_message(), message);
     end(&t);
@@ -147,7 +147,7 @@ static void assert_told(const failure *f) {
     assert_int_equal(emulated_live(text, sizeof text), 0);
 }
 
-static void what_fails_on_the_way_is_named(void **unused) {
+static void peer_access_failures_are_named(void **unused) {
     (void)unused;
     static const failure failures[] = {
         {"cuDeviceCanAccessPeer:1", "gpu:0,gpu:1", TU_DEVICE,
@@ -159,27 +159,27 @@ static void what_fails_on_the_way_is_named(void **unused) {
         {"cuCtxEnablePeerAccess:2", "gpu:0,gpu:1", TU_DEVICE,
          "gpu:1 cannot access the memory of gpu:0: cuCtxEnablePeerAccess"},
     };
-    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) assert_told(&failures[i]);
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) assert_failure(&failures[i]);
 }
 
 /* A GPU whose query fails must not be reported as missing. */
-static void a_second_card_that_cannot_be_asked_is_told_with_the_cause(void **unused) {
+static void a_failing_query_of_a_second_gpu_is_reported(void **unused) {
     (void)unused;
-    assert_told(&(failure){"cuDeviceGetName:1", "gpu:1", TU_UNSUPPORTED,
-                           "device 'gpu:1' cannot be used: cuDeviceGetName"});
-    assert_told(&(failure){"cuDeviceGetCount:1", "gpu:1", TU_DEVICE,
-                           "device 'gpu:1' cannot be used: cuDeviceGetCount"});
+    assert_failure(&(failure){"cuDeviceGetName:1", "gpu:1", TU_UNSUPPORTED,
+                              "device 'gpu:1' cannot be used: cuDeviceGetName"});
+    assert_failure(&(failure){"cuDeviceGetCount:1", "gpu:1", TU_DEVICE,
+                              "device 'gpu:1' cannot be used: cuDeviceGetCount"});
 }
 
 int main(void) {
-    use_emulated_card();
+    use_emulated_gpu();
     setenv("FAKE_CUDA_COUNT", "2", 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(replicas_have_the_bits_of_one_card_whichever_way_they_meet),
-        cmocka_unit_test(plans_tell_how_cards_meet),
-        cmocka_unit_test(plans_tell_the_way_of_copies_between_cards),
-        cmocka_unit_test(what_fails_on_the_way_is_named),
-        cmocka_unit_test(a_second_card_that_cannot_be_asked_is_told_with_the_cause),
+        cmocka_unit_test(replicas_have_the_same_bits_on_any_path),
+        cmocka_unit_test(plans_report_collective_paths),
+        cmocka_unit_test(plans_report_copy_paths),
+        cmocka_unit_test(peer_access_failures_are_named),
+        cmocka_unit_test(a_failing_query_of_a_second_gpu_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,15 +9,15 @@
  * The sums use dx before it is rounded to its type: they are more accurate than separate kernels, and differ in bits.
  * As in any kernel with several results, all must have the same level (device/select.c).
  */
-#include "device/cuda/ops/rectified.h"
+#include "device/cuda/ops/relu_grad.h"
 
-static bool is_free(const tu__selection *s, const tu__node *node, uint32_t level) {
+static bool is_free_at_level(const tu__selection *s, const tu__node *node, uint32_t level) {
     return tu__is_free(s, node) && s->plan->level[node->id] == level;
 }
 
 /* Returns the comparison x > 0 by which `select` selects dx; NULL if it is another kind of select. */
-static const tu__node *comparison_of(const tu__selection *s, const tu__node *select, tu__edge dx,
-                                     tu__edge x) {
+static const tu__node *find_comparison(const tu__selection *s, const tu__node *select, tu__edge dx,
+                                       tu__edge x) {
     if (select->op->code != TU__OP_SELECT || !tu__same_edge(select->inputs[1], dx) ||
         !tu__is_zero(s, select->inputs[2]))
         return NULL;
@@ -32,53 +32,53 @@ static bool is_column_sum(const tu__node *node, const tu_type *value) {
     return node->op->code == TU__OP_SUM && tu__attrs(node, sum)->axes == all_but_last;
 }
 
-static const tu__node *column_sum_of(tu__selection *s, tu__edge value, uint32_t level) {
+static const tu__node *find_column_sum(tu__selection *s, tu__edge value, uint32_t level) {
     const tu__kernel_plan *p = s->plan;
     const tu__plan_value *v = tu__plan_value_of(s, value);
     for (uint32_t i = 0; i < v->reader_count; i++) {
         const tu__node *reader = s->graph->nodes[p->readers[v->first_reader + i]];
-        if (is_free(s, reader, level) && is_column_sum(reader, tu__type_of(s, value))) return reader;
+        if (is_free_at_level(s, reader, level) && is_column_sum(reader, tu__type_of(s, value))) return reader;
     }
     return NULL;
 }
 
-cuda_rectified cuda_rectified_of(tu__selection *s, const tu__node *node, tu__edge x) {
+cuda_relu_grad cuda_find_relu_grad(tu__selection *s, const tu__node *node, tu__edge x) {
     uint32_t level = s->plan->level[node->id];
-    cuda_rectified r = {.result = {node->id, 0}};
+    cuda_relu_grad r = {.result = {node->id, 0}};
     const tu__node *reader = tu__only_reader(s, r.result);
     const tu__node *greater =
-        reader && is_free(s, reader, level) ? comparison_of(s, reader, r.result, x) : NULL;
+        reader && is_free_at_level(s, reader, level) ? find_comparison(s, reader, r.result, x) : NULL;
     if (greater) {
         r.select = reader;
         r.greater = greater;
         r.result = (tu__edge){reader->id, 0};
     }
-    r.sum = column_sum_of(s, r.result, level);
+    r.sum = find_column_sum(s, r.result, level);
     return r;
 }
 
-int cuda_rectified_bits(const cuda_rectified *r) {
+int cuda_relu_grad_bits(const cuda_relu_grad *r) {
     return (r->select ? 1 : 0) + (r->sum ? 2 : 0);
 }
 
-static tu_status take_in(tu__kernel *k, const tu__node *node) {
+static tu_status fuse_node(tu__kernel *k, const tu__node *node) {
     tu__mark_done(k->owner, node);
     return tu__kernel_cover(k, node);
 }
 
 /* Covers the select and its comparison. Other readers of the comparison compute it themselves. */
-static tu_status take_choice(tu__kernel *k, const cuda_rectified *r) {
-    TU_TRY(take_in(k, r->select));
+static tu_status fuse_select(tu__kernel *k, const cuda_relu_grad *r) {
+    TU_TRY(fuse_node(k, r->select));
     uint8_t state = k->owner->plan->state[r->greater->id];
     if (state == TU__OUTSIDE || state == TU__DONE) return TU_OK;
-    bool only = tu__only_reader(k->owner, (tu__edge){r->greater->id, 0}) == r->select;
-    return only ? take_in(k, r->greater) : tu__kernel_cover(k, r->greater);
+    bool is_only_reader = tu__only_reader(k->owner, (tu__edge){r->greater->id, 0}) == r->select;
+    return is_only_reader ? fuse_node(k, r->greater) : tu__kernel_cover(k, r->greater);
 }
 
-tu_status cuda_kernel_rectify(tu__kernel *k, const cuda_rectified *r, int in_place) {
-    if (r->select) TU_TRY(take_choice(k, r));
+tu_status cuda_kernel_write_relu_grad(tu__kernel *k, const cuda_relu_grad *r, int in_place) {
+    if (r->select) TU_TRY(fuse_select(k, r));
     TU_TRY(tu__kernel_write(k, r->result, in_place));
     if (!r->sum) return TU_OK;
-    TU_TRY(take_in(k, r->sum));
+    TU_TRY(fuse_node(k, r->sum));
     return tu__kernel_write(k, (tu__edge){r->sum->id, 0}, -1);
 }

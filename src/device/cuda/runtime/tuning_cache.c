@@ -5,7 +5,7 @@
  * processes that tune at the same time keep each other's results. If two of them write at once, one result is lost
  * and measured again in a later run.
  */
-#include "device/cuda/runtime/choices.h"
+#include "device/cuda/runtime/tuning_cache.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/save.h"
-#include "device/cuda/runtime/kept.h"
+#include "device/cuda/runtime/cache_folder.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tu__text table;
@@ -25,10 +25,11 @@ static const char file_name[] = "choices";
 
 /* Appends the complete lines of the file. A last line without a line feed was truncated and is dropped. */
 static void read_table(tu__text *text) {
-    char path[PATH_MAX], piece[4096];
-    FILE *file = cuda_kept_path(file_name, path, sizeof path) ? fopen(path, "r") : NULL;
+    char path[PATH_MAX], buffer[4096];
+    FILE *file = cuda_cache_path(file_name, path, sizeof path) ? fopen(path, "r") : NULL;
     if (!file) return;
-    for (size_t size; (size = fread(piece, 1, sizeof piece, file)) > 0;) tu__text_append(text, piece, size);
+    for (size_t size; (size = fread(buffer, 1, sizeof buffer, file)) > 0;)
+        tu__text_append(text, buffer, size);
     while (text->length && text->data[text->length - 1] != '\n') text->data[--text->length] = '\0';
     fclose(file);
 }
@@ -42,23 +43,23 @@ static void load_once(void) {
 
 /* Finds the value in the last line with this key. Returns its length, or 0 if there is none. */
 static size_t find_line(const tu__text *text, const char *key, const char **value) {
-    size_t wanted = strlen(key), length = 0;
+    size_t key_length = strlen(key), length = 0;
     for (const char *line = tu__text_string(text), *end; (end = strchr(line, '\n')); line = end + 1) {
-        if (strncmp(line, key, wanted) != 0 || line[wanted] != '\t') continue;
-        *value = line + wanted + 1;
+        if (strncmp(line, key, key_length) != 0 || line[key_length] != '\t') continue;
+        *value = line + key_length + 1;
         length = (size_t)(end - *value);
     }
     return length;
 }
 
-bool cuda_choice_find(const char *key, char *value, size_t capacity) {
-    const char *found = NULL;
+bool cuda_tuning_find(const char *key, char *value, size_t capacity) {
+    const char *text_value = NULL;
     pthread_mutex_lock(&lock);
     load_once();
-    size_t length = find_line(&table, key, &found);
+    size_t length = find_line(&table, key, &text_value);
     bool fits = length > 0 && length < capacity;
     if (fits) {
-        memcpy(value, found, length);
+        memcpy(value, text_value, length);
         value[length] = '\0';
     }
     pthread_mutex_unlock(&lock);
@@ -69,15 +70,15 @@ bool cuda_choice_find(const char *key, char *value, size_t capacity) {
 static void write_table(const char *key, const char *value) {
     char path[PATH_MAX];
     tu__text merged = {0};
-    if (!cuda_kept_path(file_name, path, sizeof path)) return;
+    if (!cuda_cache_path(file_name, path, sizeof path)) return;
     read_table(&merged);
     tu__text_printf(&merged, "%s\t%s\n", key, value);
-    cuda_kept_make_folders(path);
+    cuda_create_parent_folders(path);
     if (!merged.failed) tu__save_file(path, merged.data, merged.length);
     tu__text_free(&merged);
 }
 
-void cuda_choice_keep(const char *key, const char *value) {
+void cuda_tuning_store(const char *key, const char *value) {
     pthread_mutex_lock(&lock);
     load_once();
     tu__text_printf(&table, "%s\t%s\n", key, value);
@@ -85,7 +86,7 @@ void cuda_choice_keep(const char *key, const char *value) {
     pthread_mutex_unlock(&lock);
 }
 
-tu_status cuda_choice_key(const cuda_device *device, cuda_library library, tu__text *key) {
+tu_status cuda_tuning_key(const cuda_device *device, cuda_library library, tu__text *key) {
     char model[128] = "";
     CUDA_TRY(cuDeviceGetName, model, sizeof model, device->handle);
     tu__text_printf(key, " on %s with %s", model, cuda_library_version(library));
@@ -111,14 +112,14 @@ static tu_status time_rounds(cuda_device *device, CUevent events[2], tu_status (
     for (int round = 0; round < ROUNDS; round++) {
         float milliseconds = 0;
         TU_TRY(time_round(device, events, enqueue, context, &milliseconds));
-        double each = (double)milliseconds / 1e3 / CALLS;
-        if (round == 0 || each < *seconds) *seconds = each;
+        double seconds_per_call = (double)milliseconds / 1e3 / CALLS;
+        if (round == 0 || seconds_per_call < *seconds) *seconds = seconds_per_call;
     }
     return TU_OK;
 }
 
-tu_status cuda_choice_time(cuda_device *device, tu_status (*enqueue)(void *context), void *context,
-                           double *seconds) {
+tu_status cuda_tuning_measure(cuda_device *device, tu_status (*enqueue)(void *context), void *context,
+                              double *seconds) {
     CUevent events[2] = {NULL, NULL};
     tu_status status = TU_OK;
     for (int i = 0; i < 2 && status == TU_OK; i++)
