@@ -13,12 +13,12 @@ expect() { # what, actual, expected
     failed=1
 }
 
-alone=$(measure --json) && beside=$(FAKE_CUDA_ELSEWHERE=104857600 measure --json) || failed=1
-[[ $(number peak_bytes "$alone") -gt 0 ]] || { echo "FAILED  no peak in: $alone"; failed=1; }
-expect 'peak with other users of the GPU' "$(number peak_bytes "$beside")" "$(number peak_bytes "$alone")"
-expect 'overhead of an empty GPU' "$(number overhead_bytes "$alone")" 0
-expect 'overhead with other users' "$(number overhead_bytes "$beside")" 104857600
-expect 'tables' "$(number table_bytes "$alone")" 0
+idle=$(measure --json) && shared=$(FAKE_CUDA_ELSEWHERE=104857600 measure --json) || failed=1
+[[ $(number peak_bytes "$idle") -gt 0 ]] || { echo "FAILED  no peak in: $idle"; failed=1; }
+expect 'peak with other users of the GPU' "$(number peak_bytes "$shared")" "$(number peak_bytes "$idle")"
+expect 'overhead of an empty GPU' "$(number overhead_bytes "$idle")" 0
+expect 'overhead with other users' "$(number overhead_bytes "$shared")" 104857600
+expect 'tables' "$(number table_bytes "$idle")" 0
 
 text=$(FAKE_CUDA_ELSEWHERE=104857600 measure) || failed=1
 grep -qE '^planned peak  [0-9.]+ MiB; beside it 100\.0 MiB for context and libraries$' <<<"$text" ||

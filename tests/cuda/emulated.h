@@ -20,9 +20,9 @@ static inline void use_emulated_gpu(void) {
 /* Uses the machine's real GPU if the test is called as "test_NAME card", else the emulated one. Returns true for a
  * real GPU. */
 static inline bool use_real_gpu(int argc, char **argv) {
-    bool own = argc > 1 && strcmp(argv[1], "card") == 0;
-    if (!own) use_emulated_gpu();
-    return own;
+    bool is_real = argc > 1 && strcmp(argv[1], "card") == 0;
+    if (!is_real) use_emulated_gpu();
+    return is_real;
 }
 
 /* Counts and names the live objects of the driver and the libraries; 0 before the driver is loaded. */

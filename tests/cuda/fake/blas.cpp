@@ -189,8 +189,9 @@ struct problem {
 
 static cublasStatus_t make_problem(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                            cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out, problem &p) {
-    NEED(fake_is_object("matmul description", desc) && fake_is_object("matrix layout", a) && fake_is_object("matrix layout", b) &&
-             fake_is_object("matrix layout", c) && fake_is_object("matrix layout", out),
+    NEED(fake_is_object("matmul description", desc) && fake_is_object("matrix layout", a) &&
+             fake_is_object("matrix layout", b) && fake_is_object("matrix layout", c) &&
+             fake_is_object("matrix layout", out),
          CUBLAS_STATUS_INVALID_VALUE);
     p = {*(description *)desc, *(layout *)a, *(layout *)b, *(layout *)c, *(layout *)out, 0, 0, 0};
     NEED(is_valid(p.a) && is_valid(p.b) && is_valid(p.c) && is_valid(p.out), CUBLAS_STATUS_INVALID_VALUE);
@@ -216,15 +217,16 @@ static cublasStatus_t make_problem(cublasLtMatmulDesc_t desc, cublasLtMatrixLayo
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t out,
-                                              cublasLtMatmulPreference_t preference_handle, int wanted,
+                                              cublasLtMatmulPreference_t preference_handle, int max_count,
                                               cublasLtMatmulHeuristicResult_t found[], int *count) {
-    NEED(fake_is_object("cuBLASLt handle", handle) && fake_is_object("matmul preference", preference_handle) && wanted > 0,
+    NEED(fake_is_object("cuBLASLt handle", handle) &&
+             fake_is_object("matmul preference", preference_handle) && max_count > 0,
          CUBLAS_STATUS_INVALID_VALUE);
     problem p;
     *count = 0;
     cublasStatus_t status = make_problem(desc, a, b, c, out, p);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    for (int i = 0; i < wanted && i < 3; i++) {
+    for (int i = 0; i < max_count && i < 3; i++) {
         memset(&found[i], 0, sizeof found[i]);
         found[i].algo.data[0] = MAGIC;
         found[i].algo.data[1] = (uint64_t)i;

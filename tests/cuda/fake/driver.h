@@ -42,7 +42,7 @@ uint64_t fake_setting(const char *name, uint64_t default_value);
 /* Ends the process with a line on stderr: for errors that a real GPU would answer with wrong results. */
 [[noreturn]] void fake_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Objects by kind ("stream"). `fake_gone` returns false for an unknown object: a handle that was freed before or is
+/* Objects by kind ("stream"). `fake_remove_object` returns false for an unknown object: a handle that was freed before or is
  * invalid. */
 void fake_add_object(const char *kind, const void *object);
 bool fake_remove_object(const char *kind, const void *object);

@@ -217,10 +217,11 @@ const char *state_name(waiting_for state) {
 
 [[noreturn]] void fail_deadlock(const fiber &a, const fiber &b) {
     char text[256];
-    snprintf(text, sizeof text,
-             "threads wait for each other forever: thread %d %s in line %d (mask %08x), thread %d %s in line %d (mask %08x)",
-             (int)(&a - fibers), state_name(a.state), a.line, a.mask, (int)(&b - fibers), state_name(b.state),
-             b.line, b.mask);
+    snprintf(
+        text, sizeof text,
+        "threads wait for each other forever: thread %d %s in line %d (mask %08x), thread %d %s in line %d (mask %08x)",
+        (int)(&a - fibers), state_name(a.state), a.line, a.mask, (int)(&b - fibers), state_name(b.state),
+        b.line, b.mask);
     fail(text);
 }
 

@@ -284,7 +284,8 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr fro
     NEED(target && source && to_context && from_context, CUDA_ERROR_INVALID_VALUE);
     NEED(target->device == to_context->device && source->device == from_context->device,
          CUDA_ERROR_INVALID_VALUE);
-    bool has_access = has_peer_access(target->device, source->device) && has_peer_access(source->device, target->device);
+    bool has_access =
+        has_peer_access(target->device, source->device) && has_peer_access(source->device, target->device);
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     cuStreamIsCapturing(stream, &status);
     NEED(has_access || status == CU_STREAM_CAPTURE_STATUS_NONE, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);

@@ -63,14 +63,16 @@ template <typename T> __device__ inline wide_of<T> y_at(const conv_args &a, int 
 }
 
 /* The left matrix, [rows, depth]. */
-template <typename T, int RESULT> __device__ inline wide_of<T> left_of(const conv_args &a, int group, u32 row, u32 k) {
+template <typename T, int RESULT>
+__device__ inline wide_of<T> left_of(const conv_args &a, int group, u32 row, u32 k) {
     if (RESULT == RESULT_Y) return x_at<T>(a, group, row, k);
     if (RESULT == RESULT_X) return y_at<T>(a, group, row, k);
     return widen(((const T *)a.y)[((i64)k * a.groups + group) * a.y_channels + row]);
 }
 
 /* The right matrix, [depth, columns]. */
-template <typename T, int RESULT> __device__ inline wide_of<T> right_of(const conv_args &a, int group, u32 k, u32 column) {
+template <typename T, int RESULT>
+__device__ inline wide_of<T> right_of(const conv_args &a, int group, u32 k, u32 column) {
     if (RESULT == RESULT_FILTER) return x_at<T>(a, group, k, column);
     const T *filter = (const T *)a.filter;
     if (RESULT == RESULT_Y) return widen(filter[((i64)group * a.y_channels + column) * a.depth + k]);
@@ -120,14 +122,15 @@ template <typename T, int RESULT> __global__ void __launch_bounds__(THREADS, 2) 
             fill_tile<C, RESULT != RESULT_FILTER>(left, first_row, (u32)a.rows, k, k_end, [&](u32 row, u32 depth) {
                 return left_of<T, RESULT>(a, group, row, depth);
             });
-            fill_tile<C, RESULT == RESULT_Y>(right, first_column, (u32)a.columns, k, k_end, [&](u32 column, u32 depth) {
-                return right_of<T, RESULT>(a, group, depth, column);
-            });
+            fill_tile<C, RESULT == RESULT_Y>(
+                right, first_column, (u32)a.columns, k, k_end,
+                [&](u32 column, u32 depth) { return right_of<T, RESULT>(a, group, depth, column); });
             __syncthreads();
             for (int d = 0; d < DEPTH; d++) {
                 C l[THREAD_TILE], r[THREAD_TILE];
 #pragma unroll
-                for (int i = 0; i < THREAD_TILE; i++) l[i] = left[d][thread_row + 16 * i], r[i] = right[d][thread_column + 16 * i];
+                for (int i = 0; i < THREAD_TILE; i++)
+                    l[i] = left[d][thread_row + 16 * i], r[i] = right[d][thread_column + 16 * i];
 #pragma unroll
                 for (int i = 0; i < THREAD_TILE; i++)
 #pragma unroll

@@ -3,8 +3,7 @@
 typedef struct conv_args {
     void *x, *filter, *y; /* two are read, the third is written */
     const void *bias;     /* of y; NULL: none */
-    void
-        *partial; /* [splits, elements of the filter] in the compute type; NULL: one split, stored directly */
+    void *partial;        /* [splits, elements of the filter] in the compute type; NULL: one split */
     int relu;
     int groups;
     int rows, columns, depth; /* of the product for one group */

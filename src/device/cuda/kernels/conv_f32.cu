@@ -21,7 +21,7 @@
 
 enum { RESULT_Y, RESULT_X, RESULT_FILTER, RESULT_ANY_FILTER };
 enum {
-    COLUMNS = 64, /* per tile; rows are 8 * OWN */
+    COLUMNS = 64, /* per tile; rows are 8 * THREAD_ROWS */
     DEPTH = 16,   /* per stage in shared memory */
     HALVES = 2,   /* of the block: each processes half of a stage */
     THREADS = 128,
@@ -56,25 +56,25 @@ __device__ inline tap_offset tap_of(const conv_f32_args &a, u32 number) {
 }
 
 /* Loads four channels; zeros outside the image or if not `needed`. */
-__device__ inline quad gather(const conv_f32_args &a, const origin &o, const tap_offset &t, bool needed_row) {
+__device__ inline quad gather(const conv_f32_args &a, const origin &o, const tap_offset &t, bool needed) {
     int row = o.row + t.row, column = o.column + t.column;
-    bool inside = needed_row && row >= 0 && row < a.image_size[0] && column >= 0 && column < a.image_size[1];
+    bool inside = needed && row >= 0 && row < a.image_size[0] && column >= 0 && column < a.image_size[1];
     int pixel = (o.image * a.image_size[0] + row) * a.image_size[1] + column;
     quad zeros = {};
     return inside ? *(const quad *)(a.image + pixel * (int)a.channels.divisor + t.channel) : zeros;
 }
 
 /* Loads one element. */
-__device__ inline float gather_one(const conv_f32_args &a, const origin &o, const tap_offset &t, bool needed_row) {
+__device__ inline float gather_one(const conv_f32_args &a, const origin &o, const tap_offset &t, bool needed) {
     int row = o.row + t.row, column = o.column + t.column;
-    bool inside = needed_row && row >= 0 && row < a.image_size[0] && column >= 0 && column < a.image_size[1];
+    bool inside = needed && row >= 0 && row < a.image_size[0] && column >= 0 && column < a.image_size[1];
     int pixel = (o.image * a.image_size[0] + row) * a.image_size[1] + column;
     return inside ? a.image[pixel * (int)a.channels.divisor + t.channel] : 0.0f;
 }
 
-__device__ inline quad load_if(const float *from, int at, bool needed_row) {
+__device__ inline quad load_if(const float *from, int at, bool needed) {
     quad zeros = {};
-    return needed_row ? *(const quad *)(from + at) : zeros;
+    return needed ? *(const quad *)(from + at) : zeros;
 }
 
 /* Loads the first `count` of four elements. */
@@ -114,18 +114,18 @@ template <int RESULT, int ROWS> struct left_loader {
         SINGLE = RESULT == RESULT_ANY_FILTER,
         PASSES = (ROWS * DEPTH / 4 + THREADS - 1) / THREADS
     };
-    origin origins[PASSES];      /* of its pixels, if rows are pixels */
+    origin origins[PASSES];          /* of its pixels, if rows are pixels */
     tap_offset taps[SINGLE ? 4 : 1]; /* of its row or four rows, if rows are taps */
-    int row_count;               /* number of valid rows */
-    bool needed_row[PASSES];         /* the row exists */
+    int row_count;                   /* number of valid rows */
+    bool row_exists[PASSES];
     quad quads[PASSES];
 
     __device__ inline void init(const conv_f32_args &a, int first_row) {
 #pragma unroll
         for (int p = 0; p < PASSES; p++) {
             int line = quad_place<ALONG>(p).line, row = first_row + line;
-            needed_row[p] = line < ROWS && row < a.rows;
-            if (ALONG) origins[p] = origin_of(a, (u32)(needed_row[p] ? row : 0));
+            row_exists[p] = line < ROWS && row < a.rows;
+            if (ALONG) origins[p] = origin_of(a, (u32)(row_exists[p] ? row : 0));
             if (ALONG) continue;
             row_count = a.rows - row;
 #pragma unroll
@@ -144,7 +144,7 @@ template <int RESULT, int ROWS> struct left_loader {
         for (int p = 0; p < PASSES; p++) {
             int depth = k + quad_place<ALONG>(p).depth;
             if (!ALONG) origins[p] = origin_of(a, (u32)depth);
-            bool needed = needed_row[p] && depth < k_end;
+            bool needed = row_exists[p] && depth < k_end;
             quads[p] = SINGLE ? fetch_one_by_one(a, origins[p], needed) : gather(a, origins[p], taps[0], needed);
         }
     }
@@ -222,9 +222,12 @@ template <int THREAD_ROWS> __device__ inline void multiply(const float *stage, f
 }
 
 /* Each half of the block sends the other its sums of half the rows and keeps the rest. */
-template <int THREAD_ROWS> __device__ inline void exchange_halves(float *shared, float (&sums)[THREAD_ROWS][8], float (&totals)[THREAD_ROWS / 2][8]) {
+template <int THREAD_ROWS>
+__device__ inline void exchange_halves(float *shared, float (&sums)[THREAD_ROWS][8],
+                                       float (&totals)[THREAD_ROWS / 2][8]) {
     int half = threadIdx.x / HALF_THREADS, thread = threadIdx.x % HALF_THREADS;
-    float *mine = shared + half * THREAD_ROWS * 4 * HALF_THREADS, *theirs = shared + (1 - half) * THREAD_ROWS * 4 * HALF_THREADS;
+    float *mine = shared + half * THREAD_ROWS * 4 * HALF_THREADS,
+          *theirs = shared + (1 - half) * THREAD_ROWS * 4 * HALF_THREADS;
     __syncthreads(); /* the last stage is no longer read */
 #pragma unroll
     for (int i = 0; i < THREAD_ROWS / 2; i++)
@@ -239,7 +242,9 @@ template <int THREAD_ROWS> __device__ inline void exchange_halves(float *shared,
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             float other = theirs[(i * 8 + j) * HALF_THREADS + thread];
-            totals[i][j] = half ? other + totals[i][j] : totals[i][j] + other; /* always in the same order: first half + second half */
+            totals[i][j] =
+                half ? other + totals[i][j]
+                     : totals[i][j] + other; /* always in the same order: first half + second half */
         }
 }
 
@@ -257,7 +262,8 @@ __device__ inline void store_pixels(const conv_f32_args &a, int first_row, int f
     int half = threadIdx.x / HALF_THREADS;
 #pragma unroll
     for (int i = 0; i < THREAD_ROWS / 2; i++) {
-        int row = first_row + (half ? thread_rows<THREAD_ROWS>::of(THREAD_ROWS / 2 + i) : thread_rows<THREAD_ROWS>::of(i));
+        int row = first_row + (half ? thread_rows<THREAD_ROWS>::of(THREAD_ROWS / 2 + i)
+                                    : thread_rows<THREAD_ROWS>::of(i));
 #pragma unroll
         for (int j = 0; j < 8; j += 4) {
             int column = first_column + column_of(j);
@@ -296,7 +302,8 @@ template <int RESULT, int THREAD_ROWS> __global__ void __launch_bounds__(THREADS
     __shared__ quad shared[2 * BUFFER / 4];
     float *stages = (float *)shared;
     int column_tiles = (a.columns + COLUMNS - 1) / COLUMNS;
-    int first_row = (int)blockIdx.x / column_tiles * 8 * THREAD_ROWS, first_column = (int)blockIdx.x % column_tiles * COLUMNS;
+    int first_row = (int)blockIdx.x / column_tiles * 8 * THREAD_ROWS,
+        first_column = (int)blockIdx.x % column_tiles * COLUMNS;
     int k_first = (int)blockIdx.z * a.split_depth;
     int k_end = a.depth - k_first < a.split_depth ? a.depth : k_first + a.split_depth;
     left_loader<RESULT, 8 * THREAD_ROWS> left;

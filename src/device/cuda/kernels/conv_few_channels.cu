@@ -92,7 +92,8 @@ __device__ inline const u32 *unpack_patch(const conv_few_channels_args &a, u32 *
 }
 /* Two at a time: elements 2i and 2i + 1 are one word of the patch, their partners halves of one or two other
  * words. */
-template <typename T> __device__ inline const u32 *unpack_patch(const conv_few_channels_args &a, u32 *raw, u32 *words, T) {
+template <typename T>
+__device__ inline const u32 *unpack_patch(const conv_few_channels_args &a, u32 *raw, u32 *words, T) {
     int count = a.patch_rows * (int)a.patch_words.divisor, distance = a.pair / 2, odd = a.pair % 2;
 #pragma unroll 2
     for (int i = threadIdx.x; i < count; i += THREADS) {
@@ -107,7 +108,11 @@ template <typename T> __device__ inline const u32 *unpack_patch(const conv_few_c
 
 /* ---- y ---- */
 
-enum { COLUMN_TILES = CHANNELS / 8, ROW_TILES = 2, STEP_WORDS = COLUMN_TILES * 64 /* words of the filter per step */ };
+enum {
+    COLUMN_TILES = CHANNELS / 8,
+    ROW_TILES = 2,
+    STEP_WORDS = COLUMN_TILES * 64 /* words of the filter per step */
+};
 
 /* Returns the channel of column `column` of tile `tile`. The order makes a lane's results, two columns of each tile,
  * adjacent: eight from the first four tiles and eight from the others. */
@@ -117,7 +122,8 @@ __device__ inline int channel_of(int tile, int column) {
 
 /* Loads the filter as words [rows of the window, steps, column tiles, lanes, 2]. Past the end of the window's row
  * another element is loaded and discarded, so that no load depends on a branch. */
-template <typename T> __device__ inline void load_filter(const conv_few_channels_args &a, int first_channel, u32 *words) {
+template <typename T>
+__device__ inline void load_filter(const conv_few_channels_args &a, int first_channel, u32 *words) {
     enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K };
 #pragma unroll 5
     for (int i = threadIdx.x; i < a.window_rows * a.row_steps * STEP_WORDS; i += THREADS) {
@@ -136,7 +142,8 @@ template <typename T> __device__ inline void load_filter(const conv_few_channels
     }
 }
 
-template <typename T> __device__ inline void load_bias(const conv_few_channels_args &a, int first_channel, float *bias) {
+template <typename T>
+__device__ inline void load_bias(const conv_few_channels_args &a, int first_channel, float *bias) {
     if (threadIdx.x < CHANNELS)
         bias[threadIdx.x] = a.bias ? widen(((const T *)a.bias)[first_channel + threadIdx.x]) : 0.0f;
 }
@@ -160,8 +167,8 @@ __device__ inline void store_eight(const conv_few_channels_args &a, T *to, const
 
 /* Computes 32 pixels of a band, from pixel `first` on, for all channels of the block. */
 template <typename T>
-__device__ inline void multiply(const conv_few_channels_args &a, const u32 *words, const u32 *filter, int first, int pixels,
-                                float (&sums)[ROW_TILES][COLUMN_TILES][4]) {
+__device__ inline void multiply(const conv_few_channels_args &a, const u32 *words, const u32 *filter,
+                                int first, int pixels, float (&sums)[ROW_TILES][COLUMN_TILES][4]) {
     enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K };
     int lane = threadIdx.x % 32, group = lane / 4, lane_word = lane % 4;
     const u32 *at[ROW_TILES][2]; /* first word of each of the lane's pixels */
@@ -202,8 +209,8 @@ __device__ inline void multiply(const conv_few_channels_args &a, const u32 *word
 }
 
 template <typename T>
-__device__ inline void store_pixels(const conv_few_channels_args &a, T *y, const float *shared_bias, int first, int pixels,
-                                    const float (&sums)[ROW_TILES][COLUMN_TILES][4]) {
+__device__ inline void store_pixels(const conv_few_channels_args &a, T *y, const float *shared_bias,
+                                    int first, int pixels, const float (&sums)[ROW_TILES][COLUMN_TILES][4]) {
     int lane = threadIdx.x % 32, group = lane / 4, lane_word = lane % 4;
 #pragma unroll
     for (int channel_half = 0; channel_half < 2; channel_half++) {
@@ -265,7 +272,8 @@ enum {
 };
 
 /* Starts to copy y for a band [pixels rounded up to a multiple of K, 64 channels]. */
-template <typename T> __device__ inline void fetch_y(const conv_few_channels_args &a, const band &b, int first_channel, u32 *to) {
+template <typename T>
+__device__ inline void fetch_y(const conv_few_channels_args &a, const band &b, int first_channel, u32 *to) {
     enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K, N = 16 / sizeof(T), PIXEL_PACKS = CHANNELS / N };
     const T *y = (const T *)a.y + (((i64)b.image * a.y_height + b.first_row) * a.y_width) * a.out + first_channel;
     int steps = (b.rows * (int)a.row_pixels.divisor * E + K - 1) / K;
@@ -303,8 +311,9 @@ typedef float warp_sums[TILES][HALF_TILES][4];
 /* Adds the products of a band. `offsets`: in a patch, from a window's first element to the elements of the lane's
  * rows. */
 template <typename T>
-__device__ inline void add_band(const conv_few_channels_args &a, const warp_work &r, int rows, const u32 *words, const u32 *y,
-                                const int (&offsets)[TILES][2], warp_sums &sums) {
+__device__ inline void add_band(const conv_few_channels_args &a, const warp_work &r, int rows,
+                                const u32 *words, const u32 *y, const int (&offsets)[TILES][2],
+                                warp_sums &sums) {
     enum { E = mma_word<T>::ELEMENTS, K = mma_word<T>::K };
     typedef typename stored_type<T>::type S;
     int lane_word = threadIdx.x % 4, steps = (rows * (int)a.row_pixels.divisor * E + K - 1) / K;
@@ -337,7 +346,8 @@ __device__ inline void add_band(const conv_few_channels_args &a, const warp_work
 }
 
 /* Adds the sums of all warps into [window of the block, SUM_PITCH], one group of pixels after the other. */
-__device__ inline void add_groups(const conv_few_channels_args &a, const warp_work &r, const warp_sums &sums, float *all) {
+__device__ inline void add_groups(const conv_few_channels_args &a, const warp_work &r, const warp_sums &sums,
+                                  float *all) {
     int group = threadIdx.x % 32 / 4, lane_word = threadIdx.x % 4;
     int first = 16 * (r.first_tile - (int)blockIdx.y * a.splits * a.split_tiles);
     for (int buffer = 0; buffer < r.groups; buffer++) {
@@ -373,7 +383,8 @@ __device__ inline void store_partial(const conv_few_channels_args &a, int first_
 }
 
 /* Blocks: x: bands, y: parts of the window if it is too large for one block's warps, z: groups of 64 channels. */
-template <typename T> __global__ void __launch_bounds__(THREADS, 2) conv_few_channels_filter(conv_few_channels_args a) {
+template <typename T>
+__global__ void __launch_bounds__(THREADS, 2) conv_few_channels_filter(conv_few_channels_args a) {
     extern __shared__ u32 shared[];
     int stage = a.y_words + a.raw_words, first_channel = blockIdx.z * CHANNELS;
     auto fetch = [&](u32 number, u32 *to) {

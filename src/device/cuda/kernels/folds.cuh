@@ -69,8 +69,8 @@ template <typename C> struct smallest {
     template <typename T> static __device__ inline T finish(C s, double) { return narrow<T>(s); }
 };
 
-/* Sums of exponentials in one pass: the sum is of exp(x - most), and is rescaled when a larger element comes. `most`
- * ignores NaN, but the sum does not: it is NaN exactly if an element was. */
+/* Sums of exponentials in one pass: the sum is of exp(x - maximum), and is rescaled when a larger element comes.
+ * `maximum` ignores NaN, but the sum does not: it is NaN exactly if an element was. */
 template <typename C> struct exponents {
     C maximum, sum;
 };
@@ -82,7 +82,9 @@ template <typename C> struct log_sum_exp {
             s.sum = s.sum * exponential(s.maximum - x) + 1;
             s.maximum = x;
         } else {
-            s.sum += x == s.maximum ? (C)1 : exponential(x - s.maximum); /* the difference of equal infinities is NaN */
+            s.sum += x == s.maximum
+                         ? (C)1
+                         : exponential(x - s.maximum); /* the difference of equal infinities is NaN */
         }
     }
     static __device__ inline void merge(state &s, state other) {
@@ -135,10 +137,11 @@ template <typename C> __device__ inline indexed<C> shuffle_xor(indexed<C> x, int
     return indexed<C>{shuffle_xor(x.value, distance), __shfl_xor_sync(0xffffffffu, x.index, distance)};
 }
 
-/* Gives every thread of a row the state of the whole row. All threads of the block must call it. `room`: shared
+/* Gives every thread of a row the state of the whole row. All threads of the block must call it. `shared`: shared
  * memory for 32 states, used if a row has more than a warp. */
 template <typename F> __device__ inline void join_row(typename F::state &s, int lanes, typename F::state *shared) {
-    for (int distance = (lanes < 32 ? lanes : 32) >> 1; distance; distance >>= 1) F::merge(s, shuffle_xor(s, distance));
+    for (int distance = (lanes < 32 ? lanes : 32) >> 1; distance; distance >>= 1)
+        F::merge(s, shuffle_xor(s, distance));
     if (lanes <= 32) return;
     __syncthreads();
     if ((threadIdx.x & 31) == 0) shared[threadIdx.x >> 5] = s;

@@ -21,7 +21,8 @@ __device__ inline pixel_at locate(i64 position, divider high, divider wide) {
 }
 
 /* Index of pack `number` of a pixel. */
-__device__ inline i64 pack_at(const column_grid &layout, i64 image, const int size[2], int row, int column, int number) {
+__device__ inline i64 pack_at(const column_grid &layout, i64 image, const int size[2], int row, int column,
+                              int number) {
     return ((image * size[0] + row) * size[1] + column) * layout.all_packs + number;
 }
 
@@ -61,7 +62,8 @@ template <typename T, int N> __global__ void resize(resize_args a) {
         for (int corner = 0; corner < 4; corner++) {
             double weight = rows.weight[corner / 2] * columns.weight[corner % 2];
             if (weight == 0) continue;
-            i64 source = pack_at(a.layout, p.image, a.original, rows.index[corner / 2], columns.index[corner % 2], at.pack);
+            i64 source = pack_at(a.layout, p.image, a.original, rows.index[corner / 2],
+                                 columns.index[corner % 2], at.pack);
             pack<T, N> pixel = ((const pack<T, N> *)a.from)[source];
             for (int e = 0; e < N; e++) sum[e] += (C)weight * widen(pixel.element[e]);
         }

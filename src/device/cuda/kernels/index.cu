@@ -8,11 +8,12 @@
  * element of y therefore belongs to one thread (or warp), which must find the updates for it. There are two methods:
  *
  *     scatter_scan   compares all indices that could match. For few indices, or small results.
- *     scatter_sort   lists for every row of y the indices that refer to it; scatter_sum then adds along the lists. Every
- *                    update is read once, every element of y written once. The sort is one launch, and its order does not
- *                    depend on atomics: a block owns a range of rows and reads all indices, twice. It counts those of
- *                    lower rows (which gives the start of its lists) and of each row in its range, then stores them one
- *                    by one. A few hundred blocks read the indices from the L2 cache: little compared with the updates.
+ *     scatter_sort   lists for every row of y the indices that refer to it; scatter_sum then adds along the lists.
+ *                    Every update is read once, every element of y written once. The sort is one launch, and its
+ *                    order does not depend on atomics: a block owns a range of rows and reads all indices, twice. It
+ *                    counts those of lower rows (which gives the start of its lists) and of each row in its range,
+ *                    then stores them one by one. A few hundred blocks read the indices from the L2 cache: little
+ *                    compared with the updates.
  */
 #include "extent.cuh"
 #include "index_args.h"
@@ -102,7 +103,7 @@ __device__ inline u32 sum_up_to_lane(u32 x) {
     return x;
 }
 
-/* Returns the sum of x over the threads of the block before this one. `room`: WARPS values. */
+/* Returns the sum of x over the threads of the block before this one. `shared`: WARPS values. */
 __device__ inline u32 sum_before(u32 x, u32 *shared) {
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     u32 up_to = sum_up_to_lane(x), before = up_to - x;

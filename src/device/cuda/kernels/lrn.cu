@@ -54,8 +54,8 @@ struct lane_place {
 __device__ inline lane_place place_lane(const lrn_args &a) {
     u32 lane = threadIdx.x & 31, row = lane, pack = divide_off(row, a.lanes);
     bool idle = (int)row >= a.rows_per_warp;
-    return lane_place{(int)((threadIdx.x >> 5) * a.rows_per_warp + row), (int)pack, pack == 0, pack + 1 == a.lanes.divisor,
-                   idle};
+    return lane_place{(int)((threadIdx.x >> 5) * a.rows_per_warp + row), (int)pack, pack == 0,
+                      pack + 1 == a.lanes.divisor, idle};
 }
 
 /* Loads the own channels with R of the neighbours' on either side; zeros beyond the row's ends. */
@@ -73,7 +73,7 @@ template <int R, typename C> __device__ inline void load_neighbours(const lane_p
 }
 
 /* Sums each 2 R + 1 neighbours. Overwrites `all`: here its entry i is the sum of RUN entries from i on, and `sum`
- * already contains TAKEN entries of each window. */
+ * already contains ADDED entries of each window. */
 template <int R, int RUN, int ADDED, typename C> __device__ inline void add_windows(C *all, C *sum) {
     constexpr bool adds_run = ((2 * R + 1) & RUN) != 0;
 #pragma unroll
@@ -168,7 +168,8 @@ __device__ inline element_place locate(const lrn_args &a, i64 element) {
                       min(channel + a.radius, (int)a.channels.divisor - 1), channel};
 }
 
-template <typename T> __device__ inline powers<wide_of<T>> element_powers(const lrn_args &a, const element_place &at) {
+template <typename T>
+__device__ inline powers<wide_of<T>> element_powers(const lrn_args &a, const element_place &at) {
     typedef wide_of<T> C;
     const T *x = (const T *)a.x + at.row_begin;
     C sum = 0;

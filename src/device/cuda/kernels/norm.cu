@@ -16,7 +16,8 @@
  * a word that is modified in place in parts of 2 bytes, and each part costs as much L2 bandwidth as a full word.
  *
  *     y  = (x - mean) scale + shift                      scale = gamma r
- *     dx = scale dy - (by_dy + (x - mean) by_x)          by_dy = scale sum(dy) / n,  by_x = scale r^2 sum(dy (x - mean)) / n
+ *     dx = scale dy - (by_dy + (x - mean) by_x)          by_dy = scale sum(dy) / n
+ *                                                        by_x = scale r^2 sum(dy (x - mean)) / n
  *
  * The sums traverse the rows from first to last, all blocks in parallel, and the passes that apply factors from last
  * to first: the end of x is still in the L2 cache.
@@ -111,7 +112,8 @@ template <typename T, int W> __device__ inline void store_word(void *y, i64 at, 
 }
 
 /* Loads W adjacent numbers of an array, in words of up to 16 bytes. */
-template <typename C, typename P, int W> __device__ inline void load_columns(C (&to)[W], const void *array, i64 column) {
+template <typename C, typename P, int W>
+__device__ inline void load_columns(C (&to)[W], const void *array, i64 column) {
     constexpr int fits = 16 / (int)sizeof(P), N = fits < W ? fits : W;
 #pragma unroll
     for (int i = 0; i < W; i += N) {
@@ -304,11 +306,13 @@ template <typename T, typename P> __global__ void norm_factors(norm_factors_args
     i64 column;
     sums<double> s;
     if (!join_partial<C>(a.joining, column, s)) return;
-    double n = (double)a.rows, distance = s.first / n, mean = (double)pivot_of(widen(((const T *)a.x)[column])) + distance;
+    double n = (double)a.rows, distance = s.first / n,
+           mean = (double)pivot_of(widen(((const T *)a.x)[column])) + distance;
     double variance = s.second / n - distance * distance;
     if (variance < 0) variance = 0;
     P stored = narrow<P>(mean);
-    C stored_mean = (C)widen(stored), scale = (C)((double)widen(((const P *)a.gamma)[column]) / sqrt(variance + a.epsilon));
+    C stored_mean = (C)widen(stored),
+      scale = (C)((double)widen(((const P *)a.gamma)[column]) / sqrt(variance + a.epsilon));
     C *to = (C *)a.factors + column;
     to[0] = stored_mean;
     to[a.joining.width] = scale;
@@ -418,7 +422,8 @@ template <typename T, typename P> __global__ void layer_norm(layer_norm_args a) 
         s.first += d;
         s.second = multiply_add(d, d, s.second);
     });
-    join_row<summing_twice<C>>(s, a.lanes, shared); /* also a barrier: all threads have read the pivot before y is written */
+    join_row<summing_twice<C>>(
+        s, a.lanes, shared); /* also a barrier: all threads have read the pivot before y is written */
     if (!n) return;
     C distance = s.first / (C)n, variance = s.second / (C)n - distance * distance;
     variance = variance < 0 ? (C)0 : variance;

@@ -15,7 +15,7 @@ typedef struct norm_sums_args {
     const void *mean, *r;     /* batch: mean [width]; layer: both [rows], in the parameters' type */
     const void *relu_factors; /* [3, width]: mean, scale, shift of the y before the relu */
     const void *mask;         /* one byte per word: the elements with a positive relu result */
-    const void *other;        /* added to dy first, if the kernel ADDS */
+    const void *other;        /* added to dy first by kernels that add */
     void *masked_dy;          /* receives the masked dy */
     void *partial;
 } norm_sums_args;

@@ -157,7 +157,8 @@ template <typename T> __global__ void top_merge(top_merge_args a) {
     i64 pairs = (a.runs + 1) / 2, total = a.lanes * pairs * 2 * a.kept;
     for (i64 at = thread_of_grid(); at < total; at += threads_of_grid()) {
         i64 lane = at, i = divide_off(lane, 2 * a.kept), pair = divide_off(lane, pairs);
-        const candidate *left = (const candidate *)a.from + (lane * a.runs + 2 * pair) * a.kept, *right = left + a.kept;
+        const candidate *left = (const candidate *)a.from + (lane * a.runs + 2 * pair) * a.kept,
+                        *right = left + a.kept;
         bool has_no_partner = 2 * pair + 1 == a.runs, is_left = i < a.kept;
         candidate e = is_left || !has_no_partner ? left[i] : padding<wide_of<T>>();
         i64 rank = i;

@@ -30,7 +30,8 @@ struct position_at {
 };
 
 __device__ inline position_at locate(const pool_args &a, i64 position) {
-    int column = (int)divide_off_wide(position, a.positions_wide), row = (int)divide_off_wide(position, a.positions_high);
+    int column = (int)divide_off_wide(position, a.positions_wide),
+        row = (int)divide_off_wide(position, a.positions_high);
     return position_at{position, row, column};
 }
 
@@ -79,7 +80,9 @@ template <typename P> struct above_zero { static constexpr u32 mark = 1u << (8 *
 
 /* Converts back a value that was widened from T. */
 template <typename T, typename C> __device__ inline T convert_back(C x) { return narrow<T>(x); }
-template <> __device__ inline bf16 convert_back<bf16, float>(float x) { return bf16{(u16)(__float_as_uint(x) >> 16)}; }
+template <> __device__ inline bf16 convert_back<bf16, float>(float x) {
+    return bf16{(u16)(__float_as_uint(x) >> 16)};
+}
 
 template <typename T, int N> struct winners {
     wide_of<T> value[N];
@@ -224,7 +227,8 @@ template <int N> struct index_pack {
         for (int i = 0; i < WORDS; i++) word[i] |= bits;
     }
     __device__ bool is(int e, u32 index) const {
-        return N < 4 ? (word[e] & 0xffu) == index : ((word[e / 4] ^ index * 0x01010101u) & (0xffu << 8 * (e % 4))) == 0;
+        return N < 4 ? (word[e] & 0xffu) == index
+                     : ((word[e / 4] ^ index * 0x01010101u) & (0xffu << 8 * (e % 4))) == 0;
     }
 };
 template <> __device__ inline void index_pack<8>::load(const u8 *from) {
@@ -252,7 +256,7 @@ template <typename T, int N, int OVERLAP> struct overlapping_windows {
 };
 
 /* Windows of K x K at stride S. A patch is S x S elements of padded x; patch (i, j) starts where window (i, j) does,
- * and windows (i - SIDE + 1 … i, …) overlap it. A window's dy is summed with its own patch. */
+ * and windows (i - OVERLAP + 1 … i, …) overlap it. A window's dy is summed with its own patch. */
 template <typename T, int N, int K, int S, int EPILOGUE> __global__ void max_pool_grad_patches(pool_args a) {
     typedef wide_of<T> C;
     enum { OVERLAP = (K - 1) / S + 1 };

@@ -1,12 +1,11 @@
 /* Arguments of the pooling kernels. Pairs are height, width. */
 typedef struct pool_args {
-    const void *x;    /* input of max_pool and avg_pool */
-    const void *from; /* u of max_pool_pick, dy of the gradients */
-    void *to;         /* y or dx; NULL: only winners are computed */
-    void *
-        winner_indices; /* one per window and channel: written by max_pool, read by its gradient; NULL: none */
-    void *sums;         /* one row per block: sums of dx over its positions */
-    column_grid layout; /* positions: windows, elements of x, or patches of x, one image after another */
+    const void *x;        /* input of max_pool and avg_pool */
+    const void *from;     /* u of max_pool_pick, dy of the gradients */
+    void *to;             /* y or dx; NULL: only winners are computed */
+    void *winner_indices; /* per window and channel: from max_pool to its gradient; or NULL */
+    void *sums;           /* one row per block: sums of dx over its positions */
+    column_grid layout;   /* positions: windows, elements of x, or patches of x, one image after another */
     divider positions_high, positions_wide; /* per image */
     divider stride[2];
     int x_size[2], y_size[2], window[2], pad[2];

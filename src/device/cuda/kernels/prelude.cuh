@@ -147,7 +147,7 @@ template <typename C, typename F> __device__ inline C fold_warp(C x, F f) {
     for (int distance = 16; distance; distance >>= 1) x = f(x, __shfl_xor_sync(0xffffffffu, x, distance));
     return x;
 }
-/* All threads of the block get the result. `room`: shared memory for 32 values; blockDim.x must be a multiple of
+/* All threads of the block get the result. `shared`: shared memory for 32 values; blockDim.x must be a multiple of
  * 32. */
 template <typename C, typename F> __device__ inline C fold_block(C x, F f, C *shared) {
     x = fold_warp(x, f);

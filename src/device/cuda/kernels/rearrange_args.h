@@ -2,8 +2,8 @@
 
 enum { COPY_MAX_AXES = 8, CONCAT_MAX_PARTS = 16 };
 
-/* An axis of the result. Index i comes from index (i - before) / step of the source if that is an integer and 0 <= i
- * - before < reach. */
+/* An axis of the result. Index i comes from index (i - before) / step of the source if that is an integer and
+ * 0 <= i - before < extent_in_source. */
 typedef struct copy_axis {
     extent size;
     long long from; /* stride in the source; 0: broadcast, negative: reversed */

@@ -4,10 +4,10 @@
  * the place of the reduced axis:
  *
  *     fold_rows       inner = 1: a few lanes, a warp or a block per row
- *     fold_columns    a thread holds the columns of a word and goes down the rows; a block is [slices of rows, columns], and
- *                     its slices are merged in shared memory. If a row is shorter than a block, the next rows follow
- *                     directly in memory and the block still reads a contiguous range: c = 64 in bf16 is 8 threads per
- *                     row, 32 rows per step, 4 KB
+ *     fold_columns    a thread holds the columns of a word and goes down the rows; a block is [slices of rows,
+ *                     columns], and its slices are merged in shared memory. If a row is shorter than a block, the
+ *                     next rows follow directly in memory and the block still reads a contiguous range: c = 64 in
+ *                     bf16 is 8 threads per row, 32 rows per step, 4 KB
  *
  * Few results of many elements (a bias's gradient, a loss) are split along the reduced axis: a first kernel writes
  * states [outer, splits, inner], a second folds them. FIRST: x contains elements, not states. LAST: y receives
@@ -73,7 +73,8 @@ __global__ void fold_columns(fold_columns_args a) {
     if (active) {
         i64 row = (i64)blockIdx.y * a.segment, last = row + a.segment < a.reduced ? row + a.segment : a.reduced;
         i64 stride = a.slices * a.inner;
-        const typename from::type *x = (const typename from::type *)a.x + (outer * a.reduced + row + slice) * a.inner + at;
+        const typename from::type *x =
+            (const typename from::type *)a.x + (outer * a.reduced + row + slice) * a.inner + at;
         for (row += slice; row + 3 * a.slices < last; row += 4 * a.slices, x += 4 * stride) {
             words w[4];
 #pragma unroll

@@ -22,7 +22,9 @@ template <typename C> __device__ inline normalizer<C> normalizer_of(exponents<C>
     return normalizer<C>{s.maximum, 1 / sum, logarithm(sum)};
 }
 template <typename C> __device__ inline C log_softmax_of(normalizer<C> z, C x) { return (x - z.maximum) - z.log_sum; }
-template <typename C> __device__ inline C softmax_of(normalizer<C> z, C x) { return exponential(x - z.maximum) * z.scale; }
+template <typename C> __device__ inline C softmax_of(normalizer<C> z, C x) {
+    return exponential(x - z.maximum) * z.scale;
+}
 
 /* Returns the normalizer of this thread's row. All threads of the block must call it; `n` is 0 past the last row. */
 template <typename T>
@@ -194,7 +196,7 @@ __device__ inline void store_mean(const block_loss_args &a, const C *losses, C *
     if (threadIdx.x == 0) *(T *)a.mean = narrow<T>(sum / (C)a.rows);
 }
 
-/* Threads as [slices, columns]; each slice handles every slices-th row. `room`: one number per thread. */
+/* Threads as [slices, columns]; each slice handles every slices-th row. `shared`: one number per thread. */
 template <typename T, typename C>
 __device__ inline void store_column_sums(const block_loss_args &a, const C *x, C *shared) {
     int threads = (int)blockDim.x, columns = a.n < threads ? a.n : threads;

@@ -95,11 +95,11 @@ tu_status cuda_dnn_describe(cuda_dnn_plan *p, cudnnBackendDescriptorType_t type,
 }
 
 /* Sets `count` to the number of elements, of which at most `capacity` are written. */
-static tu_status get_attribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t write_name,
+static tu_status get_attribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
                                cudnnBackendAttributeType_t type, int64_t capacity, int64_t *count,
                                void *elements) {
     *count = 0;
-    DNN_TRY(cudnnBackendGetAttribute, descriptor, write_name, type, capacity, count, elements);
+    DNN_TRY(cudnnBackendGetAttribute, descriptor, name, type, capacity, count, elements);
     if (*count > capacity) *count = capacity;
     return TU_OK;
 }
@@ -139,7 +139,7 @@ static const struct known_bug {
     int64_t engine;
     const char *evidence;
 } known_bugs[] = {
-#define CONVOLUTION(side, condition, evidence)
+#define CONVOLUTION(result, condition, evidence)
 #define ENGINE(problem, number, evidence) {problem, number, evidence},
 #include "device/cuda/ops/cudnn_known_bugs.def"
 };
@@ -261,15 +261,15 @@ static tu_status query_heuristics(cuda_dnn_plan *p, cudnnBackendHeurMode_t mode,
                          MAX_CONFIGURATIONS, count, configurations);
 }
 
-/* Appends plans until there are `wanted`. If tensor cores are preferred, engines that use them come first. */
+/* Appends plans until there are `max_plans`. If tensor cores are preferred, engines that use them come first. */
 static tu_status create_plans(cuda_dnn_plan *p, const cuda_dnn_needs *needs, int64_t count,
-                              candidate *suggested, int wanted, candidate *candidates, int *found) {
+                              candidate *suggested, int max_plans, candidate *candidates, int *found) {
     for (int pass = 0; pass < 2; pass++)
-        for (int64_t i = 0; i < count && *found < wanted; i++) {
+        for (int64_t i = 0; i < count && *found < max_plans; i++) {
             int needed_pass = needs->tensor_cores && !suggested[i].tensor_cores;
             if (suggested[i].rejected || needed_pass != pass) continue;
-            if (wanted > 1) TU_TRY(write_name(p, &suggested[i]));
-            if (wanted > 1 && is_duplicate(&suggested[i], *found, candidates)) continue;
+            if (max_plans > 1) TU_TRY(write_name(p, &suggested[i]));
+            if (max_plans > 1 && is_duplicate(&suggested[i], *found, candidates)) continue;
             TU_TRY(create_plan(p, &suggested[i]));
             if (suggested[i].plan) candidates[(*found)++] = suggested[i];
         }
@@ -277,7 +277,7 @@ static tu_status create_plans(cuda_dnn_plan *p, const cuda_dnn_needs *needs, int
 }
 
 static tu_status collect_candidates(cuda_dnn_plan *p, const cuda_dnn_needs *needs,
-                                    cudnnBackendHeurMode_t mode, int wanted, candidate *candidates,
+                                    cudnnBackendHeurMode_t mode, int max_plans, candidate *candidates,
                                     int *found) {
     cudnnBackendDescriptor_t configurations[MAX_CONFIGURATIONS];
     candidate suggested[MAX_CONFIGURATIONS];
@@ -287,7 +287,7 @@ static tu_status collect_candidates(cuda_dnn_plan *p, const cuda_dnn_needs *need
         suggested[i] = (candidate){.configuration = configurations[i]};
         TU_TRY(inspect(p, needs, &suggested[i]));
     }
-    return create_plans(p, needs, count, suggested, wanted, candidates, found);
+    return create_plans(p, needs, count, suggested, max_plans, candidates, found);
 }
 
 static void use_candidate(cuda_dnn_plan *p, const candidate *c) {
@@ -488,13 +488,14 @@ static void store_choice(const candidate *c, const char *key) {
 
 /* ---- Choosing ---- */
 
-static tu_status collect_all(cuda_dnn_plan *p, const cuda_dnn_needs *needs, int wanted, candidate *candidates,
-                             int *found) {
+static tu_status collect_all(cuda_dnn_plan *p, const cuda_dnn_needs *needs, int max_plans,
+                             candidate *candidates, int *found) {
     *found = 0;
-    TU_TRY(collect_candidates(p, needs, CUDNN_HEUR_MODE_A, wanted > 1 ? MAX_MODE_A : 1, candidates, found));
-    if (wanted > 1) TU_TRY(collect_candidates(p, needs, CUDNN_HEUR_MODE_B, wanted, candidates, found));
+    TU_TRY(
+        collect_candidates(p, needs, CUDNN_HEUR_MODE_A, max_plans > 1 ? MAX_MODE_A : 1, candidates, found));
+    if (max_plans > 1) TU_TRY(collect_candidates(p, needs, CUDNN_HEUR_MODE_B, max_plans, candidates, found));
     if (*found == 0)
-        TU_TRY(collect_candidates(p, needs, CUDNN_HEUR_MODE_FALLBACK, wanted, candidates, found));
+        TU_TRY(collect_candidates(p, needs, CUDNN_HEUR_MODE_FALLBACK, max_plans, candidates, found));
     return TU_OK;
 }
 

@@ -152,13 +152,13 @@ typedef struct suggestions {
 
 /* If the library does not support the product, which it reports in two ways, there are no suggestions. */
 static tu_status query_heuristic(const cuda_device *device, const cuda_gemm_plan *p,
-                                 cublasLtMatmulPreference_t preference, int wanted, suggestions *found) {
+                                 cublasLtMatmulPreference_t preference, int max_count, suggestions *found) {
     static const char name[] = "cublasLtMatmulAlgoGetHeuristic";
     cublasStatus_t result =
         cuda_call_fails(name)
             ? CUBLAS_STATUS_INTERNAL_ERROR
             : cuda.cublasLtMatmulAlgoGetHeuristic(device->blas, p->description, p->a, p->b, p->out, p->out,
-                                                  preference, wanted, found->list, &found->count);
+                                                  preference, max_count, found->list, &found->count);
     if (result != CUBLAS_STATUS_NOT_SUPPORTED && result != CUBLAS_STATUS_INVALID_VALUE)
         return cuda_check_blas(result, name);
     found->count = 0;
@@ -166,12 +166,12 @@ static tu_status query_heuristic(const cuda_device *device, const cuda_gemm_plan
 }
 
 static tu_status get_suggestions(const cuda_device *device, const cuda_gemm *g, const cuda_gemm_plan *p,
-                                 int wanted, suggestions *found) {
+                                 int max_count, suggestions *found) {
     cublasLtMatmulPreference_t preference = NULL;
     *found = (suggestions){.count = 0};
     BLAS_TRY(cublasLtMatmulPreferenceCreate, &preference);
     tu_status status = set_preference(device, g, preference);
-    if (status == TU_OK) status = query_heuristic(device, p, preference, wanted, found);
+    if (status == TU_OK) status = query_heuristic(device, p, preference, max_count, found);
     cuda.cublasLtMatmulPreferenceDestroy(preference);
     int usable = 0;
     for (int i = 0; i < found->count; i++)

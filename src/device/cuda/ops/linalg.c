@@ -5,8 +5,9 @@
  * row-major A as A^T:
  *
  *     inverse           (A^T)^-1 = (A^-1)^T: solving against the identity gives A^-1 in our order
- *     solve             with A^T = P L U, A X = B is (P L U)^T X = B, which getrs solves with "transposed". The right-hand
- *                       sides must be columns, so they are transposed before and after, unless there is only one
+ *     solve             with A^T = P L U, A X = B is (P L U)^T X = B, which getrs solves with "transposed". The
+ *                       right-hand sides must be columns, so they are transposed before and after, unless there is
+ *                       only one
  *     cholesky          the lower triangle of A is the upper one of A^T = U^T U, and U is our L
  *
  * cuSOLVER's calls sometimes read results on the host and cannot be captured. A plan that uses them is enqueued

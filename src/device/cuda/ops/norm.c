@@ -23,8 +23,7 @@ typedef struct norm_data {
     size_t partial_bytes;
     const cuda_function *sums, *factors, *apply;
     bool adds_residual, relu; /* forward: in[3] is added to y; a relu follows */
-    bool
-        saves_for_gradient; /* forward: out[3] receives the factors, or a relu mask if a value was added, for the gradient */
+    bool saves_for_gradient;  /* forward: out[3] receives the factors, or a relu mask after an addition */
     bool recomputes_relu, uses_mask; /* backward: in[5] contains these factors, or this mask */
     bool adds;                       /* backward: dy is the sum of in[4] and in[6] */
 } norm_data;
@@ -92,8 +91,7 @@ static tu_status launch_passes(const tu__kernel *k, const void *sums, const norm
     return cuda_launch(k, d->apply, grid_of(&d->applying), apply);
 }
 
-/* ---- Batch normalisation. Inputs: x, gamma, beta, added value; outputs: y, mean, variance, data for the gradient
- * ---- */
+/* ---- Batch normalisation. Inputs: x, gamma, beta, residual; outputs: y, mean, variance, data for the gradient ---- */
 
 static tu_status run_batch(const tu__kernel *k) {
     norm_data *d = k->data;
@@ -118,8 +116,8 @@ static tu_status run_batch(const tu__kernel *k) {
     return launch_passes(k, &sums, &join.joining, &join, &apply);
 }
 
-/* ---- Its gradient. Inputs: x, gamma, mean, variance, dy, data from forward, value added to dy; outputs: dx, dgamma,
- * dbeta, masked dy ---- */
+/* ---- Its gradient. Inputs: x, gamma, mean, variance, dy, data from forward, value added to dy;
+ * outputs: dx, dgamma, dbeta, masked dy ---- */
 
 static tu_status run_batch_gradient(const tu__kernel *k) {
     norm_data *d = k->data;

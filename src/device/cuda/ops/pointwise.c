@@ -2,11 +2,12 @@
  *
  * There are three forms of kernels:
  *   one subkernel     threads process packs with a grid stride;
- *   many subkernels   independent subkernels, such as the updates of all parameters, share one launch. A block finds its
- *                     subkernel by its block number. Subkernels with the same program share its code;
- *   with sums         values are summed as they are computed. Over the rows (the gradient of a bias): a block handles a
- *                     chunk of rows, a thread a pack of columns in some of them. Along rows: a warp per row, or blocks for
- *                     long rows. If several blocks hold partial sums, a second launch adds them (kernels/sums.cu).
+ *   many subkernels   independent subkernels, such as the updates of all parameters, share one launch. A block finds
+ *                     its subkernel by its block number. Subkernels with the same program share its code;
+ *   with sums         values are summed as they are computed. Over the rows (the gradient of a bias): a block handles
+ *                     a chunk of rows, a thread a pack of columns in some of them. Along rows: a warp per row, or
+ *                     blocks for long rows. If several blocks hold partial sums, a second launch adds them
+ *                     (kernels/sums.cu).
  * The order of sums depends only on sizes and the GPU model, so results are bitwise reproducible.
  */
 #include "device/cuda/ops/pointwise.h"

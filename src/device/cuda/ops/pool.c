@@ -48,11 +48,10 @@ typedef enum position_kind { WINDOWS, ELEMENTS, PATCHES } position_kind;
 /* True if sizes fit kernels that compute rows and columns in 32 bits, with a stride or a window added. */
 static bool is_small(const windows *w, tu_shape x) {
     const int64_t limit = INT32_MAX / 4;
-    bool is_small_enough = x.dim[3] <= limit;
+    bool fits = x.dim[3] <= limit;
     for (int i = 0; i < 2; i++)
-        is_small_enough =
-            is_small_enough && x.dim[1 + i] <= limit && w->window[i] <= limit && w->stride[i] <= limit;
-    return is_small_enough && w->window[0] * w->window[1] <= limit;
+        fits = fits && x.dim[1 + i] <= limit && w->window[i] <= limit && w->stride[i] <= limit;
+    return fits && w->window[0] * w->window[1] <= limit;
 }
 
 /* Counts the positions along each axis. Patches cover x and its padding, and every window has one. */

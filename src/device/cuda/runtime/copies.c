@@ -19,9 +19,7 @@
 
 enum {
     STAGING_BUFFERS = 2,
-    STAGING_BYTES =
-        1
-        << 20, /* bytes per staging buffer: less than a layer's weights, so that CPU and copy engine overlap */
+    STAGING_BYTES = 1 << 20, /* per buffer: large layers need several, so that CPU and copy engine overlap */
     MAX_DIRECT_BYTES = 64 << 10, /* bytes; up to this size the driver's own staging is faster */
 };
 
@@ -110,54 +108,54 @@ static bool is_pinned(const void *host, size_t bytes) {
 
 /* ---- Uploads ---- */
 
-static tu_status upload_chunk(const cuda_lane *lane, const transfer *m, size_t number) {
-    size_t offset = number * STAGING_BYTES, bytes = chunk_bytes(m->bytes, number);
+static tu_status upload_chunk(const cuda_lane *lane, const transfer *t, size_t number) {
+    size_t offset = number * STAGING_BYTES, bytes = chunk_bytes(t->bytes, number);
     if (number >= STAGING_BUFFERS) CUDA_TRY(cuEventSynchronize, staging_event(lane, number));
-    memcpy(staging_buffer(lane, number), (const char *)m->from + offset, bytes);
-    CUDA_TRY(cuMemcpyHtoDAsync, cuda_address((char *)m->to + offset), staging_buffer(lane, number), bytes,
+    memcpy(staging_buffer(lane, number), (const char *)t->from + offset, bytes);
+    CUDA_TRY(cuMemcpyHtoDAsync, cuda_address((char *)t->to + offset), staging_buffer(lane, number), bytes,
              lane->stream);
     CUDA_TRY(cuEventRecord, staging_event(lane, number), lane->stream);
     return TU_OK;
 }
 
-static tu_status upload_staged(const cuda_lane *lane, const transfer *m) {
-    for (size_t i = 0; i * STAGING_BYTES < m->bytes; i++) TU_TRY(upload_chunk(lane, m, i));
+static tu_status upload_staged(const cuda_lane *lane, const transfer *t) {
+    for (size_t i = 0; i * STAGING_BYTES < t->bytes; i++) TU_TRY(upload_chunk(lane, t, i));
     return TU_OK;
 }
 
-static tu_status upload_direct(const cuda_lane *lane, const transfer *m) {
-    CUDA_TRY(cuMemcpyHtoDAsync, cuda_address(m->to), m->from, m->bytes, lane->stream);
+static tu_status upload_direct(const cuda_lane *lane, const transfer *t) {
+    CUDA_TRY(cuMemcpyHtoDAsync, cuda_address(t->to), t->from, t->bytes, lane->stream);
     return TU_OK;
 }
 
 /* ---- Downloads ---- */
 
-static tu_status start_download_chunk(const cuda_lane *lane, const transfer *m, size_t number) {
+static tu_status start_download_chunk(const cuda_lane *lane, const transfer *t, size_t number) {
     size_t offset = number * STAGING_BYTES;
-    CUDA_TRY(cuMemcpyDtoHAsync, staging_buffer(lane, number), cuda_address((const char *)m->from + offset),
-             chunk_bytes(m->bytes, number), lane->stream);
+    CUDA_TRY(cuMemcpyDtoHAsync, staging_buffer(lane, number), cuda_address((const char *)t->from + offset),
+             chunk_bytes(t->bytes, number), lane->stream);
     CUDA_TRY(cuEventRecord, staging_event(lane, number), lane->stream);
     return TU_OK;
 }
 
-static tu_status finish_download_chunk(const cuda_lane *lane, const transfer *m, size_t number) {
+static tu_status finish_download_chunk(const cuda_lane *lane, const transfer *t, size_t number) {
     CUDA_TRY(cuEventSynchronize, staging_event(lane, number));
-    memcpy((char *)m->to + number * STAGING_BYTES, staging_buffer(lane, number),
-           chunk_bytes(m->bytes, number));
+    memcpy((char *)t->to + number * STAGING_BYTES, staging_buffer(lane, number),
+           chunk_bytes(t->bytes, number));
     return TU_OK;
 }
 
-static tu_status download_staged(const cuda_lane *lane, const transfer *m) {
-    size_t count = (m->bytes + STAGING_BYTES - 1) / STAGING_BYTES;
+static tu_status download_staged(const cuda_lane *lane, const transfer *t) {
+    size_t count = (t->bytes + STAGING_BYTES - 1) / STAGING_BYTES;
     for (size_t i = 0; i < count; i++) {
-        TU_TRY(start_download_chunk(lane, m, i));
-        if (i) TU_TRY(finish_download_chunk(lane, m, i - 1));
+        TU_TRY(start_download_chunk(lane, t, i));
+        if (i) TU_TRY(finish_download_chunk(lane, t, i - 1));
     }
-    return finish_download_chunk(lane, m, count - 1);
+    return finish_download_chunk(lane, t, count - 1);
 }
 
-static tu_status download_direct(const cuda_lane *lane, const transfer *m) {
-    CUDA_TRY(cuMemcpyDtoHAsync, m->to, cuda_address(m->from), m->bytes, lane->stream);
+static tu_status download_direct(const cuda_lane *lane, const transfer *t) {
+    CUDA_TRY(cuMemcpyDtoHAsync, t->to, cuda_address(t->from), t->bytes, lane->stream);
     return TU_OK;
 }
 
@@ -181,16 +179,16 @@ static tu_status allocate_staging(cuda_lane *lane) {
 
 /* Copies with `direct`, in one call, if the copy is small or the host memory is pinned; else with `staged`. Returns
  * when the copy is done. */
-static tu_status transfer_and_wait(cuda_device *d, cuda_lane *lane, const transfer *m, const void *host,
-                                   tu_status (*direct)(const cuda_lane *lane, const transfer *m),
-                                   tu_status (*staged)(const cuda_lane *lane, const transfer *m)) {
+static tu_status transfer_and_wait(cuda_device *d, cuda_lane *lane, const transfer *t, const void *host,
+                                   tu_status (*direct)(const cuda_lane *lane, const transfer *t),
+                                   tu_status (*staged)(const cuda_lane *lane, const transfer *t)) {
     TU_TRY(cuda_enter(d));
-    if (!m->bytes) return TU_OK;
-    if (m->bytes <= MAX_DIRECT_BYTES || is_pinned(host, m->bytes))
-        return wait_for_lane(lane, direct(lane, m));
+    if (!t->bytes) return TU_OK;
+    if (t->bytes <= MAX_DIRECT_BYTES || is_pinned(host, t->bytes))
+        return wait_for_lane(lane, direct(lane, t));
     pthread_mutex_lock(&lane->lock); /* the staging buffers serve one copy at a time */
     tu_status status = allocate_staging(lane);
-    if (status == TU_OK) status = staged(lane, m);
+    if (status == TU_OK) status = staged(lane, t);
     status = wait_for_lane(lane, status);
     pthread_mutex_unlock(&lane->lock);
     return status;

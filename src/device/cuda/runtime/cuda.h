@@ -52,16 +52,16 @@ enum { CUDA_MAX_GPUS = 64 }; /* per machine: bits of `peer_access_mask` */
 typedef struct cuda_device {
     int index, logical_index, logical_count;
     int kernel_share; /* kernels are chosen for a GPU shared by so many logical devices; 1: as for a whole GPU */
-    char name[24]; /* "gpu:0", "gpu:0.1": for messages */
+    char name[24];    /* "gpu:0", "gpu:0.1": for messages */
     CUdevice handle;
     CUcontext context;
-    CUstream stream;   /* for kernels */
-    cuda_lane in, out; /* copies that overlap with kernels */
-    int streams;       /* streams a captured step may use: 1, or 0 to choose automatically */
+    CUstream stream;          /* for kernels */
+    cuda_lane in, out;        /* copies that overlap with kernels */
+    int streams;              /* streams a captured step may use: 1, or 0 to choose automatically */
     CUstream side_streams[4]; /* [1] and up: more streams of a captured step: capture_streams.c */
-    CUevent join_events[4]; /* fork the side streams from `stream` and join them to it */
-    bool capturing;         /* true while the stream is being captured */
-    int capability;         /* 90: compute capability 9.0 */
+    CUevent join_events[4];   /* fork the side streams from `stream` and join them to it */
+    bool capturing;           /* true while the stream is being captured */
+    int capability;           /* 90: compute capability 9.0 */
     int multiprocessors;
     int shared_bytes;    /* maximum shared memory per block */
     cuda_memory *memory; /* one per GPU, shared by its logical devices */
@@ -76,7 +76,7 @@ typedef struct cuda_device {
     cusolverDnHandle_t solver;    /* NULL until cuda_solver() */
     uint64_t peer_access_mask;    /* bit i: kernels may access the memory of GPU i: peer_access.c */
     pthread_mutex_t lock;         /* guards dnn, solver, peer_access_mask and modules */
-    CUfunction combine[4][9]; /* kernels by element type and number of ranks: combine.c */
+    CUfunction combine[4][9];     /* kernels by element type and number of ranks: combine.c */
 } cuda_device;
 
 /* Returns the CUDA device inside the engine's device object. */
@@ -211,8 +211,8 @@ tu_status cuda_lower_copy(tu__selection *s, tu__edge from, tu__edge to);
 typedef struct cuda_subkernel cuda_subkernel;
 struct tu__cluster;
 tu_status cuda_run_pointwise(const tu__kernel *k);
-tu_status cuda_make_subkernel(tu__kernel *k, struct tu__cluster *c, void *piece);
-tu_status cuda_finish_subkernels(tu__kernel *k, uint32_t count, void *pieces);
+tu_status cuda_make_subkernel(tu__kernel *k, struct tu__cluster *c, void *subkernel);
+tu_status cuda_finish_subkernels(tu__kernel *k, uint32_t count, void *subkernels);
 tu__sum_kind cuda_sum_kind_of(const struct tu__cluster *c, tu_dtype dtype, tu__sum_form form, bool *cut);
 
 /* ---- Plans: plan.c, repeat.c, kernel_times.c ---- */
@@ -224,7 +224,7 @@ tu_status cuda_build(cuda_device *device, tu_plan *plan, const tu_binding *bindi
 void cuda_plan_free(cuda_device *device, tu_plan *plan);
 tu_status cuda_launch_plan(cuda_device *device, tu_plan *plan, uint32_t first, uint32_t count);
 tu_status cuda_repeat_plan(tu_device_instance *device, tu_plan *plan, uint32_t steps,
-                           const tu_repetition *what);
+                           const tu_repetition *request);
 tu_status cuda_repeat_joint(uint32_t part_count, const tu_joint_part *parts, uint32_t move_count,
                             const tu_joint_move *moves, uint32_t steps);
 tu_status cuda_trace(cuda_device *device, tu_plan *plan, uint32_t position, double *start, double *seconds);

@@ -56,8 +56,7 @@ static void *open_library(const char *name) {
 #define TEXT_OF_(name) #name
 static const struct call {
     cuda_library library;
-    const char *
-        name; /* exported symbol: the headers define some names as macros for a later version of the function */
+    const char *name; /* exported symbol, such as cuMemAlloc_v2 for cuMemAlloc */
     size_t offset;
 } calls[] = {
 #define CALL(library, function) {CUDA_##library, TEXT_OF(function), offsetof(cuda_calls, function)},

@@ -60,8 +60,8 @@ static tu_status create_route(cuda_joint *j, uint32_t from, uint32_t to) {
     return TU_OK;
 }
 
-static cuda_member *member_of_rank(const cuda_joint *j, const cuda_joint_op *m, uint32_t rank) {
-    return &j->members[m->what.ranks[rank]];
+static cuda_member *member_of_rank(const cuda_joint *j, const cuda_joint_op *op, uint32_t rank) {
+    return &j->members[op->spec.ranks[rank]];
 }
 
 static tu_status create_sum_stream(cuda_member *m) {
@@ -71,36 +71,37 @@ static tu_status create_sum_stream(cuda_member *m) {
     return create_event(&m->sum_done);
 }
 
-static bool is_on_one_gpu(const cuda_joint *j, const cuda_joint_op *m) {
-    for (uint32_t r = 1; r < m->what.combinations[0].ranks; r++)
-        if (member_of_rank(j, m, r)->device->handle != member_of_rank(j, m, 0)->device->handle) return false;
+static bool is_on_one_gpu(const cuda_joint *j, const cuda_joint_op *op) {
+    for (uint32_t r = 1; r < op->spec.combinations[0].ranks; r++)
+        if (member_of_rank(j, op, r)->device->handle != member_of_rank(j, op, 0)->device->handle)
+            return false;
     return true;
 }
 
-static tu_status prepare_collective(cuda_joint *j, cuda_joint_op *m) {
-    uint32_t summing = is_on_one_gpu(j, m) ? 1 : m->what.combinations[0].ranks;
-    for (uint32_t r = summing; r-- > 0;) TU_TRY(create_sum_stream(member_of_rank(j, m, r)));
-    TU_TRY(cuda_enter(member_of_rank(j, m, 0)->device));
-    return create_event(&m->done);
+static tu_status prepare_collective(cuda_joint *j, cuda_joint_op *op) {
+    uint32_t summing = is_on_one_gpu(j, op) ? 1 : op->spec.combinations[0].ranks;
+    for (uint32_t r = summing; r-- > 0;) TU_TRY(create_sum_stream(member_of_rank(j, op, r)));
+    TU_TRY(cuda_enter(member_of_rank(j, op, 0)->device));
+    return create_event(&op->done);
 }
 
 static tu_status prepare_op(cuda_joint *j, uint32_t number) {
-    cuda_joint_op *m = &j->ops[number];
-    m->route = CUDA_NO_ROUTE;
-    TU_TRY(cuda_enter(j->members[m->what.part].device));
-    if (m->what.kind == TU_JOINT_COLLECTIVE) return prepare_collective(j, m);
-    if (m->what.kind != TU_JOINT_COPY || m->what.other == m->what.part) return TU_OK;
-    m->route = find_route(j, m->what.other, m->what.part);
-    if (m->route == j->route_count) TU_TRY(create_route(j, m->what.other, m->what.part));
-    j->routes[m->route].last = number;
-    return create_event(&m->done);
+    cuda_joint_op *op = &j->ops[number];
+    op->route = CUDA_NO_ROUTE;
+    TU_TRY(cuda_enter(j->members[op->spec.part].device));
+    if (op->spec.kind == TU_JOINT_COLLECTIVE) return prepare_collective(j, op);
+    if (op->spec.kind != TU_JOINT_COPY || op->spec.other == op->spec.part) return TU_OK;
+    op->route = find_route(j, op->spec.other, op->spec.part);
+    if (op->route == j->route_count) TU_TRY(create_route(j, op->spec.other, op->spec.part));
+    j->routes[op->route].last = number;
+    return create_event(&op->done);
 }
 
 tu_status cuda_joint_new(cuda_joint *j, uint32_t part_count, const tu_joint_part *parts, uint32_t op_count,
                          const tu_joint_move *ops) {
-    j->members = tu__alloc_array(part_count, sizeof *j->members, "steps of several parts");
-    j->ops = tu__alloc_array(op_count, sizeof *j->ops, "steps of several parts");
-    j->routes = tu__alloc_array((size_t)part_count * part_count, sizeof *j->routes, "steps of several parts");
+    j->members = tu__alloc_array(part_count, sizeof *j->members, "a multi-step call");
+    j->ops = tu__alloc_array(op_count, sizeof *j->ops, "a multi-step call");
+    j->routes = tu__alloc_array((size_t)part_count * part_count, sizeof *j->routes, "a multi-step call");
     if (!j->members || !j->ops || !j->routes) return TU_NO_MEMORY;
     j->member_count = part_count;
     j->op_count = op_count;
@@ -110,7 +111,7 @@ tu_status cuda_joint_new(cuda_joint *j, uint32_t part_count, const tu_joint_part
         TU_TRY(create_member_events(&j->members[i]));
     }
     for (uint32_t i = 0; i < op_count; i++) {
-        j->ops[i].what = ops[i];
+        j->ops[i].spec = ops[i];
         TU_TRY(prepare_op(j, i));
     }
     return TU_OK;
@@ -144,112 +145,112 @@ void cuda_joint_free(cuda_joint *j) {
 
 /* ---- Operations ---- */
 
-static tu_status enqueue_launch(cuda_joint *j, const cuda_joint_op *m) {
-    const cuda_member *member = &j->members[m->what.part];
-    return cuda_enqueue(member->device, member->plan, m->what.first, m->what.count);
+static tu_status enqueue_launch(cuda_joint *j, const cuda_joint_op *op) {
+    const cuda_member *member = &j->members[op->spec.part];
+    return cuda_enqueue(member->device, member->plan, op->spec.first, op->spec.count);
 }
 
-static tu_status copy_locally(const cuda_joint *j, const cuda_joint_op *m) {
-    CUDA_TRY(cuMemcpyDtoDAsync, cuda_address(m->what.to), cuda_address(m->what.from), m->what.bytes,
-             j->members[m->what.part].device->stream);
+static tu_status copy_locally(const cuda_joint *j, const cuda_joint_op *op) {
+    CUDA_TRY(cuMemcpyDtoDAsync, cuda_address(op->spec.to), cuda_address(op->spec.from), op->spec.bytes,
+             j->members[op->spec.part].device->stream);
     return TU_OK;
 }
 
 /* The driver copies directly between two GPUs if peer access is enabled. */
-static tu_status copy_between_devices(const cuda_joint_op *m, const cuda_device *to, const cuda_device *from,
+static tu_status copy_between_devices(const cuda_joint_op *op, const cuda_device *to, const cuda_device *from,
                                       CUstream stream) {
-    CUdeviceptr target = cuda_address(m->what.to), source = cuda_address(m->what.from);
+    CUdeviceptr target = cuda_address(op->spec.to), source = cuda_address(op->spec.from);
     if (to->handle == from->handle)
-        CUDA_TRY(cuMemcpyDtoDAsync, target, source, m->what.bytes, stream);
+        CUDA_TRY(cuMemcpyDtoDAsync, target, source, op->spec.bytes, stream);
     else
-        CUDA_TRY(cuMemcpyPeerAsync, target, to->context, source, from->context, m->what.bytes, stream);
+        CUDA_TRY(cuMemcpyPeerAsync, target, to->context, source, from->context, op->spec.bytes, stream);
     return TU_OK;
 }
 
-static tu_status enqueue_copy(cuda_joint *j, const cuda_joint_op *m) {
-    if (!m->what.bytes) return TU_OK;
-    if (m->route == CUDA_NO_ROUTE) return copy_locally(j, m);
-    cuda_route *route = &j->routes[m->route];
+static tu_status enqueue_copy(cuda_joint *j, const cuda_joint_op *op) {
+    if (!op->spec.bytes) return TU_OK;
+    if (op->route == CUDA_NO_ROUTE) return copy_locally(j, op);
+    cuda_route *route = &j->routes[op->route];
     const cuda_member *from = &j->members[route->from], *to = &j->members[route->to];
     CUDA_TRY(cuEventRecord, from->posted, from->device->stream);
     CUDA_TRY(cuStreamWaitEvent, route->stream, from->posted, 0);
     if (!route->started) CUDA_TRY(cuStreamWaitEvent, route->stream, to->reusable, 0);
     route->started = true;
-    TU_TRY(copy_between_devices(m, to->device, from->device, route->stream));
-    CUDA_TRY(cuEventRecord, m->done, route->stream);
+    TU_TRY(copy_between_devices(op, to->device, from->device, route->stream));
+    CUDA_TRY(cuEventRecord, op->done, route->stream);
     return TU_OK;
 }
 
 /* Makes `stream` wait until all ranks have posted their values. */
-static tu_status wait_for_all_ranks(const cuda_joint *j, const cuda_joint_op *m, CUstream stream) {
-    for (uint32_t r = 0; r < m->what.combinations[0].ranks; r++)
-        CUDA_TRY(cuStreamWaitEvent, stream, member_of_rank(j, m, r)->posted, 0);
+static tu_status wait_for_all_ranks(const cuda_joint *j, const cuda_joint_op *op, CUstream stream) {
+    for (uint32_t r = 0; r < op->spec.combinations[0].ranks; r++)
+        CUDA_TRY(cuStreamWaitEvent, stream, member_of_rank(j, op, r)->posted, 0);
     return TU_OK;
 }
 
-static tu_status sum_all_shares(const cuda_joint *j, const cuda_joint_op *m) {
-    const cuda_member *first = member_of_rank(j, m, 0);
-    TU_TRY(wait_for_all_ranks(j, m, first->sum_stream));
-    for (uint32_t i = 0; i < m->what.combination_count; i++)
-        TU_TRY(cuda_combine_all(first->device, &m->what.combinations[i], first->sum_stream));
+static tu_status sum_all_shares(const cuda_joint *j, const cuda_joint_op *op) {
+    const cuda_member *first = member_of_rank(j, op, 0);
+    TU_TRY(wait_for_all_ranks(j, op, first->sum_stream));
+    for (uint32_t i = 0; i < op->spec.combination_count; i++)
+        TU_TRY(cuda_combine_all(first->device, &op->spec.combinations[i], first->sum_stream));
     return TU_OK;
 }
 
-static tu_status sum_share(const cuda_joint *j, const cuda_joint_op *m, uint32_t rank) {
-    const cuda_member *member = member_of_rank(j, m, rank);
+static tu_status sum_share(const cuda_joint *j, const cuda_joint_op *op, uint32_t rank) {
+    const cuda_member *member = member_of_rank(j, op, rank);
     TU_TRY(cuda_enter(member->device));
-    TU_TRY(wait_for_all_ranks(j, m, member->sum_stream));
-    for (uint32_t i = 0; i < m->what.combination_count; i++) {
-        tu_combination what = m->what.combinations[i];
-        what.rank = rank;
-        TU_TRY(cuda_combine(member->device, &what, member->sum_stream));
+    TU_TRY(wait_for_all_ranks(j, op, member->sum_stream));
+    for (uint32_t i = 0; i < op->spec.combination_count; i++) {
+        tu_combination combination = op->spec.combinations[i];
+        combination.rank = rank;
+        TU_TRY(cuda_combine(member->device, &combination, member->sum_stream));
     }
     CUDA_TRY(cuEventRecord, member->sum_done, member->sum_stream);
     return TU_OK;
 }
 
 /* Sums one share per rank. At the end the first rank's sum stream waits for all shares. */
-static tu_status sum_each_share(const cuda_joint *j, const cuda_joint_op *m) {
-    const cuda_member *first = member_of_rank(j, m, 0);
-    uint32_t ranks = m->what.combinations[0].ranks;
-    for (uint32_t r = 0; r < ranks; r++) TU_TRY(sum_share(j, m, r));
+static tu_status sum_each_share(const cuda_joint *j, const cuda_joint_op *op) {
+    const cuda_member *first = member_of_rank(j, op, 0);
+    uint32_t ranks = op->spec.combinations[0].ranks;
+    for (uint32_t r = 0; r < ranks; r++) TU_TRY(sum_share(j, op, r));
     TU_TRY(cuda_enter(first->device));
     for (uint32_t r = 1; r < ranks; r++)
-        CUDA_TRY(cuStreamWaitEvent, first->sum_stream, member_of_rank(j, m, r)->sum_done, 0);
+        CUDA_TRY(cuStreamWaitEvent, first->sum_stream, member_of_rank(j, op, r)->sum_done, 0);
     return TU_OK;
 }
 
-static tu_status enqueue_collective(cuda_joint *j, const cuda_joint_op *m) {
-    for (uint32_t r = 0; r < m->what.combinations[0].ranks; r++) {
-        const cuda_member *rank = member_of_rank(j, m, r);
+static tu_status enqueue_collective(cuda_joint *j, const cuda_joint_op *op) {
+    for (uint32_t r = 0; r < op->spec.combinations[0].ranks; r++) {
+        const cuda_member *rank = member_of_rank(j, op, r);
         CUDA_TRY(cuEventRecord, rank->posted, rank->device->stream);
     }
-    TU_TRY(is_on_one_gpu(j, m) ? sum_all_shares(j, m) : sum_each_share(j, m));
-    CUDA_TRY(cuEventRecord, m->done, member_of_rank(j, m, 0)->sum_stream);
+    TU_TRY(is_on_one_gpu(j, op) ? sum_all_shares(j, op) : sum_each_share(j, op));
+    CUDA_TRY(cuEventRecord, op->done, member_of_rank(j, op, 0)->sum_stream);
     return TU_OK;
 }
 
-static tu_status enqueue_wait(cuda_joint *j, const cuda_joint_op *m) {
-    const cuda_joint_op *before = &j->ops[m->what.after];
-    if (before->what.kind == TU_JOINT_COLLECTIVE || before->what.bytes)
-        CUDA_TRY(cuStreamWaitEvent, j->members[m->what.part].device->stream, before->done, 0);
+static tu_status enqueue_wait(cuda_joint *j, const cuda_joint_op *op) {
+    const cuda_joint_op *before = &j->ops[op->spec.after];
+    if (before->spec.kind == TU_JOINT_COLLECTIVE || before->spec.bytes)
+        CUDA_TRY(cuStreamWaitEvent, j->members[op->spec.part].device->stream, before->done, 0);
     return TU_OK;
 }
 
-static tu_status enqueue_keep(cuda_joint *j, const cuda_joint_op *m) {
-    const cuda_member *member = &j->members[m->what.part];
+static tu_status enqueue_keep(cuda_joint *j, const cuda_joint_op *op) {
+    const cuda_member *member = &j->members[op->spec.part];
     return member->ring ? cuda_ring_keep(member->ring, member->device, member->plan->runtime) : TU_OK;
 }
 
-static tu_status enqueue_op(cuda_joint *j, const cuda_joint_op *m) {
-    static tu_status (*const enqueue_functions[])(cuda_joint * j, const cuda_joint_op *m) = {
+static tu_status enqueue_op(cuda_joint *j, const cuda_joint_op *op) {
+    static tu_status (*const enqueue_functions[])(cuda_joint * j, const cuda_joint_op *op) = {
         [TU_JOINT_LAUNCH] = enqueue_launch,
         [TU_JOINT_COPY] = enqueue_copy,
         [TU_JOINT_COLLECTIVE] = enqueue_collective,
         [TU_JOINT_WAIT] = enqueue_wait,
         [TU_JOINT_KEEP] = enqueue_keep};
-    TU_TRY(cuda_enter(j->members[m->what.part].device));
-    return enqueue_functions[m->what.kind](j, m);
+    TU_TRY(cuda_enter(j->members[op->spec.part].device));
+    return enqueue_functions[op->spec.kind](j, op);
 }
 
 /* ---- Steps ---- */

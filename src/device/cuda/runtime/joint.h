@@ -7,9 +7,8 @@
 typedef struct cuda_member { /* a partition */
     cuda_device *device;
     tu__kernel_plan *plan;
-    cuda_ring *ring; /* NULL: it has no inputs and no results to fetch */
-    CUevent
-        posted; /* recorded after the work enqueued so far; waited for immediately, so one event can be reused */
+    cuda_ring *ring;     /* NULL: it has no inputs and no results to fetch */
+    CUevent posted;      /* recorded after the work so far; waited for immediately, then reused */
     CUevent reusable;    /* its readers of the previous step are done: received values may be overwritten */
     CUstream sum_stream; /* stream for its sums of collectives; NULL: none */
     CUevent sum_done;    /* recorded after the sums; waited for immediately */
@@ -27,7 +26,7 @@ typedef struct cuda_route {
 enum { CUDA_NO_ROUTE = UINT32_MAX };
 
 typedef struct cuda_joint_op { /* one operation of a step: launch, copy, collective, wait or keep */
-    tu_joint_move what;
+    tu_joint_move spec;
     uint32_t route; /* COPY; CUDA_NO_ROUTE: within one partition */
     CUevent done;   /* COPY, COLLECTIVE */
 } cuda_joint_op;
@@ -40,7 +39,7 @@ typedef struct cuda_joint {
     bool copies_via_host; /* a copy goes between GPUs without peer access, through the host */
 } cuda_joint;
 
-/* Prepares streams and events. After a failure, free the joint with cuda_joint_end() too. */
+/* Prepares streams and events. After a failure, free the joint with cuda_joint_free() too. */
 tu_status cuda_joint_new(cuda_joint *joint, uint32_t part_count, const tu_joint_part *parts,
                          uint32_t op_count, const tu_joint_move *ops);
 void cuda_joint_free(cuda_joint *joint);

@@ -54,7 +54,7 @@ static cuda_device *first_device(const cuda_repetition *r) {
     return r->joint.members[0].device;
 }
 
-/* ---- Making and freeing ---- */
+/* ---- Creating and freeing ---- */
 
 static void drop_graphs(cuda_repetition *r) {
     if (r->one_step_graph) cuda.cuGraphExecDestroy(r->one_step_graph);
@@ -83,13 +83,13 @@ void cuda_repetition_free(cuda_runtime *runtime) {
 static uint32_t choose_steps_per_graph(const cuda_joint *j) {
     uint32_t nodes = j->op_count + j->member_count; /* an upper bound: waits are edges, not nodes */
     for (uint32_t i = 0; i < j->member_count; i++) nodes += j->members[i].plan->kernel_count;
-    uint32_t multi_step_graph = MAX_GRAPH_NODES * j->member_count / (nodes ? nodes : 1);
-    return multi_step_graph > MAX_GRAPH_STEPS ? MAX_GRAPH_STEPS : multi_step_graph;
+    uint32_t steps = MAX_GRAPH_NODES * j->member_count / (nodes ? nodes : 1);
+    return steps > MAX_GRAPH_STEPS ? MAX_GRAPH_STEPS : steps;
 }
 
 static tu_status create_repetition(cuda_runtime *runtime, uint32_t part_count, const tu_joint_part *parts,
                                    uint32_t op_count, const tu_joint_move *ops) {
-    cuda_repetition *r = runtime->repetition = tu__alloc(sizeof *r, "many steps");
+    cuda_repetition *r = runtime->repetition = tu__alloc(sizeof *r, "a multi-step call");
     if (!r) return TU_NO_MEMORY;
     TU_TRY(cuda_joint_new(&r->joint, part_count, parts, op_count, ops));
     r->steps_per_graph = choose_steps_per_graph(&r->joint);
@@ -101,8 +101,8 @@ static tu_status create_repetition(cuda_runtime *runtime, uint32_t part_count, c
 
 /* ---- Rings ---- */
 
-static bool needs_ring(const tu_repetition *what) {
-    return what->feed_count || what->fetch_count;
+static bool needs_ring(const tu_repetition *request) {
+    return request->feed_count || request->fetch_count;
 }
 
 /* All partitions advance together, so the smallest half is used. */
@@ -126,11 +126,11 @@ static bool rings_fit(const cuda_repetition *r, const call *c, uint32_t half) {
     return true;
 }
 
-static tu_status create_ring(cuda_member *m, uint32_t half, const tu_repetition *what) {
+static tu_status create_ring(cuda_member *m, uint32_t half, const tu_repetition *request) {
     cuda_ring_free(m->ring);
     m->ring = NULL;
-    if (!needs_ring(what)) return TU_OK;
-    tu_status status = cuda_ring_new(m->device, half, what, &m->ring);
+    if (!needs_ring(request)) return TU_OK;
+    tu_status status = cuda_ring_new(m->device, half, request, &m->ring);
     if (status == TU_OK) return TU_OK;
     return tu_fail(status, "cannot allocate %.1f MiB for the inputs and results of steps: %s",
                    m->ring ? cuda_ring_mebibytes(m->ring) : 0, tu_message());
@@ -150,8 +150,7 @@ static tu_status create_rings(cuda_repetition *r, const call *c) {
 
 /* Finished steps, as counted by the rings of the partitions. */
 typedef struct progress {
-    const cuda_member
-        *slowest; /* the slowest partition; NULL: no partition has a ring, so steps are not counted */
+    const cuda_member *slowest;    /* NULL: no partition has a ring, so steps are not counted */
     uint32_t min_steps, max_steps; /* steps done by the slowest and by the fastest partition */
     uint64_t total_steps;          /* sum over all partitions: independent partitions may advance in turns */
 } progress;
@@ -229,19 +228,19 @@ static tu_status wait_for_event(const cuda_repetition *r, CUevent event) {
 
 /* ---- Steps ---- */
 
-typedef struct steps_of {
+typedef struct captured_steps {
     cuda_joint *joint;
     uint32_t count;
-} steps_of;
+} captured_steps;
 
 static tu_status enqueue_steps(cuda_device *device, void *context) {
-    const steps_of *s = context;
+    const captured_steps *s = context;
     (void)device; /* the first partition's */
     return cuda_joint_enqueue(s->joint, s->count);
 }
 
 static tu_status launch_graph(cuda_repetition *r, uint32_t count, CUgraphExec *exec) {
-    steps_of s = {&r->joint, count};
+    captured_steps s = {&r->joint, count};
     if (!*exec) TU_TRY(cuda_capture(first_device(r), enqueue_steps, &s, exec));
     CUDA_TRY(cuGraphLaunch, *exec, first_device(r)->stream);
     return TU_OK;
@@ -419,8 +418,8 @@ tu_status cuda_repeat_joint(uint32_t part_count, const tu_joint_part *parts, uin
 
 /* Runs steps of one partition: each step is one launch. */
 tu_status cuda_repeat_plan(tu_device_instance *device, tu_plan *plan, uint32_t steps,
-                           const tu_repetition *what) {
-    const tu_joint_part part = {.device = device, .plan = plan, .what = *what};
+                           const tu_repetition *request) {
+    const tu_joint_part part = {.device = device, .plan = plan, .what = *request};
     const tu_joint_move ops[] = {{.kind = TU_JOINT_LAUNCH, .count = plan->kernel_count},
                                  {.kind = TU_JOINT_KEEP}};
     return cuda_repeat_joint(1, &part, sizeof ops / sizeof *ops, ops, steps);

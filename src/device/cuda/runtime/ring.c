@@ -72,12 +72,13 @@ static bool is_same_feed(const tu_repeat_feed *a, const tu_repeat_feed *b) {
            a->row_bytes == b->row_bytes;
 }
 
-bool cuda_ring_matches(const cuda_ring *r, const tu_repetition *what) {
-    if (r->feed_count != what->feed_count || r->fetch_count != what->fetch_count) return false;
+bool cuda_ring_matches(const cuda_ring *r, const tu_repetition *request) {
+    if (r->feed_count != request->feed_count || r->fetch_count != request->fetch_count) return false;
     for (uint32_t i = 0; i < r->feed_count; i++)
-        if (!is_same_feed(&r->feeds[i], &what->feeds[i])) return false;
+        if (!is_same_feed(&r->feeds[i], &request->feeds[i])) return false;
     for (uint32_t i = 0; i < r->fetch_count; i++)
-        if (r->fetches[i].from != what->fetches[i].from || r->fetches[i].bytes != what->fetches[i].bytes)
+        if (r->fetches[i].from != request->fetches[i].from ||
+            r->fetches[i].bytes != request->fetches[i].bytes)
             return false;
     return true;
 }
@@ -86,11 +87,11 @@ static size_t bytes_of_feed(const tu_repeat_feed *f) {
     return f->table ? f->bytes / f->row_bytes * sizeof *f->rows : f->bytes;
 }
 
-uint32_t cuda_ring_half(const tu_repetition *what, uint32_t steps) {
+uint32_t cuda_ring_half(const tu_repetition *request, uint32_t steps) {
     size_t bytes = 1;
-    for (uint32_t i = 0; i < what->feed_count; i++)
-        if (!what->feeds[i].same) bytes += bytes_of_feed(&what->feeds[i]);
-    for (uint32_t i = 0; i < what->fetch_count; i++) bytes += what->fetches[i].bytes;
+    for (uint32_t i = 0; i < request->feed_count; i++)
+        if (!request->feeds[i].same) bytes += bytes_of_feed(&request->feeds[i]);
+    for (uint32_t i = 0; i < request->fetch_count; i++) bytes += request->fetches[i].bytes;
     size_t max_steps = MAX_BYTES / bytes;
     uint32_t needed = steps / CUDA_HALVES + (steps % CUDA_HALVES > 0);
     uint32_t half = max_steps < 1 ? 1 : max_steps < MAX_STEPS ? (uint32_t)max_steps : MAX_STEPS;
@@ -98,23 +99,23 @@ uint32_t cuda_ring_half(const tu_repetition *what, uint32_t steps) {
 }
 
 /* Assigns an offset to every slot. Copies the lists of feeds and fetches. */
-static tu_status assign_offsets(cuda_ring *r, const tu_repetition *what) {
-    r->feeds = tu__alloc_array(what->feed_count + 1, sizeof *r->feeds, "a ring");
-    r->fetches = tu__alloc_array(what->fetch_count + 1, sizeof *r->fetches, "a ring");
-    r->in = tu__alloc_array(what->feed_count + 1, sizeof *r->in, "a ring");
-    r->out = tu__alloc_array(what->fetch_count + 1, sizeof *r->out, "a ring");
+static tu_status assign_offsets(cuda_ring *r, const tu_repetition *request) {
+    r->feeds = tu__alloc_array(request->feed_count + 1, sizeof *r->feeds, "a ring");
+    r->fetches = tu__alloc_array(request->fetch_count + 1, sizeof *r->fetches, "a ring");
+    r->in = tu__alloc_array(request->feed_count + 1, sizeof *r->in, "a ring");
+    r->out = tu__alloc_array(request->fetch_count + 1, sizeof *r->out, "a ring");
     if (!r->feeds || !r->fetches || !r->in || !r->out) return TU_NO_MEMORY;
-    r->feed_count = what->feed_count;
-    r->fetch_count = what->fetch_count;
+    r->feed_count = request->feed_count;
+    r->fetch_count = request->fetch_count;
     size_t slots = CUDA_HALVES * (size_t)r->half;
     for (uint32_t i = 0; i < r->feed_count; i++) {
-        r->feeds[i] = what->feeds[i];
-        r->in[i] = (slot_array){bytes_of_feed(&what->feeds[i]), r->feed_bytes, what->feeds[i].same};
+        r->feeds[i] = request->feeds[i];
+        r->in[i] = (slot_array){bytes_of_feed(&request->feeds[i]), r->feed_bytes, request->feeds[i].same};
         r->feed_bytes += aligned(r->in[i].bytes * (r->in[i].same ? 1 : slots));
     }
     for (uint32_t i = 0; i < r->fetch_count; i++) {
-        r->fetches[i] = what->fetches[i];
-        r->out[i] = (slot_array){.bytes = what->fetches[i].bytes, .offset = r->fetch_bytes};
+        r->fetches[i] = request->fetches[i];
+        r->out[i] = (slot_array){.bytes = request->fetches[i].bytes, .offset = r->fetch_bytes};
         r->fetch_bytes += aligned(r->out[i].bytes * slots);
     }
     return TU_OK;
@@ -130,14 +131,14 @@ static tu_status allocate_resources(cuda_ring *r) {
     return TU_OK;
 }
 
-tu_status cuda_ring_new(const cuda_device *device, uint32_t half, const tu_repetition *what,
+tu_status cuda_ring_new(const cuda_device *device, uint32_t half, const tu_repetition *request,
                         cuda_ring **ring) {
     cuda_ring *r = *ring = tu__alloc(sizeof *r, "a ring");
     if (!r) return TU_NO_MEMORY;
     r->device = device;
     TU_TRY(cuda_enter(device));
     r->half = half;
-    TU_TRY(assign_offsets(r, what));
+    TU_TRY(assign_offsets(r, request));
     return allocate_resources(r);
 }
 
@@ -234,24 +235,24 @@ static tu_status upload(const cuda_ring *r, uint32_t i, size_t from, size_t byte
     return TU_OK;
 }
 
-tu_status cuda_ring_begin(cuda_ring *r, const tu_repetition *what) {
+tu_status cuda_ring_begin(cuda_ring *r, const tu_repetition *request) {
     r->count_requested = false;
     r->done = 0;
     CUDA_TRY(cuMemsetD8Async, r->block, 0, COUNT_BYTES, r->copies);
     for (uint32_t i = 0; i < r->feed_count; i++) {
         if (!r->in[i].same || !r->in[i].bytes) continue;
-        memcpy(r->pinned + r->in[i].offset, host_of(&what->feeds[i]), r->in[i].bytes);
+        memcpy(r->pinned + r->in[i].offset, host_of(&request->feeds[i]), r->in[i].bytes);
         TU_TRY(upload(r, i, 0, r->in[i].bytes));
     }
     return TU_OK;
 }
 
-tu_status cuda_ring_stage(const cuda_ring *r, const tu_repetition *what, uint32_t half, uint32_t first,
+tu_status cuda_ring_stage(const cuda_ring *r, const tu_repetition *request, uint32_t half, uint32_t first,
                           uint32_t count, CUstream steps) {
     for (uint32_t i = 0; i < r->feed_count; i++) {
         size_t bytes = r->in[i].bytes, slot = (size_t)half * r->half * bytes;
         if (r->in[i].same || !bytes) continue;
-        copy_steps(r->pinned + r->in[i].offset + slot, &what->feeds[i], bytes, first, count);
+        copy_steps(r->pinned + r->in[i].offset + slot, &request->feeds[i], bytes, first, count);
         TU_TRY(upload(r, i, slot, count * bytes));
     }
     CUDA_TRY(cuEventRecord, r->uploaded[half], r->copies);
@@ -273,11 +274,11 @@ tu_status cuda_ring_fetch(const cuda_ring *r, uint32_t half, uint32_t count, CUs
     return TU_OK;
 }
 
-void cuda_ring_read_results(const cuda_ring *r, const tu_repetition *what, uint32_t half, uint32_t first,
+void cuda_ring_read_results(const cuda_ring *r, const tu_repetition *request, uint32_t half, uint32_t first,
                             uint32_t count) {
     for (uint32_t i = 0; i < r->fetch_count; i++) {
         size_t bytes = r->out[i].bytes;
-        unsigned char *host = what->fetches[i].host;
+        unsigned char *host = request->fetches[i].host;
         if (host)
             memcpy(host + (size_t)first * bytes, pinned_fetches(r, i) + (size_t)half * r->half * bytes,
                    count * bytes);

@@ -18,9 +18,7 @@ typedef struct scheduler {
     const cuda_work *work;
     cuda_stream_assignment *assignments;
     double end_of_stream[CUDA_STREAMS];
-    int last_waited
-        [CUDA_STREAMS]
-        [CUDA_STREAMS]; /* [stream][other]: latest kernel of `other` that `stream` has waited for */
+    int last_waited[CUDA_STREAMS][CUDA_STREAMS]; /* [s][o]: latest kernel of o that s waited for */
 } scheduler;
 
 static bool conflict(const cuda_work *a, const cuda_work *b) {
