@@ -27,7 +27,7 @@ hang() {
     }
     rm -rf "$run" "$whole"
     train "$whole" >"$work/whole.log" 2>&1 || { cat "$work/whole.log"; exit 1; }
-    FAKE_CUDA_HANG=$launch train "$run" --deadline 5 >"$work/log" 2>"$work/errors"
+    FAKE_CUDA_HANG=$launch train "$run" --timeout 5 >"$work/log" 2>"$work/errors"
     local status=$?
     ((status == 2)) || complain "$devices: status $status: $(tail -n 1 "$work/errors")"
     [[ $(grep -c 'training stopped' "$work/errors") == 1 ]] || complain "$devices: not reported exactly once: $(cat "$work/errors")"

@@ -22,7 +22,7 @@ typedef struct trainer {
     tu_state *state;
 } trainer;
 
-static tu_status begin(trainer *t) {
+static tu_status start_trainer(trainer *t) {
     memset(t, 0, sizeof *t);
     TU_TRY(tu_graph_new(&t->graph));
     t->x = tu_batch_input(t->graph, "x", TU_F32, TU_SHAPE(BATCH, IN));
@@ -35,7 +35,7 @@ static tu_status begin(trainer *t) {
                       .updates = true);
 }
 
-static void end(trainer *t) {
+static void free_trainer(trainer *t) {
     tu_program_free(t->step);
     tu_state_free(t->state);
     tu_graph_free(t->graph);
@@ -56,24 +56,24 @@ static float expected[STEPS + 1][IN * OUT];
 
 static void train_without_failure(void) {
     trainer t;
-    if (begin(&t) != TU_OK) fail_msg("%s", tu_message());
+    if (start_trainer(&t) != TU_OK) fail_msg("%s", tu_message());
     read_weights(&t, expected[0]);
     for (int i = 0; i < STEPS; i++) {
         if (run(&t, i) != TU_OK) fail_msg("%s", tu_message());
         read_weights(&t, expected[i + 1]);
         assert_memory_not_equal(expected[i], expected[i + 1], sizeof expected[i]);
     }
-    end(&t);
+    free_trainer(&t);
 }
 
 static void only_traced_copies_have_threads(void **unused) {
     (void)unused;
     trainer t;
-    if (begin(&t) != TU_OK || run(&t, 0) != TU_OK) fail_msg("%s", tu_message());
+    if (start_trainer(&t) != TU_OK || run(&t, 0) != TU_OK) fail_msg("%s", tu_message());
     assert_int_equal(count_copiers(t.step), 0);
     if (tu_program_trace_begin(t.step) != TU_OK || run(&t, 1) != TU_OK) fail_msg("%s", tu_message());
     assert_int_equal(count_copiers(t.step), 2);
-    end(&t);
+    free_trainer(&t);
 }
 
 /* A traced run reads its times after the step, and fails if they are unavailable: then the variables are updated. */
@@ -87,7 +87,7 @@ static tu_status train(const void *context, unsigned trial) {
     const bool *traced = context;
     static float w[IN * OUT];
     trainer t;
-    tu_status status = begin(&t);
+    tu_status status = start_trainer(&t);
     if (status == TU_OK && *traced) status = tu_program_trace_begin(t.step);
     for (int i = 0; i < STEPS && status == TU_OK; i++) {
         status = run(&t, i);
@@ -95,7 +95,7 @@ static tu_status train(const void *context, unsigned trial) {
         if (status != TU_OK && has_updated(w, i, *traced)) continue;
         assert_memory_equal(w, expected[status == TU_OK ? i + 1 : i], sizeof w);
     }
-    end(&t);
+    free_trainer(&t);
     return status;
 }
 

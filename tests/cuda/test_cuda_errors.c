@@ -147,11 +147,11 @@ static void programs_too_large_for_memory_fail_before_running(void **unused) {
     expect_error(&(error_case){"", "FAKE_CUDA_MEMORY", "3000000", convolve_small, {"no failure"}});
 }
 
-static int begin(void **unused) {
+static int create_folder(void **unused) {
     (void)unused;
     return mkdtemp(folder) ? 0 : -1;
 }
-static int end(void **unused) {
+static int remove_folder(void **unused) {
     (void)unused;
     link_all_but("");
     for (size_t i = 0; i < LIBRARIES; i++) {
@@ -173,5 +173,5 @@ int main(void) {
         cmocka_unit_test(cudnn_is_needed_only_by_programs_that_use_it),
         cmocka_unit_test(programs_too_large_for_memory_fail_before_running),
     };
-    return cmocka_run_group_tests(tests, begin, end);
+    return cmocka_run_group_tests(tests, create_folder, remove_folder);
 }

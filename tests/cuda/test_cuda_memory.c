@@ -19,7 +19,7 @@ typedef struct network {
     tu_state *state;
 } network;
 
-static void begin(network *n) {
+static void build_network(network *n) {
     assert_int_equal(tu_graph_new(&n->graph), TU_OK);
     n->x = tu_batch_input(n->graph, "x", TU_F32, TU_SHAPE(ROWS, COLUMNS));
     tu_value y = tu_dense(n->x, .units = COLUMNS, .act = TU_TANH, .name = "hidden");
@@ -28,7 +28,7 @@ static void begin(network *n) {
     assert_int_equal(tu_state_new(n->graph, &n->state, .seed = 1), TU_OK);
 }
 
-static void end(network *n) {
+static void free_network(network *n) {
     tu_state_free(n->state);
     tu_graph_free(n->graph);
 }
@@ -80,7 +80,7 @@ static void gpu_memory_limit_applies_only_to_gpus(void **unused) {
     (void)unused;
     network n;
     tu_program *program;
-    begin(&n);
+    build_network(&n);
     expect_error(compile(&n, &program, .devices = "gpu:0", .gpu_memory_limit = 4 * KIB, .no_updates = true),
                  TU_NO_MEMORY, CONTAINS("device 'gpu:0' would need", "the limit is 0.003906 MiB"));
     assert_int_equal(
@@ -92,7 +92,7 @@ static void gpu_memory_limit_applies_only_to_gpus(void **unused) {
     assert_true(limit_of(program, 0) > 4 * MIB);
     assert_int_equal(limit_of(program, 1), 4 * MIB);
     tu_program_free(program);
-    end(&n);
+    free_network(&n);
 }
 
 static void the_smaller_limit_applies_on_a_gpu(void **unused) {
@@ -101,7 +101,7 @@ static void the_smaller_limit_applies_on_a_gpu(void **unused) {
         uint64_t all, gpu, on_cpu, on_gpu;
     } cases[] = {{4 * MIB, 2 * MIB, 4 * MIB, 2 * MIB}, {2 * MIB, 4 * MIB, 2 * MIB, 2 * MIB}};
     network n;
-    begin(&n);
+    build_network(&n);
     for (int i = 0; i < 2; i++) {
         tu_program *program;
         assert_int_equal(compile(&n, &program, .devices = "cpu:0,gpu:0", .memory_limit = cases[i].all,
@@ -111,7 +111,7 @@ static void the_smaller_limit_applies_on_a_gpu(void **unused) {
         assert_int_equal(limit_of(program, 1), cases[i].on_gpu);
         tu_program_free(program);
     }
-    end(&n);
+    free_network(&n);
 }
 
 /* ---- The reserve ---- */
@@ -121,7 +121,7 @@ static void a_reserve_is_allocated_at_once_and_serves_all_blocks(void **unused) 
     network n;
     tu_program *program;
     float loss, losses[STEPS];
-    begin(&n);
+    build_network(&n);
     assert_int_equal(
         compile(&n, &program, .devices = "gpu:0", .updates = true, .gpu_memory_reserve = 4 * MIB), TU_OK);
     assert_int_equal(emulated_used(), 4 * MIB);
@@ -130,7 +130,7 @@ static void a_reserve_is_allocated_at_once_and_serves_all_blocks(void **unused) 
     assert_int_equal(emulated_used(), 4 * MIB);
     tu_program_free(program);
     assert_int_equal(emulated_used(), 4 * MIB); /* the state's variables are still allocated */
-    end(&n);
+    free_network(&n);
     assert_int_equal(emulated_used(), 0);
 }
 
@@ -138,13 +138,13 @@ static void plan_only_allocates_no_reserve(void **unused) {
     (void)unused;
     network n;
     tu_program *program;
-    begin(&n);
+    build_network(&n);
     assert_int_equal(compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = 4 * MIB,
                              .plan_only = true, .no_updates = true),
                      TU_OK);
     assert_int_equal(emulated_used(), 0);
     tu_program_free(program);
-    end(&n);
+    free_network(&n);
 }
 
 /* Trains, then evaluates after another process has filled the GPU. */
@@ -152,7 +152,7 @@ static tu_status evaluate_on_full_gpu(uint64_t reserve, float *loss) {
     network n;
     tu_program *training, *evaluation = NULL;
     float losses[STEPS];
-    begin(&n);
+    build_network(&n);
     assert_int_equal(
         compile(&n, &training, .devices = "gpu:0", .updates = true, .gpu_memory_reserve = reserve), TU_OK);
     assert_int_equal(run_many(&n, training, losses), TU_OK);
@@ -165,7 +165,7 @@ static tu_status evaluate_on_full_gpu(uint64_t reserve, float *loss) {
     reset_gpu_memory();
     tu_program_free(evaluation);
     tu_program_free(training);
-    end(&n);
+    free_network(&n);
     return status;
 }
 
@@ -183,13 +183,13 @@ static float train(const char *devices, uint64_t reserve) {
     network n;
     tu_program *program;
     float losses[STEPS];
-    begin(&n);
+    build_network(&n);
     assert_int_equal(
         compile(&n, &program, .devices = devices, .updates = true, .gpu_memory_reserve = reserve), TU_OK);
     assert_int_equal(run_many(&n, program, losses), TU_OK);
     assert_true(emulated_used() > reserve || reserve >= MIB);
     tu_program_free(program);
-    end(&n);
+    free_network(&n);
     assert_int_equal(emulated_used(), 0);
     return losses[STEPS - 1];
 }
@@ -207,7 +207,7 @@ static void logical_devices_share_a_reserve(void **unused) {
     network n;
     tu_program *program, *another;
     float loss;
-    begin(&n);
+    build_network(&n);
     assert_int_equal(compile(&n, &program, .devices = "gpu:0/2", .strategy = "mirrored", .updates = true,
                              .gpu_memory_reserve = 4 * MIB),
                      TU_OK);
@@ -225,7 +225,7 @@ static void logical_devices_share_a_reserve(void **unused) {
     assert_int_equal(emulated_used(), 6 * MIB);
     tu_program_free(another);
     tu_program_free(program);
-    end(&n);
+    free_network(&n);
 }
 
 /* The fake libraries use no memory, so the overhead must be 0. */
@@ -235,7 +235,7 @@ static void a_reserve_is_not_overhead(void **unused) {
     tu_program *program, *another;
     tu_memory_report report;
     float loss;
-    begin(&n);
+    build_network(&n);
     assert_int_equal(
         compile(&n, &program, .devices = "gpu:0.0/2", .gpu_memory_reserve = 4 * MIB, .no_updates = true),
         TU_OK);
@@ -247,7 +247,7 @@ static void a_reserve_is_not_overhead(void **unused) {
     assert_int_equal(report.overhead_bytes, 0);
     tu_program_free(another);
     tu_program_free(program);
-    end(&n);
+    free_network(&n);
 }
 
 static void a_large_block_may_replace_an_unused_reserve(void **unused) {
@@ -256,7 +256,7 @@ static void a_large_block_may_replace_an_unused_reserve(void **unused) {
     tu_program *program;
     tu_memory_report report;
     float loss;
-    begin(&n);
+    build_network(&n);
     assert_int_equal(compile(&n, &program, .devices = "gpu:0", .plan_only = true, .no_updates = true), TU_OK);
     assert_int_equal(tu_program_memory(program, 0, &report), TU_OK);
     tu_program_free(program);
@@ -268,7 +268,7 @@ static void a_large_block_may_replace_an_unused_reserve(void **unused) {
     if (status != TU_OK) fail_msg("%s", tu_message());
     reset_gpu_memory();
     tu_program_free(program);
-    end(&n);
+    free_network(&n);
     assert_int_equal(emulated_used(), 0);
 }
 
@@ -278,8 +278,8 @@ static void freed_memory_is_reused_after_synchronization(void **unused) {
     network n, other;
     tu_program *program, *another;
     float loss;
-    begin(&n);
-    begin(&other);
+    build_network(&n);
+    build_network(&other);
     assert_int_equal(
         compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = 4 * MIB, .no_updates = true), TU_OK);
     assert_int_equal(run(&n, program, &loss), TU_OK);
@@ -287,13 +287,13 @@ static void freed_memory_is_reused_after_synchronization(void **unused) {
         compile(&other, &another, .devices = "gpu:0", .gpu_memory_reserve = 4 * MIB, .no_updates = true),
         TU_OK);
     tu_program_free(program);
-    end(&n);
+    free_network(&n);
     setenv("TUTTI_CUDA_FAIL", "cuCtxSynchronize:1", 1);
     expect_error(run(&other, another, &loss), TU_DEVICE, CONTAINS("cuCtxSynchronize"));
     unsetenv("TUTTI_CUDA_FAIL");
     assert_int_equal(run(&other, another, &loss), TU_OK);
     tu_program_free(another);
-    end(&other);
+    free_network(&other);
 }
 
 /* Repeatedly creates a program: allocates memory, captures its step, frees the memory. */
@@ -303,13 +303,13 @@ static void *create_and_free_programs(void *device) {
         network n;
         tu_program *program;
         float loss;
-        begin(&n);
+        build_network(&n);
         tu_status status =
             compile(&n, &program, .devices = device, .gpu_memory_reserve = 4 * MIB, .no_updates = true);
         for (int k = 0; k < RUNS && status == TU_OK; k++) status = run(&n, program, &loss);
         char *message = status == TU_OK ? NULL : strdup(tu_message());
         tu_program_free(program);
-        end(&n);
+        free_network(&n);
         if (message) return message;
     }
     return NULL;
@@ -339,7 +339,7 @@ static void a_reserve_beyond_gpu_memory_fails_with_the_free_size(void **unused) 
     tu_program *program;
     char text[256];
     size_t before = emulated_live(text, sizeof text);
-    begin(&n);
+    build_network(&n);
     set_gpu_memory(8 * MIB);
     expect_error(
         compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = 9 * MIB, .no_updates = true),
@@ -348,14 +348,14 @@ static void a_reserve_beyond_gpu_memory_fails_with_the_free_size(void **unused) 
     assert_int_equal(emulated_used(), 0);
     assert_int_equal(emulated_live(text, sizeof text), before);
     reset_gpu_memory();
-    end(&n);
+    free_network(&n);
 }
 
 static void a_reserve_beyond_the_limit_fails_before_allocation(void **unused) {
     (void)unused;
     network n;
     tu_program *program;
-    begin(&n);
+    build_network(&n);
     set_gpu_memory(1); /* any allocation would fail */
     expect_error(compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = 4 * MIB + 1,
                          .gpu_memory_limit = 4 * MIB, .no_updates = true),
@@ -370,14 +370,14 @@ static void a_reserve_beyond_the_limit_fails_before_allocation(void **unused) {
                              .gpu_memory_reserve = 8 * MIB, .memory_limit = 4 * MIB, .no_updates = true),
                      TU_OK);
     tu_program_free(program);
-    end(&n);
+    free_network(&n);
 }
 
 static void one_logical_device_may_reserve_for_all(void **unused) {
     (void)unused;
     network n;
     tu_program *program;
-    begin(&n);
+    build_network(&n);
     expect_error(compile(&n, &program, .devices = "gpu:0.0/2", .gpu_memory_reserve = 9 * MIB,
                          .gpu_memory_limit = 4 * MIB, .no_updates = true),
                  TU_INVALID, CONTAINS("a reserve of 9 MiB", "on gpu:0, where the program may take 8 MiB"));
@@ -386,7 +386,7 @@ static void one_logical_device_may_reserve_for_all(void **unused) {
                      TU_OK);
     assert_int_equal(emulated_used(), 8 * MIB);
     tu_program_free(program);
-    end(&n);
+    free_network(&n);
 }
 
 static void running_out_of_memory_reports_gpu_and_reserve(void **unused) {
@@ -394,8 +394,8 @@ static void running_out_of_memory_reports_gpu_and_reserve(void **unused) {
     network n, other;
     tu_program *program, *another;
     float loss;
-    begin(&n);
-    begin(&other);
+    build_network(&n);
+    build_network(&other);
     assert_int_equal(
         compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = 60 * KIB, .no_updates = true), TU_OK);
     assert_int_equal(run(&n, program, &loss), TU_OK);
@@ -409,8 +409,8 @@ static void running_out_of_memory_reports_gpu_and_reserve(void **unused) {
     reset_gpu_memory();
     tu_program_free(another);
     tu_program_free(program);
-    end(&other);
-    end(&n);
+    free_network(&other);
+    free_network(&n);
 }
 
 int main(void) {

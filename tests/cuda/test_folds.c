@@ -21,7 +21,7 @@ typedef struct test_case {
     int input_count, output_count;
 } test_case;
 
-static test_case begin(void) {
+static test_case new_case(void) {
     test_case s = {0};
     assert_int_equal(tu_graph_new(&s.graph), TU_OK);
     return s;
@@ -135,7 +135,7 @@ static const tu_dtype float_types[] = {TU_F32, TU_BF16, TU_F16, TU_F64};
 
 static void check_reductions(tu_dtype dtype, tu_shape shape, tu_axes axes) {
     tu_reduce_options o = {.struct_size = sizeof o, .axes = axes};
-    test_case s = begin();
+    test_case s = new_case();
     tu_value x = add_input(&s, dtype, shape, -1, 1);
     add_output(&s, tu_mean_with(x, &o));
     add_output(&s, tu_max_with(x, &o));
@@ -166,7 +166,7 @@ static void fused_row_sums_match(void **unused) {
     for (int t = 0; t < 4; t++)
         for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
             tu_shape shape = TU_SHAPE(rows[r], columns[(r + (size_t)t) % 5]);
-            test_case s = begin();
+            test_case s = new_case();
             tu_value y = add_input(&s, float_types[t], shape, -1, 1),
                      dy = add_input(&s, float_types[t], shape, -1, 1);
             tu_value zero = tu_number(y, 0), dx = tu_select(tu_greater(y, zero), dy, zero);
@@ -187,7 +187,7 @@ static tu_value squared_norm(size_t count, tu_value *tensors) {
 static void the_norm_of_many_tensors_is_one_kernel(void **unused) {
     (void)unused;
     enum { ROWS = 300, COLUMNS = 37 };
-    test_case s = begin();
+    test_case s = new_case();
     tu_value tensors[ROWS + 3], table = add_input(&s, TU_F32, TU_SHAPE(ROWS, COLUMNS), -2, 2);
     for (int64_t i = 0; i < ROWS; i++) tensors[i] = tu_slice(table, 0, i, i + 1, 1);
     tensors[ROWS] = add_input(&s, TU_F32, TU_SHAPE(3, 2500, 7), -1, 1);
@@ -207,7 +207,7 @@ static void a_non_finite_norm_is_reported(void **unused) {
     (void)unused;
     const double bad[] = {INFINITY, -INFINITY, NAN, 1e30 /* its square is infinite in f32 */};
     for (int i = 0; i < 4; i++) {
-        test_case s = begin();
+        test_case s = new_case();
         tu_value tensors[] = {add_input(&s, TU_F32, TU_SHAPE(5000), -1, 1),
                               add_input(&s, TU_F32, TU_SHAPE(2, 3), -1, 1)};
         s.data[i % 2][i] = bad[i];
@@ -229,7 +229,7 @@ static void check_norm(test_case *s, tu_value norm, int kernels) {
 /* The total may have several readers. */
 static void a_norm_with_several_readers_is_one_kernel(void **unused) {
     (void)unused;
-    test_case s = begin();
+    test_case s = new_case();
     tu_value tensors[] = {add_input(&s, TU_F32, TU_SHAPE(40, 50), -1, 1),
                           add_input(&s, TU_F32, TU_SHAPE(60), -1, 1)};
     tu_value norm = squared_norm(2, tensors);
@@ -243,7 +243,7 @@ static void a_norm_with_several_readers_is_one_kernel(void **unused) {
 static void other_sums_of_squares_match(void **unused) {
     (void)unused;
     for (int form = 0; form < 3; form++) {
-        test_case s = begin();
+        test_case s = new_case();
         tu_value x = add_input(&s, TU_F32, TU_SHAPE(40), -1, 1),
                  y = add_input(&s, TU_F32, TU_SHAPE(60), -1, 1);
         tu_value in_x = tu_sum(form == 1 ? x : tu_square(x));
@@ -257,7 +257,7 @@ static void sums_of_integers_are_exact(void **unused) {
     (void)unused;
     static const tu_dtype types[] = {TU_I32, TU_I64, TU_U8};
     for (int t = 0; t < 3; t++) {
-        test_case s = begin();
+        test_case s = new_case();
         tu_value x = add_input(&s, types[t], TU_SHAPE(900, 48), types[t] == TU_U8 ? 0 : -9, 9);
         add_output(&s, tu_sum(x, .axes = TU_AXES(0)));
         add_output(&s, tu_sum(x, .axes = TU_AXES(1)));
@@ -271,7 +271,7 @@ static void sums_of_integers_are_exact(void **unused) {
 static void argmax_returns_the_first_index(void **unused) {
     (void)unused;
     for (int nan = 0; nan < 2; nan++) {
-        test_case s = begin();
+        test_case s = new_case();
         tu_value row = add_input(&s, TU_BF16, TU_SHAPE(40000), 0, 3);
         tu_value columns = add_input(&s, TU_F32, TU_SHAPE(5000, 12), 0, 1);
         for (int i = 0; i < 40000; i++) s.data[0][i] = floor(s.data[0][i]);
@@ -290,7 +290,7 @@ static void infinities_and_nan_reach_logsumexp_and_softmax(void **unused) {
     (void)unused;
     static const double special[] = {INFINITY, -INFINITY, NAN};
     for (int kind = 0; kind < 3; kind++) {
-        test_case s = begin();
+        test_case s = new_case();
         tu_value x = add_input(&s, TU_F32, TU_SHAPE(6, 1500), -3, 3);
         for (int i = 0; i < 1500; i++) s.data[0][1500 + i] = special[kind]; /* a row of only these */
         s.data[0][3 * 1500 + 700] = special[kind];
@@ -309,7 +309,7 @@ static void infinities_and_nan_reach_logsumexp_and_softmax(void **unused) {
 static void softmax_and_losses_of_long_rows_match(void **unused) {
     (void)unused;
     for (int t = 0; t < 4; t++) {
-        test_case s = begin();
+        test_case s = new_case();
         tu_value x = add_input(&s, float_types[t], TU_SHAPE(9, 9001), -8, 8);
         tu_value labels = add_input(&s, TU_I32, TU_SHAPE(9), -1, 9002);
         add_output(&s, tu_log_softmax(x, 1));
@@ -326,7 +326,7 @@ static void cross_entropy_fuses_its_gradient(void **unused) {
     static const int64_t classes[] = {10, 1, 5000};
     for (int c = 0; c < 3; c++)
         for (int t = 0; t < 4; t++) {
-            test_case s = begin();
+            test_case s = new_case();
             tu_value x = add_input(&s, float_types[t], TU_SHAPE(37, classes[c]), -8, 8), dx = {0};
             tu_value labels =
                 add_input(&s, t % 2 ? TU_I64 : TU_I32, TU_SHAPE(37), -2, (double)classes[c] + 1);
@@ -344,7 +344,7 @@ static void cross_entropy_fuses_its_gradient(void **unused) {
 
 /* The mean loss of x [rows, classes] + bias, and its gradients times 256, because they are small. */
 static test_case training_loss(tu_dtype stored, tu_dtype computed, int64_t rows, int64_t classes) {
-    test_case s = begin();
+    test_case s = new_case();
     tu_value wrt[2], gradients[2];
     wrt[0] = add_input(&s, stored, TU_SHAPE(rows, classes), -8, 8);
     wrt[1] = add_input(&s, computed, TU_SHAPE(classes), -1, 1);
@@ -389,7 +389,7 @@ static void losses_with_other_readers_match(void **unused) {
     test_case large = training_loss(TU_BF16, TU_F32, 2000, 10);
     check_and_free(&large, 64 * unit_of(TU_BF16));
     for (int t = 0; t < 4; t++) {
-        test_case s = begin();
+        test_case s = new_case();
         tu_value x = add_input(&s, float_types[t], TU_SHAPE(5, 6, 7), -8, 8), dx = {0};
         tu_value losses = tu_cross_entropy(x, add_input(&s, TU_I32, TU_SHAPE(5, 6), -1, 8));
         tu_gradients(tu_sum(losses), 1, &x, &dx);
@@ -406,7 +406,7 @@ static void losses_with_other_readers_match(void **unused) {
 static void cumulative_sums_of_long_lanes_match(void **unused) {
     (void)unused;
     for (int kind = 0; kind < 4; kind++) {
-        test_case s = begin();
+        test_case s = new_case();
         tu_cumsum_options o = {.struct_size = sizeof o, .exclusive = kind & 1, .reverse = kind >> 1};
         tu_value x = add_input(&s, TU_F32, TU_SHAPE(2, 40001), -1, 1);
         tu_value y = add_input(&s, TU_F64, TU_SHAPE(3, 1500, 2), -1, 1);
@@ -422,7 +422,7 @@ static void top_k_of_long_lanes_matches(void **unused) {
     (void)unused;
     static const int64_t counts[] = {1, 7, 1024, 3333};
     for (int i = 0; i < 4; i++) {
-        test_case s = begin();
+        test_case s = new_case();
         tu_value x = add_input(&s, TU_BF16, TU_SHAPE(2, 3333), -4, 4); /* many equal values */
         tu_value y = add_input(&s, TU_I32, TU_SHAPE(3333, 2), -400, 400);
         s.data[0][3000] = s.data[0][5000] = s.data[0][3001] = NAN;
@@ -451,7 +451,7 @@ static void batch_normalisation_of_many_rows_matches(void **unused) {
     static const int64_t channels[] = {64, 5};
     for (int c = 0; c < 2; c++)
         for (int t = 0; t < 4; t++) {
-            test_case s = begin();
+            test_case s = new_case();
             double offset = t == 0 ? 1000 : 2;
             tu_value x = add_input(&s, float_types[t], TU_SHAPE(3000, channels[c]), offset - 1, offset + 1);
             tu_value y = normalised(s.graph, x, "gamma", "beta"), dx = {0};
@@ -470,7 +470,7 @@ static void layer_normalisation_of_any_width_matches(void **unused) {
     static const int64_t widths[] = {3, 100, 6000};
     for (int w = 0; w < 3; w++)
         for (int t = 0; t < 4; t++) {
-            test_case s = begin();
+            test_case s = new_case();
             tu_value x = add_input(&s, float_types[t], TU_SHAPE(70, widths[w]), -1, 3);
             tu_value gamma = add_input(&s, float_types[t], TU_SHAPE(widths[w]), 0.5, 1.5);
             tu_value beta = add_input(&s, float_types[t], TU_SHAPE(widths[w]), -1, 1);
@@ -490,7 +490,7 @@ static void residual_blocks_match_and_are_fused(void **unused) {
     static const int64_t channels[] = {16, 5};
     for (int c = 0; c < 2; c++)
         for (int t = 0; t < 4; t++) {
-            test_case s = begin();
+            test_case s = new_case();
             tu_shape shape = TU_SHAPE(3, 40, channels[c]);
             tu_value x = add_input(&s, float_types[t], shape, -1, 1);
             tu_value weight = add_input(&s, float_types[t], shape, -0.1, 0.1);

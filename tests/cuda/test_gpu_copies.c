@@ -80,7 +80,7 @@ typedef struct gpu_cpu_program {
 } gpu_cpu_program;
 
 /* y = 2 * exp(tanh(x)) + tanh(softmax(tanh(x))): exp runs on the CPU while the GPU continues. */
-static void begin(gpu_cpu_program *p, const char *devices, const char *device, int64_t count) {
+static void build_program(gpu_cpu_program *p, const char *devices, const char *device, int64_t count) {
     assert_int_equal(tu_graph_new(&p->graph), TU_OK);
     p->x = tu_input(p->graph, "x", TU_F32, TU_SHAPE(count));
     tu_value h, e, t;
@@ -100,7 +100,7 @@ static void run(gpu_cpu_program *p, const float *x, float *y) {
         fail_msg("%s", tu_message());
 }
 
-static void end(gpu_cpu_program *p) {
+static void free_program(gpu_cpu_program *p) {
     tu_program_free(p->program);
     tu_state_free(p->state);
     tu_graph_free(p->graph);
@@ -111,8 +111,8 @@ static void values_are_copied_while_kernels_run(void **unused) {
     enum { COUNT = 3000 };
     gpu_cpu_program gpu, cpu;
     float *x = draw(COUNT), *expected = draw(COUNT), *got = draw(COUNT);
-    begin(&gpu, "gpu:0,cpu:0", "gpu:0", COUNT);
-    begin(&cpu, "cpu:0", "cpu:0", COUNT);
+    build_program(&gpu, "gpu:0,cpu:0", "gpu:0", COUNT);
+    build_program(&cpu, "cpu:0", "cpu:0", COUNT);
     for (int i = 0; i < RUNS; i++) {
         x[0] = (float)i / 8;
         run(&cpu, x, expected);
@@ -121,8 +121,8 @@ static void values_are_copied_while_kernels_run(void **unused) {
             if (!(got[k] - expected[k] < 1e-5f && expected[k] - got[k] < 1e-5f))
                 fail_msg("run %d, element %d: %g, expected %g", i, k, (double)got[k], (double)expected[k]);
     }
-    end(&gpu);
-    end(&cpu);
+    free_program(&gpu);
+    free_program(&cpu);
     free(x);
     free(expected);
     free(got);
@@ -160,7 +160,7 @@ static void a_trace_covers_gpu_and_cpu(void **unused) {
     const double clock_error = 500; /* microseconds of clock error to allow on a busy machine */
     gpu_cpu_program p;
     float *x = draw(COUNT), *y = draw(COUNT);
-    begin(&p, "gpu:0,cpu:0", "gpu:0", COUNT);
+    build_program(&p, "gpu:0,cpu:0", "gpu:0", COUNT);
     run(&p, x, y);
     assert_int_equal(tu_program_trace_begin(p.program), TU_OK);
     for (int i = 0; i < RUNS; i++) run(&p, x, y);
@@ -170,7 +170,7 @@ static void a_trace_covers_gpu_and_cpu(void **unused) {
     every_planned_kernel_is_there(&d, p.program, RUNS);
     bytes_copied_are_those_predicted(&d, p.program, RUNS);
     drop(&d);
-    end(&p);
+    free_program(&p);
     free(x);
     free(y);
 }

@@ -22,7 +22,7 @@ typedef struct adder {
     tu_state *state;
 } adder;
 
-static void begin(adder *a, const char *devices, double timeout, bool multi_step) {
+static void build_adder(adder *a, const char *devices, double timeout, bool multi_step) {
     assert_int_equal(tu_graph_new(&a->graph), TU_OK);
     a->x = tu_input(a->graph, "x", TU_F32, TU_SHAPE(3));
     tu_value w = tu_variable(a->graph, "w", TU_F32, TU_SHAPE(3));
@@ -35,7 +35,7 @@ static void begin(adder *a, const char *devices, double timeout, bool multi_step
     assert_int_equal(tu_state_new(a->graph, &a->state, .seed = 1), TU_OK);
 }
 
-static void end(adder *a) {
+static void free_adder(adder *a) {
     tu_program_free(a->program);
     tu_state_free(a->state);
     tu_graph_free(a->graph);
@@ -57,7 +57,7 @@ static void a_hanging_multi_step_call_times_out_and_abandons_the_gpu(void **unus
     adder hung, other;
     float y[STEPS][3];
     char done[64];
-    begin(&hung, "gpu:0", 0.5, true);
+    build_adder(&hung, "gpu:0", 0.5, true);
     setenv("FAKE_CUDA_HANG", "1", 1);
     assert_int_equal(run(&hung, y), TU_DEVICE);
     unsetenv("FAKE_CUDA_HANG");
@@ -71,27 +71,27 @@ static void a_hanging_multi_step_call_times_out_and_abandons_the_gpu(void **unus
     float w[3];
     assert_int_equal(tu_state_get(hung.state, "w", w, sizeof w), TU_DEVICE);
     expect_message("gpu:0 was abandoned");
-    end(&hung);
+    free_adder(&hung);
 
-    begin(&other, "gpu:1", 60, true);
+    build_adder(&other, "gpu:1", 60, true);
     if (run(&other, y) != TU_OK) fail_msg("%s", tu_message());
     assert_int_equal(tu_state_get(other.state, "w", w, sizeof w), TU_OK);
     assert_true(w[2] == 3 * STEPS);
-    end(&other);
+    free_adder(&other);
 }
 
 static void a_hanging_single_run_times_out(void **unused) {
     (void)unused;
     adder hung;
     float y[STEPS][3];
-    begin(&hung, "gpu:2", 0.5, false);
+    build_adder(&hung, "gpu:2", 0.5, false);
     setenv("FAKE_CUDA_HANG", "3", 1);
     assert_int_equal(run(&hung, y), TU_DEVICE);
     unsetenv("FAKE_CUDA_HANG");
     expect_message(
         "step 4 of 64 failed, the 3 before it took effect: device 'gpu:2' failed: gpu:2: its kernels have "
         "not ended after 0.5 s");
-    end(&hung);
+    free_adder(&hung);
 }
 
 /* The CPU's thread polls for what a GPU sends: it must time out, name the device it waited for, and stay usable. */
@@ -121,9 +121,9 @@ static void a_cpu_times_out_waiting_for_a_hung_gpu(void **unused) {
     tu_program_free(program);
     tu_state_free(state);
     tu_graph_free(graph);
-    begin(&other, "cpu:0", 60, true);
+    build_adder(&other, "cpu:0", 60, true);
     if (run(&other, y) != TU_OK) fail_msg("%s", tu_message());
-    end(&other);
+    free_adder(&other);
 }
 
 int main(void) {

@@ -137,7 +137,7 @@ static void build_replicated(work *w, const char *const devices[]) {
 static const char *strategy, *central; /* of the next programs */
 static int invariant;
 
-static tu_status begin(work *w, builder *build, const char *const devices[], const char *list) {
+static tu_status build_work(work *w, builder *build, const char *const devices[], const char *list) {
     *w = (work){0};
     TU_TRY(tu_graph_new(&w->graph));
     tu_set_training(w->graph, true);
@@ -148,7 +148,7 @@ static tu_status begin(work *w, builder *build, const char *const devices[], con
     return tu_state_new(w->graph, &w->state, .seed = 11);
 }
 
-static void end(work *w) {
+static void free_work(work *w) {
     tu_program_free(w->program);
     tu_state_free(w->state);
     tu_graph_free(w->graph);
@@ -192,7 +192,7 @@ static void assert_same_results(const work *a, const work *b) {
     for (size_t i = 0; i < a->fetch_count; i++)
         for (int s = 0; s < STEPS; s++)
             if (memcmp(&a->results[i][s], &b->results[i][s], sizeof(float)) != 0)
-                fail_msg("fetch %zu of step %d is %.9g, and %.9g in steps taken together", i, s,
+                fail_msg("fetch %zu of step %d is %.9g, but %.9g in a multi-step call", i, s,
                          (double)a->results[i][s], (double)b->results[i][s]);
 }
 
@@ -200,22 +200,22 @@ static void assert_multi_step(const work *w, bool at_once) {
     tu_many_report report;
     assert_int_equal(tu_program_many(w->program, &report), TU_OK);
     if (report.at_once != at_once)
-        fail_msg("steps are%s taken at once: %s", at_once ? " not" : "", report.notice);
+        fail_msg("multi-step calls are%s used: %s", at_once ? " not" : "", report.notice);
 }
 
 static void expect_same_bits(builder *build, const char *const devices[], const char *list, bool at_once) {
     for (int from_table = 0; from_table < 2; from_table++) {
         static work one, many;
-        assert_int_equal(begin(&one, build, devices, list), TU_OK);
-        if (begin(&many, build, devices, list) != TU_OK) fail_msg("%s", tu_message());
+        assert_int_equal(build_work(&one, build, devices, list), TU_OK);
+        if (build_work(&many, build, devices, list) != TU_OK) fail_msg("%s", tu_message());
         assert_multi_step(&many, at_once);
         run_one_by_one(&one);
         if (run_many(&many, 0, 2, from_table) != TU_OK) fail_msg("%s", tu_message());
         if (run_many(&many, 2, STEPS - 2, from_table) != TU_OK) fail_msg("%s", tu_message());
         assert_same_results(&one, &many);
         assert_same_state(one.state, many.state);
-        end(&one);
-        end(&many);
+        free_work(&one);
+        free_work(&many);
     }
 }
 
@@ -258,13 +258,13 @@ static void steps_may_have_no_inputs_and_results(void **unused) {
         static const char *const no_devices[] = {NULL, NULL};
         static work w;
         float count;
-        assert_int_equal(begin(&w, build_counters, i ? halves : no_devices, lists[i]), TU_OK);
+        assert_int_equal(build_work(&w, build_counters, i ? halves : no_devices, lists[i]), TU_OK);
         assert_multi_step(&w, true);
         for (int calls = 1; calls <= 3; calls++) assert_int_equal(run_many(&w, 0, 1, false), TU_OK);
         assert_int_equal(run_many(&w, 0, STEPS, false), TU_OK);
         assert_int_equal(tu_state_get(w.state, "count1", &count, sizeof count), TU_OK);
         assert_int_equal((int)count, STEPS + 3);
-        end(&w);
+        free_work(&w);
     }
 }
 
@@ -274,12 +274,12 @@ static void a_gpu_keeps_one_copy_of_a_table(void **unused) {
     static work w;
     tu_many_report report;
     strategy = "mirrored";
-    assert_int_equal(begin(&w, build_replicated, NULL, "gpu:0/4"), TU_OK);
+    assert_int_equal(build_work(&w, build_replicated, NULL, "gpu:0/4"), TU_OK);
     assert_int_equal(run_many(&w, 0, STEPS, true), TU_OK);
     assert_int_equal(tu_program_many(w.program, &report), TU_OK);
     assert_int_equal(report.table_bytes, sizeof w.data[0]);
     assert_int_equal(report.gathered_bytes, 0);
-    end(&w);
+    free_work(&w);
     strategy = NULL;
 }
 
@@ -339,18 +339,18 @@ static void a_gpu_and_a_cpu_run_single_steps(void **unused) {
     static work w;
     tu_many_report report;
     expect_same_bits(build_layers, mixed, "gpu:0,cpu:0", false);
-    assert_int_equal(begin(&w, build_layers, mixed, "gpu:0,cpu:0"), TU_OK);
+    assert_int_equal(build_work(&w, build_layers, mixed, "gpu:0,cpu:0"), TU_OK);
     assert_int_equal(tu_program_many(w.program, &report), TU_OK);
     assert_string_equal(report.notice, "the program has 2 devices, which meet in every step");
-    end(&w);
+    free_work(&w);
 }
 
 /* A trace shows single steps; afterwards multi-step calls are used again. */
 static void a_traced_call_runs_single_steps(void **unused) {
     (void)unused;
     static work one, many;
-    assert_int_equal(begin(&one, build_layers, halves, "gpu:0/2"), TU_OK);
-    assert_int_equal(begin(&many, build_layers, halves, "gpu:0/2"), TU_OK);
+    assert_int_equal(build_work(&one, build_layers, halves, "gpu:0/2"), TU_OK);
+    assert_int_equal(build_work(&many, build_layers, halves, "gpu:0/2"), TU_OK);
     run_one_by_one(&one);
     assert_int_equal(run_many(&many, 0, 3, false), TU_OK);
     assert_int_equal(tu_program_trace_begin(many.program), TU_OK);
@@ -359,8 +359,8 @@ static void a_traced_call_runs_single_steps(void **unused) {
     assert_int_equal(run_many(&many, 6, STEPS - 6, false), TU_OK);
     assert_same_results(&one, &many);
     assert_same_state(one.state, many.state);
-    end(&one);
-    end(&many);
+    free_work(&one);
+    free_work(&many);
 }
 
 /* ---- Failing ---- */
@@ -374,10 +374,10 @@ static tu_status run_all_steps(const void *context, unsigned trial) {
     (void)trial;
     static work w;
     const failing_work *what = context;
-    tu_status status = begin(&w, what->build, halves, what->list);
+    tu_status status = build_work(&w, what->build, halves, what->list);
     if (status == TU_OK) status = run_many(&w, 0, STEPS - 3, true);
     if (status == TU_OK) status = run_many(&w, STEPS - 3, 3, true);
-    end(&w);
+    free_work(&w);
     return status;
 }
 

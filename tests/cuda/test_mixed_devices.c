@@ -77,7 +77,7 @@ static void train(network *n, const char *devices) {
     tu_state_free(state);
 }
 
-static void end(network *n) {
+static void free_network(network *n) {
     tu_program_free(n->program);
     tu_graph_free(n->graph);
 }
@@ -105,8 +105,8 @@ static void assert_matches_cpu(const char *devices) {
     train(&cpu, "cpu:0");
     for (int i = 0; i < RUNS; i++) assert_true(fabsf(gpu.losses[i] - cpu.losses[i]) < 1e-5f);
     assert_placement(&gpu);
-    end(&gpu);
-    end(&cpu);
+    free_network(&gpu);
+    free_network(&cpu);
 }
 
 static void a_custom_operation_between_layers_is_computed_on_the_cpu(void **state) {
@@ -130,7 +130,7 @@ static void a_gpu_only_program_fails_with_a_hint(void **state) {
         tu_message(),
         "no device of the program takes custom 'cube' (gpu:0: custom operations run on host memory "
         "only): it has gpu:0; add one that does, as in \"gpu:0,cpu:0\"");
-    end(&n);
+    free_network(&n);
 }
 
 int main(int argc, char **argv) {

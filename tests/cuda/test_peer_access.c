@@ -28,7 +28,7 @@ typedef struct trainer {
     tu_state *state;
 } trainer;
 
-static tu_status begin(trainer *t, const setup *s, bool plan_only) {
+static tu_status build_trainer(trainer *t, const setup *s, bool plan_only) {
     *t = (trainer){0};
     setenv("FAKE_CUDA_PEERS", s->peer_setting, 1);
     TU_TRY(tu_graph_new(&t->graph));
@@ -43,7 +43,7 @@ static tu_status begin(trainer *t, const setup *s, bool plan_only) {
     return tu_state_new(t->graph, &t->state, .seed = 3);
 }
 
-static void end(trainer *t) {
+static void free_trainer(trainer *t) {
     tu_program_free(t->step);
     tu_state_free(t->state);
     tu_graph_free(t->graph);
@@ -54,7 +54,7 @@ static void end(trainer *t) {
 static void train(trainer *t, const setup *s) {
     float x[STEPS * BATCH * WIDTH], losses[STEPS];
     for (int i = 0; i < STEPS * BATCH * WIDTH; i++) x[i] = (float)sin(0.3 * i);
-    if (begin(t, s, false) != TU_OK) fail_msg("%s", tu_message());
+    if (build_trainer(t, s, false) != TU_OK) fail_msg("%s", tu_message());
     if (tu_run(t->step, t->state, 1, (tu_feed[]){{t->x, x}}, (void *[]){losses}) != TU_OK)
         fail_msg("%s", tu_message());
     const tu_feed_many others[] = {{.input = t->x, .data = x + BATCH * WIDTH}};
@@ -74,9 +74,9 @@ static void replicas_have_the_same_bits_on_any_path(void **unused) {
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
         train(&other, &setups[i]);
         assert_same_state(one.state, other.state);
-        end(&other);
+        free_trainer(&other);
     }
-    end(&one);
+    free_trainer(&one);
 }
 
 /* ---- Plans ---- */
@@ -84,11 +84,11 @@ static void replicas_have_the_same_bits_on_any_path(void **unused) {
 static void assert_collective_path(const setup *s, bool peer_to_peer, bool through_host) {
     trainer t;
     tu_collective_report report;
-    if (begin(&t, s, true) != TU_OK) fail_msg("%s", tu_message());
+    if (build_trainer(&t, s, true) != TU_OK) fail_msg("%s", tu_message());
     assert_int_equal(tu_program_collective(t.step, 0, &report), TU_OK);
     assert_int_equal(report.peer_to_peer, peer_to_peer);
     assert_int_equal(report.through_host, through_host);
-    end(&t);
+    free_trainer(&t);
 }
 
 static void plans_report_collective_paths(void **unused) {
@@ -104,14 +104,14 @@ static void assert_copy_path(const setup *s, const char *way) {
     trainer t;
     tu_placement p;
     size_t copies = 0;
-    if (begin(&t, s, true) != TU_OK) fail_msg("%s", tu_message());
+    if (build_trainer(&t, s, true) != TU_OK) fail_msg("%s", tu_message());
     for (size_t i = 0; tu_program_placement(t.step, i, &p) == TU_OK; i++) {
         copies += p.from != NULL;
         if (!p.from || !way) assert_null(p.way);
         if (p.from && way) assert_string_equal(p.way, way);
     }
     assert_true(copies > 0);
-    end(&t);
+    free_trainer(&t);
 }
 
 static void plans_report_copy_paths(void **unused) {
@@ -139,10 +139,10 @@ static void assert_failure(const failure *f) {
     int64_t blocks = tu__alloc_live();
     snprintf(message, sizeof message, "%s: %s", f->message, error);
     setenv("TUTTI_CUDA_FAIL", f->call, 1);
-    assert_int_equal(begin(&t, &(setup){f->devices, "mirrored", NULL, peers}, false), f->status);
+    assert_int_equal(build_trainer(&t, &(setup){f->devices, "mirrored", NULL, peers}, false), f->status);
     unsetenv("TUTTI_CUDA_FAIL");
     assert_string_equal(tu_message(), message);
-    end(&t);
+    free_trainer(&t);
     assert_int_equal(tu__alloc_live(), blocks);
     assert_int_equal(emulated_live(text, sizeof text), 0);
 }

@@ -25,7 +25,7 @@ typedef struct trial {
     char kernels[4096]; /* kernel names, one per line */
 } trial;
 
-static trial begin(tu_dtype dtype) {
+static trial new_trial(tu_dtype dtype) {
     trial t = {.dtype = dtype};
     assert_int_equal(tu_graph_new(&t.graph), TU_OK);
     srand(7);
@@ -94,7 +94,7 @@ static void run_on(trial *t, const char *devices, double **results) {
     tu_state_free(state);
 }
 
-static void end(trial *t) {
+static void free_trial(trial *t) {
     for (size_t i = 0; i < t->result_count; i++) {
         free(t->expected[i]);
         free(t->got[i]);
@@ -137,7 +137,7 @@ static tu_value layer(trial *t, tu_value x, int64_t units, tu_value *weights, tu
 
 static void relu_layers_use_one_kernel_forward_and_three_backward(void **state) {
     (void)state;
-    trial t = begin(TU_F32);
+    trial t = new_trial(TU_F32);
     tu_value wrt[5], gradients[5];
     tu_value x = layer(&t, add_input(&t, TU_SHAPE(9, 12), 0), 24, &wrt[0], &wrt[1]);
     x = layer(&t, x, 40, &wrt[2], &wrt[3]);
@@ -150,13 +150,13 @@ static void relu_layers_use_one_kernel_forward_and_three_backward(void **state) 
     assert_int_equal(count_kernels(&t, "matmul+bias+relu (cuBLASLt)"), 2);
     assert_int_equal(count_kernels(&t, "matmul (cuBLASLt)"), 1 + 5);
     assert_int_equal(count_kernels(&t, "greater+select+sum"), 2);
-    end(&t);
+    free_trial(&t);
 }
 
 /* The gradient of a relu may be of more than a product. */
 static void relu_gradients_of_sums_match(void **state) {
     (void)state;
-    trial t = begin(TU_F32);
+    trial t = new_trial(TU_F32);
     tu_value w, b, gradients[2];
     tu_value y = layer(&t, add_input(&t, TU_SHAPE(9, 12), 0), 24, &w, &b);
     tu_value twice = tu_add(tu_square(tu_matmul(y, add_input(&t, TU_SHAPE(24, 24), 0))), tu_square(y));
@@ -164,7 +164,7 @@ static void relu_gradients_of_sums_match(void **state) {
     add_result(&t, gradients[0]);
     add_result(&t, gradients[1]);
     assert_matches_reference(&t, 1e-5);
-    end(&t);
+    free_trial(&t);
 }
 
 static void batches_broadcast_in_any_pattern(void **state) {
@@ -175,10 +175,10 @@ static void batches_broadcast_in_any_pattern(void **state) {
         {{5, {2, 3, 2, 7, 9}}, {5, {2, 1, 2, 9, 8}}},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        trial t = begin(i % 2 ? TU_F32 : TU_F64);
+        trial t = new_trial(i % 2 ? TU_F32 : TU_F64);
         add_result(&t, tu_matmul(add_input(&t, shapes[i][0], 0), add_input(&t, shapes[i][1], 0)));
         assert_matches_reference(&t, i % 2 ? 1e-5 : 1e-13);
-        end(&t);
+        free_trial(&t);
     }
 }
 
@@ -204,37 +204,37 @@ static tu_shape matrices(const struct setting *s, int64_t columns) {
 static void systems_of_any_size_are_solved(void **state) {
     (void)state;
     for (int i = 0; i < SETTINGS; i++) {
-        trial t = begin(settings[i].dtype);
+        trial t = new_trial(settings[i].dtype);
         tu_value a = add_input(&t, matrices(&settings[i], settings[i].n), 0.2 * (double)settings[i].n);
         add_result(&t, tu_inverse(a));
         add_result(&t, tu_solve(a, add_input(&t, matrices(&settings[i], 1), 0)));
         add_result(&t, tu_solve(a, add_input(&t, matrices(&settings[i], 70), 0)));
         assert_matches_reference(&t, settings[i].tolerance);
-        end(&t);
+        free_trial(&t);
     }
 }
 
 static void matrices_of_any_size_are_factored(void **state) {
     (void)state;
     for (int i = 0; i < SETTINGS; i++) {
-        trial t = begin(settings[i].dtype);
+        trial t = new_trial(settings[i].dtype);
         add_result(&t,
                    tu_cholesky(add_input(&t, matrices(&settings[i], settings[i].n), (double)settings[i].n)));
         assert_matches_reference(&t, settings[i].tolerance);
-        end(&t);
+        free_trial(&t);
     }
 }
 
 static void triangular_systems_of_any_size_are_solved(void **state) {
     (void)state;
     for (int i = 0; i < SETTINGS; i++) {
-        trial t = begin(settings[i].dtype);
+        trial t = new_trial(settings[i].dtype);
         tu_value a = add_input(&t, matrices(&settings[i], settings[i].n), (double)settings[i].n);
         tu_value b = add_input(&t, matrices(&settings[i], 40), 0);
         for (int kind = 0; kind < 4; kind++)
             add_result(&t, tu_triangular_solve(a, b, .upper = kind & 1, .transpose = kind >> 1));
         assert_matches_reference(&t, settings[i].tolerance);
-        end(&t);
+        free_trial(&t);
     }
 }
 
@@ -244,7 +244,7 @@ static void a_singular_matrix_gives_nan(void **state) {
     static const int64_t sizes[] = {3, SEVERAL_BLOCKS};
     for (int i = 0; i < 2; i++) {
         int64_t n = sizes[i], count = n * n;
-        trial t = begin(TU_F64);
+        trial t = new_trial(TU_F64);
         tu_value a = add_input(&t, TU_SHAPE(2, n, n), 2.0 * (double)n);
         memset(t.data[0], 0, (size_t)count * sizeof(double));
         add_result(&t, tu_inverse(a));
@@ -257,7 +257,7 @@ static void a_singular_matrix_gives_nan(void **state) {
                 assert_true(isfinite(t.got[r][count + k]));
             }
         }
-        end(&t);
+        free_trial(&t);
     }
 }
 
@@ -281,7 +281,7 @@ static void tuning_results_are_stored(void **state) {
     const char *before = getenv("TUTTI_KERNELS");
     char *saved = before ? strdup(before) : NULL;
     setenv("TUTTI_KERNELS", folder, 1);
-    trial t = begin(TU_F32);
+    trial t = new_trial(TU_F32);
     t.tune = true;
     add_result(&t, tu_matmul(add_input(&t, TU_SHAPE(11, 13), 0), add_input(&t, TU_SHAPE(13, 17), 0)));
     assert_matches_reference(&t, 1e-5);
@@ -289,7 +289,7 @@ static void tuning_results_are_stored(void **state) {
     free(t.got[0]);
     run_on(&t, "gpu:0", t.got);
     assert_int_equal(count_tuning_entries(folder, "gemm f32 [11,17,13]"), 1);
-    end(&t);
+    free_trial(&t);
     if (saved)
         setenv("TUTTI_KERNELS", saved, 1);
     else

@@ -405,8 +405,7 @@ __global__ void __launch_bounds__(256, RELU_MODE == PLAIN ? 4 : 3) norm_gradient
         });
 }
 
-/* ---- Layer normalisation: a few lanes, a warp or a block per row; the second pass finds the row in the cache
- * ---- */
+/* ---- Layer normalisation: a few lanes, a warp or a block per row, in two passes ---- */
 
 template <typename T, typename P> __global__ void layer_norm(layer_norm_args a) {
     typedef wide_of<T> C;

@@ -47,7 +47,7 @@ template <typename T, int N> __device__ inline pack<T, N> load(const T *from, i6
     return *(const pack<T, N> *)(from + pixel * channels);
 }
 
-/* A window: its corner in x, and its rows and columns inside the image, [begin, end). Never empty. */
+/* A window: its corner in x, and its rows and columns inside the image, [start, end). Never empty. */
 struct window {
     int corner[2], start[2], end[2];
 };
@@ -199,12 +199,12 @@ template <typename T, int N, typename P, int EPILOGUE> __global__ void max_pool_
         for (int i = rows.first; i <= rows.last; i++)
             for (int j = columns.first; j <= columns.last; j++) {
                 i64 at_window = (i64)i * a.y_size[1] + j;
-                pack<T, N> weight = load<T, N>(dy, at_window, a.channels);
+                pack<T, N> window_dy = load<T, N>(dy, at_window, a.channels);
                 pack<P, N> index = load<P, N>(winner_indices, at_window, a.channels);
                 window w = window_at(a, i, j);
                 u32 here = (u32)((s.row - w.corner[0]) * a.window[1] + s.column - w.corner[1]);
                 for (int e = 0; e < N; e++)
-                    if (((u32)index.element[e] | ignored) == (here | mark)) dx[e] += widen(weight.element[e]);
+                    if (((u32)index.element[e] | ignored) == (here | mark)) dx[e] += widen(window_dy.element[e]);
             }
         pack<T, N> result;
         for (int e = 0; e < N; e++) {

@@ -22,7 +22,7 @@
 
 typedef struct conv_data {
     cuda_dnn_plan dnn; /* one of four: unused if its plan is NULL */
-    cuda_conv_few *few;
+    cuda_conv_few_channels *few;
     cuda_conv_f32 *f32;
     cuda_conv_direct *direct;      /* unused: NULL */
     const cuda_function *epilogue; /* bias and relu after an unfused cuDNN convolution; or NULL */
@@ -39,7 +39,7 @@ static tu_status run_epilogue(const tu__kernel *k, const conv_data *d) {
 
 static tu_status run_conv(const tu__kernel *k) {
     conv_data *d = k->data;
-    if (d->few) return cuda_conv_few_run(k, d->few);
+    if (d->few) return cuda_conv_few_channels_run(k, d->few);
     if (d->f32) return cuda_conv_f32_run(k, d->f32);
     if (d->direct) return cuda_conv_direct_run(k, d->direct);
     void *addresses[CUDA_DNN_OPERANDS];
@@ -218,7 +218,7 @@ static const char *known_bug(const cuda_convolution *c) {
 
 static tu_status choose_implementation(tu__selection *s, const cuda_convolution *c, conv_data *d) {
     if (known_bug(c)) return cuda_conv_direct_new(s, c, &d->direct);
-    TU_TRY(cuda_conv_few_new(s, c, &d->few));
+    TU_TRY(cuda_conv_few_channels_new(s, c, &d->few));
     if (!d->few) TU_TRY(cuda_conv_f32_new(s, c, &d->f32));
     if (d->few || d->f32) return TU_OK;
     if (cuda_conv_preference() == CUDA_CONV_OWN) return cuda_conv_direct_new(s, c, &d->direct);
@@ -245,7 +245,7 @@ static const char *kernel_name(tu__selection *s, const conv_data *d, const char 
 }
 
 static size_t workspace_of(const conv_data *d) {
-    if (d->few) return cuda_conv_few_workspace(d->few);
+    if (d->few) return cuda_conv_few_channels_workspace(d->few);
     if (d->f32) return cuda_conv_f32_workspace(d->f32);
     return d->direct ? cuda_conv_direct_workspace(d->direct) : (size_t)d->dnn.workspace_bytes;
 }

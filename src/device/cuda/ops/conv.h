@@ -37,13 +37,14 @@ bool cuda_conv_has_tensor_cores(const cuda_convolution *c);
 
 /* ---- conv_few_channels.c ---- */
 
-typedef struct cuda_conv_few cuda_conv_few;
+typedef struct cuda_conv_few_channels cuda_conv_few_channels;
 
 /* Computes y of images with few channels, or the filter's gradient. Sets *few to NULL for other convolutions.
  * Allocated in the selection's arena. */
-tu_status cuda_conv_few_new(tu__selection *s, const cuda_convolution *c, cuda_conv_few **few);
-size_t cuda_conv_few_workspace(const cuda_conv_few *few);
-tu_status cuda_conv_few_run(const tu__kernel *k, const cuda_conv_few *few);
+tu_status cuda_conv_few_channels_new(tu__selection *s, const cuda_convolution *c,
+                                     cuda_conv_few_channels **few);
+size_t cuda_conv_few_channels_workspace(const cuda_conv_few_channels *few);
+tu_status cuda_conv_few_channels_run(const tu__kernel *k, const cuda_conv_few_channels *few);
 
 /* ---- conv_f32.c ---- */
 

@@ -27,7 +27,7 @@ enum {
     SUM_PITCH = 72
 };
 
-struct cuda_conv_few {
+struct cuda_conv_few_channels {
     cuda_conv_result result;
     conv_few_channels_args args; /* without addresses */
     const cuda_function *function, *sum;
@@ -165,7 +165,7 @@ static cuda_grid grid_of(const cuda_convolution *c, int multiprocessors, unsigne
     return grid;
 }
 
-static tu_status request(tu__selection *s, const cuda_convolution *c, cuda_conv_few *f) {
+static tu_status request(tu__selection *s, const cuda_convolution *c, cuda_conv_few_channels *f) {
     const char *type = cuda_type(c->dtype);
     f->function = cuda_request(
         s, "conv_few_channels",
@@ -176,13 +176,14 @@ static tu_status request(tu__selection *s, const cuda_convolution *c, cuda_conv_
     return f->sum ? TU_OK : TU_NO_MEMORY;
 }
 
-tu_status cuda_conv_few_new(tu__selection *s, const cuda_convolution *c, cuda_conv_few **few) {
+tu_status cuda_conv_few_channels_new(tu__selection *s, const cuda_convolution *c,
+                                     cuda_conv_few_channels **few) {
     const cuda_device *device = cuda_of(s);
     *few = NULL;
     if (!is_first_layer(c) || !fits_limits(c) || device->capability < MIN_CAPABILITY ||
         cuda_conv_preference() == CUDA_CONV_CUDNN)
         return TU_OK;
-    cuda_conv_few f = {.result = c->result, .args = args_of(c)};
+    cuda_conv_few_channels f = {.result = c->result, .args = args_of(c)};
     f.grid = grid_of(c, device->multiprocessors, c->result == CUDA_CONV_Y ? 1 : split_window(&f.args));
     int64_t max_shared = device->shared_bytes < MAX_SHARED ? device->shared_bytes : MAX_SHARED;
     f.grid.shared = (unsigned)choose_band(c, f.grid.blocks[0], max_shared, &f.args);
@@ -196,15 +197,15 @@ tu_status cuda_conv_few_new(tu__selection *s, const cuda_convolution *c, cuda_co
 }
 
 /* Elements of the window: the size of the filter per channel of y. */
-static int64_t window_of(const cuda_conv_few *f) {
+static int64_t window_of(const cuda_conv_few_channels *f) {
     return (int64_t)f->args.window_rows * f->args.window_elements;
 }
 
-size_t cuda_conv_few_workspace(const cuda_conv_few *f) {
+size_t cuda_conv_few_channels_workspace(const cuda_conv_few_channels *f) {
     return f->sum ? f->grid.blocks[0] * (size_t)(window_of(f) * f->args.out) * sizeof(float) : 0;
 }
 
-static tu_status run_filter(const tu__kernel *k, const cuda_conv_few *f) {
+static tu_status run_filter(const tu__kernel *k, const cuda_conv_few_channels *f) {
     conv_few_channels_args a = f->args;
     a.x = k->in[0], a.y = k->in[1], a.partial = k->workspace;
     TU_TRY(cuda_launch(k, f->function, f->grid, &a));
@@ -217,7 +218,7 @@ static tu_status run_filter(const tu__kernel *k, const cuda_conv_few *f) {
     return cuda_launch(k, f->sum, grid, &sum);
 }
 
-tu_status cuda_conv_few_run(const tu__kernel *k, const cuda_conv_few *f) {
+tu_status cuda_conv_few_channels_run(const tu__kernel *k, const cuda_conv_few_channels *f) {
     if (f->result == CUDA_CONV_FILTER) return run_filter(k, f);
     conv_few_channels_args a = f->args;
     a.x = k->in[0], a.filter = k->in[1], a.y = k->out[0];

@@ -305,9 +305,9 @@ tu_status cuda_lower_layer_norm(tu__selection *s, const tu__node *node) {
     return cuda_kernel_bind(k, node, 0);
 }
 
-/* ---- Its gradient. Inputs: x, gamma, mean, r, dy; outputs: dx, dgamma, dbeta. The sums read dy before dx may
- * overwrite it ---- */
+/* ---- Its gradient. Inputs: x, gamma, mean, r, dy; outputs: dx, dgamma, dbeta ---- */
 
+/* The sums read dy before dx may overwrite it. */
 static tu_status run_layer_gradient(const tu__kernel *k) {
     layer_data *d = k->data;
     d->columns.x = k->in[0], d->columns.mean = k->in[2], d->columns.r = k->in[3], d->columns.dy = k->in[4];

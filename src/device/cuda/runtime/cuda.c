@@ -116,8 +116,8 @@ static tu_status describe_gpu(int index, description *d, tu_device_info *info) {
     return TU_OK;
 }
 
-/* Describes a GPU. Without a driver, or if the GPU cannot be used, gpu:0 is still listed, with the reason in
- * `unusable`. */
+/* Describes a GPU. A GPU that cannot be used is described with the reason in `unusable`. Without a driver gpu:0 is
+ * described in that way, too. */
 static tu_status describe(int index, tu_device_info *info) {
     static _Thread_local description d;
     int count = 0;

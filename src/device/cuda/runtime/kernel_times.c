@@ -107,7 +107,8 @@ tu_status cuda_trace(cuda_device *device, tu_plan *plan, uint32_t position, doub
     cuda_runtime *runtime = p->runtime;
     *start = *seconds = 0;
     if (position >= p->kernel_count)
-        return tu_fail(TU_INVALID, "there is no kernel %u: the plan has %u", position, p->kernel_count);
+        return tu_fail(TU_INVALID, "kernel %u does not exist: the plan has %u kernels", position,
+                       p->kernel_count);
     TU_TRY(cuda_enter(device));
     if (!runtime->timed) return cuda_times_begin(device, p);
     const cuda_times *t = runtime->times;

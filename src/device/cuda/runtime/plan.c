@@ -150,7 +150,7 @@ divider cuda_divider(uint32_t divisor) {
 
 /* ---- Building ---- */
 
-static void drop_segments(cuda_runtime *runtime) {
+static void destroy_segment_graphs(cuda_runtime *runtime) {
     for (cuda_segment *s = runtime->segments; s; s = s->next) {
         if (s->exec) cuda.cuGraphExecDestroy(s->exec);
         s->exec = NULL;
@@ -162,7 +162,7 @@ tu_status cuda_build(cuda_device *device, tu_plan *plan, const tu_binding *bindi
     TU_TRY(cuda_enter(device));
     cuda_runtime *runtime = cuda_runtime_of(p);
     if (!runtime) return TU_NO_MEMORY;
-    drop_segments(runtime);
+    destroy_segment_graphs(runtime);
     cuda_repetition_free(runtime);
     tu__kernel_plan_bind(p, binding);
     if (!runtime->compiled) TU_TRY(cuda_compile(device, runtime->functions));
@@ -176,7 +176,7 @@ void cuda_plan_free(cuda_device *device, tu_plan *plan) {
     if (runtime) { /* also for a lost GPU: then these calls fail without effect */
         cuda.cuCtxSetCurrent(device->context);
         cuda.cuStreamSynchronize(device->stream);
-        drop_segments(runtime);
+        destroy_segment_graphs(runtime);
         cuda_repetition_free(runtime);
         cuda_times_free(runtime);
         cuda_free_stream_events(p);

@@ -56,7 +56,7 @@ static cuda_device *first_device(const cuda_repetition *r) {
 
 /* ---- Creating and freeing ---- */
 
-static void drop_graphs(cuda_repetition *r) {
+static void destroy_graphs(cuda_repetition *r) {
     if (r->one_step_graph) cuda.cuGraphExecDestroy(r->one_step_graph);
     if (r->multi_step_graph) cuda.cuGraphExecDestroy(r->multi_step_graph);
     r->one_step_graph = r->multi_step_graph = NULL;
@@ -70,7 +70,7 @@ void cuda_repetition_free(cuda_runtime *runtime) {
         const cuda_device *device = r->joint.members[i].device;
         if (device && cuda_is_abandoned(device)) return;
     }
-    drop_graphs(r);
+    destroy_graphs(r);
     for (int i = 0; i < CUDA_HALVES; i++)
         if (r->done[i]) cuda.cuEventDestroy(r->done[i]);
     if (r->group_done) cuda.cuEventDestroy(r->group_done);
@@ -139,7 +139,7 @@ static tu_status create_ring(cuda_member *m, uint32_t half, const tu_repetition 
 static tu_status create_rings(cuda_repetition *r, const call *c) {
     uint32_t half = choose_half(c);
     if (rings_fit(r, c, half)) return TU_OK;
-    drop_graphs(r);
+    destroy_graphs(r);
     r->half = half;
     for (uint32_t i = 0; i < c->part_count; i++)
         TU_TRY(create_ring(&r->joint.members[i], half, &c->parts[i].what));
@@ -371,7 +371,7 @@ static void resume_timing(const cuda_joint *j) {
 
 static tu_status repeat(cuda_repetition *r, const call *c) {
     TU_TRY(create_rings(r, c));
-    if (r->seed != seed_of(&r->joint)) drop_graphs(r);
+    if (r->seed != seed_of(&r->joint)) destroy_graphs(r);
     r->seed = seed_of(&r->joint);
     r->steps = c->steps;
     suspend_timing(&r->joint);
