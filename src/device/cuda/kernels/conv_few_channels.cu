@@ -98,15 +98,15 @@ __device__ inline const u32 *unpack_patch(const conv_few_channels_args &a, u32 *
 #pragma unroll 2
     for (int i = threadIdx.x; i < count; i += THREADS) {
         int next = i + distance < count ? i + distance : count - 1; /* words past the end are not used */
-        u32 lane_word = raw[i], first = raw[next], second = raw[next + odd < count ? next + odd : next];
-        pack<u32, 2> pairs = {{(lane_word & 0xffffu) | (first >> 16 * odd) << 16,
-                               lane_word >> 16 | ((second << 16 * odd) & 0xffff0000u)}};
+        u32 word = raw[i], first = raw[next], second = raw[next + odd < count ? next + odd : next];
+        pack<u32, 2> pairs = {{(word & 0xffffu) | (first >> 16 * odd) << 16,
+                               word >> 16 | ((second << 16 * odd) & 0xffff0000u)}};
         *(pack<u32, 2> *)(words + 2 * i) = pairs;
     }
     return words;
 }
 
-/* ---- y ---- */
+/* ---- Forward: y ---- */
 
 enum {
     COLUMN_TILES = CHANNELS / 8,
