@@ -74,7 +74,7 @@ static void write_table(const char *key, const char *value) {
     read_table(&merged);
     tu__text_printf(&merged, "%s\t%s\n", key, value);
     cuda_create_parent_folders(path);
-    if (!merged.failed) tu__save_file(path, merged.data, merged.length);
+    if (!merged.failed) tu_file_save(path, merged.data, merged.length);
     tu__text_free(&merged);
 }
 
