@@ -23,8 +23,8 @@ set(TUTTI_HEAVY_TESTS
   cuda_convolutions     # kernels are not instrumented; cases_on_emulated_gpu covers the host code
   cuda_folds
   cuda_whole_networks
-  hung_card             # test_hung_card has the same card, in one process
-  lost_card             # test_cuda_failures fails the same calls, in one process
+  hung_gpu              # test_hung_gpu tests the same, in one process
+  lost_gpu              # test_cuda_failures fails the same calls, in one process
   test_cpu_conv         # cases_on_cpu_with_1 has smaller ones
   test_cpu_fusion)      # cases_on_cpu_with_1 covers smaller graphs
 

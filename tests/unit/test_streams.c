@@ -11,7 +11,7 @@ enum { TEST_KERNELS = 200, MAX_EXTENTS = 3 };
 
 static cuda_work work[TEST_KERNELS];
 static cuda_extent extents[TEST_KERNELS][MAX_EXTENTS];
-static cuda_place places[TEST_KERNELS];
+static cuda_stream_assignment places[TEST_KERNELS];
 static bool comes_after[TEST_KERNELS][TEST_KERNELS]; /* [b][a]: b starts after a has finished */
 
 static void add_kernel(uint32_t index, double seconds, uint32_t count, const cuda_extent *given) {
@@ -66,7 +66,7 @@ static void kernels_wait_for_conflicting_earlier_kernels(void **state) {
             }
             add_kernel(i, 1e-6 * (1 + rand() % 20), MAX_EXTENTS, e);
         }
-        parallel_rounds += cuda_deal(count, work, places);
+        parallel_rounds += cuda_assign_streams(count, work, places);
         expect_conflicts_in_order(count);
     }
     assert_true(parallel_rounds > 20); /* otherwise the test has checked nothing */
@@ -87,7 +87,7 @@ static uint32_t add_chains(uint32_t chains, uint32_t length, double seconds) {
 static void independent_chains_run_in_parallel(void **state) {
     (void)state;
     uint32_t count = add_chains(4, 10, 3e-6);
-    assert_true(cuda_deal(count, work, places));
+    assert_true(cuda_assign_streams(count, work, places));
     expect_conflicts_in_order(count);
     for (uint32_t i = 0; i < count;
          i++) { /* each chain stays in one stream, and no chain waits for another */
@@ -98,9 +98,9 @@ static void independent_chains_run_in_parallel(void **state) {
 
 static void one_chain_and_large_kernels_use_one_stream(void **state) {
     (void)state;
-    assert_false(cuda_deal(add_chains(1, 40, 3e-6), work, places));
+    assert_false(cuda_assign_streams(add_chains(1, 40, 3e-6), work, places));
     for (int i = 0; i < 40; i++) assert_int_equal(places[i].stream, 0);
-    assert_false(cuda_deal(add_chains(4, 10, 100e-6), work, places));
+    assert_false(cuda_assign_streams(add_chains(4, 10, 100e-6), work, places));
     for (int i = 0; i < 40; i++) assert_int_equal(places[i].stream, 0);
 }
 

@@ -1,6 +1,7 @@
-/* A processor that holds the variables of two parts of a card: no thread is needed for what they send each other, unless each
- * copy is timed; kernels are those of a card that has the variables itself; and whichever call fails, a run that fails has
- * changed no variable, nothing of it is under way any more, and nothing is left behind, pinned memory neither. */
+/* A CPU that holds the variables of two logical devices of a GPU (strategy "central"). Checks that copies need no
+ * threads unless each is traced, that kernels are the same as on a GPU that holds the variables itself, and that
+ * whichever call fails, a failing run has changed no variable, has no work in flight and leaks nothing, including
+ * pinned memory. */
 #include "test.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@
 #include "copiers.h"
 #include "cuda/failing_calls.h"
 
-enum { BATCH = 4, IN = 16, OUT = 1500, STEPS = 3 }; /* weights of 96 KB, which are worth pinning */
+enum { BATCH = 4, IN = 16, OUT = 1500, STEPS = 3 }; /* weights of 96 KB: large enough to be pinned */
 
 typedef struct trainer {
     tu_graph *graph;
@@ -21,7 +22,7 @@ typedef struct trainer {
     tu_state *state;
 } trainer;
 
-static tu_status begin(trainer *t) {
+static tu_status start_trainer(trainer *t) {
     memset(t, 0, sizeof *t);
     TU_TRY(tu_graph_new(&t->graph));
     t->x = tu_batch_input(t->graph, "x", TU_F32, TU_SHAPE(BATCH, IN));
@@ -34,7 +35,7 @@ static tu_status begin(trainer *t) {
                       .updates = true);
 }
 
-static void end(trainer *t) {
+static void free_trainer(trainer *t) {
     tu_program_free(t->step);
     tu_state_free(t->state);
     tu_graph_free(t->graph);
@@ -50,51 +51,51 @@ static void read_weights(const trainer *t, float *w) {
     assert_int_equal(tu_state_get(t->state, "w", w, sizeof(float) * IN * OUT), TU_OK);
 }
 
-/* The weights after every step, where nothing fails. */
-static float right[STEPS + 1][IN * OUT];
+/* The weights after every step of a run without failures. */
+static float expected[STEPS + 1][IN * OUT];
 
 static void train_without_failure(void) {
     trainer t;
-    if (begin(&t) != TU_OK) fail_msg("%s", tu_message());
-    read_weights(&t, right[0]);
+    if (start_trainer(&t) != TU_OK) fail_msg("%s", tu_message());
+    read_weights(&t, expected[0]);
     for (int i = 0; i < STEPS; i++) {
         if (run(&t, i) != TU_OK) fail_msg("%s", tu_message());
-        read_weights(&t, right[i + 1]);
-        assert_memory_not_equal(right[i], right[i + 1], sizeof right[i]);
+        read_weights(&t, expected[i + 1]);
+        assert_memory_not_equal(expected[i], expected[i + 1], sizeof expected[i]);
     }
-    end(&t);
+    free_trainer(&t);
 }
 
 static void only_traced_copies_have_threads(void **unused) {
     (void)unused;
     trainer t;
-    if (begin(&t) != TU_OK || run(&t, 0) != TU_OK) fail_msg("%s", tu_message());
+    if (start_trainer(&t) != TU_OK || run(&t, 0) != TU_OK) fail_msg("%s", tu_message());
     assert_int_equal(count_copiers(t.step), 0);
     if (tu_program_trace_begin(t.step) != TU_OK || run(&t, 1) != TU_OK) fail_msg("%s", tu_message());
     assert_int_equal(count_copiers(t.step), 2);
-    end(&t);
+    free_trainer(&t);
 }
 
-/* A traced run asks for its times when the step is taken, and fails when they are not to be had. */
-static bool took_the_step(const float *w, int step, bool traced) {
-    return traced && memcmp(w, right[step + 1], sizeof right[step]) == 0;
+/* A traced run reads its times after the step, and fails if they are unavailable: then the variables are updated. */
+static bool has_updated(const float *w, int step, bool traced) {
+    return traced && memcmp(w, expected[step + 1], sizeof expected[step]) == 0;
 }
 
-/* Steps until one fails; what it leaves is what the one before it left. */
+/* Runs steps until one fails; a failed step must not change the weights. */
 static tu_status train(const void *context, unsigned trial) {
     (void)trial;
     const bool *traced = context;
     static float w[IN * OUT];
     trainer t;
-    tu_status status = begin(&t);
+    tu_status status = start_trainer(&t);
     if (status == TU_OK && *traced) status = tu_program_trace_begin(t.step);
     for (int i = 0; i < STEPS && status == TU_OK; i++) {
         status = run(&t, i);
         read_weights(&t, w);
-        if (status != TU_OK && took_the_step(w, i, *traced)) continue;
-        assert_memory_equal(w, right[status == TU_OK ? i + 1 : i], sizeof w);
+        if (status != TU_OK && has_updated(w, i, *traced)) continue;
+        assert_memory_equal(w, expected[status == TU_OK ? i + 1 : i], sizeof w);
     }
-    end(&t);
+    free_trainer(&t);
     return status;
 }
 
@@ -102,12 +103,15 @@ static void any_call_may_fail(void **unused) {
     (void)unused;
     train_without_failure();
     for (int traced = 0; traced < 2; traced++)
-        fail_calls(&(failing_calls){
-            .work = train, .context = &(bool){traced}, .stride = 1, .beyond = 100, .fewest = 300});
+        fail_calls(&(failing_calls){.work = train,
+                                    .context = &(bool){traced},
+                                    .stride = 1,
+                                    .max_ineffective = 100,
+                                    .min_failures = 300});
 }
 
-/* Labels are there before weights have come from the processor: the loss takes its gradient in all the same. */
-static void a_loss_takes_in_its_gradient_though_its_weights_come_later(void **unused) {
+/* Labels arrive before the weights do: the loss must still fuse its gradient. */
+static void a_loss_fuses_its_gradient_before_its_weights_arrive(void **unused) {
     (void)unused;
     tu_graph *graph;
     tu_program *step;
@@ -134,10 +138,10 @@ static void a_loss_takes_in_its_gradient_though_its_weights_come_later(void **un
 }
 
 int main(void) {
-    use_emulated_card();
+    use_emulated_gpu();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_traced_copies_have_threads),
-        cmocka_unit_test(a_loss_takes_in_its_gradient_though_its_weights_come_later),
+        cmocka_unit_test(a_loss_fuses_its_gradient_before_its_weights_arrive),
         cmocka_unit_test(any_call_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

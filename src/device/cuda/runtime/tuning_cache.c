@@ -1,9 +1,11 @@
-/* The table of choices, and the clock that fills it. See choices.h.
+/* Stores tuning results and measures candidates. See tuning_cache.h.
  *
- * In memory it is the file's text itself, lines "key<TAB>value": a few hundred at most, searched when a plan is made. A
- * later line wins. Before the file is written it is read again, so that processes that tune at the same time keep what
- * the others found; the loser of a race times again some other day. */
-#include "device/cuda/runtime/choices.h"
+ * The table is kept in memory as the text of its file: lines "key<TAB>value", a few hundred at most, searched when a
+ * plan is created. If a key occurs twice, the last line wins. The file is read again before it is written, so that
+ * processes that tune at the same time keep each other's results. If two of them write at once, one result is lost
+ * and measured again in a later run.
+ */
+#include "device/cuda/runtime/tuning_cache.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -11,7 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/save.h"
-#include "device/cuda/runtime/kept.h"
+#include "device/cuda/runtime/cache_folder.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static tu__text table;
@@ -21,12 +23,13 @@ static bool loaded;
 
 static const char file_name[] = "choices";
 
-/* Appends the file's whole lines; a last line without its end was cut off. */
+/* Appends the complete lines of the file. A last line without a line feed was truncated and is dropped. */
 static void read_table(tu__text *text) {
-    char path[PATH_MAX], piece[4096];
-    FILE *file = cuda_kept_path(file_name, path, sizeof path) ? fopen(path, "r") : NULL;
+    char path[PATH_MAX], buffer[4096];
+    FILE *file = cuda_cache_path(file_name, path, sizeof path) ? fopen(path, "r") : NULL;
     if (!file) return;
-    for (size_t size; (size = fread(piece, 1, sizeof piece, file)) > 0;) tu__text_append(text, piece, size);
+    for (size_t size; (size = fread(buffer, 1, sizeof buffer, file)) > 0;)
+        tu__text_append(text, buffer, size);
     while (text->length && text->data[text->length - 1] != '\n') text->data[--text->length] = '\0';
     fclose(file);
 }
@@ -38,44 +41,44 @@ static void load_once(void) {
 
 /* ---- Lines ---- */
 
-/* The value behind the last line that begins with the key; its length, or 0. */
+/* Finds the value in the last line with this key. Returns its length, or 0 if there is none. */
 static size_t find_line(const tu__text *text, const char *key, const char **value) {
-    size_t wanted = strlen(key), length = 0;
+    size_t key_length = strlen(key), length = 0;
     for (const char *line = tu__text_string(text), *end; (end = strchr(line, '\n')); line = end + 1) {
-        if (strncmp(line, key, wanted) != 0 || line[wanted] != '\t') continue;
-        *value = line + wanted + 1;
+        if (strncmp(line, key, key_length) != 0 || line[key_length] != '\t') continue;
+        *value = line + key_length + 1;
         length = (size_t)(end - *value);
     }
     return length;
 }
 
-bool cuda_choice_find(const char *key, char *value, size_t capacity) {
-    const char *found = NULL;
+bool cuda_tuning_find(const char *key, char *value, size_t capacity) {
+    const char *text_value = NULL;
     pthread_mutex_lock(&lock);
     load_once();
-    size_t length = find_line(&table, key, &found);
+    size_t length = find_line(&table, key, &text_value);
     bool fits = length > 0 && length < capacity;
     if (fits) {
-        memcpy(value, found, length);
+        memcpy(value, text_value, length);
         value[length] = '\0';
     }
     pthread_mutex_unlock(&lock);
     return fits;
 }
 
-/* What others added meanwhile stays, unless it is about this key. */
+/* Appends a line to the file. Keeps the lines that other processes have added. */
 static void write_table(const char *key, const char *value) {
     char path[PATH_MAX];
     tu__text merged = {0};
-    if (!cuda_kept_path(file_name, path, sizeof path)) return;
+    if (!cuda_cache_path(file_name, path, sizeof path)) return;
     read_table(&merged);
     tu__text_printf(&merged, "%s\t%s\n", key, value);
-    cuda_kept_make_folders(path);
+    cuda_create_parent_folders(path);
     if (!merged.failed) tu_file_save(path, merged.data, merged.length);
     tu__text_free(&merged);
 }
 
-void cuda_choice_keep(const char *key, const char *value) {
+void cuda_tuning_store(const char *key, const char *value) {
     pthread_mutex_lock(&lock);
     load_once();
     tu__text_printf(&table, "%s\t%s\n", key, value);
@@ -83,16 +86,16 @@ void cuda_choice_keep(const char *key, const char *value) {
     pthread_mutex_unlock(&lock);
 }
 
-tu_status cuda_choice_key(const cuda_device *device, cuda_library library, tu__text *key) {
+tu_status cuda_tuning_key(const cuda_device *device, cuda_library library, tu__text *key) {
     char model[128] = "";
     CUDA_TRY(cuDeviceGetName, model, sizeof model, device->handle);
     tu__text_printf(key, " on %s with %s", model, cuda_library_version(library));
     return key->failed ? TU_NO_MEMORY : TU_OK;
 }
 
-/* ---- The clock ---- */
+/* ---- Measuring ---- */
 
-enum { ROUNDS = 5, CALLS = 8 /* of a round */ };
+enum { ROUNDS = 5, CALLS = 8 /* per round */ };
 
 static tu_status time_round(cuda_device *device, CUevent events[2], tu_status (*enqueue)(void *context),
                             void *context, float *milliseconds) {
@@ -109,14 +112,14 @@ static tu_status time_rounds(cuda_device *device, CUevent events[2], tu_status (
     for (int round = 0; round < ROUNDS; round++) {
         float milliseconds = 0;
         TU_TRY(time_round(device, events, enqueue, context, &milliseconds));
-        double each = (double)milliseconds / 1e3 / CALLS;
-        if (round == 0 || each < *seconds) *seconds = each;
+        double seconds_per_call = (double)milliseconds / 1e3 / CALLS;
+        if (round == 0 || seconds_per_call < *seconds) *seconds = seconds_per_call;
     }
     return TU_OK;
 }
 
-tu_status cuda_choice_time(cuda_device *device, tu_status (*enqueue)(void *context), void *context,
-                           double *seconds) {
+tu_status cuda_tuning_measure(cuda_device *device, tu_status (*enqueue)(void *context), void *context,
+                              double *seconds) {
     CUevent events[2] = {NULL, NULL};
     tu_status status = TU_OK;
     for (int i = 0; i < 2 && status == TU_OK; i++)

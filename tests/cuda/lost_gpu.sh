@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# A card that fails during training, at one call after another: training says so, names the cause, ends with status 2,
-# and what was saved goes on to the same end as an uninterrupted run.
-#   lost_card.sh TUTTI STEP      every STEP-th call of NVIDIA's functions fails, each in a run of its own
+# A GPU that fails during training, at one call after another. Checks that training reports the cause, ends with
+# status 2, and that the resumed run reaches the same result as an uninterrupted one.
+#   lost_gpu.sh TUTTI STEP      every STEP-th call of NVIDIA's functions fails, each in a separate run
 set -uo pipefail
 
 tutti=$1 step=$2
@@ -23,7 +23,7 @@ digest_in() { grep -o '^digest .*' "$1"; }
 train "$work/whole" >"$work/whole.log" 2>&1 || { cat "$work/whole.log"; exit 1; }
 [[ -n $(digest_in "$work/whole.log") ]] || { echo 'FAILED  no digest'; exit 1; }
 
-# Calls that only ask (which card this is, say) may fail without harm, some thirty in a row: the calls end where a hundred do.
+# Calls that only query something may fail without effect, about thirty in a row: the loop ends after a hundred.
 runs=0 resumed=0 unharmed=0
 for ((call = 1; unharmed < 4 || unharmed * step < 100; call += step)); do
     run=$work/run$call
@@ -31,21 +31,21 @@ for ((call = 1; unharmed < 4 || unharmed * step < 100; call += step)); do
     status=$?
     ((runs++))
     if ((status == 0)); then
-        [[ $(digest_in "$work/log") == $(digest_in "$work/whole.log") ]] || complain "call $call: another end"
+        [[ $(digest_in "$work/log") == $(digest_in "$work/whole.log") ]] || complain "call $call: another result"
         ((unharmed++))
         rm -rf "$run"
         continue
     fi
     unharmed=0
     ((status == 2)) || complain "call $call: status $status: $(tail -n 1 "$work/log")"
-    grep -q '^tutti: .*cu[A-Za-z]*\|^tutti: .*nvrtc' "$work/log" || complain "call $call: no cause: $(tail -n 1 "$work/log")"
-    if [[ -e $run ]]; then # a run that had begun goes on
+    grep -q '^tutti: .*cu[A-Za-z]*\|^tutti: .*nvrtc' "$work/log" || complain "call $call: cause not named: $(tail -n 1 "$work/log")"
+    if [[ -e $run ]]; then # a run that had started can be resumed
         ((resumed++))
         timeout 100 "$tutti" train "$run" --resume >"$work/log" 2>&1 || complain "call $call: no resume: $(tail -n 1 "$work/log")"
-        [[ $(digest_in "$work/log") == $(digest_in "$work/whole.log") ]] || complain "call $call: resumed to another end"
+        [[ $(digest_in "$work/log") == $(digest_in "$work/whole.log") ]] || complain "call $call: the resumed run has another result"
     fi
     rm -rf "$run"
 done
-((runs > 3 && resumed > 0)) || complain "$runs runs, $resumed of them resumed: too few to tell"
+((runs > 3 && resumed > 0)) || complain "$runs runs, $resumed of them resumed: too few"
 echo "$runs runs, $resumed resumed"
 exit $failed

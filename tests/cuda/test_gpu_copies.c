@@ -1,5 +1,5 @@
-/* A card beside a processor, and branches beside each other on a card: the same numbers as anywhere, large values through
- * pinned pieces, values that leave while kernels run, and a trace that tells of all of it. */
+/* Copies between a GPU and a CPU, and parallel branches on a GPU: results are unchanged, large values go through
+ * staging buffers, values are copied while kernels run, and a trace shows all of it. */
 #include "test.h"
 
 #include <stdlib.h>
@@ -18,9 +18,9 @@ static float *draw(size_t count) {
     return x;
 }
 
-/* ---- Branches on one card ---- */
+/* ---- Branches on one GPU ---- */
 
-/* Chains of small products that meet in a sum; a variable is updated from it. */
+/* Chains of small products whose results are summed; a variable is updated from the sum. */
 static tu_graph *build_branches(tu_value *x, tu_value *y) {
     tu_graph *g;
     assert_int_equal(tu_graph_new(&g), TU_OK);
@@ -61,7 +61,7 @@ static void run_branches(int streams, float losses[RUNS], float *w) {
     free(data);
 }
 
-static void branches_beside_each_other_compute_the_same_bits(void **unused) {
+static void parallel_branches_compute_the_same_bits(void **unused) {
     (void)unused;
     static float one[RUNS], several[RUNS], w_one[WIDTH * WIDTH], w_several[WIDTH * WIDTH];
     run_branches(1, one, w_one);
@@ -70,66 +70,66 @@ static void branches_beside_each_other_compute_the_same_bits(void **unused) {
     assert_memory_equal(w_one, w_several, sizeof w_one);
 }
 
-/* ---- A card and a processor ---- */
+/* ---- A GPU and a CPU ---- */
 
-typedef struct pair {
+typedef struct gpu_cpu_program {
     tu_graph *graph;
     tu_value x, y;
     tu_program *program;
     tu_state *state;
-} pair;
+} gpu_cpu_program;
 
-/* y = 2 * exp(tanh(x)) + tanh(softmax(tanh(x))): exp on the processor, while the card goes on. */
-static void begin(pair *p, const char *devices, const char *far, int64_t count) {
+/* y = 2 * exp(tanh(x)) + tanh(softmax(tanh(x))): exp runs on the CPU while the GPU continues. */
+static void build_program(gpu_cpu_program *p, const char *devices, const char *device, int64_t count) {
     assert_int_equal(tu_graph_new(&p->graph), TU_OK);
     p->x = tu_input(p->graph, "x", TU_F32, TU_SHAPE(count));
     tu_value h, e, t;
-    tu_with_device(p->graph, far) {
+    tu_with_device(p->graph, device) {
         h = tu_tanh(p->x);
         t = tu_tanh(tu_softmax(h, 0));
     }
     tu_with_device(p->graph, "cpu:0") e = tu_exp(h);
-    tu_with_device(p->graph, far) p->y = tu_add(tu_add(e, e), t);
+    tu_with_device(p->graph, device) p->y = tu_add(tu_add(e, e), t);
     if (tu_compile(p->graph, &p->program, .devices = devices, .fetch = &p->y, .fetch_count = 1) != TU_OK)
         fail_msg("%s", tu_message());
     assert_int_equal(tu_state_new(p->graph, &p->state), TU_OK);
 }
 
-static void run(pair *p, const float *x, float *y) {
+static void run(gpu_cpu_program *p, const float *x, float *y) {
     if (tu_run(p->program, p->state, 1, (tu_feed[]){{p->x, x}}, (void *[]){y}) != TU_OK)
         fail_msg("%s", tu_message());
 }
 
-static void end(pair *p) {
+static void free_program(gpu_cpu_program *p) {
     tu_program_free(p->program);
     tu_state_free(p->state);
     tu_graph_free(p->graph);
 }
 
-static void values_leave_and_return_while_kernels_run(void **unused) {
+static void values_are_copied_while_kernels_run(void **unused) {
     (void)unused;
     enum { COUNT = 3000 };
-    pair card, processor;
+    gpu_cpu_program gpu, cpu;
     float *x = draw(COUNT), *expected = draw(COUNT), *got = draw(COUNT);
-    begin(&card, "gpu:0,cpu:0", "gpu:0", COUNT);
-    begin(&processor, "cpu:0", "cpu:0", COUNT);
+    build_program(&gpu, "gpu:0,cpu:0", "gpu:0", COUNT);
+    build_program(&cpu, "cpu:0", "cpu:0", COUNT);
     for (int i = 0; i < RUNS; i++) {
         x[0] = (float)i / 8;
-        run(&processor, x, expected);
-        run(&card, x, got);
+        run(&cpu, x, expected);
+        run(&gpu, x, got);
         for (int k = 0; k < COUNT; k++)
             if (!(got[k] - expected[k] < 1e-5f && expected[k] - got[k] < 1e-5f))
                 fail_msg("run %d, element %d: %g, expected %g", i, k, (double)got[k], (double)expected[k]);
     }
-    end(&card);
-    end(&processor);
+    free_program(&gpu);
+    free_program(&cpu);
     free(x);
     free(expected);
     free(got);
 }
 
-/* Less than a piece, a piece and a bit, several: in, and out again. */
-static void large_values_go_in_pieces(void **unused) {
+/* Less than a staging buffer, a little more than one, several: uploaded and downloaded. */
+static void large_values_use_staging_buffers(void **unused) {
     (void)unused;
     static const int64_t counts[] = {5, 20000, (1 << 20) + 3, (5 << 19) + 1};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
@@ -142,11 +142,11 @@ static void large_values_go_in_pieces(void **unused) {
         tu_with_device(g, "gpu:0") y = tu_neg(x);
         assert_int_equal(tu_compile(g, &program, .devices = "gpu:0", .fetch = &y, .fetch_count = 1), TU_OK);
         assert_int_equal(tu_state_new(g, &state), TU_OK);
-        float *given = draw((size_t)counts[i]), *got = calloc((size_t)counts[i], sizeof *got);
-        assert_int_equal(tu_run(program, state, 1, (tu_feed[]){{in, given}}, (void *[]){got}), TU_OK);
+        float *sent = draw((size_t)counts[i]), *got = calloc((size_t)counts[i], sizeof *got);
+        assert_int_equal(tu_run(program, state, 1, (tu_feed[]){{in, sent}}, (void *[]){got}), TU_OK);
         for (int64_t k = 0; k < counts[i]; k++)
-            if (got[k] != -given[k]) fail_msg("element %lld of %lld", (long long)k, (long long)counts[i]);
-        free(given);
+            if (got[k] != -sent[k]) fail_msg("element %lld of %lld", (long long)k, (long long)counts[i]);
+        free(sent);
         free(got);
         tu_program_free(program);
         tu_state_free(state);
@@ -154,34 +154,33 @@ static void large_values_go_in_pieces(void **unused) {
     }
 }
 
-static void a_trace_tells_of_card_and_processor(void **unused) {
+static void a_trace_covers_gpu_and_cpu(void **unused) {
     (void)unused;
     enum { COUNT = 3000 };
-    const double clocks =
-        500; /* microseconds by which the card's may be off, on a machine with others at work */
-    pair p;
+    const double clock_error = 500; /* microseconds of clock error to allow on a busy machine */
+    gpu_cpu_program p;
     float *x = draw(COUNT), *y = draw(COUNT);
-    begin(&p, "gpu:0,cpu:0", "gpu:0", COUNT);
+    build_program(&p, "gpu:0,cpu:0", "gpu:0", COUNT);
     run(&p, x, y);
     assert_int_equal(tu_program_trace_begin(p.program), TU_OK);
     for (int i = 0; i < RUNS; i++) run(&p, x, y);
     decoded d = decode(p.program);
-    rows_are_in_order(&d, clocks);
-    spans_lie_within_their_run(&d, RUNS, clocks);
+    rows_are_in_order(&d, clock_error);
+    spans_lie_within_their_run(&d, RUNS, clock_error);
     every_planned_kernel_is_there(&d, p.program, RUNS);
     bytes_copied_are_those_predicted(&d, p.program, RUNS);
     drop(&d);
-    end(&p);
+    free_program(&p);
     free(x);
     free(y);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(branches_beside_each_other_compute_the_same_bits),
-        cmocka_unit_test(values_leave_and_return_while_kernels_run),
-        cmocka_unit_test(large_values_go_in_pieces),
-        cmocka_unit_test(a_trace_tells_of_card_and_processor),
+        cmocka_unit_test(parallel_branches_compute_the_same_bits),
+        cmocka_unit_test(values_are_copied_while_kernels_run),
+        cmocka_unit_test(large_values_use_staging_buffers),
+        cmocka_unit_test(a_trace_covers_gpu_and_cpu),
     };
-    return cmocka_run_group_tests_name("exchange", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("gpu_copies", tests, NULL, NULL);
 }

@@ -1,46 +1,47 @@
-/* When kernels ran, by the card's clock, told by the host's.
+/* Kernel times, measured by events on the GPU and converted to the host's clock.
  *
- * Events are recorded before every kernel and behind the last of a launch; the end of any other kernel is the beginning
- * of the next. An event of the same kind whose moment is known on the host ties the two clocks together; it is recorded anew
- * every second, since the driver tells distances with 24 bits. Kernels are timed one after another, on one stream. */
+ * Events are recorded before every kernel and after the last kernel of a launch. A kernel ends where the next one
+ * begins. An origin event, whose host time is known, relates the two clocks. It is recorded again every second, since
+ * the driver reports differences as floats with 24 bits. Timed kernels run on one stream.
+ */
 
 #include "base/clock.h"
 #include "device/cuda/runtime/plan.h"
 
 typedef struct cuda_times {
     uint32_t count;  /* kernels */
-    CUevent *begins; /* per place */
+    CUevent *begins; /* per position in the launch order */
     CUevent *ends;
-    bool *is_last; /* per place: of a launch; its end has an event of its own */
-    bool *known;   /* per place: it was launched */
+    bool *is_last;  /* per position: last kernel of a launch, whose end has its own event */
+    bool *launched; /* per position */
     CUevent origin;
     double origin_time; /* CLOCK_MONOTONIC */
 } cuda_times;
 
-/* The moment lies between asking and hearing: some microseconds, of which the middle is taken. On a busy machine the thread may
- * be interrupted between the two; then it asks again. */
+/* Records the origin event. Its host time is taken as the middle between the call and its completion, some
+ * microseconds. Tries again if the thread was interrupted in between. */
 static tu_status record_origin(cuda_device *device, cuda_times *t) {
     enum { TRIES = 10 };
     const double short_enough = 30e-6;
     CUDA_TRY(cuStreamSynchronize, device->stream);
     double waited = 1;
     for (int i = 0; i < TRIES && waited > short_enough; i++) {
-        double asked = tu__now();
+        double start = tu__now();
         CUDA_TRY(cuEventRecord, t->origin, device->stream);
         CUDA_TRY(cuEventSynchronize, t->origin);
-        waited = tu__now() - asked;
-        t->origin_time = asked + waited / 2;
+        waited = tu__now() - start;
+        t->origin_time = start + waited / 2;
     }
     return TU_OK;
 }
 
 tu_status cuda_times_align(cuda_device *device, cuda_runtime *runtime) {
-    const double often = 1; /* second */
-    if (!runtime->timed || tu__now() - runtime->times->origin_time < often) return TU_OK;
+    const double interval = 1; /* second */
+    if (!runtime->timed || tu__now() - runtime->times->origin_time < interval) return TU_OK;
     return record_origin(device, runtime->times);
 }
 
-static tu_status make_events(cuda_times *t) {
+static tu_status create_events(cuda_times *t) {
     for (uint32_t i = 0; i < t->count; i++) {
         if (!t->begins[i]) CUDA_TRY(cuEventCreate, &t->begins[i], CU_EVENT_DEFAULT);
         if (!t->ends[i]) CUDA_TRY(cuEventCreate, &t->ends[i], CU_EVENT_DEFAULT);
@@ -59,11 +60,11 @@ tu_status cuda_times_begin(cuda_device *device, tu__kernel_plan *p) {
         t->begins = tu__arena_alloc(arena, t->count * sizeof *t->begins);
         t->ends = tu__arena_alloc(arena, t->count * sizeof *t->ends);
         t->is_last = tu__arena_alloc(arena, t->count);
-        t->known = tu__arena_alloc(arena, t->count);
-        if (!t->begins || !t->ends || !t->is_last || !t->known) return TU_NO_MEMORY;
+        t->launched = tu__arena_alloc(arena, t->count);
+        if (!t->begins || !t->ends || !t->is_last || !t->launched) return TU_NO_MEMORY;
         runtime->times = t;
     }
-    TU_TRY(make_events(runtime->times));
+    TU_TRY(create_events(runtime->times));
     TU_TRY(record_origin(device, runtime->times));
     runtime->timed = true;
     return TU_OK;
@@ -78,7 +79,7 @@ void cuda_times_free(cuda_runtime *runtime) {
     if (t && t->origin) cuda.cuEventDestroy(t->origin);
 }
 
-/* In a capture it is a node of the graph, recorded anew at each replay. */
+/* During a capture the event becomes a node of the graph, recorded at each replay. */
 static tu_status record(const cuda_device *device, CUevent event) {
     if (device->capturing)
         CUDA_TRY(cuEventRecordWithFlags, event, device->stream, CU_EVENT_RECORD_EXTERNAL);
@@ -87,34 +88,35 @@ static tu_status record(const cuda_device *device, CUevent event) {
     return TU_OK;
 }
 
-tu_status cuda_mark_begin(const cuda_device *device, const cuda_runtime *runtime, uint32_t place) {
+tu_status cuda_mark_begin(const cuda_device *device, const cuda_runtime *runtime, uint32_t position) {
     if (!runtime->timed) return TU_OK;
-    runtime->times->known[place] = true;
-    runtime->times->is_last[place] = false;
-    return record(device, runtime->times->begins[place]);
+    runtime->times->launched[position] = true;
+    runtime->times->is_last[position] = false;
+    return record(device, runtime->times->begins[position]);
 }
 
-tu_status cuda_mark_end(const cuda_device *device, const cuda_runtime *runtime, uint32_t place) {
+tu_status cuda_mark_end(const cuda_device *device, const cuda_runtime *runtime, uint32_t position) {
     if (!runtime->timed) return TU_OK;
-    runtime->times->is_last[place] = true;
-    return record(device, runtime->times->ends[place]);
+    runtime->times->is_last[position] = true;
+    return record(device, runtime->times->ends[position]);
 }
 
-/* Times are known from the launch after the first question on. */
-tu_status cuda_trace(cuda_device *device, tu_plan *plan, uint32_t place, double *start, double *seconds) {
+/* The first call starts the timing; times are available from the next launch on. */
+tu_status cuda_trace(cuda_device *device, tu_plan *plan, uint32_t position, double *start, double *seconds) {
     tu__kernel_plan *p = (tu__kernel_plan *)plan;
     cuda_runtime *runtime = p->runtime;
     *start = *seconds = 0;
-    if (place >= p->kernel_count)
-        return tu_fail(TU_INVALID, "there is no kernel %u: the plan has %u", place, p->kernel_count);
+    if (position >= p->kernel_count)
+        return tu_fail(TU_INVALID, "kernel %u does not exist: the plan has %u kernels", position,
+                       p->kernel_count);
     TU_TRY(cuda_enter(device));
     if (!runtime->timed) return cuda_times_begin(device, p);
     const cuda_times *t = runtime->times;
-    if (!t->known[place]) return TU_OK;
+    if (!t->launched[position]) return TU_OK;
     float from_origin = 0, milliseconds = 0;
-    CUevent end = t->is_last[place] ? t->ends[place] : t->begins[place + 1];
-    CUDA_TRY(cuEventElapsedTime, &from_origin, t->origin, t->begins[place]);
-    CUDA_TRY(cuEventElapsedTime, &milliseconds, t->begins[place], end);
+    CUevent end = t->is_last[position] ? t->ends[position] : t->begins[position + 1];
+    CUDA_TRY(cuEventElapsedTime, &from_origin, t->origin, t->begins[position]);
+    CUDA_TRY(cuEventElapsedTime, &milliseconds, t->begins[position], end);
     *start = t->origin_time + 1e-3 * (double)from_origin;
     *seconds = 1e-3 * (double)milliseconds;
     return TU_OK;

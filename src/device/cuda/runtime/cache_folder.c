@@ -1,5 +1,5 @@
-/* The folder of what is kept between runs. See kept.h. */
-#include "device/cuda/runtime/kept.h"
+/* Finds the cache folder. See cache_folder.h. */
+#include "device/cuda/runtime/cache_folder.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-bool cuda_kept_path(const char *name, char *path, size_t capacity) {
+bool cuda_cache_path(const char *name, char *path, size_t capacity) {
     const char *own = getenv("TUTTI_KERNELS"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int length = -1;
     if (own)
@@ -19,7 +19,7 @@ bool cuda_kept_path(const char *name, char *path, size_t capacity) {
     return length > 0 && (size_t)length < capacity;
 }
 
-void cuda_kept_make_folders(const char *path) {
+void cuda_create_parent_folders(const char *path) {
     char folder[PATH_MAX];
     snprintf(folder, sizeof folder, "%s", path);
     for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
