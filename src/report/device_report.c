@@ -77,7 +77,7 @@ tu_status tu_program_device(const tu_program *program, size_t index, tu_device_r
         return tu_fail(TU_NOT_FOUND, "the program has %zu devices: there is no number %zu",
                        program->device_count, index);
     const tu__device *device = program->devices[index];
-    tu_device_report full = {.device = device->name, .word = device->word};
+    tu_device_report full = {.device = device->name, .spec = device->word};
     TU_TRY(inspect(device, &full.threads, &full.notice));
     if (program->notices && *program->notices[index].text) full.notice = program->notices[index].text;
     if (is_instead_of_gpus(program, index)) full.notice = add_notice(tu__unused_card(), full.notice);
