@@ -1,7 +1,7 @@
-/* Custom operations: a user's C functions as a node of the graph.
+/* Custom operations: nodes of the graph that call a user's C functions.
  *
- * A custom operation is registered once under a name; graphs refer to it by that name, so a graph file that uses
- * one can be read by any program that registers it first.
+ * A program registers a custom operation under a name, and graphs refer to it by that name. Any program that
+ * registers the operation can read a graph file that uses it.
  *
  *     static tu_status cube_shape(const tu_custom_call *call, tu_type *outputs) {
  *         outputs[0] = call->inputs[0];
@@ -27,32 +27,36 @@
 extern "C" {
 #endif
 
+/* What the library passes to the functions of a custom operation. It sets struct_size; a program that needs a later
+ * field checks it. */
 typedef struct tu_custom_call {
     size_t struct_size;
     uint32_t input_count;
     const tu_type *inputs;
     const tu_type *outputs; /* NULL while the shape function runs */
-    void *user;             /* of the tu_custom_op */
+    void *user;             /* from the tu_custom_op */
 } tu_custom_call;
 
 typedef struct tu_custom_op {
     size_t struct_size;
     const char *name;
-    uint32_t outputs; /* how many; at least 1 */
+    uint32_t outputs; /* number of outputs, at least 1 */
     void *user;
-    /* Writes the types of the outputs; fails (tu_fail) on inputs it cannot take. */
+    /* Writes the types of the outputs. Fails (tu_fail) if it does not support the inputs. */
     tu_status (*shape)(const tu_custom_call *call, tu_type *outputs);
-    /* Dense, row-major tensors in their element types. Must be a pure function, callable from several threads. */
+    /* Computes the outputs. Tensors are dense and row-major, in their element types. Must be a pure function; several
+     * threads may call it at once. */
     tu_status (*run)(const tu_custom_call *call, const void *const *in, void *const *out);
-    /* Optional. Builds the gradients of the inputs; those left invalid (zeroed) are zero. */
+    /* Optional. Builds the gradients of the inputs. A gradient that is left invalid (zeroed) is zero. */
     tu_status (*gradient)(const tu_custom_call *call, const tu_value *in, const tu_value *out,
                           const tu_value *out_gradients, tu_value *in_gradients);
 } tu_custom_op;
 
-/* The structure and its strings must outlive all graphs. A name registered again must mean the same structure. */
+/* Registers a custom operation. The structure and its strings must outlive all graphs. Registering a name again
+ * fails, unless it is the same structure. */
 TU_API tu_status tu_custom_register(const tu_custom_op *op);
 
-/* A node that runs the registered operation `name`; output 0 (tu_output_of for the others). */
+/* Makes a node of the registered operation `name`. Returns output 0; tu_output_of returns the others. */
 TU_API tu_value tu_custom(const char *name, size_t count, const tu_value *inputs);
 
 #ifdef __cplusplus

@@ -1,13 +1,14 @@
 /* Data: sets of labelled images, and loaders that read them in a seeded order.
  *
- * A set has two splits, train and test, of images of one size and type. It comes from a name ("cifar10", "mnist",
- * "generated"), a folder with a folder of PNG or JPEG files a class, a pair of .npy files, or functions of your own.
- * A loader walks a split: the order of an epoch is a function of seed and epoch, so the sample with ordinal
- * epoch * count + position is always the same one, wherever a run began and however many threads read.
+ * A data set has two splits, train and test, of images of one size and type. It is opened by a name ("cifar10",
+ * "mnist", "generated"), a folder with one folder of PNG or JPEG files per class, a pair of .npy files, or made from
+ * functions of the program. A loader reads a split in batches. The order of an epoch depends on the seed and the
+ * epoch only, so the sample with ordinal epoch * count + position is always the same, at any start and with any
+ * number of threads.
  *
  *     tu_dataset *set;
  *     tu_loader *loader;
- *     tu_batch batch;
+ *     tu_batch batch = TU_SIZED(tu_batch);
  *     tu_dataset_open("cifar10", &set);
  *     tu_loader_new(set, &loader, .split = TU_TRAIN, .batch = 128, .shuffle = true, .seed = 1);
  *     while (tu_loader_next(loader, &batch) == TU_OK && batch.epoch < 10) …
@@ -33,66 +34,68 @@ typedef struct tu_dataset tu_dataset;
 typedef struct tu_dataset_info {
     size_t struct_size;
     const char *name;   /* "cifar10" */
-    const char *origin; /* for people: where its bytes came from */
-    int64_t count[2];   /* images of each tu_split */
+    const char *origin; /* where the bytes came from, to be read by people */
+    int64_t count[2];   /* images in each tu_split */
     int64_t height, width, channels;
-    tu_dtype dtype; /* of a pixel: TU_U8 (0 … 255) or TU_F32 (as it is) */
+    tu_dtype dtype; /* of a pixel: TU_U8 (0 … 255) or TU_F32 (any values) */
     int64_t classes;
-    const char *const *class_names;    /* classes of them */
-    double mean[TU_MAX_CHANNELS];      /* of the training pixels, a channel each; bytes counted as 0 … 1 */
-    double deviation[TU_MAX_CHANNELS]; /* likewise */
+    const char *const *class_names;    /* `classes` names */
+    double mean[TU_MAX_CHANNELS];      /* of the training pixels, per channel; bytes are scaled to 0 … 1 */
+    double deviation[TU_MAX_CHANNELS]; /* standard deviation of the same */
     const char *digest;                /* SHA-256, in hexadecimal, of all images and labels */
-    int64_t validation; /* the set's own validation part: so many training images, the last ones; 0: none */
-    int64_t skipped;    /* pictures that could not be read and were left out (skip_bad) */
-    int64_t ignored;    /* images that were left out because of their label (ignore_label) */
-    const char *notice; /* a line for the user: something about the set may not be as meant; NULL: nothing */
+    int64_t validation; /* size of the set's validation split, the last training images; 0: none */
+    int64_t skipped;    /* damaged pictures that were left out (skip_bad) */
+    int64_t ignored;    /* images left out because of their label (ignore_label) */
+    const char *notice; /* NULL, or a line for the user: a possible mistake in the set */
 } tu_dataset_info;
 
-/* How far a long piece of work is: `total` 0 while it is not known. Called from the thread that asked for the work. */
+/* Reports the progress of long work, from the thread that started it. `total` is 0 while it is unknown. */
 typedef void (*tu_progress)(void *context, const char *what, int64_t done, int64_t total);
 
 typedef struct tu_dataset_options {
     size_t struct_size;
-    int64_t height, width; /* images of folders are fitted to this size; 0: 64 */
-    double test_share;     /* of a folder without train/ and test/, or a pair of arrays, held out; 0: 0.1 */
-    uint64_t seed;         /* of that choice */
-    bool offline;          /* do not fetch: refuse what is not in the cache */
+    int64_t height, width; /* size that images of folders are fitted to; 0: 64 */
+    /* Share of the images held out as test split, at least one image, if a folder has no train/ and test/, and of
+     * arrays. 0: 0.1. */
+    double test_share;
+    uint64_t seed; /* chooses the images held out */
+    bool offline;  /* download nothing: fail if the set is not in the cache */
     tu_progress progress;
     void *context;
-    bool
-        validation; /* of a folder with train/, val/ and test/: read val/ too, as the set's validation part */
-    bool skip_bad;  /* of a folder: leave out damaged pictures, instead of refusing the set */
-    const int64_t *ignore_label; /* of arrays: leave out the images of this label; NULL: none */
+    bool validation; /* of a folder with train/, val/ and test/: read val/ as the set's validation split */
+    bool skip_bad;   /* of a folder: leave out damaged pictures instead of failing */
+    const int64_t *ignore_label; /* of arrays: leave out images with this label; NULL: none */
 } tu_dataset_options;
 
-/* Opens a set by its name or path, fetching and converting it first if needed:
+/* Opens a data set by its name or path. Downloads and converts it first if needed:
  *
- *     cifar10, mnist                fetched once into the cache: $TUTTI_DATA, else the user's cache folder
- *     generated                     32x32 pictures of ten classes, drawn as they are read; needs nothing
- *     FOLDER                        FOLDER/CLASS/FILE.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…, beside which
- *                                   FOLDER/val/CLASS/… is the validation part; without test/, val/ is the test split
+ *     cifar10, mnist                downloaded once into the cache: $TUTTI_DATA, else the user's cache folder
+ *     generated                     32x32 pictures of ten classes, drawn when they are read; needs no files
+ *     FOLDER                        FOLDER/CLASS/FILE.png, or FOLDER/train/CLASS/… and FOLDER/test/CLASS/…; then
+ *                                   FOLDER/val/CLASS/… is the validation split, or the test split if there is no test/
  *     IMAGES.npy,LABELS.npy         [n,h,w] or [n,h,w,c], and [n]
- *     FILE.tutti                    what the others were converted to
+ *     FILE.tutti                    a converted set
  */
 TU_API tu_status tu_dataset_open_with(const char *spec, tu_dataset **set, const tu_dataset_options *options);
 #define tu_dataset_open(spec, set, ...)                                                                      \
     tu_dataset_open_with(spec, set, TU_OPTIONS(tu_dataset_options, __VA_ARGS__))
 TU_API void tu_dataset_free(tu_dataset *set);
-/* The strings live as long as the set. */
+/* Fills `info`. Its strings live as long as the set. */
 TU_API tu_status tu_dataset_describe(const tu_dataset *set, tu_dataset_info *info);
-/* Copies image `index` (height * width * channels pixels) and its label; many threads may. */
+/* Copies image `index` (height * width * channels pixels) and its label. Several threads may call this at once. */
 TU_API tu_status tu_dataset_read(const tu_dataset *set, tu_split split, int64_t index, void *image,
                                  int32_t *label);
 
-/* Reads all images and labels and compares their digest with the set's: TU_CORRUPT when something was changed. Takes a
- * second for CIFAR-10. TU_UNSUPPORTED for a set of your own, which has no digest of all. */
+/* Reads all images and labels and compares their digest with the set's. Fails with TU_CORRUPT if they differ, and
+ * with TU_UNSUPPORTED for sets made with tu_dataset_from, which have no digest of all images. CIFAR-10 takes a
+ * second. */
 TU_API tu_status tu_dataset_verify(const tu_dataset *set);
 
-/* Writes one image as a PNG file; f32 pixels from black, the smallest, to white, the largest. */
+/* Writes one image as a PNG file. Of f32 pixels the smallest becomes black and the largest white. */
 TU_API tu_status tu_dataset_save_image(const tu_dataset *set, tu_split split, int64_t index,
                                        const char *path);
 
-/* A set of your own. `read` is called by the loader's threads, several at a time. */
+/* A data set made of functions. Several threads of a loader call `read` at once. */
 typedef struct tu_source {
     size_t struct_size;
     const char *name;
@@ -103,12 +106,13 @@ typedef struct tu_source {
     void *context;
     tu_status (*read)(void *context, tu_split split, int64_t index, void *image, int32_t *label);
     void (*close)(void *context); /* optional */
-    int64_t validation; /* the last so many training images are the set's validation part; 0: none */
+    int64_t validation;           /* number of training images, the last ones, for validation; 0: none */
 } tu_source;
-/* The structure is copied; means, deviations and the digest are taken over at most 10,000 training images. */
+/* Makes a data set. Copies the structure. Computes means, deviations and the digest of at most 10,000 training
+ * images. */
 TU_API tu_status tu_dataset_from(const tu_source *source, tu_dataset **set);
 
-/* Fetches "cifar10" or "mnist" into the cache unless it is there, and gives the path of its file. */
+/* Downloads "cifar10" or "mnist" into the cache, unless it is there. Writes the path of its file to `path`. */
 TU_API tu_status tu_data_get_with(const char *name, char path[4096], const tu_dataset_options *options);
 #define tu_data_get(name, path, ...) tu_data_get_with(name, path, TU_OPTIONS(tu_dataset_options, __VA_ARGS__))
 
@@ -119,39 +123,39 @@ typedef struct tu_loader tu_loader;
 typedef struct tu_loader_options {
     size_t struct_size;
     tu_split split;
-    int64_t batch; /* 0: 128. The last batch of an epoch is short when the split does not divide */
+    int64_t batch; /* 0: 128. The last batch of an epoch may be shorter */
     uint64_t seed;
     bool shuffle;
-    int64_t start;     /* the ordinal of the first sample: where a resumed run goes on */
-    int threads;       /* that read ahead; 0: 1. Negative: none, tu_loader_next reads itself */
+    int64_t start;     /* ordinal of the first sample, for a resumed run */
+    int threads;       /* threads that read ahead; 0: 1; TU_ZERO: none, tu_loader_next reads */
     int depth;         /* batches read ahead; 0: 4, or one more than there are threads */
-    bool indices_only; /* nothing is read: batches have neither images nor labels, and threads none to do */
-    bool
-        bootstrap; /* the set is a sample of itself, drawn by the seed with replacement; epochs go over that */
-    /* TU_TRAIN: so many images are the validation part (the set's own where it has as many, else chosen the same way for
-     * every seed) and kept out. `validating`: walk these instead of the others. 0: all images are walked. */
+    bool indices_only; /* read nothing: batches have indices, but neither images nor labels */
+    bool bootstrap;    /* read a sample of the set, of the same size, drawn by the seed with replacement */
+    /* Of TU_TRAIN: the size of the validation split, whose images are left out; 0: none. It is the set's validation
+     * split if that has this size, else chosen the same way for every seed. With `validating` only these images are
+     * read. */
     int64_t validation;
     bool validating;
 } tu_loader_options;
 
 typedef struct tu_batch {
     size_t struct_size;
-    int64_t count;      /* samples */
-    int64_t epoch;      /* all of one epoch */
-    int64_t first;      /* ordinal of the first; the others follow */
-    const void *images; /* [count, height, width, channels] of the set's type, 64-byte aligned; or NULL … */
-    const int32_t *labels;   /* [count]; … with indices_only */
+    int64_t count;           /* number of samples */
+    int64_t epoch;           /* of all samples in the batch */
+    int64_t first;           /* ordinal of the first sample; the others follow */
+    const void *images;      /* [count, height, width, channels] of the set's type, 64-byte aligned */
+    const int32_t *labels;   /* [count]; images and labels are NULL with indices_only */
     const int64_t *ordinals; /* [count]: first, first + 1, … */
-    const int64_t *indices;  /* [count] in the split */
+    const int64_t *indices;  /* [count]: numbers of the images in the split */
 } tu_batch;
 
-/* The set must outlive the loader. */
+/* Makes a loader. The set must outlive it. */
 TU_API tu_status tu_loader_new_with(const tu_dataset *set, tu_loader **loader,
                                     const tu_loader_options *options);
 #define tu_loader_new(set, loader, ...)                                                                      \
     tu_loader_new_with(set, loader, TU_OPTIONS(tu_loader_options, __VA_ARGS__))
 TU_API void tu_loader_free(tu_loader *loader);
-/* The next batch, valid until the next call; epochs follow each other without end. */
+/* Gets the next batch, valid until the next call. Epochs follow each other without end. */
 TU_API tu_status tu_loader_next(tu_loader *loader, tu_batch *batch);
 
 #ifdef __cplusplus

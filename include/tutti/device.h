@@ -1,20 +1,20 @@
-/* Devices: what executes programs, and how other hardware plugs in.
+/* Devices execute programs. This header lists them and defines the interface of plug-ins for other hardware.
  *
- * A device kind is a table of functions, tu_device_api. The engine owns graphs, placement, order and memory; a
- * device is given its part of a program, answers with the kernels it would run and the buffers they need (select),
- * is told where those buffers lie (build), and runs kernels in the order it was told (launch).
+ * A device kind is a table of functions, tu_device_api. The engine handles graphs, placement, order and memory. A
+ * device gets its partition of a program, returns the kernels to run and the buffers they need (select), gets the
+ * addresses of these buffers (build), and runs kernels in the engine's order (launch).
  *
- *     part of a graph --select--> tu_plan: buffers and kernels
- *                                    |   the engine orders kernels and gives every buffer an address
- *     tu_binding  -------build-----> the device binds its kernels to addresses, once
- *                       launch, launch, launch …
+ *     partition of a graph --select--> tu_plan: buffers and kernels
+ *                                         |   the engine orders kernels and gives every buffer an address
+ *     tu_binding  ------------build-----> the device binds its kernels to addresses, once
+ *                            launch, launch, launch …
  *
- * A plug-in is a shared library that exports   const tu_device_api *tu_device_plugin(void);
- * Put its path into TUTTI_DEVICES (several, separated by ':'), or load it with tu_device_load(). libtutti_cuda.so is
- * loaded when it lies beside libtutti.so, or in the folder tutti/ there, unless TUTTI_CUDA is "off".
+ * A plug-in is a shared library that exports   const tu_device_api *tu_device_plugin(void); Put its path into
+ * TUTTI_DEVICES (several, separated by ':'), or load it with tu_device_load(). The engine loads libtutti_cuda.so if
+ * it is in the folder of libtutti.so, or in the folder tutti/ there, unless TUTTI_CUDA is "off".
  *
- * Slots marked optional may be NULL. The interface grows by adding slots at the end: `struct_size` says how many
- * a device knows; TU_DEVICE_ABI changes only when an older device could not work at all.
+ * Functions marked optional may be NULL. The interface grows by new functions at the end; `struct_size` tells the
+ * engine which a device has. TU_DEVICE_ABI changes only if older devices cannot work any more.
  */
 #ifndef TUTTI_DEVICE_H
 #define TUTTI_DEVICE_H
@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-#define TU_DEVICE_ABI 1
+#define TU_DEVICE_ABI 2
 
 /* ---- For programs: which devices are there ------------------------------------------------------------------- */
 
@@ -33,64 +33,65 @@ typedef struct tu_device_info {
     size_t struct_size;
     const char *name;        /* "cpu:0" */
     const char *kind;        /* "cpu" */
-    const char *description; /* for people: model, instruction sets, library versions */
+    const char *description; /* model, instruction sets, library versions, to be read by people */
     uint64_t memory_bytes;   /* 0: unknown */
-    int cores;               /* 0: does not apply */
+    int cores;               /* 0: it has none */
     const char *unusable;    /* NULL, or why it cannot be used and what to do */
 } tu_device_info;
-/* Describes device `index`; TU_NOT_FOUND past the last. The strings live until the next call in this thread. */
+/* Returns the number of devices of all kinds. */
 TU_API size_t tu_device_count(void);
+/* Describes device `index`. Fails with TU_NOT_FOUND from the count on. The strings live until the next call in this
+ * thread. */
 TU_API tu_status tu_device(size_t index, tu_device_info *info);
 
-/* Loads a plug-in; its devices are known from then on. Refuses one of another TU_DEVICE_ABI, by name. */
+/* Loads a plug-in and adds its devices. Fails if its TU_DEVICE_ABI is another one. */
 TU_API tu_status tu_device_load(const char *path);
 
-/* ---- For devices: what one is given and answers ---------------------------------------------------------------- */
+/* ---- For devices: arguments and results ------------------------------------------------------------------------ */
 
-/* One device's part of a program. `nodes` are to be computed, in this order or any that respects the edges. An
- * edge from a node that is not among them is a leaf: a dense tensor that the engine provides. Inputs, constants,
- * variables, assignments, copies and all_reduce are the engine's affair and never among `nodes`. */
+/* One device's partition of a program: the nodes that it computes, in this order or another that respects the edges.
+ * An edge from any other node is a leaf: a dense tensor that the engine provides. The engine handles inputs,
+ * constants, variables, assignments, copies and all_reduce; they are never among `nodes`. */
 typedef struct tu_partition {
     size_t struct_size;
     const tu_graph *graph;
     uint32_t node_count;
     const uint32_t *nodes;
     uint32_t export_count;
-    const tu_edge *exports; /* values that somebody outside reads: they must end up dense, in a buffer */
-    /* Per node of the graph: how often a value changed devices, or was waited for (tu_after), on its way to it, at most;
-     * pointwise nodes that only later pointwise ones read have the level of those. Kernels run in the order of their
-     * highest level. A kernel with several results must not mix levels: the lower result might be what another
-     * device waits for before it can send what the higher one needs. */
+    const tu_edge *exports; /* values read outside the partition: each must be dense, in a buffer */
+    /* The level of every node of the graph: the maximum number of copies between devices and control dependencies
+     * (tu_after) on a path to it. Pointwise nodes read only by later pointwise nodes have the level of these. Kernels
+     * run in the order of their highest level. A kernel must not have results of different levels: another device
+     * might wait for the lower one before it can send an input of the higher one. */
     const uint32_t *levels;
-    /* Products of f32 may round their operands to tf32 (10 bits of fraction). A device without it computes in f32. */
+    /* Products of f32 may round operands to tf32 (10 bits of fraction). Devices without tf32 compute in f32. */
     bool tf32;
 } tu_partition;
 
-/* ---- What select answers ---- */
+/* ---- The result of select ---- */
 
 typedef struct tu_buffer {
     size_t bytes;
-    tu_edge value; /* the value it holds; node TU_NO_NODE: the device's own */
-    bool dense;    /* canonical layout. Leaves and exports are; blocked layouts stay inside a part */
+    tu_edge value; /* the value in it; node TU_NO_NODE: for internal use of the device */
+    bool dense;    /* row-major layout, as leaves and exports have; others are internal to the partition */
 } tu_buffer;
 
 typedef struct tu_kernel {
-    const char *name;    /* for traces and tables: "conv2d+bias+relu" */
-    uint32_t node_count; /* the nodes it computes; see tu_plan */
+    const char *name;    /* for reports: "conv2d+bias+relu" */
+    uint32_t node_count; /* number of nodes it computes; see tu_plan */
     const uint32_t *nodes;
     uint32_t read_count, write_count;
     const uint32_t *reads; /* buffers */
     const uint32_t *writes;
-    const int32_t
-        *in_place;    /* optional; per write: the place in `reads` whose memory it may take over, or -1 */
-    size_t workspace; /* bytes for the time of the kernel */
-    int64_t flops, bytes_moved; /* for tables; 0: unknown */
+    const int32_t *in_place;    /* optional; per write: index in `reads` whose memory it may reuse, or -1 */
+    size_t workspace;           /* bytes needed while the kernel runs */
+    int64_t flops, bytes_moved; /* for reports; 0: unknown */
 } tu_kernel;
 
-/* Plans are checked, and one that cannot be is refused. Every node of the part is computed by a kernel, or by several (a
- * view, broadcast or fill that kernels look through, perhaps by none); every buffer is written by one kernel at most, and
- * is read only if one writes it or it holds a leaf; a dense buffer has its value's size and is the only one of that
- * value; every export has one. */
+/* The engine checks plans and rejects wrong ones. One or more kernels compute every node of the partition; views,
+ * broadcasts and fills that other kernels include may have none. At most one kernel writes a buffer. A kernel reads a
+ * buffer only if another one writes it or it contains a leaf. A value has at most one dense buffer, of the value's
+ * size, and every export has one. */
 typedef struct tu_plan {
     size_t struct_size;
     uint32_t buffer_count, kernel_count;
@@ -98,30 +99,29 @@ typedef struct tu_plan {
     const tu_kernel *kernels;
 } tu_plan;
 
-/* Where things lie: given to build once, valid until the plan is freed. */
+/* Addresses for build, valid until the plan is freed. */
 typedef struct tu_binding {
     size_t struct_size;
-    const uint32_t *order;   /* kernel_count numbers: launch counts kernels in this order */
+    const uint32_t *order;   /* kernel_count numbers: the order in which launch counts kernels */
     void *const *buffers;    /* buffer_count addresses in the device's memory, 64-byte aligned */
-    void *const *workspaces; /* kernel_count addresses; NULL where none was asked for */
+    void *const *workspaces; /* kernel_count addresses; NULL if the kernel needs none */
     const uint64_t *seed;    /* host memory, read at launch */
 } tu_binding;
 
-typedef struct tu_device_instance tu_device_instance; /* the device's own */
+typedef struct tu_device_instance tu_device_instance; /* defined by the device */
 
 /* ---- Many steps at once ---- */
 
-/* What an input gets before each step: `bytes` from the host, or rows of a table that lies in the device's memory. */
+/* Fills an input before each step: with `bytes` from the host, or with rows of a table in the device's memory. */
 typedef struct tu_repeat_feed {
     void *to; /* the input's buffer */
     size_t bytes;
-    const void *host;  /* `bytes` for every step, or one batch for all steps; NULL: rows of `table` */
-    bool same;         /* one for all steps */
-    const void *table; /* rows of row_bytes, in the device's memory */
-    const int64_t
-        *rows; /* in host memory: bytes / row_bytes row numbers for every step, each within the table */
+    const void *host;    /* `bytes` per step, or one batch for all steps; NULL: rows of `table` */
+    bool same;           /* one batch for all steps */
+    const void *table;   /* rows of row_bytes, in the device's memory */
+    const int64_t *rows; /* in host memory: bytes / row_bytes row numbers per step */
     size_t row_bytes;
-    size_t stride; /* from a step's to the next one's: bytes of `host`, or numbers of `rows` */
+    size_t stride; /* distance between steps: in bytes of `host`, or in numbers of `rows` */
 } tu_repeat_feed;
 
 typedef struct tu_repeat_fetch {
@@ -137,19 +137,18 @@ typedef struct tu_repetition {
     const tu_repeat_fetch *fetches;
 } tu_repetition;
 
-/* ---- Adding up between devices ---- */
+/* ---- Collectives ---- */
 
-/* One value of which each of several devices, the ranks, has a share: `in` and `out` are lists of an address for each rank;
- * both may be the same address. */
+/* One value of a collective. `in` and `out` have one address per rank; both may be the same address. */
 typedef struct tu_combine_segment {
     const void *const *in;
     void *const *out;
     size_t count; /* elements */
 } tu_combine_segment;
 
-/* Every `out` gets the sum of all `in`, added pairwise in the order of ranks: ((0 + 1) + (2 + 3)) + …. Half-precision
- * types are added in f32 and rounded once. The elements of all segments, one after another, are dealt out to the ranks:
- * `rank` does its part. */
+/* An all-reduce: every `out` becomes the sum of all `in`, added pairwise in the order of ranks: ((0 + 1) + (2 + 3)) +
+ * …. Half-precision types are added in f32 and rounded once. The elements of all segments are divided between the
+ * ranks; `rank` computes its share. */
 typedef struct tu_combination {
     size_t struct_size;
     tu_dtype dtype; /* of all segments: f64, f32, bf16 or f16 */
@@ -160,76 +159,75 @@ typedef struct tu_combination {
 
 /* ---- Many steps of several devices ---- */
 
-/* One device's part of a program whose steps several devices take together. */
+/* One partition of a program whose steps several devices run together. */
 typedef struct tu_joint_part {
     tu_device_instance *device;
     tu_plan *plan;
-    tu_repetition what; /* what this part is fed before each step, and what is kept of it */
+    tu_repetition what; /* inputs to fill before each step, and results to keep */
 } tu_joint_part;
 
-/* A step of all parts is a list of moves. Those of one part are taken one after another; parts, and copies between them, go
- * beside each other as far as WAIT lets them. */
+/* A step of all partitions is a list of moves. Moves of one partition run one after another. Partitions, and copies
+ * between them, run in parallel, except where a WAIT orders them. */
 typedef enum tu_joint_kind {
-    TU_JOINT_LAUNCH, /* kernels first … first+count-1 of the part's order */
-    TU_JOINT_COPY, /* `bytes` into the part's memory: behind the moves of part `other`, whose they are, before this one */
-    TU_JOINT_COLLECTIVE, /* combinations, all ranks' parts of them: behind the moves of all their parts before this one */
-    TU_JOINT_WAIT, /* moves of the part behind this one come after move `after`: a COPY from or to it, or a MEET */
-    TU_JOINT_KEEP, /* once a part: its fetches are as they are to be kept. Only copies of the part's own follow */
+    TU_JOINT_LAUNCH,     /* run kernels first … first+count-1 of the partition's order */
+    TU_JOINT_COPY,       /* copy `bytes` from partition `other`, after the earlier moves of that partition */
+    TU_JOINT_COLLECTIVE, /* compute combinations for all ranks, after the earlier moves of their partitions */
+    TU_JOINT_WAIT, /* run later moves of the partition after move `after`: a COPY from or to it, or a COLLECTIVE */
+    TU_JOINT_KEEP, /* once per partition: its fetches are final. Only copies within the partition follow */
 } tu_joint_kind;
 
 typedef struct tu_joint_move {
     tu_joint_kind kind;
     uint32_t part;
     uint32_t first, count; /* LAUNCH */
-    uint32_t other;        /* COPY: the part that it comes from; the same part: one more of its moves */
+    uint32_t other;        /* COPY: the source partition; may be the same one */
     const void *from;
     void *to;
     size_t bytes;
-    uint32_t after;             /* WAIT: the number of a move before it */
-    uint32_t combination_count; /* MEET; `combine` says what each is */
+    uint32_t after;             /* WAIT: number of an earlier move */
+    uint32_t combination_count; /* COLLECTIVE; see `combine` */
     const tu_combination *combinations;
-    const uint32_t *ranks; /* the part that each rank is; the first is `part` */
+    const uint32_t *ranks; /* partition of each rank; the first is `part` */
 } tu_joint_move;
 
 /* ---- The interface ------------------------------------------------------------------------------------------- */
 
 typedef struct tu_open_options {
     size_t struct_size;
-    int index;             /* which device of the kind: 0 in "cpu:0" */
-    int part, parts;       /* logical devices: part 1 of 2 in "cpu:0.1" of "cpu:0/2"; parts 1: the whole */
-    int threads;           /* 0: all the cores of the part */
+    int index;             /* number of the device: 0 in "cpu:0" */
+    int part, parts;       /* logical device 1 of 2 in "cpu:0.1" of "cpu:0/2"; parts 1: the whole device */
+    int threads;           /* 0: one per core of the logical device */
     uint64_t memory_limit; /* bytes; 0: none */
-    bool tune;             /* time candidate kernels and keep the best, instead of trusting heuristics */
-    bool any_order;        /* also take kernels whose results differ in the last bits from run to run */
-    int streams; /* for kernels beside each other, of devices that have them: 0 as many as pay, 1 none */
-    bool
-        alike; /* a part takes the kernels that the whole device would: bits do not hang on how many parts there are */
+    bool tune;             /* time candidate kernels and keep the fastest, instead of using heuristics */
+    bool any_order;        /* also use kernels whose results differ in the last bits from run to run */
+    int streams;           /* kernels that may run in parallel; 0: as many as are faster; 1: one */
+    bool alike; /* use the whole device's kernels: bits do not depend on the number of logical devices */
 } tu_open_options;
 
 typedef struct tu_device_api {
     uint32_t abi;       /* TU_DEVICE_ABI */
     size_t struct_size; /* sizeof(tu_device_api) */
     const char *kind;   /* "cpu": names are kind:index */
-    bool
-        host_memory; /* its addresses are the host's: variables are shared with other such devices in place */
+    bool host_memory;   /* its addresses are host addresses: such devices share variables without copies */
 
     /* device */
-    tu_status (*describe)(int index, tu_device_info *info); /* TU_NOT_FOUND past the last */
+    /* Fills all fields of info that it has, struct_size excepted. Returns TU_NOT_FOUND if there is no such device. */
+    tu_status (*describe)(int index, tu_device_info *info);
     tu_status (*open)(const tu_open_options *options, tu_device_instance **device);
     void (*close)(tu_device_instance *device);
-    /* optional: called on the host thread that will launch, before it does. A device that shares a program with others,
-     * or is a logical one (parts > 1), has a thread of the engine's own, and this is called once there: the place to pin
-     * cores. Any other launches from the thread that called tu_run, and this is called in every run: that thread is the
-     * user's and must be left as it was found, here and by launch. */
+    /* optional: called on the thread that will launch, before it does. If a program has several devices, or the
+     * device is a logical one (parts > 1), that is a thread of the engine, and this is called once: pin cores here.
+     * Else it is the thread that called tu_run, and this is called in every run: neither it nor launch may change
+     * that thread. */
     tu_status (*attach)(tu_device_instance *device);
 
-    /* memory: addresses the device computes on; 64-byte aligned. Moves are done when they return; they come from any
-     * thread, one of them perhaps while another launches. */
+    /* memory: addresses that the device computes on, 64-byte aligned. Copies are complete when these return. Any
+     * thread may call them, also while another launches. */
     tu_status (*allocate)(tu_device_instance *device, size_t bytes, void **address);
     void (*release)(tu_device_instance *device, void *address);
     tu_status (*upload)(tu_device_instance *device, void *to, const void *host, size_t bytes);
     tu_status (*download)(tu_device_instance *device, void *host, const void *from, size_t bytes);
-    /* optional: from another device's memory, of any kind; TU_UNSUPPORTED sends the copy through the host */
+    /* optional: copies from another device of any kind. TU_UNSUPPORTED: the engine copies through the host */
     tu_status (*copy)(tu_device_instance *device, void *to, tu_device_instance *other,
                       const struct tu_device_api *other_api, const void *from, size_t bytes);
 
@@ -238,85 +236,84 @@ typedef struct tu_device_api {
     tu_status (*build)(tu_device_instance *device, tu_plan *plan, const tu_binding *binding);
     void (*plan_free)(tu_device_instance *device, tu_plan *plan);
 
-    /* running: kernels order[first … first+count-1], one after another. A device whose launch returns before they are
-     * done must have synchronize, which returns when they are, and with the first failure of any of them. The engine
-     * synchronizes on the launching thread (or waits for an event) before it lets another device fetch a value, before
-     * variables change, and at the end of every run: nothing is downloaded, copied or uploaded over while a kernel that uses
-     * it is under way, so a device need not order its moves behind its launches. */
+    /* running: runs kernels order[first … first+count-1], one after another. If launch returns before they are done,
+     * the device must have synchronize, which returns when they are, with the first failure. The engine synchronizes
+     * on the launching thread (or waits for an event) before another device reads a value, before variables change,
+     * and at the end of every run. It never copies memory that a running kernel uses, so a device need not order
+     * copies after launches. */
     tu_status (*launch)(tu_device_instance *device, tu_plan *plan, uint32_t first, uint32_t count);
-    tu_status (*synchronize)(tu_device_instance *device); /* optional: launch returns when all is done */
+    tu_status (*synchronize)(
+        tu_device_instance *device); /* optional if launch returns when all kernels are done */
 
-    /* events, optional all together with event_synchronize: for devices whose launch returns early. Recorded behind what
-     * was launched so far; event_wait holds back what is launched afterwards. With them a value is fetched when its own
-     * kernel is done, while later ones run; without, the engine synchronizes before a value leaves. */
+    /* events, all optional together with event_synchronize, for devices whose launch returns early. event_record
+     * comes after everything launched so far; event_wait delays later launches. With events another device can read a
+     * value as soon as its kernel is done; without, the engine synchronizes first. */
     tu_status (*event_new)(tu_device_instance *device, void **event);
     void (*event_free)(tu_device_instance *device, void *event);
     tu_status (*event_record)(tu_device_instance *device, void *event);
     tu_status (*event_wait)(tu_device_instance *device, void *event);
 
-    /* optional: seconds that kernel `place` of the order took in the latest launch */
+    /* optional: start and seconds of kernel `place` of the order in the latest launch */
     tu_status (*trace)(tu_device_instance *device, tu_plan *plan, uint32_t place, double *start,
                        double *seconds);
 
-    /* optional: an opened device as it is, for tables: the threads of its loops (0: does not apply), and a line that its
-     * user should know (NULL: nothing). The line lives as long as the device and is the same for all parts of one. */
+    /* optional: reports the threads of an opened device's loops (0: it has none), and a line for the user (NULL:
+     * none). The line lives as long as the device and is the same for all its logical devices. */
     tu_status (*inspect)(tu_device_instance *device, int *threads, const char **notice);
 
-    /* optional: all kernels of the order, `steps` times, without the engine in between: before each step its inputs are
-     * filled, after each its results are kept. Returns when all is done, with the first failure. */
+    /* optional: runs all kernels of the order `steps` times without the engine in between. Fills inputs before each
+     * step and keeps results after it. Returns when all is done, with the first failure. */
     tu_status (*repeat)(tu_device_instance *device, tu_plan *plan, uint32_t steps, const tu_repetition *what);
-    /* optional: bytes that the device's context and libraries take beside what is planned, as far as it can tell */
+    /* optional: returns the bytes of the device's context and libraries, which no plan contains */
     uint64_t (*overhead)(tu_device_instance *device);
-    /* optional: whether the device can compute a node of a graph: TU_OK, or TU_UNSUPPORTED with the reason as message ("it
-     * has no kernel for …"). Without it a device takes every operation, but a custom one, whose functions work on host
-     * memory, only where its memory is the host's. What it does not take is placed elsewhere and never among the nodes that
-     * select is given. */
+    /* optional: returns TU_OK if the device supports a node, or TU_UNSUPPORTED with the reason as message ("it has no
+     * kernel for …"). Without this function a device supports every operation, but custom operations, which use host
+     * memory, only if its memory is the host's. select never gets nodes that the device does not support. */
     tu_status (*supports)(tu_device_instance *device, const tu_graph *graph, uint32_t node);
-    /* optional, with the other events: returns when all that was launched before the event was recorded is done, with the
-     * first failure. Called from other threads than the one that launches. */
+    /* optional, with the other events: returns when everything launched before the event was recorded is done, with
+     * the first failure. Called from threads other than the launching one. */
     tu_status (*event_synchronize)(tu_device_instance *device, void *event);
-    /* optional, for devices whose memory is not the host's: does this rank's part of a combination, behind what was launched
-     * so far. All addresses are of devices of this kind and index, parts of one card, or of devices that `reach` each other.
-     * What they hold is ready, and no rank goes on before all have synchronized. */
+    /* optional, for devices whose memory is not the host's: computes this rank's share of a combination, after
+     * everything launched so far. All addresses belong to logical devices of one GPU, or to devices with peer access.
+     * Their values are complete, and no rank continues before all have synchronized. */
     tu_status (*combine)(tu_device_instance *device, const tu_combination *what);
-    /* optional: `steps` steps of several parts of one kind of device, as repeat does of one. What a step brings to a part or
-     * takes from it is not overwritten by the next before it was read. Called on the first part's launching thread; other
-     * parts and moves belong to the first plan until that is built anew. TU_UNSUPPORTED: these devices cannot be joined, with
-     * the reason; steps of 0 ask for that alone. */
+    /* optional: runs `steps` steps of several partitions on devices of one kind, as repeat does for one. The next
+     * step must not overwrite copied values before they are read. Called on the launching thread of the first
+     * partition. Partitions and moves belong to the first plan until that is built again. Returns TU_UNSUPPORTED with
+     * the reason if these devices cannot run together; with `steps` 0 it only checks that. */
     tu_status (*repeat_joint)(uint32_t part_count, const tu_joint_part *parts, uint32_t move_count,
                               const tu_joint_move *moves, uint32_t steps);
-    /* optional, both together: memory of a host device that shares programs with this one. Between the two calls it stays
-     * where it is, so that moves can go straight from it and to it, whichever device of this kind makes them. */
+    /* optional, both together: pin memory of a host device that is in the same program, so that devices of this kind
+     * can copy from it and to it directly. The memory stays valid between the two calls. */
     tu_status (*pin)(tu_device_instance *device, void *host, size_t bytes);
     void (*unpin)(tu_device_instance *device, void *host);
-    /* optional, with the events: begins an upload and records `event` behind it, without waiting for either; event_wait then
-     * holds back what reads the bytes. The host's memory stays as it is until the event has happened. What a device cannot move
-     * from where it lies, because it is not pinned, it may move before it returns. Called from the launching thread or
-     * another, for different moves of one run from both. */
+    /* optional, with the events: starts an upload and records `event` after it, without waiting. event_wait delays
+     * what reads the bytes. The host memory does not change until the event has happened. If the memory is not
+     * pinned, the device may copy it before it returns. Called from the launching thread and others, also for copies
+     * of one run. */
     tu_status (*upload_begin)(tu_device_instance *device, void *to, const void *host, size_t bytes,
                               void *event);
-    /* optional, likewise: begins a download behind what event `after` was recorded behind, and records `event` behind it */
+    /* optional, likewise: starts a download after event `after`, and records `event` after the download */
     tu_status (*download_begin)(tu_device_instance *device, void *host, const void *from, size_t bytes,
                                 void *after, void *event);
-    /* optional, with combine: lets kernels of this device read and write the memory of another of its kind, what it has and
-     * what it will have, as long as both are open. TU_UNSUPPORTED, with the reason: they cannot. Asked before a program over
-     * both is built, for each pair and both ways, and again for every program. */
+    /* optional, with combine: lets kernels of this device read and write all memory of another device of its kind
+     * while both are open. Returns TU_UNSUPPORTED with the reason if that is impossible. Called for each pair in both
+     * directions before every program over both is built. */
     tu_status (*enable_peer_access)(tu_device_instance *device, tu_device_instance *other);
-    /* optional, for devices whose memory other processes take from too: takes `bytes` at once, for what is allocated from
-     * then on, and keeps them while the device is open. All parts of a device have one reserve: as much as any of them asked
-     * for. */
+    /* optional, for devices whose memory other processes use too: allocates `bytes` at once, for later allocations,
+     * and keeps them while the device is open. Logical devices of one device share a reserve, the largest that any
+     * asked for. */
     tu_status (*reserve)(tu_device_instance *device, uint64_t bytes);
-    /* optional: what a step may take from now on; 0: any time. When none of those taken at once has ended for so many seconds,
-     * repeat and repeat_joint return TU_DEVICE, with a message that says how far they came; synchronize returns it when what
-     * was launched has not ended. The devices count as given up then. Where several take part in a run the engine keeps the
-     * time itself. */
+    /* optional: sets the timeout of a step; 0: none. repeat and repeat_joint return TU_DEVICE if no step ends for
+     * that many seconds, with a message that says how many were done; synchronize returns it if launched kernels do
+     * not end. The devices then count as lost. In a run of several devices the engine checks the timeout. */
     void (*allow)(tu_device_instance *device, double seconds);
-    /* optional: a call of the device has not come back in time, and is not waited for any longer. From now on nothing that
-     * could wait for the device does: what frees returns at once and leaves everything where it is, other calls fail. */
+    /* optional: a call of the device timed out, and the engine waits no longer. From now on no function may wait for
+     * the device: functions that free return at once and free nothing, others fail. */
     void (*give_up)(tu_device_instance *device);
-    /* optional, with the events: whether an event has happened, without waiting for it, or the failure of what came before it.
-     * With it and download_begin, who needs a value that leaves for the host watches for its end itself. Called from
-     * other devices' threads, while this one's launch and move. */
+    /* optional, with the events: reports whether an event has happened, without waiting, or the failure of what came
+     * before it. With this and download_begin, the reader of a value polls for the end of a download. Called from
+     * threads of other devices while this one launches and copies. */
     tu_status (*event_query)(tu_device_instance *device, void *event, bool *happened);
 } tu_device_api;
 

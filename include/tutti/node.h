@@ -1,7 +1,7 @@
 /* Reading the nodes of a graph: for devices, placement functions and tools.
  *
- * Nodes are numbered in the order they were made; an input always comes from a lower number. A device is given node
- * numbers (tu_partition in device.h) and reads from here what each of them is:
+ * Nodes are numbered from 0 in the order they were made. A node's inputs have lower numbers. A device gets node
+ * numbers (tu_partition in device.h) and reads with these functions what each node is:
  *
  *     tu_edge inputs[2];
  *     int64_t stride[2];
@@ -19,21 +19,26 @@
 extern "C" {
 #endif
 
-typedef struct tu_edge { /* output `output` of node `node` */
+/* Output `output` of node `node`. Frozen: it gets no more fields. */
+typedef struct tu_edge {
     uint32_t node, output;
 } tu_edge;
 
-/* Returns how many nodes the graph has: their numbers are 0 to this, less one. The functions below expect such numbers. */
+/* Returns the number of nodes. */
 TU_API uint32_t tu_node_count(const tu_graph *graph);
-
+/* Returns the name of the operation, such as "conv2d", or of the node. */
 TU_API const char *tu_node_operation(const tu_graph *graph, uint32_t node);
 TU_API const char *tu_node_name(const tu_graph *graph, uint32_t node);
+/* Writes up to `capacity` inputs. Returns how many the node has. */
 TU_API uint32_t tu_node_inputs(const tu_graph *graph, uint32_t node, uint32_t capacity, tu_edge *inputs);
 TU_API uint32_t tu_node_outputs(const tu_graph *graph, uint32_t node);
+/* Returns the type of a value. */
 TU_API tu_type tu_edge_type(const tu_graph *graph, tu_edge edge);
+/* Reads an attribute by its name: `count` cells of 8 bytes, each an int64_t or a double. */
 TU_API tu_status tu_node_attribute(const tu_graph *graph, uint32_t node, const char *name, size_t count,
                                    void *cells);
-/* Computes one node by its reference kernel, on dense host tensors: how a young device can do everything. */
+/* Computes one node with its reference kernel, on dense host tensors. A new device can support every operation this
+ * way. */
 TU_API tu_status tu_node_evaluate(const tu_graph *graph, uint32_t node, uint64_t seed, const void *const *in,
                                   void *const *out);
 

@@ -1,10 +1,10 @@
 /* The operations: functions from values to values.
  *
  * Layout: activations are NHWC (batch, height, width, channels), filters OHWI (outputs, height, width, inputs).
- * Pointwise operations broadcast as in NumPy: shapes are aligned at their last axis, and a dimension of 1 repeats.
- * Both sides must have one element type: convert with tu_cast. Axes may be negative: -1 is the last.
+ * Pointwise operations broadcast as in NumPy: shapes are aligned at their last axis, and a dimension of 1 is
+ * repeated. All inputs must have the same element type: convert with tu_cast. Axes may be negative: -1 is the last.
  *
- * Every operation says its name, its node's name, the types it got and what it expected when it refuses them.
+ * The message of a failed operation contains its name, its node's name, the types it got and what it expected.
  */
 #ifndef TUTTI_OPS_H
 #define TUTTI_OPS_H
@@ -20,12 +20,13 @@ extern "C" {
 TU_API tu_value tu_add(tu_value x, tu_value y);
 TU_API tu_value tu_sub(tu_value x, tu_value y);
 TU_API tu_value tu_mul(tu_value x, tu_value y);
-TU_API tu_value tu_div(tu_value x, tu_value y); /* integers: truncated; by zero: saturated, and 0/0 is 0 */
+TU_API tu_value tu_div(tu_value x,
+                       tu_value y); /* integers are truncated; x/0 is the largest value, 0/0 is 0 */
 TU_API tu_value tu_pow(tu_value x, tu_value y);
 TU_API tu_value tu_maximum(tu_value x, tu_value y);
 TU_API tu_value tu_minimum(tu_value x, tu_value y);
 
-TU_API tu_value tu_equal(tu_value x, tu_value y); /* comparisons give bool */
+TU_API tu_value tu_equal(tu_value x, tu_value y); /* comparisons return bool */
 TU_API tu_value tu_not_equal(tu_value x, tu_value y);
 TU_API tu_value tu_less(tu_value x, tu_value y);
 TU_API tu_value tu_less_equal(tu_value x, tu_value y);
@@ -35,9 +36,9 @@ TU_API tu_value tu_and(tu_value x, tu_value y);
 TU_API tu_value tu_or(tu_value x, tu_value y);
 TU_API tu_value tu_not(tu_value x);
 
-/* y where condition (bool) holds, else z. */
+/* Returns y for elements whose condition (bool) is true, else z. */
 TU_API tu_value tu_select(tu_value condition, tu_value y, tu_value z);
-/* To integers: truncated, saturated, NaN to 0. To bool: x != 0. */
+/* Converts to another element type. To integers: truncates, clamps to the range, NaN becomes 0. To bool: x != 0. */
 TU_API tu_value tu_cast(tu_value x, tu_dtype dtype);
 TU_API tu_value tu_clip(tu_value x, double low, double high);
 
@@ -58,7 +59,7 @@ TU_API tu_value tu_tan(tu_value x);
 TU_API tu_value tu_erf(tu_value x);
 TU_API tu_value tu_floor(tu_value x);
 TU_API tu_value tu_ceil(tu_value x);
-TU_API tu_value tu_round(tu_value x); /* halves to even */
+TU_API tu_value tu_round(tu_value x); /* ties to even */
 TU_API tu_value tu_is_finite(tu_value x);
 
 TU_API tu_value tu_tanh(tu_value x);
@@ -66,8 +67,8 @@ TU_API tu_value tu_sigmoid(tu_value x);
 TU_API tu_value tu_relu(tu_value x);
 TU_API tu_value tu_leaky_relu(tu_value x, double slope);
 TU_API tu_value tu_elu(tu_value x, double alpha);
-TU_API tu_value tu_gelu(tu_value x);      /* exact, by erf */
-TU_API tu_value tu_gelu_tanh(tu_value x); /* the approximation GPT-2 uses */
+TU_API tu_value tu_gelu(tu_value x);      /* exact, with erf */
+TU_API tu_value tu_gelu_tanh(tu_value x); /* the approximation of GPT-2 */
 TU_API tu_value tu_silu(tu_value x);
 TU_API tu_value tu_softplus(tu_value x);
 
@@ -85,12 +86,12 @@ typedef enum tu_activation {
 } tu_activation;
 TU_API tu_value tu_activate(tu_value x, tu_activation activation);
 
-/* x * factor and x + term with a plain number. */
+/* Return x * factor and x + term. */
 TU_API tu_value tu_scale(tu_value x, double factor);
 TU_API tu_value tu_shift(tu_value x, double term);
 
-/* Comparisons with a plain number, which give bool: x == number, x != number, x < number, x <= number, x > number,
- * x >= number. Beside floats the number is rounded to x's element type; beside integers it must be one of them. */
+/* Compare with a number and return bool: x == number, x != number, x < number, x <= number, x > number, x >= number.
+ * The number is rounded to x's element type; if that is an integer type, the number must be an integer. */
 TU_API tu_value tu_equal_to(tu_value x, double number);
 TU_API tu_value tu_not_equal_to(tu_value x, double number);
 TU_API tu_value tu_less_than(tu_value x, double number);
@@ -100,9 +101,10 @@ TU_API tu_value tu_at_least(tu_value x, double number);
 
 /* ---- Reductions ---------------------------------------------------------------------------------------------
  *
- *     tu_sum(x)                                           // everything, to a scalar
+ *     tu_sum(x)                                           // all elements, to a scalar
  *     tu_mean(x, .axes = TU_AXES(1, 2), .keep = true)     // [8,24,24,3] -> [8,1,1,3]
  */
+/* Frozen: it gets no more fields. */
 typedef struct tu_axes {
     uint32_t count; /* 0: all axes */
     int32_t axis[TU_MAX_RANK];
@@ -111,7 +113,7 @@ typedef struct tu_axes {
 typedef struct tu_reduce_options {
     size_t struct_size;
     tu_axes axes;
-    bool keep; /* reduced axes stay, with size 1 */
+    bool keep; /* keep reduced axes, with size 1 */
 } tu_reduce_options;
 
 #ifdef __cplusplus
@@ -148,7 +150,8 @@ TU_API tu_value tu_variance_with(tu_value x, const tu_reduce_options *options); 
 #define tu_logsumexp(x, ...) tu_logsumexp_with(x, TU_OPTIONS(tu_reduce_options, __VA_ARGS__))
 #define tu_variance(x, ...) tu_variance_with(x, TU_OPTIONS(tu_reduce_options, __VA_ARGS__))
 
-/* The index (i64) of the largest or smallest element along an axis, the first among equals; the axis goes. */
+/* Return the index (i64) of the largest or smallest element along an axis, the first of equal ones. Removes the
+ * axis. */
 TU_API tu_value tu_argmax(tu_value x, int axis);
 TU_API tu_value tu_argmin(tu_value x, int axis);
 
@@ -156,26 +159,27 @@ TU_API tu_value tu_argmin(tu_value x, int axis);
 
 typedef struct tu_cumsum_options {
     size_t struct_size;
-    bool exclusive; /* each sum leaves out its own element */
+    bool exclusive; /* each sum excludes the element itself */
     bool reverse;   /* from the end */
 } tu_cumsum_options;
 TU_API tu_value tu_cumsum_with(tu_value x, int axis, const tu_cumsum_options *options);
 #define tu_cumsum(x, axis, ...) tu_cumsum_with(x, axis, TU_OPTIONS(tu_cumsum_options, __VA_ARGS__))
 
-/* The k largest along an axis, falling, the first among equals first. Output 0: values; output 1: indices (i64). */
+/* Returns the k largest elements along an axis, largest first, equal ones in order. Output 0: values; 1: indices
+ * (i64). */
 TU_API tu_value tu_top_k(tu_value x, int64_t k, int axis);
 
 /* ---- Indexing: an index outside its axis reads zeros and writes nothing -------------------------------------- */
 
 /* table [a, n, b], indices [i, j] (i32 or i64), axis 1 -> [a, i, j, b] */
 TU_API tu_value tu_gather(tu_value table, tu_value indices, int axis);
-/* base + the rows of `updates` at `indices`: the transpose of gather; repeated indices add up in order. */
+/* Adds the rows of `updates` to `base` at `indices`: the transpose of gather. Repeated indices are added in order. */
 TU_API tu_value tu_scatter_add(tu_value base, tu_value indices, tu_value updates, int axis);
-/* y[…, i, …] = x[…, indices[…, i, …], …]; shapes agree but at the axis. */
+/* y[…, i, …] = x[…, indices[…, i, …], …]. The shapes may differ at the axis only. */
 TU_API tu_value tu_take_along(tu_value x, tu_value indices, int axis);
-/* The transpose of take_along: zeros with `size` places at the axis, updates added where the indices say. */
+/* The transpose of take_along: adds updates at the indices to zeros, whose axis has `size` elements. */
 TU_API tu_value tu_put_along(tu_value indices, tu_value updates, int axis, int64_t size);
-/* A new last axis with 1 at the index and 0 elsewhere. */
+/* Adds a last axis with 1 at the index and 0 elsewhere. */
 TU_API tu_value tu_one_hot(tu_value indices, int64_t classes, tu_dtype dtype);
 
 /* ---- Matrices ----------------------------------------------------------------------------------------------- */
@@ -183,37 +187,38 @@ TU_API tu_value tu_one_hot(tu_value indices, int64_t classes, tu_dtype dtype);
 typedef struct tu_matmul_options {
     size_t struct_size;
     bool transpose_a, transpose_b;
-    bool exact; /* computed in the type it was built with whatever .precision the graph is compiled for */
+    bool exact; /* compute in the type as built, for every .precision of tu_compile */
 } tu_matmul_options;
-/* [..., m, k] x [..., k, n] -> [..., m, n]; the leading axes broadcast. */
+/* [..., m, k] x [..., k, n] -> [..., m, n]. The leading axes broadcast. */
 TU_API tu_value tu_matmul_with(tu_value a, tu_value b, const tu_matmul_options *options);
 #define tu_matmul(a, b, ...) tu_matmul_with(a, b, TU_OPTIONS(tu_matmul_options, __VA_ARGS__))
 
-/* The last two axes are matrices; the axes before them are a batch and must be equal. f32 and f64. */
+/* Linear algebra on the matrices of the last two axes, in f32 and f64. The leading axes must be equal. */
 TU_API tu_value tu_inverse(tu_value a);
-TU_API tu_value tu_solve(tu_value a, tu_value b); /* x with a x = b; b [..., n, k] */
-TU_API tu_value tu_cholesky(tu_value a);          /* lower l with l l^T = a; reads the lower triangle of a */
+TU_API tu_value tu_solve(tu_value a, tu_value b); /* solves a x = b; b is [..., n, k] */
+TU_API tu_value
+tu_cholesky(tu_value a); /* lower triangular l with l l^T = a; reads only the lower triangle of a */
 
 typedef struct tu_triangular_options {
     size_t struct_size;
-    bool upper;     /* a is upper triangular; the other triangle is never read */
+    bool upper;     /* a is upper triangular, else lower; the other triangle is not read */
     bool transpose; /* solve a^T x = b */
 } tu_triangular_options;
 TU_API tu_value tu_triangular_solve_with(tu_value a, tu_value b, const tu_triangular_options *options);
 #define tu_triangular_solve(a, b, ...)                                                                       \
     tu_triangular_solve_with(a, b, TU_OPTIONS(tu_triangular_options, __VA_ARGS__))
 
-/* Keeps `below` diagonals under and `above` over the main one, zero elsewhere; negative: all of them.
- * tu_band(x, -1, 0) is the lower triangle. */
+/* Keeps `below` diagonals below the main one and `above` above it, and sets other elements to zero. A negative number
+ * keeps all: tu_band(x, -1, 0) is the lower triangle. */
 TU_API tu_value tu_band(tu_value x, int64_t below, int64_t above);
 
-/* [rows, columns] with 1 on the main diagonal and 0 elsewhere, as NumPy's eye. */
+/* Makes [rows, columns] with 1 on the main diagonal and 0 elsewhere, as NumPy's eye. */
 TU_API tu_value tu_eye(tu_graph *graph, tu_dtype dtype, int64_t rows, int64_t columns);
-/* A diagonal of each matrix, as NumPy's and PyTorch's diagonal of the last two axes: [..., m, n] -> [..., k]. Offset 0 is
- * the main one; a positive offset counts to the right, a negative one downwards. */
+/* Returns a diagonal of each matrix, as NumPy's and PyTorch's diagonal of the last two axes: [..., m, n] -> [..., k].
+ * Offset 0 is the main one; positive offsets are to the right of it, negative ones below. */
 TU_API tu_value tu_diagonal(tu_value x, int64_t offset);
-/* The transpose of that, as PyTorch's diag_embed: [..., k] -> [..., n, n] with x on the diagonal `offset` and 0
- * elsewhere; n is k + |offset|. */
+/* The transpose of tu_diagonal, as PyTorch's diag_embed: [..., k] -> [..., n, n] with x on the diagonal `offset` and
+ * 0 elsewhere. n is k + |offset|. */
 TU_API tu_value tu_diagonal_matrix(tu_value x, int64_t offset);
 
 /* ---- Convolution and pooling --------------------------------------------------------------------------------
@@ -223,9 +228,9 @@ TU_API tu_value tu_diagonal_matrix(tu_value x, int64_t offset);
  *     tu_max_pool(x, .window = {3, 3}, .stride = {2, 2})
  */
 typedef enum tu_padding {
-    TU_SAME,     /* output = ceil(input / stride); an odd one goes after, as in TensorFlow */
-    TU_VALID,    /* none */
-    TU_EXPLICIT, /* .pad */
+    TU_SAME,     /* output = ceil(input / stride); an odd row or column goes to the end, as in TensorFlow */
+    TU_VALID,    /* no padding */
+    TU_EXPLICIT, /* as .pad says */
 } tu_padding;
 
 typedef struct tu_convolve_options {
@@ -239,8 +244,8 @@ typedef struct tu_convolve_options {
 TU_API tu_value tu_convolve_with(tu_value x, tu_value filter, const tu_convolve_options *options);
 #define tu_convolve(x, filter, ...) tu_convolve_with(x, filter, TU_OPTIONS(tu_convolve_options, __VA_ARGS__))
 
-/* Transposed convolution: y [n,h',w',o], filter [o,kh,kw,c/groups] -> [n,h,w,c], the x whose convolution has y's
- * shape. `size` {h, w} picks one where several fit; 0: the smallest for TU_VALID and TU_EXPLICIT, stride times
+/* Transposed convolution: y [n,h',w',o], filter [o,kh,kw,c/groups] -> [n,h,w,c], a shape whose convolution has y's
+ * shape. If there are several, `size` {h, w} chooses one; 0: the smallest for TU_VALID and TU_EXPLICIT, stride times
  * the input for TU_SAME. */
 typedef struct tu_convolve_transpose_options {
     size_t struct_size;
@@ -261,7 +266,7 @@ typedef struct tu_pool_options {
     int64_t stride[2]; /* 0: the window */
     tu_padding padding;
     int64_t pad[4];
-    bool count_padding; /* average: padded places count in the divisor */
+    bool count_padding; /* average: padding counts in the divisor */
 } tu_pool_options;
 TU_API tu_value tu_max_pool_with(tu_value x, const tu_pool_options *options);
 TU_API tu_value tu_avg_pool_with(tu_value x, const tu_pool_options *options);
@@ -271,27 +276,28 @@ TU_API tu_value tu_avg_pool_with(tu_value x, const tu_pool_options *options);
 TU_API tu_value tu_global_avg_pool(tu_value x);
 TU_API tu_value tu_global_max_pool(tu_value x);
 
-/* ---- Normalisation: the operations without variables; the layers in layers.h own theirs ----------------------- */
+/* ---- Normalisation: operations without variables; layers.h has layers with variables --------------------------- */
 
 typedef enum tu_batch_scope {
-    TU_SCOPE_GLOBAL, /* statistics of the whole batch, over all replicas: the same mathematics as one device */
-    TU_SCOPE_REPLICA, /* of the replica's part */
-    TU_SCOPE_SHARD,   /* of each fixed micro-shard */
+    TU_SCOPE_GLOBAL,  /* statistics of the whole batch, over all replicas, as with one device */
+    TU_SCOPE_REPLICA, /* statistics of the samples of one replica */
+    TU_SCOPE_SHARD,   /* statistics of one shard of tu_compile_options.invariant */
 } tu_batch_scope;
 
 typedef struct tu_normalize_options {
     size_t struct_size;
     double epsilon;       /* 0: 1e-5 */
-    tu_batch_scope scope; /* batch normalisation */
-    int64_t axes;         /* layer normalisation: how many trailing axes; 0: 1 */
+    tu_batch_scope scope; /* batch normalisation only */
+    int64_t axes;         /* layer normalisation: number of trailing axes; 0: 1 */
 } tu_normalize_options;
-/* Over all axes but the last. Outputs: y, mean [c], variance [c] (divided by n). Statistics are f32 beside an x of bf16 or
- * f16, else of x's type; gamma and beta [c] may be of either. */
+/* Normalises over all axes but the last. Outputs: y, mean [c], variance [c] (divided by n). Statistics are f32 if x
+ * is bf16 or f16, else of x's type. gamma and beta [c] may have either type. */
 TU_API tu_value tu_batch_normalize_with(tu_value x, tu_value gamma, tu_value beta,
                                         const tu_normalize_options *options);
 #define tu_batch_normalize(x, gamma, beta, ...)                                                              \
     tu_batch_normalize_with(x, gamma, beta, TU_OPTIONS(tu_normalize_options, __VA_ARGS__))
-/* Over the trailing axes, whose shape gamma and beta have. Outputs: y, mean, reciprocal deviation (leading axes). */
+/* Normalises over the trailing axes, whose shape gamma and beta have. Outputs: y; mean and reciprocal deviation, both
+ * with the shape of the leading axes. */
 TU_API tu_value tu_layer_normalize_with(tu_value x, tu_value gamma, tu_value beta,
                                         const tu_normalize_options *options);
 #define tu_layer_normalize(x, gamma, beta, ...)                                                              \
@@ -299,10 +305,10 @@ TU_API tu_value tu_layer_normalize_with(tu_value x, tu_value gamma, tu_value bet
 
 typedef struct tu_lrn_options {
     size_t struct_size;
-    int64_t radius;           /* 0: 5 */
-    double bias, alpha, beta; /* 0: 1, 1, 0.5 */
+    int64_t radius;           /* 0: 5; TU_ZERO: 0 */
+    double bias, alpha, beta; /* 0: 1, 1, 0.5; alpha and beta of TU_ZERO: 0 */
 } tu_lrn_options;
-/* Local response normalisation across channels (Krizhevsky 2012), as TensorFlow counts it:
+/* Local response normalisation across channels (Krizhevsky 2012), as TensorFlow computes it:
  * y = x / (bias + alpha * sum over |d| <= radius of x[c+d]^2) ^ beta */
 TU_API tu_value tu_lrn_with(tu_value x, const tu_lrn_options *options);
 #define tu_lrn(x, ...) tu_lrn_with(x, TU_OPTIONS(tu_lrn_options, __VA_ARGS__))
@@ -316,8 +322,9 @@ typedef struct tu_cross_entropy_options {
     size_t struct_size;
     double smoothing; /* label smoothing in [0, 1) */
 } tu_cross_entropy_options;
-/* Loss of each row: logits [..., k] with labels [...] (i32, i64: class numbers) or [..., k] (probabilities).
- * A class number outside [0, k) gives a loss of zero and no gradient: it masks its row, which tu_mean still counts. */
+/* Returns the loss of each row: logits [..., k] with labels [...] (i32, i64: class numbers) or [..., k]
+ * (probabilities). The loss of a row whose class number is outside [0, k) is zero and has no gradient, but tu_mean
+ * still counts the row. */
 TU_API tu_value tu_cross_entropy_with(tu_value logits, tu_value labels,
                                       const tu_cross_entropy_options *options);
 #define tu_cross_entropy(logits, labels, ...)                                                                \
@@ -326,13 +333,11 @@ TU_API tu_value tu_cross_entropy_with(tu_value logits, tu_value labels,
 typedef struct tu_mean_cross_entropy_options {
     size_t struct_size;
     double smoothing; /* as above */
-    bool ignore;      /* rows labelled … */
-    int64_t
-        ignore_label; /* … so are masked: they have neither loss nor gradient, and do not count in the mean; refused
-                       * without `ignore`, unless 0 */
+    bool ignore;      /* leave out the rows with label ignore_label: no loss, no gradient, not in the mean */
+    int64_t ignore_label; /* must be 0 without `ignore` */
 } tu_mean_cross_entropy_options;
-/* The mean loss of the rows, a scalar, for class numbers i32 or i64. A class number outside [0, k) that is not ignored makes
- * it NaN, which the guard of tu_add_optimizer takes for a bad step; where all rows are ignored it is 0. */
+/* Returns the mean loss of the rows, a scalar, for class numbers i32 or i64. It is NaN if a class number outside [0,
+ * k) is not ignored; tu_add_optimizer then skips the step. It is 0 if all rows are ignored. */
 TU_API tu_value tu_mean_cross_entropy_with(tu_value logits, tu_value labels,
                                            const tu_mean_cross_entropy_options *options);
 #define tu_mean_cross_entropy(logits, labels, ...)                                                           \
@@ -340,40 +345,40 @@ TU_API tu_value tu_mean_cross_entropy_with(tu_value logits, tu_value labels,
 
 /* ---- Shape -------------------------------------------------------------------------------------------------- */
 
-/* One dimension may be -1: it is worked out. */
+/* One dimension may be -1: it is computed from the others. */
 TU_API tu_value tu_reshape(tu_value x, tu_shape shape);
-/* [n, ...] -> [n, everything else] */
+/* [n, ...] -> [n, product of the other dimensions] */
 TU_API tu_value tu_flatten(tu_value x);
 TU_API tu_value tu_broadcast(tu_value x, tu_shape shape);
-/* Axis i of the result is axis permutation[i] of x: tu_transpose(x, 0, 2, 1). An empty list, tu_transpose(x),
- * swaps the last two. */
+/* Permutes axes: axis i of the result is axis permutation[i] of x. tu_transpose(x, 0, 2, 1). Without a permutation,
+ * tu_transpose(x) swaps the last two axes. */
 TU_API tu_value tu_transpose_with(tu_value x, tu_axes permutation);
 #ifdef __cplusplus
 #define tu_transpose(x, ...) tu_transpose_with(x, tu_axes_from({__VA_ARGS__}))
 #else
 #define tu_transpose(x, ...) tu_transpose_with(x, (tu_axes)TU_AXES(__VA_ARGS__))
 #endif
-/* New axes of size 1, or such axes removed. */
+/* Add or remove an axis of size 1. */
 TU_API tu_value tu_expand_axis(tu_value x, int axis);
 TU_API tu_value tu_squeeze_axis(tu_value x, int axis);
 
-/* Elements begin, begin + step, … before end of one axis. Negative begin and end count from the end; an end of
- * TU_END is the end; step >= 1. */
+/* Returns the elements begin, begin + step, … before end of one axis. Negative begin and end count from the end of
+ * the axis; TU_END is its end. step is at least 1. */
 #define TU_END INT64_MAX
 TU_API tu_value tu_slice(tu_value x, int axis, int64_t begin, int64_t end, int64_t step);
-/* The parts joined along an axis. */
+/* Joins values along an axis. */
 TU_API tu_value tu_concat(const tu_value *parts, size_t count, int axis);
-/* Parts of one type joined along a new axis of size `count`, which is axis `axis` of the result. */
+/* Joins values of one type along a new axis of size `count`, which is axis `axis` of the result. */
 TU_API tu_value tu_stack(const tu_value *parts, size_t count, int axis);
-/* The parts of x along an axis, whose sizes add up to the axis'; sizes NULL: `count` equal ones. A mistake leaves all of
- * `parts` invalid and sticks to the graph like any other, so the status need not be looked at.
+/* Splits x along an axis into `count` values. `sizes` must add up to the axis' size; NULL: equal sizes. After an
+ * error all of `parts` are invalid; it is an error of the graph like any other, so callers may ignore the status.
  *
  *     tu_value qkv[3], parts[2];
  *     tu_split_axis(x, -1, 3, NULL, qkv);                         // [8,96] -> three of [8,32]
  *     tu_split_axis(x, 0, 2, (const int64_t[]){6, 2}, parts);     // [8,96] -> [6,96] and [2,96]
  */
 TU_API tu_status tu_split_axis(tu_value x, int axis, size_t count, const int64_t *sizes, tu_value *parts);
-/* `before` and `after` elements with the value `number` added along an axis. */
+/* Adds `before` and `after` elements of value `number` along an axis. */
 TU_API tu_value tu_pad(tu_value x, int axis, int64_t before, int64_t after, double number);
 TU_API tu_value tu_flip_with(tu_value x, tu_axes axes);
 #ifdef __cplusplus
@@ -382,37 +387,39 @@ TU_API tu_value tu_flip_with(tu_value x, tu_axes axes);
 #define tu_flip(x, ...) tu_flip_with(x, (tu_axes)TU_AXES(__VA_ARGS__))
 #endif
 
-/* Elements moved `shift` places along an axis; what leaves at the end comes in at the start. Negative: backwards. */
+/* Moves elements by `shift` places along an axis; elements that leave at one end enter at the other. */
 TU_API tu_value tu_roll(tu_value x, int axis, int64_t shift);
 
 /* ---- Images: [n,h,w,c] --------------------------------------------------------------------------------------- */
 
 typedef enum tu_resize_method {
-    TU_BILINEAR, /* pixel centres at half: as PyTorch's align_corners=False and TensorFlow 2, without antialiasing */
+    TU_BILINEAR, /* as PyTorch's align_corners=False and TensorFlow 2, without antialiasing */
     TU_NEAREST,
 } tu_resize_method;
 TU_API tu_value tu_resize(tu_value x, int64_t height, int64_t width, tu_resize_method method);
-/* A window of each image, its top-left corner given by offsets [n,2] (i32 or i64; row, column), moved inside. */
+/* Crops a window of each image. offsets [n,2] (i32 or i64; row, column) are its top-left corners, clamped to the
+ * image. */
 TU_API tu_value tu_crop(tu_value x, tu_value offsets, int64_t height, int64_t width);
-/* (x - mean) / max(deviation, 1/sqrt(count)) of each image. */
+/* Computes (x - mean) / max(deviation, 1/sqrt(count)) of each image. */
 TU_API tu_value tu_standardize(tu_value x);
 
-/* Augmentation: the draws belong to the sample. In inference mode: the centre crop, and x itself. */
+/* Augmentation, with random numbers per sample. In inference mode: the centre crop, and x unchanged. */
 TU_API tu_value tu_random_crop(tu_value x, int64_t height, int64_t width);
-TU_API tu_value tu_random_flip(tu_value x);                              /* left-right, half of the time */
-TU_API tu_value tu_random_brightness(tu_value x, double delta);          /* + uniform in [-delta, delta) */
-TU_API tu_value tu_random_contrast(tu_value x, double low, double high); /* around each channel's mean */
+TU_API tu_value tu_random_flip(tu_value x);                     /* left-right, with probability 1/2 */
+TU_API tu_value tu_random_brightness(tu_value x, double delta); /* adds a number from [-delta, delta) */
+TU_API tu_value tu_random_contrast(tu_value x, double low,
+                                   double high); /* scales around each channel's mean */
 
 /* ---- Random numbers ------------------------------------------------------------------------------------------
  *
- * Philox 4x32-10, keyed by the state's seed and the operation's scoped name. Give .per_sample and the first
- * dimension counts samples: each sample's draws depend on its ordinal alone, however the batch is divided.
- * Otherwise draws are keyed by the step.
+ * Philox 4x32-10, keyed by the state's seed and the operation's scoped name. With .per_sample axis 0 counts samples,
+ * and the numbers of a sample depend on its ordinal only, not on the batch or shard that it is in. Otherwise numbers
+ * are keyed by the step.
  */
 typedef struct tu_random_options {
     size_t struct_size;
     bool per_sample;
-    const char *name; /* the key's part; NULL: the operation's own scoped name */
+    const char *name; /* used in the key; NULL: the operation's scoped name */
 } tu_random_options;
 TU_API tu_value tu_random_uniform_with(tu_graph *graph, tu_dtype dtype, tu_shape shape, double low,
                                        double high, const tu_random_options *options);
@@ -427,8 +434,8 @@ TU_API tu_value tu_random_bernoulli_with(tu_graph *graph, tu_dtype dtype, tu_sha
 #define tu_random_bernoulli(graph, dtype, shape, probability, ...)                                           \
     tu_random_bernoulli_with(graph, dtype, shape, probability, TU_OPTIONS(tu_random_options, __VA_ARGS__))
 
-/* Zeroes each element with probability `rate` and scales the rest by 1 / (1 - rate); x itself in inference mode.
- * Axis 0 counts samples. */
+/* Sets each element to zero with probability `rate` and scales the others by 1 / (1 - rate). Returns x in inference
+ * mode. Axis 0 counts samples. */
 TU_API tu_value tu_dropout(tu_value x, double rate);
 
 #ifdef __cplusplus

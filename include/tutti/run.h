@@ -1,8 +1,8 @@
-/* Running graphs: states hold variables, programs compute.
+/* Running graphs: states contain variables, programs compute.
  *
- * A state owns what outlives a run: variables under their scoped names, the seed, the ordinal of the next sample.
- * A program is compiled from a graph for a set of results. Programs and states are apart: the training step, the
- * evaluation of a smaller batch and a user's own probe are three programs over one state.
+ * A state contains everything that outlives a run: variables by their scoped names, the seed, the ordinal of the next
+ * sample. A program is compiled from a graph for some of its results. Several programs may use one state, for example
+ * a training step, an evaluation with another batch size and a program that fetches an activation.
  *
  *     tu_program *step;
  *     tu_state *state;
@@ -11,15 +11,15 @@
  *     float value;
  *     tu_run(step, state, 2, (tu_feed[]){{x, images}, {y, labels}}, (void *[]){&value});
  *
- * Threads. Calls may come from any thread; tu_message() speaks of the calling thread's own latest failure, wherever
- * in a run it arose.
- * - Several threads may compile at once, also from one graph, as long as nobody adds to that graph.
- * - tu_run and tu_run_many may be called from several threads at once, with one program or many. A device serves one
- *   call at a time: calls that have a device in common (same name, threads, tuning and order) wait for each other, others
- *   run beside each other.
- * - A state has no lock of its own. Runs over one state may be made at once only where each waits for every other by the
- *   rule above. All other calls with a state, reading ones too, must not be made while a run over it is under way.
- * - A program may be asked what it needs and does, or freed, while no run of it is under way.
+ * Threads. Any thread may call these functions. tu_message() returns the calling thread's latest failure, also if it
+ * happened in a thread of the engine.
+ * - Several threads may compile at once, even from one graph, if no thread adds to that graph.
+ * - Several threads may call tu_run and tu_run_many at once, with one program or several. A device serves one call at
+ *   a time: calls with a device in common (same name, threads, tuning and order) wait for each other, others run in
+ *   parallel.
+ * - A state has no lock. Several threads may run programs over one state only if the programs have a device in
+ *   common. Call no other function with the state, not even one that reads, during a run over it.
+ * - Inspect or free a program only while it does not run.
  */
 #ifndef TUTTI_RUN_H
 #define TUTTI_RUN_H
@@ -40,24 +40,25 @@ typedef struct tu_state_options {
     size_t struct_size;
     uint64_t seed;
 } tu_state_options;
-/* A state with all variables of the graph, set by their initialisers: the same seed gives the same bits. */
+/* Makes a state with all variables of the graph and initialises them. The same seed gives the same bits. */
 TU_API tu_status tu_state_new_with(const tu_graph *graph, tu_state **state, const tu_state_options *options);
 #define tu_state_new(graph, state, ...)                                                                      \
     tu_state_new_with(graph, state, TU_OPTIONS(tu_state_options, __VA_ARGS__))
 TU_API void tu_state_free(tu_state *state);
 
-/* Adds the variables of another graph that the state does not have yet; those it has must agree in type. */
+/* Adds the variables of another graph that the state does not have. Those that it has must have the same types. */
 TU_API tu_status tu_state_extend(tu_state *state, const tu_graph *graph);
 
+/* Returns the number of variables. */
 TU_API size_t tu_state_variable_count(const tu_state *state);
-/* Name and type of variable `index`, in the order made. */
+/* Gets the name and type of variable `index`, in the order they were made. */
 TU_API tu_status tu_state_variable(const tu_state *state, size_t index, const char **name, tu_type *type);
-/* Copies a variable out or in; `bytes` must be its size. */
+/* Copy a variable out of the state or into it. `bytes` must be its size. */
 TU_API tu_status tu_state_get(const tu_state *state, const char *name, void *data, size_t bytes);
 TU_API tu_status tu_state_set(tu_state *state, const char *name, const void *data, size_t bytes);
 
-/* The ordinal of the next sample: what the input "sample_ordinal" counts from when it is not fed. A run of a
- * program with updates moves it on by the number of samples. */
+/* Get and set the ordinal of the next sample. The input "sample_ordinal" counts from it if it is not fed. A run of a
+ * program with updates increases it by the number of samples. */
 TU_API int64_t tu_state_sample(const tu_state *state);
 TU_API void tu_state_set_sample(tu_state *state, int64_t ordinal);
 
@@ -66,7 +67,7 @@ TU_API tu_status tu_state_digest(const tu_state *state, char digest[TU_DIGEST_TE
 
 /* ---- State files --------------------------------------------------------------------------------------------
  *
- * The variables of a state under their names, in a safetensors file, which PyTorch, NumPy and others read and write too.
+ * The variables of a state by name, in a safetensors file, a format that PyTorch, NumPy and others read and write too.
  *
  *     tu_state_save(state, "net.safetensors");
  *     tu_state_load(state, "net.safetensors");
@@ -78,146 +79,151 @@ TU_API tu_status tu_state_digest(const tu_state *state, char digest[TU_DIGEST_TE
  */
 typedef struct tu_state_save_options {
     size_t struct_size;
-    /* Patterns of names, "conv*,*bias": a star stands for any characters. Only variables that fit `only` (NULL: all) and do
-     * not fit `except` are saved. */
+    /* Patterns of names, such as "conv*,*bias"; a star matches any characters. Saves only variables that match `only`
+     * (NULL: all) and do not match `except`. */
     const char *only, *except;
 } tu_state_save_options;
-/* Saves also the seed and the ordinal of the next sample. An existing file is replaced by the whole new one, or left as it
- * is. */
+/* Saves variables, the seed and the ordinal of the next sample. Replaces an existing file in one step: a failure
+ * leaves it as it was. */
 TU_API tu_status tu_state_save_with(const tu_state *state, const char *path,
                                     const tu_state_save_options *options);
 #define tu_state_save(state, path, ...)                                                                      \
     tu_state_save_with(state, path, TU_OPTIONS(tu_state_save_options, __VA_ARGS__))
 
 typedef enum tu_load_outcome {
-    TU_LOAD_MATCHED,    /* loaded, unless the whole file was refused */
-    TU_LOAD_MISSING,    /* the state has the variable, the file has not: it stays as it was */
-    TU_LOAD_EXTRA,      /* the file has the tensor, the state has not: it is left out */
-    TU_LOAD_MISMATCHED, /* both have it, of another type or shape: it stays as it was */
+    TU_LOAD_MATCHED,    /* loaded, unless the whole file was rejected */
+    TU_LOAD_MISSING,    /* only the state has it: it stays as it was */
+    TU_LOAD_EXTRA,      /* only the file has it: it is ignored */
+    TU_LOAD_MISMATCHED, /* both have it, with different types or shapes: it stays as it was */
 } tu_load_outcome;
 typedef struct tu_load_report tu_load_report;
 
 typedef struct tu_state_load_options {
     size_t struct_size;
-    bool partial;              /* load what matches; else missing and mismatched variables are refused */
-    bool convert;              /* between f32, f64, bf16 and f16, rounded; else another type is a mismatch */
-    const char *only, *except; /* as in saving: other variables stay as they were, and are not reported */
-    tu_load_report *
-        *report; /* where to put the report, also of a file that is refused because it does not fit; freed
-                              * by the caller. NULL: none. It is NULL where the file could not be read. */
+    bool partial;              /* load what matches; else missing and mismatched variables are errors */
+    bool convert;              /* round between f32, f64, bf16 and f16; else another type is a mismatch */
+    const char *only, *except; /* as in saving: other variables stay as they were and are not reported */
+    /* Where to put a report, which the caller frees. It is set also if the file does not match, and to NULL if the
+     * file could not be read. NULL: no report. */
+    tu_load_report **report;
 } tu_state_load_options;
-/* Sets variables to the tensors of their names. Everything is compared first: a file that is refused changes nothing. TU_INVALID,
- * with names and types in the message, where it does not fit, or nothing in it does; TU_CORRUPT for a damaged file. A file
- * may hold more than the state has, so a program for inference loads what a training saved. Files from other programs and
- * checkpoints of training runs can be loaded too. The seed and the ordinal of the next sample are loaded where the file
- * has them and neither .partial, .only nor .except is given. */
+/* Sets variables to the tensors of the same names. Compares all of them first: a call that fails changes nothing.
+ * Fails with TU_INVALID, and names and types in the message, if a variable does not match or none does; with
+ * TU_CORRUPT if the file is damaged. The file may contain more tensors than the state has variables, so a program for
+ * inference can load what a training run saved. Also loads files of other programs, and checkpoints of training runs.
+ * Loads the seed and the ordinal of the next sample if the file has them and neither .partial, .only nor .except is
+ * given. */
 TU_API tu_status tu_state_load_with(tu_state *state, const char *path, const tu_state_load_options *options);
 #define tu_state_load(state, path, ...)                                                                      \
     tu_state_load_with(state, path, TU_OPTIONS(tu_state_load_options, __VA_ARGS__))
 
+/* Returns the number of entries with this outcome. */
 TU_API size_t tu_load_report_entry_count(const tu_load_report *report, tu_load_outcome outcome);
-/* Name and types of entry `index` of an outcome; each may be NULL. Where state or file has no such variable, or it is of a
- * type that Tutti does not have, its type has rank -1. Names live as long as the report. */
+/* Gets the name and types of entry `index` of an outcome; each pointer may be NULL. A type has rank -1 if the state
+ * or the file has no such variable, or if Tutti does not have its type. Names live as long as the report. */
 TU_API tu_status tu_load_report_entry(const tu_load_report *report, tu_load_outcome outcome, size_t index,
                                       const char **name, tu_type *in_state, tu_type *in_file);
-/* One line: how many match, and the first names of each other outcome. Lives as long as the report. */
+/* Returns a line with the number of matches and the first names of every other outcome. It lives as long as the
+ * report. */
 TU_API const char *tu_load_report_text(tu_load_report *report);
 TU_API void tu_load_report_free(tu_load_report *report);
 
 /* ---- Programs ----------------------------------------------------------------------------------------------- */
 
-/* A user's function over the nodes of a graph, as the passes have simplified it: the name of a device, or NULL to leave the
- * node to others. tu_node_operation and its like, of device.h, tell what the node is. */
+/* A function that returns the device of a node, or NULL to leave the choice to the other rules. The graph is the
+ * simplified one; node.h has the functions that read a node. */
 typedef const char *(*tu_place_by)(const tu_graph *graph, uint32_t node, void *context);
 
-/* The devices of a program are a list of names with commas: "cpu:0"; "cpu:0/2", a processor as two devices with half of
- * its cores each; "ref". "all" means the GPUs if there are any, else the CPU; to GPUs meant so, a CPU is added when there is
- * something that they do not take.
+/* The devices of a program are a list of device specs with commas: "cpu:0"; "cpu:0/2", which is two logical devices
+ * with half of the cores each; "ref". "all" means the GPUs if there are any, else the CPU; with "all" a CPU is added
+ * to GPUs if they do not support an operation.
  *
- * Which operation goes where: the first of `place`, `place_by` and tu_with_device that speaks of it counts. The rest goes to
- * a GPU if one is listed, else to the first device; of several such devices, to the one that holds most bytes of its inputs.
- * An operation that its device does not take goes to the nearest one that does. tu_program_placement tells what was decided,
- * and why. */
+ * Placement: the first of `place`, `place_by` and tu_with_device that names a device for an operation decides. Other
+ * operations go to a GPU if the list has one, else to the first device; of several GPUs, to the one with most bytes
+ * of the inputs. An operation that its device does not support moves to the nearest device that does.
+ * tu_program_placement reports the decisions and their reasons. */
 typedef struct tu_compile_options {
     size_t struct_size;
     const char *devices;   /* NULL: "all" */
-    int threads;           /* of each CPU device; 0: all its cores */
-    uint64_t memory_limit; /* bytes on each device; 0: what it has. What does not fit is refused here */
-    /* Seconds a step of several devices or of a GPU may take before it fails and says what is late; 0: 600. A processor
-     * alone has no timeout. */
+    int threads;           /* of each CPU device; 0: one per core */
+    uint64_t memory_limit; /* bytes on each device; 0: all it has */
+    /* Seconds that a step of several devices, or of a GPU, may take before it fails and names what is late; 0: 600. A
+     * program on one CPU device has no timeout. */
     double timeout;
     const tu_value *fetch; /* the results of a run, in this order */
-    size_t
-        fetch_count; /* how many there are: a list without its count is refused, and a count without a list */
-    bool updates;    /* also run every assignment of the graph; see no_updates */
-    /* Of products and activations: "bf16" or "f16"; "tf32": as built, but devices that have it may round the operands of
-     * products to 10 bits of fraction; NULL, "f32": as built. */
+    size_t fetch_count;    /* length of `fetch` */
+    bool updates;          /* also run every assignment of the graph; see no_updates */
+    /* Type of products and activations: "bf16" or "f16". "tf32": as built, but devices that support it may round the
+     * operands of products to 10 bits of fraction. NULL or "f32": as built. */
     const char *precision;
-    bool plan_only; /* to look at, also when it does not fit: such a program cannot be run */
-    /* For devices whose kernels are a library's to choose: to time candidates once and keep the best, where heuristics
-     * would choose; and also to take kernels whose results differ in the last bits from run to run. */
+    bool plan_only; /* make a program to inspect, even if it does not fit; it cannot run */
+    /* For devices that choose between kernels of a library. tune_kernels: time candidates once and keep the fastest,
+     * instead of using heuristics. any_order: also use kernels whose results differ in the last bits from run to
+     * run. */
     bool tune_kernels, any_order;
-    /* Of a GPU: how many kernels may run beside each other; 0: as pays, 1: one after another. The bits are the same. */
+    /* Kernels that a GPU may run in parallel; 0: as many as are faster; 1: one after another. The bits are the same. */
     int streams;
-    const char
-        *place; /* patterns of names with devices, "conv*=gpu:1,local*=cpu:0": the first that fits counts, for
-                          gradients of what it names too */
+    /* Patterns of names with devices, such as "conv*=gpu:1,local*=cpu:0". The first match decides, also for gradients
+     * of the operations that it names. */
+    const char *place;
     tu_place_by place_by;
-    void *place_context;   /* of place_by */
-    bool strict_placement; /* an operation that its device does not take is an error */
-    /* How several devices share one batch. NULL, "single": placement decides. "mirrored": a replica of the network on each
-     * device, each with the variables and a part of every batched input; gradients are summed between them and every
-     * replica makes the same update. "central": the variables are on one device (`central`), which sends them to the
-     * replicas, sums the gradients they send back and updates once. Feeds, fetches and the state are the same for all. */
+    void *place_context; /* passed to place_by */
+    /* Fail if a device does not support an operation placed there, instead of moving it. */
+    bool strict_placement;
+    /* How several devices share a batch. NULL or "single": placement decides. "mirrored": every device has a replica
+     * of the network with all variables and computes one shard of every batch input; gradients are summed between
+     * devices, and every replica makes the same update. "central": one device (`central`) has the variables, sends
+     * them to the replicas, sums their gradients and updates once. Feeds, fetches and the state are the same for all
+     * strategies. */
     const char *strategy;
-    const char *central; /* NULL: the first CPU of the list, or one opened for it */
-    /* Cuts the batch into so many parts whatever the number of devices, which must divide it: each part is computed by itself
-     * (batch-norm too), on one thread of a processor, and sums are added up in one order, so the bits do not depend on the
-     * number of devices. 0: off. */
+    const char *central; /* NULL: the first CPU of the list, or one opened in addition */
+    /* Computes every batch as this many shards, on any number of devices that divides it. Each shard is computed
+     * separately (also by batch normalisation), by one thread of a CPU, and sums are added in one order, so that the
+     * bits do not depend on the number of devices. 0: off. */
     int invariant;
-    /* Gradients travel between devices as bf16. */
-    bool bf16_gradients;
-    uint64_t gpu_memory_limit; /* bytes on each GPU; of this and memory_limit, the smaller counts there */
-    /* Bytes that every GPU of the list gives at once, and keeps for this process until the last program and state on it are
-     * freed: what programs need comes out of these first. Logical parts of a card share them. 0: memory is taken as programs
-     * first run. */
+    bool bf16_gradients;       /* send gradients between devices as bf16 */
+    uint64_t gpu_memory_limit; /* bytes on each GPU, if less than memory_limit; 0: no limit */
+    /* Bytes to allocate on every GPU of the list at once. The process keeps them until the last program and state on
+     * it are freed, and programs use them first. Logical devices of a GPU share them. 0: allocate when programs first
+     * run. */
     uint64_t gpu_memory_reserve;
-    /* Leave the variables as they are, though the graph assigns some: a probe of a training graph. A graph that assigns
-     * trainable variables, as an optimizer does, is refused when neither `updates` nor this is given and none of these
-     * assignments is fetched: such a program would train nothing. Assignments of frozen variables alone, as those of
-     * batch normalisation's running statistics, need neither. */
+    /* Do not run the assignments of the graph. A graph that assigns trainable variables, as an optimizer does, needs
+     * `updates` or `no_updates`, unless one of these assignments is fetched: else it fails, since it would train
+     * nothing. Assignments of frozen variables only, such as batch normalisation's running statistics, need neither. */
     bool no_updates;
 } tu_compile_options;
-/* Fails with the graph's first mistake, if one was made. The graph must outlive the program and grow no more. A program
- * that does not fit its devices is refused with TU_NO_MEMORY: tu_program_peak of one made with plan_only tells why. */
+/* Compiles a program. Fails with the graph's first error, if there is one. The graph must outlive the program and
+ * must not change. Fails with TU_NO_MEMORY if the program does not fit its devices; then compile it with plan_only
+ * and call tu_program_peak to see what needs the memory. */
 TU_API tu_status tu_compile_with(tu_graph *graph, tu_program **program, const tu_compile_options *options);
 #define tu_compile(graph, program, ...)                                                                      \
     tu_compile_with(graph, program, TU_OPTIONS(tu_compile_options, __VA_ARGS__))
 TU_API void tu_program_free(tu_program *program);
 
+/* Frozen: it gets no more fields. */
 typedef struct tu_feed {
     tu_value input;
     const void *data; /* dense, row-major, of the input's type */
 } tu_feed;
 
-/* One run: reads feeds and variables, writes fetches[i] (dense, of fetch i's type; NULL to drop it), then applies
- * the assignments. A run that fails changes nothing. Every input is fed once. A program without variables needs no state:
- * with NULL it runs as over a new one, of seed 0. */
+/* Runs the program once: reads feeds and variables, writes results to fetches[i] (dense, of fetch i's type; NULL
+ * drops it), then applies the assignments. A run that fails changes nothing. Every input must be fed once. A program
+ * without variables may run with a state of NULL; the seed is then 0. */
 TU_API tu_status tu_run(tu_program *program, tu_state *state, size_t feed_count, const tu_feed *feeds,
                         void *const *fetches);
 
 /* ---- Many steps in one call --------------------------------------------------------------------------------- */
 
-/* Rows that inputs are fed from: the images of a set, mapped from a file. A device that takes many steps at once keeps a
- * copy in its own memory, made when it first reads from it, and picks the rows of every batch there. */
+/* A table of rows that inputs are fed from, such as the images of a data set. A device that runs many steps in one
+ * call copies the table to its memory when it first reads it, and gathers the rows of every batch there. */
 typedef struct tu_table tu_table;
-/* `rows` rows of `row_bytes`, one after another. `data` stays the caller's and must outlive the table. */
+/* Makes a table of `rows` rows of `row_bytes`, one after another in `data`, which must outlive the table. */
 TU_API tu_status tu_table_new(const void *data, size_t row_bytes, int64_t rows, tu_table **table);
-/* Gives back what devices keep of it. No run that reads it may be under way. */
+/* Frees the table and its copies on devices. No run may read it meanwhile. */
 TU_API void tu_table_free(tu_table *table);
 
-/* What an input gets in each of `steps` steps: batches one after another in `data`, or rows of a table, by their numbers:
- * steps x rows of a batch. With `same`, one batch (or the rows of one) serves all steps. */
+/* Feeds an input in every step: with batches one after another in `data`, or with rows of a table, whose numbers are
+ * in `rows`, one batch after another. With `same` there is one batch for all steps. Frozen: it gets no more fields. */
 typedef struct tu_feed_many {
     tu_value input;
     const void *data;
@@ -226,12 +232,13 @@ typedef struct tu_feed_many {
     bool same;
 } tu_feed_many;
 
-/* As `steps` runs one after another, with the same results and the same state after them. Writes into fetches[i] all its
- * results, one after another (NULL to drop them). A device that can (tu_program_many) takes the steps without the host in
- * between, several of one kind take them together. When a step fails, those before it have taken effect, and the message says how many these are.
+/* Runs the program `steps` times, with the same results and the same state at the end as with tu_run. Writes the
+ * results of all steps to fetches[i], one after another (NULL drops them). If the devices can (tu_program_many), they
+ * run all steps without the host in between. If a step fails, the steps before it are done, and the message says how
+ * many.
  *
  *     tu_table *set;
- *     int64_t order[100 * 128]; // which images, in every step
+ *     int64_t order[100 * 128]; // numbers of the images of every step
  *     float losses[100];
  *     tu_table_new(images, 32 * 32 * 3, 50000, &set);
  *     tu_run_many(program, state, 100, 2,
@@ -243,13 +250,13 @@ TU_API tu_status tu_run_many(tu_program *program, tu_state *state, size_t steps,
 
 typedef struct tu_many_report {
     size_t struct_size;
-    bool at_once;         /* the devices take many steps in one call; else the engine makes a run of each */
-    uint64_t table_bytes; /* of tables in the device's memory that the latest call read from */
-    uint64_t gathered_bytes; /* of rows that the latest call put together on the host instead */
-    const char *notice; /* NULL, or why steps or rows go through the host; lives until the next tu_run_many */
-    bool straight;      /* rows go from their table straight into the inputs, by the device's own threads */
+    bool at_once;         /* the devices run many steps in one call; else the engine runs them one by one */
+    uint64_t table_bytes; /* of tables in the device's memory that the latest call read */
+    uint64_t gathered_bytes; /* of rows that the latest call gathered on the host instead */
+    const char *notice; /* NULL, or why the host handles steps or rows; lives until the next tu_run_many */
+    bool straight;      /* the device's threads copy rows from the table directly to the inputs */
 } tu_many_report;
-/* How tu_run_many does its work with this program. */
+/* Reports how tu_run_many runs this program. */
 TU_API tu_status tu_program_many(const tu_program *program, tu_many_report *report);
 
 /* ---- What a program needs and does ------------------------------------------------------------------------- */
@@ -257,135 +264,146 @@ TU_API tu_status tu_program_many(const tu_program *program, tu_many_report *repo
 typedef struct tu_memory_report {
     size_t struct_size;
     const char *device;
-    uint64_t
-        scratch_bytes; /* activations, gradients, workspaces: the planned peak, shared between programs */
+    uint64_t scratch_bytes; /* activations, gradients, workspaces: the planned peak; programs share it */
     uint64_t constant_bytes;
-    uint64_t variable_bytes; /* of the variables that live there */
-    uint64_t overhead_bytes; /* taken by the device's context and libraries, as far as it can tell */
-    uint64_t need_bytes;     /* the four above together: what the program needs there */
-    uint64_t table_bytes;    /* of tables that lie there now: tu_run_many */
-    uint64_t taken_bytes; /* what was really allocated for scratch and constants, once the program has run */
-    uint64_t
-        limit_bytes; /* what it may take: the limit it was compiled with, or the device's memory; 0: unknown */
+    uint64_t variable_bytes; /* of the variables on this device */
+    uint64_t overhead_bytes; /* of the device's context and libraries, if it can report that */
+    uint64_t need_bytes;     /* sum of the four above */
+    uint64_t table_bytes;    /* of tables on this device now (tu_run_many) */
+    uint64_t taken_bytes;    /* allocated for scratch and constants; 0 before the first run */
+    uint64_t limit_bytes;    /* the limit given to tu_compile, else the device's memory; 0: unknown */
 } tu_memory_report;
-/* Memory of the program on its device number `index`; TU_NOT_FOUND past the last. */
+/* Returns the number of devices of the program. */
 TU_API size_t tu_program_device_count(const tu_program *program);
+/* Reports the memory of the program on device `index`. Fails with TU_NOT_FOUND from the count on. */
 TU_API tu_status tu_program_memory(const tu_program *program, size_t index, tu_memory_report *report);
 
 typedef enum tu_memory_kind {
     TU_MEMORY_TENSOR,    /* an input, an activation, a gradient */
-    TU_MEMORY_WORKSPACE, /* of a kernel, or where a value waits that is exchanged between variables */
+    TU_MEMORY_WORKSPACE, /* of a kernel, or for values that variables exchange */
     TU_MEMORY_VARIABLE,
     TU_MEMORY_CONSTANT,
     TU_MEMORY_OVERHEAD, /* the device's context and libraries */
-    TU_MEMORY_GAP,      /* between tensors whose lifetimes do not fit into each other */
+    TU_MEMORY_GAP,      /* unused memory between tensors */
 } tu_memory_kind;
 
 typedef struct tu_memory_item {
     size_t struct_size;
     tu_memory_kind kind;
-    const char *
-        name; /* of the node that makes it; of the kernel, for its workspace; "" for gaps; what it is, for overhead */
+    /* Name of the node, or of the kernel for its workspace; a description for overhead; "" for gaps. */
+    const char *name;
     tu_type type;   /* of a tensor, variable or constant */
-    uint64_t bytes; /* that it takes, alignment included */
+    uint64_t bytes; /* with alignment */
 } tu_memory_item;
-/* What lies in the memory of the program's device number `index` when most does, heaviest first: writes up to
- * `capacity` items, returns how many there are. Their bytes add up to scratch, constants, variables and overhead of
- * tu_program_memory. */
+/* Returns the number of items in the memory of device `index` at the planned peak; 0 if there is no such device. */
 TU_API size_t tu_program_peak_count(const tu_program *program, size_t index);
+/* Writes the `capacity` largest items, largest first, and how many it wrote to `*count`. The caller sets struct_size
+ * of the first item; all items are that many bytes apart. The bytes of all items add up to the need_bytes of
+ * tu_program_memory.
+ *
+ *     tu_memory_item items[10] = {TU_SIZED(tu_memory_item)};
+ *     size_t count;
+ *     tu_program_peak(program, 0, 10, items, &count);
+ */
 TU_API tu_status tu_program_peak(const tu_program *program, size_t index, size_t capacity,
                                  tu_memory_item *items, size_t *count);
 
 typedef struct tu_device_report {
     size_t struct_size;
     const char *device; /* "cpu:0.1" */
-    int threads;        /* of its parallel loops; 0: not known, or does not apply */
-    const char *
-        notice; /* NULL, or a line for the user: what makes this device slower than it looks, or why it is the CPU
-                         * where there is an NVIDIA card; until the next call in this thread */
-    const char *word; /* what a list of devices says to mean it alone: "cpu:0.1/2" */
+    int threads;        /* of its parallel loops; 0: unknown, or it has none */
+    /* NULL, or a line for the user: why the device is slow, or why the CPU is used although there is an NVIDIA GPU.
+     * Lives until the next call in this thread. */
+    const char *notice;
+    const char *spec; /* device spec of this device only: "cpu:0.1/2" */
 } tu_device_report;
-/* The program's device number `index`, in the order of the list it was compiled for; TU_NOT_FOUND past the last. */
+/* Reports on device `index` of tu_program_device_count, in the order of the list given to tu_compile. */
 TU_API tu_status tu_program_device(const tu_program *program, size_t index, tu_device_report *report);
 
 typedef struct tu_placement {
     size_t struct_size;
-    const char *node, *operation; /* name and operation; "copy" brings a value from another device */
+    const char *node, *operation; /* name and operation; "copy" copies a value from another device */
     tu_type type;                 /* of its first output */
     const char *device;
-    const char *reason;  /* why it is there */
-    const char *refused; /* NULL, or the devices that would not have it, each with its reason */
-    bool moved;          /* it is not where it was told to be, or on a device that was added for it */
-    uint64_t bytes_in;   /* that it reads of values copied from other devices; of a copy: what it brings */
-    uint64_t bytes_out;  /* of its values that are copied to other devices, once for each */
-    const char *from;    /* of a copy: the device it comes from; else NULL */
-    const char *way;     /* of a copy between two cards: "peer to peer", or "through the host"; else NULL */
+    const char *reason;  /* why it is placed there */
+    const char *refused; /* NULL, or the devices that do not support it, with reasons */
+    bool moved;          /* not on the device set for it, or on a device added for it */
+    uint64_t bytes_in;   /* it reads from other devices; for a copy: bytes copied */
+    uint64_t bytes_out;  /* of its values copied to other devices, once per device */
+    const char *from;    /* for a copy: the source device; else NULL */
+    const char *way;     /* for a copy between GPUs: "peer to peer" or "through the host"; else NULL */
 } tu_placement;
-/* Where operation number `index` of the program is computed, in the order of the graph; TU_NOT_FOUND past the last. */
+/* Returns the number of operations of the program, copies among them. */
 TU_API size_t tu_program_placement_count(const tu_program *program);
+/* Reports where operation `index` is computed, in the order of the graph. Fails with TU_NOT_FOUND from the count on. */
 TU_API tu_status tu_program_placement(const tu_program *program, size_t index, tu_placement *placement);
 
 typedef struct tu_placement_totals {
     size_t struct_size;
     size_t operations, copies, moved;
     uint64_t copied_bytes; /* between devices, in one run */
-    /* NULL, or a line for the user: what was moved, and why; or which pattern fits nothing. Lives as long as the program. */
+    /* NULL, or a line for the user: what was moved and why, or a pattern that matches nothing. Lives as long as the
+     * program. */
     const char *notice;
 } tu_placement_totals;
+/* Sums up the placement. */
 TU_API tu_status tu_program_placed(const tu_program *program, tu_placement_totals *totals);
 
-/* Holds the program to a placement that was written down. Where there is no file `path`, or with `update`, it is written:
- * JSON, an operation a line. Else TU_INVALID tells of a placement that has drifted, and `*diff` (NULL: none; freed with
- * tu_bytes_free) of every difference, a line each: "  - conv1/conv2d gpu:0", "  + conv1/conv2d cpu:0". `diff` may be NULL. */
+/* Compares the placement with the file `path`. Writes the file if it does not exist or `update` is set: JSON, one
+ * operation per line. Fails with TU_INVALID if the placement differs; `*diff` is then one line per difference, "  -
+ * conv1/conv2d gpu:0" or "  + conv1/conv2d cpu:0", to be freed with tu_bytes_free, else NULL. `diff` may be NULL. */
 TU_API tu_status tu_program_lock(const tu_program *program, const char *path, bool update, char **diff);
 
-/* Kernels in the order they run, one line each: device, name, operations covered, bytes. */
+/* Prints one line per kernel, in the order they run: device, name, number of operations, bytes. */
 TU_API tu_status tu_program_print(const tu_program *program, FILE *out);
 
 typedef struct tu_kernel_report {
     size_t struct_size;
     const char *device, *kernel;
-    const char *node; /* the name of the first operation it covers */
-    uint32_t node_count;
-    int64_t flops; /* of those operations */
-    int64_t bytes; /* read and written, each buffer once */
+    const char *node;    /* name of its first operation */
+    uint32_t node_count; /* number of operations it computes */
+    int64_t flops;       /* of these operations */
+    int64_t bytes;       /* read and written, each buffer once */
     uint64_t workspace_bytes;
-    double seconds; /* in the latest run; 0: not run yet, or the device does not say */
+    double seconds; /* in the latest run; 0: not run yet, or the device does not report it */
 } tu_kernel_report;
-/* Kernel number `index` of the program, device after device, in the order they run; TU_NOT_FOUND past the last. */
+/* Returns the number of kernels of the program on all its devices. */
 TU_API size_t tu_program_kernel_count(const tu_program *program);
+/* Reports on kernel `index`: device after device, in the order they run. Fails with TU_NOT_FOUND from the count on. */
 TU_API tu_status tu_program_kernel(const tu_program *program, size_t index, tu_kernel_report *report);
 
 typedef struct tu_copy_report {
     size_t struct_size;
-    const char *value; /* the name of the node that makes it */
+    const char *value; /* name of the node that computes it */
     const char *from, *to;
     uint64_t bytes;
 } tu_copy_report;
-/* Copy number `index` of those between devices that every run makes; TU_NOT_FOUND past the last. */
+/* Returns the number of copies between devices in every run. */
 TU_API size_t tu_program_copy_count(const tu_program *program);
+/* Reports on copy `index`. Fails with TU_NOT_FOUND from the count on. */
 TU_API tu_status tu_program_copy(const tu_program *program, size_t index, tu_copy_report *report);
 
-/* What devices sum up together in every run, each bringing a share: collectives in the order in which they are held. */
+/* A collective: an all-reduce over values of several devices. */
 typedef struct tu_collective_report {
     size_t struct_size;
     int64_t number;
-    uint32_t ranks;    /* devices that meet */
-    uint32_t values;   /* that each brings */
-    const char *value; /* the first of them */
-    uint64_t bytes;    /* of all that one device brings */
-    bool through_host; /* the devices do not reach each other's memory */
-    bool peer_to_peer; /* they do, and are not parts of one */
+    uint32_t ranks;    /* devices that take part */
+    uint32_t values;   /* values of each device */
+    const char *value; /* name of the first value */
+    uint64_t bytes;    /* of all values of one device */
+    bool through_host; /* the devices have no peer access */
+    bool peer_to_peer; /* they have, and are different GPUs */
 } tu_collective_report;
-/* Collective `index`; TU_NOT_FOUND past the last. */
+/* Returns the number of collectives in every run. */
 TU_API size_t tu_program_collective_count(const tu_program *program);
+/* Reports on collective `index`, in the order they run. Fails with TU_NOT_FOUND from the count on. */
 TU_API tu_status tu_program_collective(const tu_program *program, size_t index, tu_collective_report *report);
 
-/* ---- When everything happens ---------------------------------------------------------------------------------- */
+/* ---- Traces -------------------------------------------------------------------------------------------------- */
 
-/* From now on notes when each kernel, copy and wait of the program's runs begins and ends, and forgets what was noted
- * before. Steps of tu_run_many are taken one at a time meanwhile. A program that is not traced pays nothing. A run whose
- * times a device cannot tell any more fails, though its step is taken.
+/* Starts a trace: records when kernels, copies and waits of the program's runs begin and end, and drops an earlier
+ * trace. Meanwhile tu_run_many runs steps one by one. A program that is not traced has no overhead. If a device
+ * cannot report the times of a run, the run fails, but its step is done.
  *
  *     tu_program_trace_begin(program);
  *     for (int i = 0; i < 10; i++) tu_run(program, state, 0, NULL, NULL);
@@ -394,41 +412,42 @@ TU_API tu_status tu_program_collective(const tu_program *program, size_t index, 
  *     tu_trace_summary(program, stdout);
  */
 TU_API tu_status tu_program_trace_begin(tu_program *program);
-/* What was noted stays, to be looked at. */
+/* Ends the trace, which can then be inspected. */
 TU_API void tu_program_trace_end(tu_program *program);
 
-/* Ends the tracing of programs and writes what was noted of them as JSON in the trace event format of Chrome and Perfetto:
- * a row for the runs, and for every device one for its kernels and one for what is copied to it. */
+/* Ends the traces of programs and writes them as JSON in the trace event format of Chrome and Perfetto: a row for the
+ * runs, and for every device a row for its kernels and one for copies to it. */
 TU_API tu_status tu_trace_write(size_t count, tu_program *const *programs, FILE *out);
 
-/* The same into a file, as a whole or not at all. */
+/* The same into a file. A failure leaves an existing file as it was. */
 TU_API tu_status tu_trace_save(size_t count, tu_program *const *programs, const char *path);
 
-typedef struct tu_trace_report { /* seconds, of all traced runs together */
+/* Times are seconds, summed over all traced runs. */
+typedef struct tu_trace_report {
     size_t struct_size;
     const char *device;
     double runs;            /* from the first feed to the last update */
     double computing;       /* in kernels */
     double copying;         /* in copies from other devices */
-    double overlapped;      /* of these and of `collective`, while a kernel ran here */
-    double lost_to_copies;  /* waiting for a copy under way */
-    double waiting;         /* waiting for others to compute */
-    uint64_t arrived_bytes; /* copied here from other devices */
-    double collective;      /* adding up its share of what devices sum up together */
-    double gathering;       /* waiting for the others there */
-    uint64_t met_bytes;     /* brought to be summed up */
-    double feeding;         /* in filling its inputs */
+    double overlapped;      /* of `copying` and `collective`, during a kernel of this device */
+    double lost_to_copies;  /* waiting for a running copy */
+    double waiting;         /* waiting for other devices to compute */
+    uint64_t arrived_bytes; /* copied from other devices */
+    double collective;      /* in collectives */
+    double gathering;       /* waiting for other devices in collectives */
+    uint64_t met_bytes;     /* of its values in collectives */
+    double feeding;         /* filling its inputs */
 } tu_trace_report;
-/* Device number `index` of a traced program; TU_NOT_FOUND past the last. */
+/* Reports on device `index` of a traced program. Fails with TU_NOT_FOUND from tu_program_device_count on. */
 TU_API tu_status tu_trace_device(tu_program *program, size_t index, tu_trace_report *report);
-/* Ends the tracing and prints for every device how much of the time it computed and what it waited for, the bytes copied
- * between each two, and the critical path: the kernels and copies that the end of a run hung on, heaviest first. */
+/* Ends the trace and prints how long every device computed and what it waited for, the bytes copied between devices,
+ * and the critical path: the kernels and copies that determined the length of a run, longest first. */
 TU_API tu_status tu_trace_summary(tu_program *program, FILE *out);
 
 typedef struct tu_graph_after_options {
     size_t struct_size;
-    const char
-        *pass; /* the last one: "simplify", "replicate", "precision", "place" or "partition"; NULL: all */
+    /* The last pass: "simplify", "replicate", "precision", "place" or "partition"; NULL: all. */
+    const char *pass;
     const char *devices;   /* as for tu_compile */
     const char *precision; /* "f32" or "tf32" (as built), "bf16" or "f16"; NULL: as built */
     const char *place;     /* as for tu_compile */
@@ -437,7 +456,7 @@ typedef struct tu_graph_after_options {
     int invariant;
     bool bf16_gradients;
 } tu_graph_after_options;
-/* What the passes make of a graph whose named results and assignments are wanted: a graph of its own, to look at. */
+/* Runs the passes on a graph with all its named results and assignments. Makes a new graph to inspect. */
 TU_API tu_status tu_graph_after_with(tu_graph *graph, tu_graph **result,
                                      const tu_graph_after_options *options);
 #define tu_graph_after(graph, result, ...)                                                                   \

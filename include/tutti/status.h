@@ -1,8 +1,8 @@
 /* Status codes and messages: how every call of Tutti reports failure.
  *
- * A function that can fail returns a tu_status. TU_OK is zero; for anything else tu_message() holds one line that
- * says what was wrong, with which value, what was expected and what to do. The message belongs to the calling
- * thread and lasts until that thread's next failing call.
+ * A function that can fail returns a tu_status. TU_OK is zero. After any other status tu_message() returns one line
+ * that says what was wrong, with which value, what was expected and what to do. Every thread has its own message,
+ * which stays until the next call that fails in that thread.
  *
  *     if (tu_compile(g, &program) != TU_OK) {
  *         fprintf(stderr, "%s\n", tu_message());
@@ -24,18 +24,18 @@
 extern "C" {
 #endif
 
-/* One list; it expands into the enum here and into names in src/base/status.c. */
+/* The status codes. New ones are added at the end. */
 #define TU_STATUS_LIST(X)                                                                                    \
     X(OK, "ok")                                                                                              \
-    X(INVALID, "invalid argument")  /* a shape, type, axis, option or name that cannot be */                 \
-    X(NO_MEMORY, "out of memory")   /* the engine's allocator could not serve a request */                   \
-    X(NOT_FOUND, "not found")       /* a name that nothing answers to */                                     \
-    X(CORRUPT, "corrupt data")      /* a file or buffer that breaks its format */                            \
-    X(IO, "input/output error")     /* the operating system refused a read or a write */                     \
-    X(UNSUPPORTED, "unsupported")   /* valid, but this operation or device does not offer it */              \
-    X(NUMERIC, "numerical failure") /* a singular matrix, a step that is not finite */                       \
-    X(INTERNAL, "internal error")   /* a bug of the engine: please report it */                              \
-    X(DEVICE, "device failure")     /* a device, its driver or its libraries failed or are gone */
+    X(INVALID, "invalid argument")  /* a shape, type, axis, option or name is wrong */                       \
+    X(NO_MEMORY, "out of memory")   /* an allocation failed, or a program does not fit its devices */        \
+    X(NOT_FOUND, "not found")       /* nothing has this name or number */                                    \
+    X(CORRUPT, "corrupt data")      /* a file or buffer is damaged */                                        \
+    X(IO, "input/output error")     /* a read or a write failed */                                           \
+    X(UNSUPPORTED, "unsupported")   /* valid, but this operation or device does not support it */            \
+    X(NUMERIC, "numerical failure") /* a singular matrix, or a step with values that are not finite */       \
+    X(INTERNAL, "internal error")   /* a bug in the library: please report it */                             \
+    X(DEVICE, "device failure")     /* a device, its driver or its libraries failed */
 
 typedef enum tu_status {
 #define TU_STATUS_ENUM(name, text) TU_##name,
@@ -43,25 +43,33 @@ typedef enum tu_status {
 #undef TU_STATUS_ENUM
 } tu_status;
 
-/* The text of a status code ("invalid argument"). */
+/* Returns the text of a status code, such as "invalid argument". */
 TU_API const char *tu_status_text(tu_status status);
 
-/* The message of this thread's latest failure; "" if there was none. */
+/* Returns the message of this thread's latest failure; "" if there was none. */
 TU_API const char *tu_message(void);
 
-/* Sets this thread's message and returns `status`: for custom operations and callbacks that fail. */
+/* Sets this thread's message and returns `status`. For custom operations and callbacks that fail. */
 TU_API tu_status tu_fail(tu_status status, const char *format, ...) TU_PRINTF(2, 3);
 
-/* Returns from the current function when `call` fails; the message stays as the callee set it. */
+/* Returns from the current function if `call` fails. The message stays as the callee set it. */
 #define TU_TRY(call)                                                                                         \
     do {                                                                                                     \
         tu_status tu_try_status_ = (call);                                                                   \
         if (tu_try_status_ != TU_OK) return tu_try_status_;                                                  \
     } while (0)
 
-/* The library's version ("0.1.0"), and the version of its binary interface: a program compiled against one
- * TU_ABI runs with any library that reports the same number. */
-#define TU_ABI 2
+/* TU_ABI is the version of the binary interface. A program that was compiled with one TU_ABI runs with every library
+ * whose tu_abi() returns the same number, older or newer:
+ *
+ * - Structures that begin with struct_size grow at their end. The size tells the library which fields a program has,
+ *   so callers always set it: TU_OPTIONS for options, TU_SIZED for results (graph.h).
+ * - All other structures are frozen: tu_shape, tu_type, tu_value, tu_init, tu_axes, tu_edge, tu_feed, tu_feed_many,
+ *   tu_optimizer_group. The structures for device plug-ins are versioned by TU_DEVICE_ABI (device.h).
+ * - Constants keep their values; new ones are added at the end of an enum.
+ *
+ * tu_version() returns the library's version ("0.1.0"). */
+#define TU_ABI 3
 TU_API const char *tu_version(void);
 TU_API int tu_abi(void);
 

@@ -1,17 +1,17 @@
-/* Training: preprocessing, schedules and optimizers as parts of a graph; and whole training runs.
+/* Training: preprocessing, learning-rate schedules and optimizers as graph operations, and whole training runs.
  *
- * The first half is for programs that build their own step. Everything is operations of the graph, so a step stays one
- * program: the schedule reads the variable "step", augmentation draws by sample.
+ * The first half is for programs that build a training step themselves. All functions add operations to the graph, so
+ * a step is one program. Schedules read the variable "step"; augmentation draws random numbers per sample.
  *
  *     tu_value x = tu_preprocess(bytes, .height = 24, .width = 24, .flip = true, .standardize = true);
  *     …
- *     tu_optimizer_values o;
+ *     tu_optimizer_values o = TU_SIZED(tu_optimizer_values);
  *     tu_add_optimizer(loss, &o, .name = "nesterov", .weight_decay = 5e-4,
  *                      .rate = tu_schedule(g, .kind = "one-cycle", .rate = 0.1, .steps = 4000));
  *
- * The second half trains a network on a set and keeps a run folder: what `tutti train`, `eval` and `predict` do.
+ * The second half trains a network on a data set and writes a run folder, as `tutti train`, `eval` and `predict` do.
  *
- *     tu_train_result result;
+ *     tu_train_result result = TU_SIZED(tu_train_result);
  *     tu_train("tutorial-cnn", "cifar10", &result, .epochs = 10, .out = "runs/first");
  */
 #ifndef TUTTI_TRAIN_H
@@ -31,18 +31,19 @@ extern "C" {
 
 typedef struct tu_preprocess_options {
     size_t struct_size;
-    int64_t height, width, channels; /* of the result; 0: as the images. Grey becomes colour by repetition */
-    bool resize;        /* fit by resizing; default: by cropping where images are larger, else resizing */
-    int64_t pad;        /* training: zeros around the image before the random crop */
-    bool flip;          /* training: left-right, half of the time */
-    double brightness;  /* training: + uniform in [-b, b), of pixels as 0 … 1 */
-    double contrast[2]; /* training: a factor in [low, high) around each channel's mean; zeros: none */
-    int64_t cutout;     /* training: a square of this side is zeroed at a random place; 0: none */
-    bool standardize;   /* each image by its own mean and deviation, as the tutorial does; else: */
+    int64_t height, width,
+        channels;       /* of the result; 0: those of the images. Grey is repeated to make colour */
+    bool resize;        /* fit by resizing; default: crop images that are larger, resize others */
+    int64_t pad;        /* training: zeros to add around the image before the random crop */
+    bool flip;          /* training: flip left-right with probability 1/2 */
+    double brightness;  /* training: add a number from [-b, b) to pixels, which are 0 … 1 */
+    double contrast[2]; /* training: scale around each channel's mean by [low, high); zeros: none */
+    int64_t cutout;     /* training: side of a square set to zero at a random place; 0: none */
+    bool standardize;   /* normalise each image by its own mean and deviation; else by: */
     double mean[TU_MAX_CHANNELS], deviation[TU_MAX_CHANNELS]; /* (x - mean) / deviation; deviation 0: 1 */
 } tu_preprocess_options;
-/* images u8 (counted as 0 … 1) or f32 [n,h,w,c] -> f32 [n,height,width,channels]. Random where the graph is in training
- * mode, each draw belonging to its sample; in inference mode the centre crop. */
+/* Prepares images, u8 (scaled to 0 … 1) or f32 [n,h,w,c] -> f32 [n,height,width,channels]. Draws random numbers per
+ * sample in training mode. In inference mode crops the centre. */
 TU_API tu_value tu_preprocess_with(tu_value images, const tu_preprocess_options *options);
 #define tu_preprocess(images, ...) tu_preprocess_with(images, TU_OPTIONS(tu_preprocess_options, __VA_ARGS__))
 
@@ -51,70 +52,72 @@ TU_API tu_value tu_preprocess_with(tu_value images, const tu_preprocess_options 
 typedef struct tu_schedule_options {
     size_t struct_size;
     const char *kind; /* NULL, "constant"; "step", "exponential", "cosine", "one-cycle" */
-    double rate;      /* the largest one */
-    int64_t warmup;   /* steps at the beginning in which the rate grows linearly from rate / warmup */
-    int64_t steps;    /* cosine, one-cycle: length of the whole run */
-    int64_t every;    /* step, exponential: rate * factor^(steps since warm-up / every) … */
-    double
-        factor; /* … rounded down for "step"; 0: 0.1; negative (TU_ZERO): zero, the rate drops to nothing */
-    double end; /* cosine, one-cycle: the last rate, as a share of the largest; 0 */
-    double peak_at; /* one-cycle: share of the steps before the peak; 0: 0.3 */
+    double rate;      /* the largest learning rate */
+    int64_t warmup;   /* steps at the start in which the learning rate grows linearly from rate / warmup */
+    int64_t steps;    /* cosine, one-cycle: steps of the whole run */
+    /* step, exponential: the learning rate is rate * factor^(steps since warm-up / every); "step" rounds the exponent
+     * down. */
+    int64_t every;
+    double factor;  /* 0: 0.1; TU_ZERO: 0 */
+    double end;     /* cosine, one-cycle: the last learning rate, as a share of the largest */
+    double peak_at; /* one-cycle: share of the steps before the largest learning rate, above 0; 0: 0.3 */
 } tu_schedule_options;
-/* The learning rate of this step: an f32 scalar, a function of tu_step(graph). */
+/* Returns the learning rate of the current step, an f32 scalar that depends on tu_step(graph). */
 TU_API tu_value tu_schedule_with(tu_graph *graph, const tu_schedule_options *options);
 #define tu_schedule(graph, ...) tu_schedule_with(graph, TU_OPTIONS(tu_schedule_options, __VA_ARGS__))
 
 /* ---- Optimizers ----------------------------------------------------------------------------------------------- */
 
+/* Frozen: it gets no more fields. */
 typedef struct tu_optimizer_group {
-    const char *pattern; /* of names: a star stands for anything, commas separate patterns */
-    double weight_decay; /* instead of the optimizer's */
-    double rate_factor;  /* multiplies the rate; 0: 1 */
+    const char *pattern; /* patterns of names with commas; a star matches any characters */
+    double weight_decay; /* used instead of the optimizer's */
+    double rate_factor;  /* multiplies the learning rate; 0: 1; TU_ZERO: 0 */
 } tu_optimizer_group;
 
 typedef struct tu_optimizer_options {
     size_t struct_size;
     const char *name; /* "sgd", "momentum" (NULL), "nesterov", "rmsprop", "adam", "adamw", "lars" */
-    tu_value rate;    /* a scalar; leave it out to give */
+    tu_value rate;    /* the learning rate, a scalar value; or give */
     double constant_rate;
-    double momentum;     /* 0: 0.9, but none for rmsprop; negative (TU_ZERO): zero */
-    double beta1, beta2; /* adam: 0: 0.9, 0.999; rmsprop's decay is beta2, 0: 0.9 */
-    double epsilon;      /* 0: 1e-8 */
+    double momentum;     /* 0: 0.9, but none for rmsprop; TU_ZERO: 0 */
+    double beta1, beta2; /* adam: 0: 0.9 and 0.999; rmsprop's decay is beta2, 0: 0.9; TU_ZERO: 0 */
+    double epsilon;      /* 0: 1e-8; TU_ZERO: 0 */
     double trust;        /* lars: 0: 0.001 */
-    double weight_decay; /* of variables of rank 2 and more; adamw: decoupled, else added to the gradient */
-    const tu_optimizer_group *groups; /* the first whose pattern fits a variable decides for it */
+    double weight_decay; /* of variables of rank 2 and more; decoupled only for adamw */
+    const tu_optimizer_group *groups; /* the first group that matches a variable decides for it */
     size_t group_count;
-    double clip_norm; /* gradients are scaled down to this norm, all together; 0: not */
-    double average; /* decay of a moving average of all variables of the network, under "average/"; 0: none */
-    const char *freeze; /* a pattern: these variables stay as they are */
-    bool unguarded;     /* default: a step whose loss or gradients are not finite changes nothing */
-    /* After such a step no later one changes anything either, until "optimizer/healthy" is set to true again: for many
-     * steps in one call, so that the state is the one before the first bad step. */
+    double clip_norm; /* scale all gradients together down to this norm; 0: do not */
+    double average;   /* decay of a moving average of the network's variables, named "average/…"; 0: none */
+    const char *freeze; /* patterns of names: these variables are not trained */
+    bool unguarded;     /* apply every step; default: skip a step whose loss or gradients are not finite */
+    /* After a skipped step also skip all later ones, until the variable "optimizer/healthy" is set to true. With many
+     * steps in one call the state is then the one before the first bad step. */
     bool stop_at_bad;
-    /* The loss is multiplied by "optimizer/loss_scale", at first this number, and the gradients divided by it: for f16. A
-     * step that is not finite halves it and is left out, 2000 good ones double it; 0: none. */
+    /* For f16: multiplies the loss by the variable "optimizer/loss_scale", which starts with this number, and divides
+     * the gradients by it. A step that is not finite is skipped and halves it; 2000 good steps double it. 0: none. */
     double loss_scale;
 } tu_optimizer_options;
 
 typedef struct tu_optimizer_values {
     size_t struct_size;
     tu_value rate;          /* f32 scalar */
-    tu_value gradient_norm; /* f32 scalar: of all gradients together, before clipping */
-    tu_value
-        finite; /* bool scalar: whether the step was good: applied, or left out because the loss scale was
-                               too large (beyond 1). Invalid when unguarded */
+    tu_value gradient_norm; /* f32 scalar: norm of all gradients together, before clipping */
+    /* Bool scalar: true if the step was applied, or skipped only because the loss scale was too large (and above 1).
+     * Invalid if unguarded. */
+    tu_value finite;
 } tu_optimizer_values;
 
-/* Gradients of the loss, and an update of every trainable variable, of the optimizer's own (under "optimizer/"), and
- * of "step". */
+/* Adds gradients of the loss and updates of every trainable variable, of the optimizer's variables ("optimizer/…")
+ * and of "step". `values` may be NULL. */
 TU_API tu_status tu_add_optimizer_with(tu_value loss, tu_optimizer_values *values,
                                        const tu_optimizer_options *options);
 #define tu_add_optimizer(loss, values, ...)                                                                  \
     tu_add_optimizer_with(loss, values, TU_OPTIONS(tu_optimizer_options, __VA_ARGS__))
 
-/* The same as two programs, for batches in several pieces: the first adds `share` times the gradients to the sums
- * "gradient/NAME" (and nothing when they are not finite: *finite); the second, built in a graph of its own that has the
- * variables of `network`, updates from the sums and clears them. */
+/* The same as two programs, for gradient accumulation over micro-batches. The first adds `share` times the gradients
+ * to the variables "gradient/NAME", or nothing if they are not finite (*finite). The second is built in another
+ * graph, which gets the variables of `network`; it updates them with the sums and sets the sums to zero. */
 TU_API tu_status tu_add_accumulation(tu_value loss, double share, const char *freeze, tu_value *finite);
 TU_API tu_status tu_add_apply_with(tu_graph *graph, const tu_graph *network, tu_optimizer_values *values,
                                    const tu_optimizer_options *options);
@@ -124,70 +127,74 @@ TU_API tu_status tu_add_apply_with(tu_graph *graph, const tu_graph *network, tu_
 /* ---- Training runs --------------------------------------------------------------------------------------------- */
 
 typedef enum tu_train_event {
-    TU_TRAIN_LOADING, /* the set: `message` says what is done, step and steps how far it is (0: not known) */
-    TU_TRAIN_BEGUN, /* everything is compiled; step is where a resumed run goes on, `message` its devices: "gpu:0" */
-    TU_TRAIN_STEPPED,   /* after every step */
-    TU_TRAIN_MEASURED,  /* a line was added to metrics.jsonl: about a hundred times a run */
-    TU_TRAIN_EVALUATED, /* the test images were evaluated, at the end of the run: the test_ fields are new */
-    TU_TRAIN_NOTICE,    /* `message` is a line for the user: something was not as hoped, the run goes on */
-    TU_TRAIN_TRACED,    /* the trace asked for is written: `message` is its summary, of several lines */
-    TU_TRAIN_VALIDATED, /* the validation part was evaluated: the validation_ fields are new */
+    TU_TRAIN_LOADING, /* the data set is loaded: `message` says what is done; step of steps (0: unknown) are done */
+    TU_TRAIN_BEGUN, /* everything is compiled: `step` is the first step, `message` lists the devices: "gpu:0" */
+    TU_TRAIN_STEPPED,   /* a step is done */
+    TU_TRAIN_MEASURED,  /* a line was added to metrics.jsonl, about a hundred times per run */
+    TU_TRAIN_EVALUATED, /* the test split was evaluated at the end of the run: see the test_ fields */
+    TU_TRAIN_NOTICE,    /* `message` is a warning for the user; the run goes on */
+    TU_TRAIN_TRACED,    /* the trace is written; `message` is its summary, several lines */
+    TU_TRAIN_VALIDATED, /* the validation split was evaluated: see the validation_ fields */
 } tu_train_event;
 
+/* What the library passes to tu_train_options.watch. It sets struct_size; a program that needs a later field checks
+ * it. */
 typedef struct tu_train_report {
     size_t struct_size;
     tu_train_event event;
     const char *message;
     const char *folder;
     int64_t step, steps;
-    double epoch, epochs;         /* 2.5 of 6 */
-    double loss, accuracy;        /* of the training batches since the latest measurement */
-    double rate, gradient_norm;   /* of the latest step */
-    double images_per_second;     /* since this process began to train */
-    double seconds, seconds_left; /* of training, all processes together; left: a guess, negative: none yet */
+    double epoch, epochs;         /* for example 2.5 of 6 */
+    double loss, accuracy;        /* of the training batches since the latest TU_TRAIN_MEASURED */
+    double rate, gradient_norm;   /* learning rate and gradient norm of the latest step */
+    double images_per_second;     /* since this process started to train */
+    double seconds, seconds_left; /* of training, over all resumes; left: an estimate, negative: none yet */
     double test_loss, test_accuracy, test_top5;
     double validation_loss, validation_accuracy, validation_top5;
-    /* In an ensemble of so many, who speaks. What TU_TRAIN_STEPPED and TU_TRAIN_MEASURED tell is then of all together:
-     * steps and images/s are sums, loss and accuracy means. */
+    /* In an ensemble: the number of members, and the member that reports. TU_TRAIN_STEPPED and TU_TRAIN_MEASURED then
+     * report on all members: steps and images/s are sums, loss and accuracy are means. */
     int64_t members, member;
 } tu_train_report;
 
 typedef struct tu_train_result {
     size_t struct_size;
     char folder[4096];
-    int64_t step, steps;   /* made, and planned */
-    bool stopped;          /* by the flag: resume to go on */
+    int64_t step, steps;   /* done, and planned */
+    bool stopped;          /* by tu_train_options.stop: resume to go on */
     bool stopped_early;    /* by the setting early_stop */
-    double loss, accuracy; /* of the training batches in the latest measurement */
-    int64_t test_step;     /* when the test images were looked at: the last step; -1: they were not */
+    double loss, accuracy; /* of the training batches in the latest TU_TRAIN_MEASURED */
+    int64_t test_step;     /* of the evaluation of the test split; -1: there was none */
     double test_loss, test_accuracy, test_top5;
-    int64_t best_step; /* with the highest validation accuracy; -1: none */
+    int64_t best_step; /* step with the highest validation accuracy; -1: none */
     double best_accuracy;
-    double seconds; /* of training in this process, evaluations included */
+    double seconds; /* of training and evaluating in this process */
     double images_per_second;
     int64_t parameters;
-    char digest[TU_DIGEST_TEXT]; /* SHA-256 of all variables: runs with the same one computed the same bits */
-    int64_t train_images, validation_images; /* trained on, and kept out to validate with */
-    int64_t validation_step;                 /* of the latest evaluation of these; -1: there was none */
+    char digest[TU_DIGEST_TEXT]; /* SHA-256 of all variables: equal if two runs computed the same bits */
+    int64_t train_images, validation_images; /* sizes of the training and validation split */
+    int64_t validation_step;                 /* of the latest evaluation of the validation split; -1: none */
     double validation_loss, validation_accuracy, validation_top5;
-    /* The share of the largest class among the images looked at: an accuracy not above it is nothing. */
+    /* Share of the largest class of these images: the accuracy of always guessing that class. */
     double validation_largest, test_largest;
 } tu_train_result;
 
 typedef struct tu_train_options {
     size_t struct_size;
     const char *recipe; /* a named list of settings: "quick" (NULL), "tutorial", "plain" */
-    const char *out;    /* the run folder to make; NULL: runs/MODEL-DATA-NUMBER */
+    const char *out;    /* the run folder to write; NULL: runs/MODEL-DATA-NUMBER */
     bool resume;        /* go on with the run in `out`, or in the folder given as model */
-    const char *init; /* a run folder or a safetensors file: variables of the same name and shape start so */
-    const tu_dataset *set;             /* a set of your own, instead of the one `data` names */
-    bool offline;                      /* refuse a set that would have to be fetched */
-    const volatile sig_atomic_t *stop; /* once not zero: finish the step, save, return; read atomically */
-    void (*watch)(void *context, const tu_train_report *report); /* called from the thread that trains */
+    const char *init; /* run folder or safetensors file with initial values of variables, by name and shape */
+    const tu_dataset *set; /* a data set to use instead of `data` */
+    bool offline;          /* download nothing: fail if the data set is not in the cache */
+    const volatile sig_atomic_t
+        *stop; /* once it is not zero: finish the step, save, return; read atomically */
+    void (*watch)(void *context, const tu_train_report *report); /* called by the training thread */
     void *context;
-    const char *trace;   /* a file: steps are traced (tu_program_trace_begin), after a few to warm up */
-    int64_t trace_steps; /* how many; 0: 10 */
-    /* The settings, a field each: .batch, .rate, .optimizer, …; tutti/settings.def lists and explains them. */
+    const char *trace;   /* file for a trace of some steps (tu_program_trace_begin) after a warm-up */
+    int64_t trace_steps; /* steps to trace; 0: 10 */
+    /* One field per setting: .batch, .rate, .optimizer, …; tutti/settings.def lists and explains them. 0 (NULL) means
+     * "not given": the recipe or the default decides. A negative number (TU_ZERO) means 0, no or off. */
 #define TU_SETTING_COUNT int64_t
 #define TU_SETTING_SIZE int64_t
 #define TU_SETTING_NUMBER double
@@ -203,8 +210,9 @@ typedef struct tu_train_options {
 } tu_train_options;
 
 /* Trains `model`, a built-in network or a C file (tu_model_build, tu_model_load), on `data` (tu_dataset_open), and
- * writes the run folder: docs/training.md tells what is in it. TU_NUMERIC when a step was not finite: the message names
- * the step and the first operation at fault, and the folder holds the state before it. `result` may be NULL. */
+ * writes a run folder, which docs/training.md describes. Fails with TU_NUMERIC if a step is not finite: the message
+ * names the step and the first operation that was not finite, and the folder contains the state before that step.
+ * `result` may be NULL. */
 TU_API tu_status tu_train_with(const char *model, const char *data, tu_train_result *result,
                                const tu_train_options *options);
 #define tu_train(model, data, result, ...)                                                                   \
@@ -218,51 +226,52 @@ typedef struct tu_ensemble_result {
     size_t struct_size;
     char folder[4096];
     int64_t member_count;
-    bool stopped;   /* by the flag, before all members were done: resume to go on */
+    bool stopped;   /* by tu_train_options.stop, before all members were done: resume to go on */
     double seconds; /* in this process */
-    void *internal;
+    void *internal; /* used by the library */
 } tu_ensemble_result;
 
-/* Trains `members` networks that know nothing of each other, the simplest way to use many devices: member i has the seed
- * `seed` + i, and device i of the list, counted around; each device trains its members one after another. With `bootstrap`
- * each has its own sample of the training images. The folder holds the run folder of member i as members/i, and is used
- * like that of a run: tu_evaluate and tu_predict average the members' probabilities. To go on (`resume`) `members` may be
- * 0: as the folder has it. `watch` is called from many threads, one at a time. When a member fails the others go on; the
- * message, at the end, names it. Freed with tu_ensemble_result_free; `result` may be NULL. */
+/* Trains `members` networks independently. Member i has the seed `seed` + i and uses device i modulo the number of
+ * devices; each device trains its members one after another. With `bootstrap` every member has its own sample of the
+ * training images. The folder contains the run folder of member i as members/i. tu_evaluate and tu_predict accept it
+ * like a run folder and average the members' probabilities. With `resume`, `members` may be 0: the number in the
+ * folder. Several threads call `watch`, one at a time. If a member fails, the others go on, and the call fails at the
+ * end with a message that names it. Free the result with tu_ensemble_result_free; `result` may be NULL. */
 TU_API tu_status tu_train_ensemble_with(const char *model, const char *data, int64_t members,
                                         tu_ensemble_result *result, const tu_train_options *options);
 #define tu_train_ensemble(model, data, members, result, ...)                                                 \
     tu_train_ensemble_with(model, data, members, result, TU_OPTIONS(tu_train_options, __VA_ARGS__))
+/* Gets the result of member `index`. A member that did not start has no digest (""). */
 TU_API tu_status tu_ensemble_result_member(const tu_ensemble_result *result, int64_t index,
                                            tu_train_result *member);
 TU_API void tu_ensemble_result_free(tu_ensemble_result *result);
-/* How many members the ensemble in `folder` has; 0: there is none. */
+/* Returns the number of members of the ensemble in `folder`; 0 if there is no ensemble. */
 TU_API int64_t tu_ensemble_members(const char *folder);
 
 /* ---- Plans ------------------------------------------------------------------------------------------------------- */
 
-/* What such a run would be, as far as it can be told without beginning it: to be asked what memory it needs, also where
- * that is more than there is. */
+/* A run that was compiled but not started, to see what memory it needs, even if that does not fit. */
 typedef struct tu_train_plan {
     size_t struct_size;
-    /* The one of a step's programs that needs most memory: over a batch or a piece of it, or the update by the sum of all
-     * pieces. It cannot be run. */
+    /* The program of a step that needs the most memory: that of a batch or micro-batch, or that of the update. It
+     * cannot run. */
     const tu_program *program;
-    int64_t batch, accumulate; /* samples of a step, and in how many pieces */
+    int64_t batch, accumulate; /* samples and micro-batches of a step */
     const char *precision;
-    const tu_dataset *set; /* what it would train on */
-    void *internal;
+    const tu_dataset *set; /* the data set of the run */
+    void *internal;        /* used by the library */
 } tu_train_plan;
 
-/* Takes what tu_train_with takes; writes nothing. Freed with tu_train_plan_free. */
+/* Plans a run with the arguments of tu_train_with. Writes no files. Free the plan with tu_train_plan_free. */
 TU_API tu_status tu_plan_training_with(const char *model, const char *data, tu_train_plan *plan,
                                        const tu_train_options *options);
 #define tu_plan_training(model, data, plan, ...)                                                             \
     tu_plan_training_with(model, data, plan, TU_OPTIONS(tu_train_options, __VA_ARGS__))
 TU_API void tu_train_plan_free(tu_train_plan *plan);
 
-/* Name and one-line summary of recipe `index`; TU_NOT_FOUND past the last. */
+/* Returns the number of recipes. */
 TU_API size_t tu_train_recipe_count(void);
+/* Gets the name and a one-line summary of recipe `index`. Fails with TU_NOT_FOUND from the count on. */
 TU_API tu_status tu_train_recipe(size_t index, const char **name, const char **summary);
 
 /* ---- Using what was trained ------------------------------------------------------------------------------------- */
@@ -270,18 +279,19 @@ TU_API tu_status tu_train_recipe(size_t index, const char **name, const char **s
 typedef struct tu_trained_options {
     size_t struct_size;
     const char *checkpoint; /* "last" (NULL), "best", or a step: "1200" */
-    const char *devices;    /* NULL: those the run was trained on */
+    const char *devices;    /* NULL: those of the run */
     int threads;
-    const char *data;      /* tu_evaluate: another set of the same size and classes; NULL: the run's own */
-    const tu_dataset *set; /* tu_evaluate: likewise, a set of your own */
+    const char *data; /* tu_evaluate: another set with the same image size and classes; NULL: the run's */
+    const tu_dataset *set; /* tu_evaluate: a data set to use instead of `data` */
     bool offline;
-    const char *strategy; /* tu_evaluate: how several devices share a batch; NULL: as in training */
-    /* tu_evaluate, of `data`, as in training: the run's own set is read as it was then. */
+    const char *strategy; /* tu_evaluate: how devices share a batch; NULL: as in training */
+    /* tu_evaluate with `data`. The run's data set is read with the options of the run. */
     bool skip_bad;            /* leave out damaged pictures of a folder */
-    const char *ignore_label; /* leave out the images of this label of an array: "255"; NULL: none */
+    const char *ignore_label; /* leave out images of an array with this label: "255"; NULL: none */
 } tu_trained_options;
 
-typedef struct tu_member_score { /* of a member of an ensemble by itself */
+/* Score of one member of an ensemble. */
+typedef struct tu_member_score {
     size_t struct_size;
     int64_t step;
     double loss, accuracy, top5;
@@ -289,47 +299,48 @@ typedef struct tu_member_score { /* of a member of an ensemble by itself */
 
 typedef struct tu_evaluation {
     size_t struct_size;
-    int64_t step; /* of the checkpoint */
+    int64_t step; /* step of the checkpoint */
     const char *set;
     int64_t images, classes;
     double loss, accuracy, top5;
     const char *const *class_names;
-    const int64_t *confusion; /* [classes, classes]: images of class row that were taken for class column */
-    int64_t
-        member_count; /* of an ensemble, whose averaged probabilities the numbers above are of; 0: a run */
-    void *internal;
-    double largest;           /* share of the largest class among the images */
-    int64_t skipped, ignored; /* left out of the set, test images or not: as in tu_dataset_info */
+    const int64_t *confusion; /* [classes, classes]: images of the row's class predicted as the column's */
+    int64_t member_count;     /* of an ensemble, whose probabilities are averaged; 0 for a run */
+    void *internal;           /* used by the library */
+    double largest;           /* share of the largest class: the accuracy of always guessing it */
+    int64_t skipped, ignored; /* images of the data set that were left out: see tu_dataset_info */
 } tu_evaluation;
 
-/* Runs the network of a run folder over the test images of its set. Freed with tu_evaluation_free. */
+/* Evaluates the network of a run folder on the test split of its data set. Free the result with tu_evaluation_free. */
 TU_API tu_status tu_evaluate_with(const char *folder, tu_evaluation *evaluation,
                                   const tu_trained_options *options);
 #define tu_evaluate(folder, evaluation, ...)                                                                 \
     tu_evaluate_with(folder, evaluation, TU_OPTIONS(tu_trained_options, __VA_ARGS__))
+/* Gets the score of member `index` of an ensemble. */
 TU_API tu_status tu_evaluation_member(const tu_evaluation *evaluation, int64_t index, tu_member_score *score);
 TU_API void tu_evaluation_free(tu_evaluation *evaluation);
-/* Draws the confusion matrix into an SVG file. */
+/* Writes the confusion matrix as an SVG file. */
 TU_API tu_status tu_evaluation_draw(const tu_evaluation *evaluation, const char *path);
 
 typedef struct tu_predictor tu_predictor;
 
-/* The network of a run folder, ready for pictures and for images in memory. */
+/* Loads the network of a run folder, to predict the classes of pictures and of images in memory. */
 TU_API tu_status tu_predictor_new_with(const char *folder, tu_predictor **predictor,
                                        const tu_trained_options *options);
 #define tu_predictor_new(folder, predictor, ...)                                                             \
     tu_predictor_new_with(folder, predictor, TU_OPTIONS(tu_trained_options, __VA_ARGS__))
 TU_API void tu_predictor_free(tu_predictor *predictor);
+/* Returns the number of classes and gets their names. */
 TU_API int64_t tu_predictor_classes(const tu_predictor *predictor, const char *const **names);
-/* The probability of each class, for a PNG or JPEG file of any size. */
+/* Computes the probability of each class, for a PNG or JPEG file of any size. */
 TU_API tu_status tu_predict(tu_predictor *predictor, const char *file, float *probabilities);
-/* The type of one image as the run's set has it: u8 or f32, [height, width, channels]. */
+/* Returns the type of an image of the run's data set: u8 or f32, [height, width, channels]. */
 TU_API tu_type tu_predictor_input(const tu_predictor *predictor);
-/* The same for `count` images in memory, each of the height, width and channels above, dense one after another; they are
- * neither resized nor cropped. Probabilities are [count, classes].
+/* The same for `count` images in memory, dense and one after another, each of the height, width and channels of
+ * tu_predictor_input. They are neither resized nor cropped. Probabilities are [count, classes].
  *
- * dtype is TU_U8 or TU_F32. Where it is the set's own the images are what the set would hold; else bytes stand for floats of
- * 0 … 1: f32 images for a set of bytes are rounded to the nearest byte, and refused where a pixel is outside 0 … 1.
+ * dtype is TU_U8 or TU_F32. If it differs from the data set's, bytes 0 … 255 correspond to floats 0 … 1: floats are
+ * rounded to the nearest byte, and a pixel outside 0 … 1 is an error.
  *
  *     tu_predictor *predictor;
  *     float pixels[28 * 28] = {0}, chances[10];

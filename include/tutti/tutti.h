@@ -1,4 +1,4 @@
-/* Tutti, a deep-learning engine in C: the one header a program includes. */
+/* Tutti, a deep-learning engine in C. Includes all public headers. */
 #ifndef TUTTI_TUTTI_H
 #define TUTTI_TUTTI_H
 

@@ -1,6 +1,6 @@
-/* Element types and shapes: what a value in a graph is made of.
+/* Element types and shapes: the types of values in a graph.
  *
- * Shapes are static: every dimension is a positive number known when the graph is built. Rank 0 is a scalar.
+ * Shapes are static: every dimension is a positive number that is known when the graph is built. A scalar has rank 0.
  *
  *     tu_shape s = TU_SHAPE(8, 24, 24, 3);        // NHWC
  *     tu_shape scalar = TU_SCALAR;
@@ -20,7 +20,7 @@ extern "C" {
 
 #define TU_MAX_RANK 8
 
-/* name, bytes of one element, class */
+/* constant, name, bytes of an element; new types are added at the end */
 #define TU_DTYPE_LIST(X)                                                                                     \
     X(F32, "f32", 4)                                                                                         \
     X(F64, "f64", 8)                                                                                         \
@@ -38,9 +38,10 @@ typedef enum tu_dtype {
         TU_DTYPE_COUNT
 } tu_dtype;
 
+/* tu_shape and tu_type are frozen: they get no more fields. */
 typedef struct tu_shape {
     int64_t rank;
-    int64_t dim[TU_MAX_RANK]; /* entries past `rank` are zero */
+    int64_t dim[TU_MAX_RANK]; /* entries from `rank` on are zero */
 } tu_shape;
 
 typedef struct tu_type {
@@ -51,21 +52,23 @@ typedef struct tu_type {
 TU_API const char *tu_dtype_name(tu_dtype dtype);
 TU_API size_t tu_dtype_size(tu_dtype dtype);
 TU_API bool tu_dtype_is_float(tu_dtype dtype);
-/* Finds a type by name ("bf16"). */
+/* Finds an element type by its name, such as "bf16". */
 TU_API tu_status tu_dtype_parse(const char *name, tu_dtype *dtype);
 
+/* Returns the number of elements; 1 for a scalar. */
 TU_API int64_t tu_shape_elements(tu_shape shape);
 TU_API bool tu_shape_equal(tu_shape a, tu_shape b);
-/* Bytes of a dense tensor of this type. */
+/* Returns the bytes of a dense tensor of this type. */
 TU_API size_t tu_type_bytes(tu_type type);
 
-/* A shape from `rank` dimensions, what TU_SHAPE expands to. Too many dimensions give an invalid shape (rank -1),
- * which the operation that receives it reports. */
+/* Makes a shape of `rank` dimensions. TU_SHAPE calls this. If there are more than TU_MAX_RANK, the shape is invalid
+ * (rank -1), and the operation that gets it reports that. */
 TU_API tu_shape tu_shape_of(size_t rank, const int64_t *dims);
 
-/* Arrays of bf16 and f16 in host memory, from floats and back: C has no type for either, so an element is the uint16_t
- * with its bits, as feeds, fetches, variables and safetensors files hold it. A float is rounded to the nearest value,
- * halves to even; beyond the largest value it becomes infinity; NaN stays NaN. The way back is exact.
+/* Convert arrays in host memory between float and bf16 or f16. C has no types for these, so an element is a uint16_t
+ * with its bits; feeds, fetches, variables and safetensors files use the same. A float is rounded to the nearest
+ * value, ties to even. A float beyond the largest value becomes infinity, and NaN stays NaN. Converting to float is
+ * exact.
  *
  *     float bias[64] = {0};
  *     uint16_t half[64];
@@ -80,7 +83,7 @@ TU_API void tu_f32_from_f16(const uint16_t *source, size_t count, float *target)
 #ifdef __cplusplus
 }
 #include <initializer_list>
-/* C++ has no compound literals: an initializer list does the same work. */
+/* C++ has no compound literals, so TU_SHAPE uses an initializer list there. */
 static inline tu_shape tu_shape_from(std::initializer_list<int64_t> dims) {
     return tu_shape_of(dims.size(), dims.begin());
 }

@@ -216,7 +216,7 @@ static tu_status begin_one(const struct workload_settings *settings, const struc
         return tu_fail(TU_INVALID,
                        "bench: --scaling on one device: expected several, as in --devices cpu:0/2");
     TU_TRY(tu_program_device(shared->work.list, 0, &first));
-    s.devices = first.word;
+    s.devices = first.spec;
     s.strategy = "single";
     s.central = s.place = s.lock = NULL;
     s.invariant = 0;

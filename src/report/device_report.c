@@ -69,11 +69,11 @@ tu_status tu_program_device(const tu_program *program, size_t index, tu_device_r
         return tu_fail(TU_NOT_FOUND, "there is no device %zu: the program has %zu", index,
                        program->device_count);
     const tu__device *device = program->devices[index];
-    tu_device_report full = {.device = device->name, .word = device->word};
+    tu_device_report full = {.device = device->name, .spec = device->word};
     const char *own_notice;
     TU_TRY(inspect(device, &full.threads, &own_notice));
-    const char *const notices[] = {is_instead_of_gpus(program, index) ? tu__unused_card() : NULL, own_notice,
-                                   slow_type_notice(program, index)};
+    const char *constnotices[] = {is_instead_of_gpus(program, index) ? tu__unused_card() : NULL, own_notice,
+                                  slow_type_notice(program, index)};
     full.notice = join_notices(sizeof notices / sizeof *notices, notices);
     TU__GIVE_SIZED(report, full);
     return TU_OK;
