@@ -72,8 +72,8 @@ tu_status tu_program_device(const tu_program *program, size_t index, tu_device_r
     tu_device_report full = {.device = device->name, .spec = device->word};
     const char *own_notice;
     TU_TRY(inspect(device, &full.threads, &own_notice));
-    const char *constnotices[] = {is_instead_of_gpus(program, index) ? tu__unused_card() : NULL, own_notice,
-                                  slow_type_notice(program, index)};
+    const char *const notices[] = {is_instead_of_gpus(program, index) ? tu__unused_card() : NULL, own_notice,
+                                   slow_type_notice(program, index)};
     full.notice = join_notices(sizeof notices / sizeof *notices, notices);
     TU__GIVE_SIZED(report, full);
     return TU_OK;

@@ -360,11 +360,12 @@ static void a_reserve_beyond_the_limit_fails_before_allocation(void **unused) {
     expect_error(compile(&n, &program, .devices = "gpu:0", .gpu_memory_reserve = 4 * MIB + 1,
                          .gpu_memory_limit = 4 * MIB, .no_updates = true),
                  TU_INVALID,
-                 CONTAINS("a reserve of 4 MiB on gpu:0, where the program may take 4 MiB", "expected"));
+                 CONTAINS("the reserve of 4 MiB on gpu:0 exceeds the memory limit of 4 MiB",
+                          "lower the reserve or raise the limit"));
     reset_gpu_memory();
     expect_error(compile(&n, &program, .devices = "gpu:0/2", .strategy = "mirrored",
                          .gpu_memory_reserve = 9 * MIB, .memory_limit = 4 * MIB, .no_updates = true),
-                 TU_INVALID, CONTAINS("a reserve of 9 MiB", "on gpu:0, where the program may take 8 MiB"));
+                 TU_INVALID, CONTAINS("the reserve of 9 MiB", "on gpu:0 exceeds the memory limit of 8 MiB"));
     assert_int_equal(emulated_used(), 0);
     assert_int_equal(compile(&n, &program, .devices = "gpu:0/2", .strategy = "mirrored",
                              .gpu_memory_reserve = 8 * MIB, .memory_limit = 4 * MIB, .no_updates = true),
@@ -380,7 +381,7 @@ static void one_logical_device_may_reserve_for_all(void **unused) {
     build_network(&n);
     expect_error(compile(&n, &program, .devices = "gpu:0.0/2", .gpu_memory_reserve = 9 * MIB,
                          .gpu_memory_limit = 4 * MIB, .no_updates = true),
-                 TU_INVALID, CONTAINS("a reserve of 9 MiB", "on gpu:0, where the program may take 8 MiB"));
+                 TU_INVALID, CONTAINS("the reserve of 9 MiB", "on gpu:0 exceeds the memory limit of 8 MiB"));
     assert_int_equal(compile(&n, &program, .devices = "gpu:0.0/2", .gpu_memory_reserve = 8 * MIB,
                              .gpu_memory_limit = 4 * MIB, .no_updates = true),
                      TU_OK);

@@ -337,7 +337,7 @@ static void batches_that_cannot_be_sharded_fail_before_the_first_step(void **sta
                  TU_INVALID, "'central'");
     expect_error(begin_bad(.devices = split_device(3), .invariant = 8), TU_INVALID,
                  "invariant 8 on 3 devices");
-    expect_error(begin_bad(.devices = split_device(2), .invariant = 32), TU_INVALID, "32 parts");
+    expect_error(begin_bad(.devices = split_device(2), .invariant = 32), TU_INVALID, "32 shards (invariant)");
     expect_error(begin_bad(.devices = split_device(2), .strategy = "mirrored", .place = "*=cpu:0"),
                  TU_INVALID, "use one of the two");
     expect_error(begin_bad(.devices = split_device(2), .batch_norm = "local"), TU_INVALID,
