@@ -10,6 +10,7 @@
  * engine is rejected, the convolution is followed by one pass of our own over its result.
  */
 #include "device/cuda/ops/conv.h"
+#include "device/cuda/ops/ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>

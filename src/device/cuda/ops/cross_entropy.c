@@ -12,6 +12,7 @@
  *
  * Kernels: kernels/softmax.cu.
  */
+#include "device/cuda/ops/ops.h"
 #include "device/cuda/ops/reduce.h"
 
 #include "device/cuda/kernels/softmax_args.h"

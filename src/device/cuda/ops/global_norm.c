@@ -13,6 +13,7 @@
  * and the tree is not matched.
  */
 #include "device/cuda/ops/global_norm.h"
+#include "device/cuda/ops/ops.h"
 
 #include "base/alloc.h"
 

@@ -3,6 +3,7 @@
 
 #include "device/cuda/ops/columns.h"
 #include "device/cuda/ops/extent.h"
+#include "device/cuda/ops/ops.h"
 
 #include "device/cuda/kernels/image_args.h"
 

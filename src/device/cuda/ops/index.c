@@ -6,6 +6,7 @@
  */
 #include "base/number.h"
 #include "device/cuda/ops/extent.h"
+#include "device/cuda/ops/ops.h"
 #include "device/cuda/runtime/cuda.h"
 #include "graph/walk.h"
 

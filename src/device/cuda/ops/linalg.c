@@ -24,6 +24,7 @@
 #include <limits.h>
 
 #include "device/cuda/ops/gemm.h"
+#include "device/cuda/ops/ops.h"
 
 #include "device/cuda/kernels/linalg_args.h"
 

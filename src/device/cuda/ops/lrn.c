@@ -1,5 +1,6 @@
 /* Local response normalisation: chooses the kernel and the grid. See kernels/lrn.cu. */
 #include "device/cuda/ops/columns.h"
+#include "device/cuda/ops/ops.h"
 #include "device/cuda/ops/relu_grad.h"
 
 #include "device/cuda/kernels/lrn_args.h"

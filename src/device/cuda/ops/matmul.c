@@ -14,6 +14,7 @@
  * tf32 and bf16.
  */
 #include "device/cuda/ops/gemm.h"
+#include "device/cuda/ops/ops.h"
 #include "device/epilogue.h"
 
 #include "device/cuda/kernels/gemm_args.h"

@@ -4,6 +4,7 @@
  * A batch normalisation is three launches: partial sums, factors, and the pass that applies them; so is its gradient.
  * Parameters and statistics may have another type than x, usually f32 for x of bf16.
  */
+#include "device/cuda/ops/ops.h"
 #include "device/cuda/ops/reduce.h"
 #include "device/norm_fusion.h"
 

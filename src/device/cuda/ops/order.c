@@ -1,4 +1,5 @@
 /* Cumulative sums and the k largest elements along an axis. Kernels: kernels/order.cu. */
+#include "device/cuda/ops/ops.h"
 #include "device/cuda/ops/reduce.h"
 
 #include "device/cuda/kernels/order_args.h"

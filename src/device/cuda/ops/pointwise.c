@@ -11,6 +11,7 @@
  * The order of sums depends only on sizes and the GPU model, so results are bitwise reproducible.
  */
 #include "device/cuda/ops/pointwise.h"
+#include "device/cuda/ops/ops.h"
 
 #include <string.h>
 

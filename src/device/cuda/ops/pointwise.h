@@ -3,7 +3,7 @@
 #ifndef TU__DEVICE_CUDA_OPS_POINTWISE_H
 #define TU__DEVICE_CUDA_OPS_POINTWISE_H
 
-#include "device/cuda/runtime/cuda.h"
+#include "device/cuda/ops/ops.h"
 #include "device/fusion.h"
 
 enum { CUDA_MAX_LOADS = 3 * TU__MAX_CLUSTER_NODES };

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "device/cuda/ops/columns.h"
+#include "device/cuda/ops/ops.h"
 #include "device/cuda/ops/relu_grad.h"
 
 #include "device/cuda/kernels/pool_args.h"

@@ -11,6 +11,7 @@
 
 #include "base/number.h"
 #include "device/cuda/ops/extent.h"
+#include "device/cuda/ops/ops.h"
 #include "device/cuda/runtime/cuda.h"
 #include "device/reordering.h"
 #include "graph/walk.h"

@@ -11,6 +11,7 @@
  * the fold of these. The split depends only on shapes and the GPU model, so results are bitwise reproducible.
  */
 #include "device/cuda/ops/reduce.h"
+#include "device/cuda/ops/ops.h"
 
 #include "device/cuda/kernels/reduce_args.h"
 

@@ -1,5 +1,6 @@
 /* Softmax and log-softmax in one launch: a few lanes, a warp or a block per row; along other axes than the last,
  * adjacent columns. Kernels: kernels/softmax.cu. */
+#include "device/cuda/ops/ops.h"
 #include "device/cuda/ops/reduce.h"
 
 #include "device/cuda/kernels/softmax_args.h"

@@ -79,6 +79,10 @@ typedef struct cuda_device {
     CUfunction combine[4][9];     /* kernels by element type and number of ranks: combine.c */
 } cuda_device;
 
+/* The functions of the device interface with the same names: cuda.c. */
+tu_status cuda_describe(int index, tu_device_info *info);
+tu_status cuda_open(const tu_open_options *options, tu_device_instance **device);
+void cuda_close(tu_device_instance *device);
 /* Returns the CUDA device inside the engine's device object. */
 cuda_device *cuda_device_of(tu_device_instance *device);
 
@@ -200,26 +204,8 @@ typedef struct divider {
 } divider;
 divider cuda_divider(uint32_t divisor);
 
-/* ---- Lowering rules ---- */
-
-#define LOWERING_RULE(op, rule) tu_status rule(tu__selection *s, const tu__node *node);
-#include "device/cuda/ops/lowering.def"
-/* rearrange.c: copies a dense value into the buffer of an export. */
-tu_status cuda_lower_copy(tu__selection *s, tu__edge from, tu__edge to);
-
-/* pointwise.c: fused clusters. */
-typedef struct cuda_subkernel cuda_subkernel;
-struct tu__cluster;
-tu_status cuda_run_pointwise(const tu__kernel *k);
-tu_status cuda_make_subkernel(tu__kernel *k, struct tu__cluster *c, void *subkernel);
-tu_status cuda_finish_subkernels(tu__kernel *k, uint32_t count, void *subkernels);
-tu__sum_kind cuda_sum_kind_of(const struct tu__cluster *c, tu_dtype dtype, tu__sum_form form, bool *cut);
-
 /* ---- Plans: plan.c, repeat.c, kernel_times.c ---- */
 
-tu_status cuda_select(cuda_device *device, const tu_partition *part, tu_plan **plan);
-/* Returns TU_OK if cuda_select() has a kernel for the node, else TU_UNSUPPORTED with the reason. */
-tu_status cuda_supports(const tu__node *node);
 tu_status cuda_build(cuda_device *device, tu_plan *plan, const tu_binding *binding);
 void cuda_plan_free(cuda_device *device, tu_plan *plan);
 tu_status cuda_launch_plan(cuda_device *device, tu_plan *plan, uint32_t first, uint32_t count);

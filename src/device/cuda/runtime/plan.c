@@ -1,4 +1,4 @@
-/* Plans: selects and builds kernels, and replays them as CUDA graphs.
+/* Plans: builds kernels, and replays them as CUDA graphs.
  *
  * The first launch of a range of kernels enqueues them one by one, because libraries load modules at first use. The
  * second launch captures the same calls into a graph, and later launches replay it: one driver call for a whole step.
@@ -15,68 +15,6 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "device/cuda/ops/global_norm.h"
-#include "device/cuda/ops/pointwise.h"
-#include "device/norm_fusion.h"
-
-/* ---- Selecting ---- */
-
-static const tu__lowering_rule rules[TU__OP_COUNT] = {
-#define LOWERING_RULE(op, rule) [TU__OP_##op] = rule,
-#include "device/cuda/ops/lowering.def"
-};
-
-static tu_status fail_without_kernel(tu__selection *s, const tu__node *node) {
-    return tu_fail(
-        TU_UNSUPPORTED,
-        "%s has no kernel for %s '%s' of %s: place it on the CPU with tu_with_device(graph, \"cpu:0\")",
-        cuda_of(s)->name, node->op->name, node->name, tu__type_string(node->outputs[0]));
-}
-
-/* Supported are pointwise operations, views, and operations with a lowering rule. */
-tu_status cuda_supports(const tu__node *node) {
-    bool fused = node->op->traits & (TU__POINTWISE | TU__VIEW);
-    if (fused || rules[node->op->code]) return TU_OK;
-    if (node->op->code == TU__OP_CUSTOM)
-        return tu_fail(TU_UNSUPPORTED, "custom operations run on host memory only");
-    return tu_fail(TU_UNSUPPORTED, "there is no GPU kernel for %s", node->op->name);
-}
-
-static tu__edge read_by_rule(tu__selection *s, const tu__node *node, uint32_t index) {
-    return node->op->code == TU__OP_SUM ? cuda_global_norm_read(s, node, index)
-                                        : tu__norm_reads(s, node, index);
-}
-
-/* Requests the kernels that multi-step calls need; any plan may be used in one. */
-static tu_status request_rings(tu__kernel_plan *p) {
-    cuda_runtime *runtime = cuda_runtime_of(p);
-    if (!runtime) return TU_NO_MEMORY;
-    runtime->ring_in = cuda_request(&p->selection, "ring", "ring_in");
-    runtime->ring_out = cuda_request(&p->selection, "ring", "ring_out");
-    return runtime->ring_in && runtime->ring_out ? TU_OK : TU_NO_MEMORY;
-}
-
-tu_status cuda_select(cuda_device *device, const tu_partition *part, tu_plan **plan) {
-    static const tu__selector selector = {
-        .rules = rules,
-        .otherwise = fail_without_kernel,
-        .make_copy = cuda_lower_copy,
-        .read_by_rule = read_by_rule,
-        .subkernel_bytes = sizeof(cuda_subkernel),
-        .joins_casts = true,
-        .run_pointwise = cuda_run_pointwise,
-        .make_subkernel = cuda_make_subkernel,
-        .finish_subkernels = cuda_finish_subkernels,
-        .sum_kind_of = cuda_sum_kind_of,
-    };
-    TU_TRY(cuda_enter(device));
-    tu_status status = tu__select(device, &selector, part, plan);
-    if (status == TU_OK) {
-        status = request_rings((tu__kernel_plan *)*plan);
-        if (status != TU_OK) cuda_plan_free(device, *plan);
-    }
-    return status == TU_DEVICE ? tu_fail(status, "%s: %s", device->name, tu_message()) : status;
-}
 
 cuda_runtime *cuda_runtime_of(tu__kernel_plan *plan) {
     if (!plan->runtime) plan->runtime = tu__arena_alloc(&plan->selection.arena, sizeof(cuda_runtime));
@@ -146,6 +84,15 @@ divider cuda_divider(uint32_t divisor) {
     uint32_t l = 32 - (uint32_t)__builtin_clz(divisor - 1);
     uint64_t power = (uint64_t)1 << (31 + l);
     return (divider){divisor, (uint32_t)((power + divisor - 1) / divisor), l - 1};
+}
+
+/* Requests the kernels that multi-step calls need; any plan may be used in one. */
+tu_status cuda_request_rings(tu__kernel_plan *p) {
+    cuda_runtime *runtime = cuda_runtime_of(p);
+    if (!runtime) return TU_NO_MEMORY;
+    runtime->ring_in = cuda_request(&p->selection, "ring", "ring_in");
+    runtime->ring_out = cuda_request(&p->selection, "ring", "ring_out");
+    return runtime->ring_in && runtime->ring_out ? TU_OK : TU_NO_MEMORY;
 }
 
 /* ---- Building ---- */

@@ -58,4 +58,7 @@ tu_status cuda_enqueue_one(const tu__kernel_plan *plan, uint32_t position);
 /* repeat.c: frees the multi-step data of a plan. Called when the plan is freed and when its addresses change. */
 void cuda_repetition_free(cuda_runtime *runtime);
 
+/* Requests the kernels that multi-step calls need; any plan may be used in one. */
+tu_status cuda_request_rings(tu__kernel_plan *plan);
+
 #endif

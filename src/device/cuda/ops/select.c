@@ -1,0 +1,55 @@
+/* Selects the kernels of a partition: which operations the device supports, and the rules that lower them. */
+#include "base/text.h"
+#include "device/cuda/ops/global_norm.h"
+#include "device/cuda/ops/ops.h"
+#include "device/cuda/ops/pointwise.h"
+#include "device/cuda/runtime/plan.h"
+#include "device/norm_fusion.h"
+
+static const tu__lowering_rule rules[TU__OP_COUNT] = {
+#define LOWERING_RULE(op, rule) [TU__OP_##op] = rule,
+#include "device/cuda/ops/lowering.def"
+};
+
+static tu_status fail_without_kernel(tu__selection *s, const tu__node *node) {
+    return tu_fail(
+        TU_UNSUPPORTED,
+        "%s has no kernel for %s '%s' of %s: place it on the CPU with tu_with_device(graph, \"cpu:0\")",
+        cuda_of(s)->name, node->op->name, node->name, tu__type_string(node->outputs[0]));
+}
+
+/* Supported are pointwise operations, views, and operations with a lowering rule. */
+tu_status cuda_supports(const tu__node *node) {
+    bool fused = node->op->traits & (TU__POINTWISE | TU__VIEW);
+    if (fused || rules[node->op->code]) return TU_OK;
+    if (node->op->code == TU__OP_CUSTOM)
+        return tu_fail(TU_UNSUPPORTED, "custom operations run on host memory only");
+    return tu_fail(TU_UNSUPPORTED, "there is no GPU kernel for %s", node->op->name);
+}
+
+static tu__edge read_by_rule(tu__selection *s, const tu__node *node, uint32_t index) {
+    return node->op->code == TU__OP_SUM ? cuda_global_norm_read(s, node, index)
+                                        : tu__norm_reads(s, node, index);
+}
+
+tu_status cuda_select(cuda_device *device, const tu_partition *part, tu_plan **plan) {
+    static const tu__selector selector = {
+        .rules = rules,
+        .otherwise = fail_without_kernel,
+        .make_copy = cuda_lower_copy,
+        .read_by_rule = read_by_rule,
+        .subkernel_bytes = sizeof(cuda_subkernel),
+        .joins_casts = true,
+        .run_pointwise = cuda_run_pointwise,
+        .make_subkernel = cuda_make_subkernel,
+        .finish_subkernels = cuda_finish_subkernels,
+        .sum_kind_of = cuda_sum_kind_of,
+    };
+    TU_TRY(cuda_enter(device));
+    tu_status status = tu__select(device, &selector, part, plan);
+    if (status == TU_OK) {
+        status = cuda_request_rings((tu__kernel_plan *)*plan);
+        if (status != TU_OK) cuda_plan_free(device, *plan);
+    }
+    return status == TU_DEVICE ? tu_fail(status, "%s: %s", device->name, tu_message()) : status;
+}
